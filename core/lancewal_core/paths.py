@@ -1,0 +1,248 @@
+"""Object keys: the only place that builds or parses them.
+
+Keys are relative to the table's root and use ``/``.  Promises:
+
+1. ``parse_x(x(...))`` gives back the arguments; ``parse_x`` gives ``None`` for every key that ``x`` would not build,
+   so that foreign objects in a listing are passed over and never misread.
+2. No part of a key that comes from outside (topic, topic id, log id) can leave its folder: it has only the characters
+   ``[a-zA-Z0-9._-]`` and is neither ``.`` nor ``..``; anything else raises ``InvalidInput``.
+3. Prefixes end with ``/``.
+4. Versioned objects sort newest first: see ``inverted_version``.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+
+from lancewal_core.errors import InvalidInput
+from lancewal_core.ids import Generation, LogId, Region, Sequence, TableVersion, TopicId
+
+ROOT = "_lancewal/"
+"""All state of lancewal below the table's root."""
+DATA = "data/"
+"""Lance's data files; a snapshot's rows are written here."""
+
+_U64_MAX = 2**64 - 1
+_WORD = r"[a-zA-Z0-9._-]+"
+_DIGITS_20 = r"[0-9]{20}"
+_REGION = rf"{ROOT}regions/({_WORD})/({_WORD})/([0-9]{{5,10}})/"
+
+
+def inverted_version(version: int) -> str:
+    """20 digits of 2^64 - 1 - version: a listing in key order shows the newest first."""
+    return _digits_20("version", _U64_MAX - _u64("version", version))
+
+
+# -- the table -------------------------------------------------------------------------------------------------
+
+
+def contract_prefix() -> str:
+    return f"{ROOT}contract/"
+
+
+def contract_version(version: int) -> str:
+    return f"{contract_prefix()}{inverted_version(version)}.json"
+
+
+def parse_contract_version(key: str) -> int | None:
+    return _parse_inverted(rf"{contract_prefix()}({_DIGITS_20})\.json", key)
+
+
+def control_prefix() -> str:
+    return f"{ROOT}control/"
+
+
+def control_version(version: int) -> str:
+    return f"{control_prefix()}{inverted_version(version)}.json"
+
+
+def parse_control_version(key: str) -> int | None:
+    return _parse_inverted(rf"{control_prefix()}({_DIGITS_20})\.json", key)
+
+
+def merges_prefix() -> str:
+    return f"{ROOT}merges/"
+
+
+def merge_record(version: TableVersion) -> str:
+    """Watermarks in force at a table version."""
+    return f"{merges_prefix()}{inverted_version(version)}.json"
+
+
+def parse_merge_record(key: str) -> TableVersion | None:
+    version = _parse_inverted(rf"{merges_prefix()}({_DIGITS_20})\.json", key)
+    return None if version is None else TableVersion(version)
+
+
+def merge_finished(version: TableVersion) -> str:
+    """Says that the merge which made this table version needs no further work."""
+    return f"{merges_prefix()}{inverted_version(version)}.finished.json"
+
+
+def parse_merge_finished(key: str) -> TableVersion | None:
+    version = _parse_inverted(rf"{merges_prefix()}({_DIGITS_20})\.finished\.json", key)
+    return None if version is None else TableVersion(version)
+
+
+def keys_prefix() -> str:
+    return f"{ROOT}keys/"
+
+
+def key_run(name: str) -> str:
+    """One run of the key index."""
+    return f"{keys_prefix()}{_word('key run', name)}"
+
+
+def parse_key_run(key: str) -> str | None:
+    match = re.fullmatch(rf"{keys_prefix()}({_WORD})", key)
+    return match[1] if match and _is_word(match[1]) else None
+
+
+# -- logs ------------------------------------------------------------------------------------------------------
+
+
+def wal_prefix() -> str:
+    """Folder of all logs."""
+    return f"{ROOT}wal/"
+
+
+def log_prefix(log: LogId) -> str:
+    """Folder of one log's segments."""
+    return f"{wal_prefix()}{_word('log id', log)}/"
+
+
+def parse_log_prefix(key: str) -> LogId | None:
+    match = re.fullmatch(rf"{wal_prefix()}({_WORD})/", key)
+    return LogId(match[1]) if match and _is_word(match[1]) else None
+
+
+def wal_segment(log: LogId, sequence: Sequence) -> str:
+    """A segment or fence: they compete for the same key."""
+    return f"{log_prefix(log)}{_digits_20('sequence', sequence)}.arrow"
+
+
+def parse_wal_segment(key: str) -> tuple[LogId, Sequence] | None:
+    match = re.fullmatch(rf"{wal_prefix()}({_WORD})/({_DIGITS_20})\.arrow", key)
+    if not match or not _is_word(match[1]) or int(match[2]) > _U64_MAX:
+        return None
+    return LogId(match[1]), Sequence(int(match[2]))
+
+
+# -- regions ---------------------------------------------------------------------------------------------------
+
+
+def region_prefix(region: Region) -> str:
+    if not 0 <= region.partition < 2**31:
+        raise InvalidInput(f"partition {region.partition} of topic {region.topic!r} is not a Kafka partition number")
+    topic, topic_id = check_topic(region.topic), _word("topic id", region.topic_id)
+    return f"{ROOT}regions/{topic}/{topic_id}/{region.partition:05d}/"
+
+
+def check_topic(topic: str) -> str:
+    """``topic``, or ``InvalidInput`` when Kafka would not allow the name either."""
+    if len(topic) > 249:
+        raise InvalidInput(f"topic name of {len(topic)} characters is not allowed: Kafka's limit is 249")
+    return _word("topic", topic)
+
+
+def index_prefix(region: Region) -> str:
+    return f"{region_prefix(region)}index/"
+
+
+def index_version(region: Region, version: int) -> str:
+    return f"{index_prefix(region)}{inverted_version(version)}.binpb"
+
+
+def parse_index_version(key: str) -> tuple[Region, int] | None:
+    match = re.fullmatch(rf"{_REGION}index/({_DIGITS_20})\.binpb", key)
+    region = _region(match)
+    if match is None or region is None or int(match[4]) > _U64_MAX:
+        return None
+    return region, _U64_MAX - int(match[4])
+
+
+def history_prefix(region: Region) -> str:
+    return f"{region_prefix(region)}history/"
+
+
+def history_page(region: Region, first_generation: Generation) -> str:
+    return f"{history_prefix(region)}{_digits_20('generation', first_generation)}.binpb"
+
+
+def parse_history_page(key: str) -> tuple[Region, Generation] | None:
+    match = re.fullmatch(rf"{_REGION}history/({_DIGITS_20})\.binpb", key)
+    region = _region(match)
+    if match is None or region is None or int(match[4]) > _U64_MAX:
+        return None
+    return region, Generation(int(match[4]))
+
+
+class SnapshotFile(Enum):
+    """Files of a snapshot's folder."""
+
+    MANIFEST = "snapshot.json"
+    DELETES = "deletes.arrow"
+    PATCHES = "patches.arrow"
+
+
+def snapshots_prefix(region: Region) -> str:
+    return f"{region_prefix(region)}memtables/"
+
+
+def snapshot_prefix(region: Region, generation: Generation, attempt: str) -> str:
+    """Folder of one attempt to flush a generation; ``attempt`` is 8 lower-case hex digits, new for each attempt."""
+    if not re.fullmatch("[0-9a-f]{8}", attempt):
+        raise InvalidInput(f"snapshot attempt {attempt!r} is not 8 lower-case hex digits")
+    return f"{snapshots_prefix(region)}{_digits_20('generation', generation)}-{attempt}/"
+
+
+def snapshot_file(region: Region, generation: Generation, attempt: str, file: SnapshotFile) -> str:
+    return f"{snapshot_prefix(region, generation, attempt)}{file.value}"
+
+
+def parse_snapshot_file(key: str) -> tuple[Region, Generation, str, SnapshotFile] | None:
+    names = "|".join(re.escape(file.value) for file in SnapshotFile)
+    match = re.fullmatch(rf"{_REGION}memtables/({_DIGITS_20})-([0-9a-f]{{8}})/({names})", key)
+    region = _region(match)
+    if match is None or region is None or int(match[4]) > _U64_MAX:
+        return None
+    return region, Generation(int(match[4])), match[5], SnapshotFile(match[6])
+
+
+# -- parts of keys ---------------------------------------------------------------------------------------------
+
+
+def _is_word(text: str) -> bool:
+    return re.fullmatch(_WORD, text) is not None and text not in (".", "..")
+
+
+def _word(what: str, text: str) -> str:
+    if not _is_word(text):
+        raise InvalidInput(f"{what} {text!r} cannot be part of an object key: use [a-zA-Z0-9._-], not '.' or '..'")
+    return text
+
+
+def _u64(what: str, number: int) -> int:
+    if not 0 <= number <= _U64_MAX:
+        raise InvalidInput(f"{what} {number} cannot be part of an object key: it is not an unsigned 64-bit number")
+    return number
+
+
+def _digits_20(what: str, number: int) -> str:
+    return f"{_u64(what, number):020d}"
+
+
+def _parse_inverted(pattern: str, key: str) -> int | None:
+    match = re.fullmatch(pattern, key)
+    return _U64_MAX - int(match[1]) if match and int(match[1]) <= _U64_MAX else None
+
+
+def _region(match: re.Match[str] | None) -> Region | None:
+    """The region in groups 1 to 3, when its parts are those that ``region_prefix`` writes."""
+    if match is None or not _is_word(match[1]) or not _is_word(match[2]) or len(match[1]) > 249:
+        return None
+    partition = int(match[3])
+    if partition >= 2**31 or match[3] != f"{partition:05d}":
+        return None
+    return Region(match[1], TopicId(match[2]), partition)

@@ -1,0 +1,1 @@
+"""Generated protobuf messages of the stored formats; their ``.proto`` files say how they are made."""

@@ -1,0 +1,70 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class WalSegmentTable(_message.Message):
+    __slots__ = ("log", "sequence", "writer", "written_at_ms", "body", "fence")
+    class Body(_message.Message):
+        __slots__ = ("schema", "entries")
+        SCHEMA_FIELD_NUMBER: _ClassVar[int]
+        ENTRIES_FIELD_NUMBER: _ClassVar[int]
+        schema: WalSegmentTable.Section
+        entries: _containers.RepeatedCompositeFieldContainer[WalSegmentTable.Entry]
+        def __init__(self, schema: _Optional[_Union[WalSegmentTable.Section, _Mapping]] = ..., entries: _Optional[_Iterable[_Union[WalSegmentTable.Entry, _Mapping]]] = ...) -> None: ...
+    class Fence(_message.Message):
+        __slots__ = ("writer_log",)
+        WRITER_LOG_FIELD_NUMBER: _ClassVar[int]
+        writer_log: str
+        def __init__(self, writer_log: _Optional[str] = ...) -> None: ...
+    class Section(_message.Message):
+        __slots__ = ("start", "length", "checksum")
+        START_FIELD_NUMBER: _ClassVar[int]
+        LENGTH_FIELD_NUMBER: _ClassVar[int]
+        CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+        start: int
+        length: int
+        checksum: int
+        def __init__(self, start: _Optional[int] = ..., length: _Optional[int] = ..., checksum: _Optional[int] = ...) -> None: ...
+    class Entry(_message.Message):
+        __slots__ = ("region", "first_position", "next_position", "contract_version", "rows", "section", "raw_bytes", "rejected")
+        REGION_FIELD_NUMBER: _ClassVar[int]
+        FIRST_POSITION_FIELD_NUMBER: _ClassVar[int]
+        NEXT_POSITION_FIELD_NUMBER: _ClassVar[int]
+        CONTRACT_VERSION_FIELD_NUMBER: _ClassVar[int]
+        ROWS_FIELD_NUMBER: _ClassVar[int]
+        SECTION_FIELD_NUMBER: _ClassVar[int]
+        RAW_BYTES_FIELD_NUMBER: _ClassVar[int]
+        REJECTED_FIELD_NUMBER: _ClassVar[int]
+        region: str
+        first_position: int
+        next_position: int
+        contract_version: int
+        rows: int
+        section: WalSegmentTable.Section
+        raw_bytes: int
+        rejected: _containers.RepeatedCompositeFieldContainer[WalSegmentTable.Rejected]
+        def __init__(self, region: _Optional[str] = ..., first_position: _Optional[int] = ..., next_position: _Optional[int] = ..., contract_version: _Optional[int] = ..., rows: _Optional[int] = ..., section: _Optional[_Union[WalSegmentTable.Section, _Mapping]] = ..., raw_bytes: _Optional[int] = ..., rejected: _Optional[_Iterable[_Union[WalSegmentTable.Rejected, _Mapping]]] = ...) -> None: ...
+    class Rejected(_message.Message):
+        __slots__ = ("offset", "kind")
+        OFFSET_FIELD_NUMBER: _ClassVar[int]
+        KIND_FIELD_NUMBER: _ClassVar[int]
+        offset: int
+        kind: str
+        def __init__(self, offset: _Optional[int] = ..., kind: _Optional[str] = ...) -> None: ...
+    LOG_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    WRITER_FIELD_NUMBER: _ClassVar[int]
+    WRITTEN_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    log: str
+    sequence: int
+    writer: str
+    written_at_ms: int
+    body: WalSegmentTable.Body
+    fence: WalSegmentTable.Fence
+    def __init__(self, log: _Optional[str] = ..., sequence: _Optional[int] = ..., writer: _Optional[str] = ..., written_at_ms: _Optional[int] = ..., body: _Optional[_Union[WalSegmentTable.Body, _Mapping]] = ..., fence: _Optional[_Union[WalSegmentTable.Fence, _Mapping]] = ...) -> None: ...
