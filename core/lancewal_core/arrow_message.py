@@ -1,0 +1,131 @@
+"""What an encapsulated Arrow IPC record batch message says about itself, read without decompressing anything.
+
+A compressed buffer states its own decompressed size, and Arrow allocates what it states; so a reader that wants a limit
+must look first.  pyarrow does not show the statement; the few flatbuffer fields that hold it are read here, following
+the Arrow columnar format's ``Message.fbs`` (tables ``Message`` and ``RecordBatch``, struct ``Buffer``).  Bytes that are
+not one whole message raise ``ObjectCorrupt``; the caller adds the object's name.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lancewal_core.errors import ObjectCorrupt
+
+_CONTINUATION = b"\xff\xff\xff\xff"
+_RECORD_BATCH = 3
+"""``MessageHeader.RecordBatch``."""
+_NOT_COMPRESSED = -1
+"""Stated size of a buffer that was left as it is inside a compressed batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredBatch:
+    """What a record batch message declares."""
+
+    rows: int
+    raw_bytes: int
+    """Sum of its buffers' sizes after decompression."""
+
+
+def message_length(start: bytes) -> int:
+    """Length in bytes of an encapsulated message *without body*, such as a schema, from its first 8 bytes."""
+    if len(start) < 8 or start[:4] != _CONTINUATION:
+        raise ObjectCorrupt("an Arrow message does not start with its continuation marker")
+    metadata_length: int = struct.unpack_from("<i", start, 4)[0]
+    if metadata_length <= 0:
+        raise ObjectCorrupt(f"an Arrow message has {metadata_length} bytes of metadata")
+    return 8 + metadata_length
+
+
+def declared_batch(message: pa.Buffer) -> DeclaredBatch:
+    """Read what ``message`` declares; it must be exactly one record batch message, metadata and body."""
+    body_start = message_length(message.slice(0, min(8, message.size)).to_pybytes())
+    if body_start > message.size:
+        raise ObjectCorrupt("an Arrow message is shorter than its metadata")
+    metadata = message.slice(8, body_start - 8).to_pybytes()
+    try:
+        return _read(metadata, message, body_start)
+    except struct.error as error:
+        raise ObjectCorrupt("an Arrow message's metadata points outside itself") from error
+
+
+def _read(metadata: bytes, message: pa.Buffer, body_start: int) -> DeclaredBatch:
+    table = _Table(metadata, _unsigned(metadata, 0))
+    if table.scalar(1, "<B") != _RECORD_BATCH:
+        raise ObjectCorrupt("an Arrow message is not a record batch")
+    if table.scalar(3, "<q") != message.size - body_start:
+        raise ObjectCorrupt(f"an Arrow message declares another body than the {message.size - body_start} bytes")
+    batch = table.table(2)
+    if batch is None:
+        raise ObjectCorrupt("an Arrow record batch message has no header")
+    compressed = batch.table(3) is not None
+    body = memoryview(message)[body_start:]
+    raw_bytes = 0
+    for offset, length in batch.pairs(2):
+        if offset < 0 or length < 0 or offset + length > len(body):
+            raise ObjectCorrupt(f"an Arrow buffer at {offset} of {length} bytes lies outside the message's body")
+        raw_bytes += _raw_length(body, offset, length) if compressed else length
+    return DeclaredBatch(batch.scalar(0, "<q"), raw_bytes)
+
+
+def _raw_length(body: memoryview, offset: int, length: int) -> int:
+    if length == 0:
+        return 0
+    stated: int = struct.unpack_from("<q", body[offset : offset + length])[0]
+    if stated == _NOT_COMPRESSED:
+        return length - 8
+    if stated < 0:
+        raise ObjectCorrupt(f"an Arrow buffer states a size of {stated} bytes")
+    return stated
+
+
+def _unsigned(data: bytes, at: int) -> int:
+    value: int = struct.unpack_from("<I", data, at)[0]
+    return value
+
+
+class _Table:
+    """A flatbuffer table; fields are named by their slot in the schema file.  Reads outside raise ``struct.error``."""
+
+    __slots__ = ("_at", "_data", "_slots_at", "_slots_end")
+
+    def __init__(self, data: bytes, at: int) -> None:
+        self._data = data
+        self._at = at
+        self._slots_at = at - struct.unpack_from("<i", data, at)[0]
+        if self._slots_at < 0:
+            raise ObjectCorrupt("an Arrow message's metadata points outside itself")
+        self._slots_end = self._slots_at + struct.unpack_from("<H", data, self._slots_at)[0]
+
+    def _field(self, slot: int) -> int | None:
+        """Where the field's value lies; ``None`` when it has its default."""
+        entry = self._slots_at + 4 + 2 * slot
+        if entry + 2 > self._slots_end:
+            return None
+        offset: int = struct.unpack_from("<H", self._data, entry)[0]
+        return self._at + offset if offset else None
+
+    def scalar(self, slot: int, form: str) -> int:
+        field = self._field(slot)
+        value: int = 0 if field is None else struct.unpack_from(form, self._data, field)[0]
+        return value
+
+    def table(self, slot: int) -> _Table | None:
+        field = self._field(slot)
+        return None if field is None else _Table(self._data, field + _unsigned(self._data, field))
+
+    def pairs(self, slot: int) -> list[tuple[int, int]]:
+        """A vector of structs of two int64."""
+        field = self._field(slot)
+        if field is None:
+            return []
+        at = field + _unsigned(self._data, field)
+        count = _unsigned(self._data, at)
+        if at + 4 + 16 * count > len(self._data):
+            raise ObjectCorrupt("an Arrow message's metadata points outside itself")
+        flat = struct.unpack_from(f"<{2 * count}q", self._data, at + 4)
+        return list(zip(flat[::2], flat[1::2], strict=True))

@@ -1,0 +1,212 @@
+"""Object keys: what is built is parsed back, and nothing hostile leaves its folder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lancewal_core import paths
+from lancewal_core.errors import InvalidInput
+from lancewal_core.ids import Generation, LogId, Region, Sequence, TableVersion, TopicId
+
+words = st.text("abzAZ059._-", min_size=1, max_size=30).filter(lambda word: word not in (".", ".."))
+u64 = st.integers(0, 2**64 - 1)
+regions = st.builds(Region, words, st.text("aZ09_-", min_size=1).map(TopicId), st.integers(0, 2**31 - 1))
+hostile = st.one_of(
+    st.sampled_from(
+        [
+            "",
+            ".",
+            "..",
+            "a/b",
+            "/",
+            "../x",
+            "a\x00",
+            "a b",
+            "é",
+            "a%2f",
+            "a\n",
+            "\u0661",
+        ]  # An Arabic digit is no digit here.
+    ),
+    st.text(max_size=8).filter(lambda text: not re.fullmatch("[a-zA-Z0-9._-]+", text)),
+)
+files = st.sampled_from(paths.SnapshotFile)
+hexes = st.text("0123456789abcdef", min_size=8, max_size=8)
+
+REGION = Region("orders.eu", TopicId("AAAAAAAAQACAAAAAAAAAAQ"), 17)
+FOLDER = "_lancewal/regions/orders.eu/AAAAAAAAQACAAAAAAAAAAQ/00017/"
+
+
+def test_the_keys_are_those_of_the_format() -> None:
+    assert paths.contract_version(1) == "_lancewal/contract/18446744073709551614.json"
+    assert paths.control_version(2) == "_lancewal/control/18446744073709551613.json"
+    assert paths.merge_record(TableVersion(5)) == "_lancewal/merges/18446744073709551610.json"
+    assert paths.merge_finished(TableVersion(5)) == "_lancewal/merges/18446744073709551610.finished.json"
+    assert paths.key_run("run-1") == "_lancewal/keys/run-1"
+    assert paths.wal_segment(LogId("a1"), Sequence(3)) == "_lancewal/wal/a1/00000000000000000003.arrow"
+    assert paths.index_version(REGION, 1) == FOLDER + "index/18446744073709551614.binpb"
+    assert paths.history_page(REGION, Generation(9)) == FOLDER + "history/00000000000000000009.binpb"
+    snapshot = paths.snapshot_file(REGION, Generation(9), "0badcafe", paths.SnapshotFile.MANIFEST)
+    assert snapshot == FOLDER + "memtables/00000000000000000009-0badcafe/snapshot.json"
+    assert {file.value for file in paths.SnapshotFile} == {"snapshot.json", "deletes.arrow", "patches.arrow"}
+
+
+def test_keys_lie_under_their_prefixes() -> None:
+    pairs = [
+        (paths.contract_version(1), paths.contract_prefix()),
+        (paths.control_version(1), paths.control_prefix()),
+        (paths.merge_record(TableVersion(1)), paths.merges_prefix()),
+        (paths.merge_finished(TableVersion(1)), paths.merges_prefix()),
+        (paths.key_run("r"), paths.keys_prefix()),
+        (paths.wal_segment(LogId("a"), Sequence(0)), paths.log_prefix(LogId("a"))),
+        (paths.log_prefix(LogId("a")), paths.wal_prefix()),
+        (paths.index_version(REGION, 1), paths.index_prefix(REGION)),
+        (paths.history_page(REGION, Generation(1)), paths.history_prefix(REGION)),
+        (paths.snapshot_prefix(REGION, Generation(1), "00000000"), paths.snapshots_prefix(REGION)),
+        (paths.index_prefix(REGION), paths.region_prefix(REGION)),
+    ]
+    for key, prefix in pairs:
+        assert key.startswith(prefix)
+        assert prefix.endswith("/")
+        assert prefix.startswith(paths.ROOT)
+
+
+@given(u64)
+def test_versions_come_back(version: int) -> None:
+    assert paths.parse_contract_version(paths.contract_version(version)) == version
+    assert paths.parse_control_version(paths.control_version(version)) == version
+    assert paths.parse_merge_record(paths.merge_record(TableVersion(version))) == version
+    assert paths.parse_merge_finished(paths.merge_finished(TableVersion(version))) == version
+    assert paths.parse_merge_record(paths.merge_finished(TableVersion(version))) is None
+    assert paths.parse_merge_finished(paths.merge_record(TableVersion(version))) is None
+
+
+@given(u64, u64)
+def test_newer_versions_sort_first(one: int, other: int) -> None:
+    assert (paths.inverted_version(one) < paths.inverted_version(other)) == (one > other)
+
+
+@given(words.map(LogId), u64.map(Sequence))
+def test_log_keys_come_back(log: LogId, sequence: Sequence) -> None:
+    assert paths.parse_wal_segment(paths.wal_segment(log, sequence)) == (log, sequence)
+    assert paths.parse_log_prefix(paths.log_prefix(log)) == log
+    assert paths.parse_key_run(paths.key_run(log)) == log
+
+
+@given(regions, u64, hexes, files)
+def test_region_keys_come_back(region: Region, number: int, attempt: str, file: paths.SnapshotFile) -> None:
+    generation = Generation(number)
+    assert paths.parse_index_version(paths.index_version(region, number)) == (region, number)
+    assert paths.parse_history_page(paths.history_page(region, generation)) == (region, generation)
+    key = paths.snapshot_file(region, generation, attempt, file)
+    assert paths.parse_snapshot_file(key) == (region, generation, attempt, file)
+    assert key.startswith(paths.snapshot_prefix(region, generation, attempt))
+
+
+PARSERS = [
+    paths.parse_contract_version,
+    paths.parse_control_version,
+    paths.parse_merge_record,
+    paths.parse_merge_finished,
+    paths.parse_key_run,
+    paths.parse_log_prefix,
+    paths.parse_wal_segment,
+    paths.parse_index_version,
+    paths.parse_history_page,
+    paths.parse_snapshot_file,
+]
+ONE_OF_EACH = [
+    paths.contract_version(1),
+    paths.control_version(1),
+    paths.merge_record(TableVersion(1)),
+    paths.merge_finished(TableVersion(1)),
+    paths.key_run("r"),
+    paths.log_prefix(LogId("a")),
+    paths.wal_segment(LogId("a"), Sequence(1)),
+    paths.index_version(REGION, 1),
+    paths.history_page(REGION, Generation(1)),
+    paths.snapshot_file(REGION, Generation(1), "00000000", paths.SnapshotFile.DELETES),
+]
+
+
+@pytest.mark.parametrize("key", ONE_OF_EACH)
+def test_each_key_has_exactly_one_parser(key: str) -> None:
+    assert [parse(key) is not None for parse in PARSERS] == [other == key for other in ONE_OF_EACH]
+
+
+@given(st.sampled_from(ONE_OF_EACH), st.data())
+def test_a_changed_key_is_parsed_only_if_it_would_be_built(key: str, data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(key)))
+    changed = key[:at] + data.draw(st.sampled_from(["", "0", "9", "/", ".", "x", "\n", "F", "\u0661"])) + key[at + 1 :]
+    wal = paths.parse_wal_segment(changed)
+    index = paths.parse_index_version(changed)
+    page = paths.parse_history_page(changed)
+    snapshot = paths.parse_snapshot_file(changed)
+    contract = paths.parse_contract_version(changed)
+    assert wal is None or paths.wal_segment(*wal) == changed
+    assert index is None or paths.index_version(*index) == changed
+    assert page is None or paths.history_page(*page) == changed
+    assert snapshot is None or paths.snapshot_file(*snapshot) == changed
+    assert contract is None or paths.contract_version(contract) == changed
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "_lancewal/contract/99999999999999999999.json",
+        "_lancewal/wal/a/99999999999999999999.arrow",
+        "_lancewal/wal/../00000000000000000001.arrow",
+        "_lancewal/wal/./",
+        "_lancewal/keys/..",
+        "_lancewal/regions/../id/00001/index/00000000000000000001.binpb",
+        "_lancewal/regions/t/../00001/index/00000000000000000001.binpb",
+        "_lancewal/regions/t/id/000001/index/00000000000000000001.binpb",
+        "_lancewal/regions/t/id/1/index/00000000000000000001.binpb",
+        "_lancewal/regions/t/id/2147483648/index/00000000000000000001.binpb",
+        "_lancewal/regions/t/id/00001/index/99999999999999999999.binpb",
+        "_lancewal/regions/t/id/00001/history/99999999999999999999.binpb",
+        "_lancewal/regions/t/id/00001/memtables/99999999999999999999-00000000/snapshot.json",
+        "_lancewal/regions/t/id/00001/memtables/00000000000000000001-00000000/snapshot.json\n",
+        "x/_lancewal/wal/a/00000000000000000001.arrow",
+    ],
+)
+def test_keys_that_are_never_built_are_passed_over(key: str) -> None:
+    assert [parse(key) for parse in PARSERS] == [None] * len(PARSERS)
+
+
+@given(hostile)
+def test_hostile_names_are_refused(text: str) -> None:
+    builds: tuple[Callable[[], str], ...] = (
+        lambda: paths.check_topic(text),
+        lambda: paths.region_prefix(Region(text, TopicId("id"), 0)),
+        lambda: paths.region_prefix(Region("t", TopicId(text), 0)),
+        lambda: paths.log_prefix(LogId(text)),
+        lambda: paths.wal_segment(LogId(text), Sequence(0)),
+        lambda: paths.key_run(text),
+        lambda: paths.snapshot_prefix(REGION, Generation(1), text),
+    )
+    for build in builds:
+        with pytest.raises(InvalidInput):
+            build()
+
+
+def test_numbers_that_do_not_fit_are_refused() -> None:
+    builds: tuple[Callable[[], str], ...] = (
+        lambda: paths.inverted_version(-1),
+        lambda: paths.inverted_version(2**64),
+        lambda: paths.wal_segment(LogId("a"), Sequence(-1)),
+        lambda: paths.wal_segment(LogId("a"), Sequence(2**64)),
+        lambda: paths.region_prefix(Region("t", TopicId("id"), -1)),
+        lambda: paths.region_prefix(Region("t", TopicId("id"), 2**31)),
+        lambda: paths.history_page(REGION, Generation(-1)),
+        lambda: paths.check_topic("t" * 250),
+    )
+    for build in builds:
+        with pytest.raises(InvalidInput):
+            build()
+    assert paths.check_topic("t" * 249) == "t" * 249
