@@ -21,6 +21,12 @@ from lancewal_demo.stack.processes import Process, run_logged
 #: Little memory and a quick start; a benchmark that wants the broker at its best passes its own.
 QUICK_START = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
+_LOGGING = (
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
+)
+
 _START_TIMEOUT_S = 90.0
 
 _SINGLE_NODE = {
@@ -37,7 +43,11 @@ _SINGLE_NODE = {
     "transaction.state.log.min.isr": "1",
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
+    # A compaction test should not wait 15 s for the cleaner.
     "log.cleaner.backoff.ms": "500",
+    # After a crash the controller refuses the broker until the session of its former life has run out (9 s by default).
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
 }
 
 _QUICK_GROUPS = {
@@ -131,8 +141,7 @@ class KafkaBroker:
         }
 
     def _java(self, main: str) -> list[str | Path]:
-        logging = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true")
-        return [find_java().program, *self._jvm_options, *logging, "-cp", f"{kafka_jars()}/*", main]
+        return [find_java().program, *self._jvm_options, *_LOGGING, "-cp", f"{kafka_jars()}/*", main]
 
     def _answers(self) -> bool:
         from confluent_kafka import KafkaException

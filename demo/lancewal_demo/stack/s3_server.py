@@ -75,9 +75,9 @@ class S3Server:
         self._process.wait_until(lambda: listens(self._port), "the S3 server", _START_TIMEOUT_S)
 
     def stop(self) -> None:
-        """Let it finish its requests and end."""
+        """Let it finish its requests and end; connections that clients keep open are cut."""
         if self._process is not None:
-            self._process.stop()
+            self._process.stop(grace_s=1.0)
 
     def kill(self) -> None:
         """End it as a crash does (SIGKILL)."""

@@ -1,0 +1,243 @@
+"""Who may import whom (ARCHITECTURE.md), read from the source, and what no file of the project may name.
+
+Imports inside functions count as lazy, those under ``if TYPE_CHECKING`` not at all for the rules about loading.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """``folder`` holds the package; ``ours`` are the other packages of the project that it may import.
+
+    ``never`` must not be imported at all, ``lazily`` only inside functions.
+    """
+
+    folder: str
+    ours: frozenset[str]
+    never: frozenset[str] = field(default=frozenset())
+    lazily: frozenset[str] = field(default=frozenset())
+
+
+CORE = frozenset({"lancewal_core"})
+KAFKA = "confluent_kafka"
+SPARK = "pyspark"
+RULES = {
+    "lancewal_core": Rule("core", frozenset(), never=frozenset({KAFKA, SPARK})),
+    "lancewal_ingest": Rule("ingest", CORE, never=frozenset({SPARK})),
+    "lancewal_flusher": Rule("flusher", CORE),
+    "lancewal_reader": Rule("reader", CORE, never=frozenset({KAFKA})),
+    "pyspark_lancewal": Rule("reader", CORE | {"lancewal_reader"}, never=frozenset({KAFKA, "lance"})),
+    # The demonstration runs the services as processes, as a user does.
+    "lancewal_demo": Rule("demo", CORE, lazily=frozenset({KAFKA, SPARK})),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """One imported module; ``lazy``: inside a function; ``typing``: under ``if TYPE_CHECKING``."""
+
+    module: str
+    line: int
+    lazy: bool
+    typing: bool
+
+    @property
+    def top(self) -> str:
+        return self.module.partition(".")[0]
+
+
+def imports(source: str, package: str) -> Iterator[Import]:
+    """All imports of a module in ``package``; ``from a import b`` gives both ``a`` and ``a.b``."""
+    pending: list[tuple[ast.AST, bool, bool]] = [(ast.parse(source), False, False)]
+    while pending:
+        node, lazy, typing = pending.pop()
+        match node:
+            case ast.Import(names=names):
+                yield from (Import(name.name, node.lineno, lazy, typing) for name in names)
+            case ast.ImportFrom(module=module, names=names, level=level):
+                parents = package.split(".")[: len(package.split(".")) - level + 1] if level else []
+                base = ".".join([*parents, *([module] if module else [])])
+                yield Import(base, node.lineno, lazy, typing)
+                yield from (Import(f"{base}.{name.name}", node.lineno, lazy, typing) for name in names)
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+                pending += [(child, True, typing) for child in ast.iter_child_nodes(node)]
+            case ast.If(test=ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING"), body=body):
+                pending += [(child, lazy, True) for child in body]
+                pending += [(child, lazy, typing) for child in node.orelse]
+            case _:
+                pending += [(child, lazy, typing) for child in ast.iter_child_nodes(node)]
+
+
+def modules(package: str) -> dict[str, Path]:
+    """Dotted name -> file, for each module of a package; empty if the package is not there."""
+    folder = ROOT / RULES[package].folder
+    found = {}
+    for file in sorted((folder / package).rglob("*.py")):
+        parts = file.relative_to(folder).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
+    return found
+
+
+def imports_of(module: str, file: Path) -> list[Import]:
+    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
+    return list(imports(file.read_text(), package))
+
+
+def violations(package: str, rule: Rule, found: list[Import]) -> list[str]:
+    wrong = []
+    for item in found:
+        if item.top in RULES and item.top != package and item.top not in rule.ours:
+            wrong.append(f"line {item.line}: {package} may not import {item.top}")
+        if item.top in rule.never:
+            wrong.append(f"line {item.line}: {package} never imports {item.top}")
+        if item.top in rule.lazily and not item.lazy and not item.typing:
+            wrong.append(f"line {item.line}: {package} imports {item.top} inside functions only")
+    return wrong
+
+
+@pytest.mark.parametrize("package", RULES)
+def test_a_package_imports_what_it_may(package: str) -> None:
+    wrong = [
+        f"{file.relative_to(ROOT)} {text}"
+        for module, file in modules(package).items()
+        for text in violations(package, RULES[package], imports_of(module, file))
+    ]
+    assert wrong == []
+
+
+def test_looking_up_the_spark_source_does_not_load_lance() -> None:
+    """Spark imports every ``pyspark_*`` module when it looks for data sources, also in jobs that never use ours."""
+    everything = {name: file for package in RULES for name, file in modules(package).items()}
+    pending = [[name] for name in modules("pyspark_lancewal")]
+    seen: set[str] = set()
+    chains = []
+    while pending:
+        chain = pending.pop()
+        module = chain[-1]
+        if module in seen:
+            continue
+        seen.add(module)
+        for item in imports_of(module, everything[module]):
+            if item.lazy or item.typing:
+                continue
+            if item.top == "lance":
+                chains.append(" -> ".join([*chain, item.module]))
+            # Importing a.b.c runs a and a.b too.
+            names = item.module.split(".")
+            loaded = {".".join(names[: end + 1]) for end in range(len(names))}
+            pending += [[*chain, name] for name in loaded & everything.keys()]
+    assert chains == []
+
+
+@pytest.mark.parametrize(
+    ("package", "source", "expected"),
+    [
+        ("lancewal_core", "import lancewal_reader.plan", "may not import lancewal_reader"),
+        ("lancewal_core", "def f():\n    from pyspark.sql import Row", "never imports pyspark"),
+        ("lancewal_core", "if 1:\n    import confluent_kafka as k", "never imports confluent_kafka"),
+        ("lancewal_ingest", "from lancewal_flusher import merge", "may not import lancewal_flusher"),
+        ("lancewal_demo", "import confluent_kafka", "inside functions only"),
+        ("lancewal_demo", "class A:\n    import pyspark", "inside functions only"),
+        ("pyspark_lancewal", "def f():\n    import lance", "never imports lance"),
+    ],
+)
+def test_the_rules_are_seen_to_be_broken(package: str, source: str, expected: str) -> None:
+    wrong = violations(package, RULES[package], list(imports(source, package)))
+    assert any(expected in text for text in wrong), wrong
+
+
+@pytest.mark.parametrize(
+    ("package", "source"),
+    [
+        ("lancewal_demo", "def f():\n    import pyspark"),
+        ("lancewal_demo", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import pyspark"),
+        ("lancewal_core", "from . import pyspark_like\nfrom .a import b\nimport lance"),
+        ("lancewal_reader", "from lancewal_core import rows"),
+    ],
+)
+def test_what_is_allowed_passes(package: str, source: str) -> None:
+    assert violations(package, RULES[package], list(imports(source, package))) == []
+
+
+def test_every_package_of_the_wheel_has_a_rule() -> None:
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    listed = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert sorted(listed) == sorted(f"{rule.folder}/{package}" for package, rule in RULES.items())
+
+
+# -- what no file may name -------------------------------------------------------------------------------------
+
+#: Where files come from is a setting of the machine (pip, Ivy, Go, a container engine), never of this project.
+#: Written in two halves, so that this file does not name them either.
+HOSTS = [
+    left + right
+    for left, right in [
+        ("repo1.maven", ".org"),
+        ("repo.maven", ".apache.org"),
+        ("pypi", ".org"),
+        ("pythonhosted", ".org"),
+        ("github", ".com"),
+        ("githubusercontent", ".com"),
+        ("proxy.golang", ".org"),
+        ("sum.golang", ".org"),
+        ("registry.npmjs", ".org"),
+        ("docker", ".io"),
+        ("ghcr", ".io"),
+        ("quay", ".io"),
+        ("gcr", ".io"),
+    ]
+]
+#: Folders of one person's machine.
+PLACES = [left + right for left, right in [("/wo", "rk/"), ("/ro", "ot/"), ("/ho", "me/")]]
+FORBIDDEN = re.compile(
+    "|".join([*(rf"(?<![\w-]){re.escape(host)}\b" for host in HOSTS), *(rf"(?<![\w.}}$-]){p}" for p in PLACES)])
+)
+#: The name of a Go module: it starts with a host by Go's rules and is no address that anything is fetched from.
+GO_MODULE = f"{HOSTS[4]}/versity/versitygw"
+GO_MODULE_FILE = Path("demo/lancewal_demo/stack/versitygw.py")
+
+
+def project_files() -> list[Path]:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    return [Path(name) for name in listed.split("\0") if name and (ROOT / name).is_file()]
+
+
+def test_no_file_names_a_host_or_a_folder_of_one_machine() -> None:
+    wrong = []
+    for file in project_files():
+        try:
+            text = (ROOT / file).read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue  # a binary file
+        if file == GO_MODULE_FILE:
+            text = text.replace(GO_MODULE, "")
+        for number, line in enumerate(text.splitlines(), 1):
+            wrong += [f"{file}:{number}: {found[0]}" for found in FORBIDDEN.finditer(line)]
+    assert wrong == []
+
+
+def test_the_forbidden_list_finds_and_spares_what_it_should() -> None:
+    for text in (f"see https://{HOSTS[4]}/a/b", f"image: {HOSTS[9]}/x", f"cd {PLACES[0]}main", f'"{PLACES[1]}x"'):
+        assert FORBIDDEN.search(text), text
+    for text in ("docs/work/plan", "my" + HOSTS[2], "$HOME/work/x", "data/root/leaf"):
+        assert not FORBIDDEN.search(text), text
