@@ -1,0 +1,291 @@
+"""Region index and history pages: exact round trips, invariants held on both sides, any damage found."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+from itertools import pairwise
+
+import google_crc32c
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lancewal_core import paths
+from lancewal_core.errors import FormatUnknown, LancewalError, ObjectCorrupt
+from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion, TopicId
+from lancewal_core.proto import mem_wal_pb2
+from lancewal_core.region_index import (
+    TRANSITIONS,
+    GenerationRecord,
+    HistoryPage,
+    RegionIndex,
+    State,
+    decode_history,
+    decode_index,
+    encode_history,
+    encode_index,
+)
+from lancewal_core.u64_segment import U64Segment
+
+REGION = Region("orders", TopicId("AAAAAAAAQACAAAAAAAAAAQ"), 17)
+KEY = paths.index_version(REGION, 3)
+PAGE_KEY = paths.history_page(REGION, Generation(1))
+
+
+def record(number: int, state: State, first: int, next_: int) -> GenerationRecord:
+    """A sound generation with entries at ``first`` and in the middle."""
+    reached = state.value
+    entries = {first, (first + next_) // 2} if next_ > first else set()
+    return GenerationRecord(
+        generation=Generation(number),
+        state=state,
+        owner=OwnerId(f"ingest-{number}"),
+        log=LogId(f"log.{number}"),
+        first=Position(first),
+        next=Position(next_) if reached >= 1 else None,
+        first_sequence=Sequence(number * 10),
+        end_sequence=Sequence(number * 10 + 4) if reached >= 1 else None,
+        wal_entries=U64Segment.of(entries if reached >= 1 else ()),
+        snapshot=f"snapshots/{number}/snapshot.json" if reached >= 2 else None,
+        merged_version=TableVersion(number + 5) if reached >= 3 else None,
+        merged_at_ms=1_700_000_000_000 + number if reached >= 3 else None,
+    )
+
+
+FULL = RegionIndex(
+    REGION,
+    2,
+    (
+        record(4, State.MERGED, 100, 130),
+        record(5, State.MERGED, 130, 130),
+        record(6, State.FLUSHED, 130, 500),
+        record(7, State.SEALED, 500, 501),
+        record(8, State.OPEN, 501, 501),
+    ),
+    Generation(4),
+    Position(130),
+    "w-8f",
+)
+PAGE = HistoryPage(REGION, 2, (record(1, State.MERGED, 0, 60), record(2, State.MERGED, 60, 90)))
+
+
+@st.composite
+def indexes(draw: st.DrawFn) -> RegionIndex:
+    states = sorted(draw(st.lists(st.sampled_from(list(State)), max_size=6)), key=lambda s: -s.value)
+    while states.count(State.OPEN) > 1:
+        states.remove(State.OPEN)
+    number = draw(st.integers(1, 2**40))
+    position = draw(st.integers(0, 2**40))
+    generations = []
+    for i, state in enumerate(states):
+        next_ = position + draw(st.integers(0, 1000))
+        generations.append(record(number + i, state, position, next_))
+        position = next_
+    merged = [r for r in generations if r.state is State.MERGED]
+    boundary = draw(st.sampled_from([None, *merged]))
+    trimmed = (Generation(0), Position(0)) if boundary is None else (boundary.generation, boundary.next or Position(0))
+    region = Region(draw(st.sampled_from(["t", "a.b_c-d"])), TopicId("x-_9"), draw(st.integers(0, 2**31 - 1)))
+    write_id = draw(st.text(min_size=1, max_size=5))
+    return RegionIndex(region, draw(st.integers(1, 99)), tuple(generations), *trimmed, write_id)
+
+
+@given(indexes())
+def test_an_index_comes_back_as_it_was_and_its_bytes_are_stable(index: RegionIndex) -> None:
+    data = encode_index(index)
+    assert decode_index(data, paths.index_version(index.region, 1)) == index
+    assert encode_index(index) == data
+    assert index.newest == (index.generations[-1] if index.generations else None)
+
+
+def test_a_history_page_comes_back_as_it_was() -> None:
+    data = encode_history(PAGE.region, PAGE.contract_version, PAGE.generations)
+    assert decode_history(data, PAGE_KEY) == PAGE
+
+
+def test_any_protobuf_reader_finds_the_fields_of_the_memwal_message() -> None:
+    """Numbers 1 to 7 are those of the MemWAL index message; a reader that knows no others must read them."""
+    sealed = mem_wal_pb2.MemWalIndexDetails.FromString(encode_index(FULL)).mem_wal_list[3]
+    wire = sealed.SerializeToString()
+    expected = (
+        field(1, field(1, REGION.name.encode()) + b"\x10\x07")
+        + field(3, b"_lancewal/wal/log.7/")
+        + field(4, field(1, b"\x08\xf4\x03\x10\xf5\x03"))
+        + b"\x28\x01"
+        + field(6, b"ingest-7")
+    )
+    assert wire.startswith(expected)
+
+
+def field(number: int, payload: bytes) -> bytes:
+    return bytes([number << 3 | 2, len(payload)]) + payload
+
+
+def test_each_state_leads_to_the_next_only() -> None:
+    order = [State.OPEN, State.SEALED, State.FLUSHED, State.MERGED]
+    assert [state.value for state in order] == [0, 1, 2, 3]
+    assert {(a, b) for a, targets in TRANSITIONS.items() for b in targets} == set(pairwise(order))
+    assert set(TRANSITIONS) == set(State)
+
+
+# -- invariants ------------------------------------------------------------------------------------------------
+
+
+def changed(at: int, new: GenerationRecord) -> RegionIndex:
+    generations = list(FULL.generations)
+    generations[at] = new
+    return replace(FULL, generations=tuple(generations))
+
+
+MERGED, _, FLUSHED, SEALED, OPEN = FULL.generations
+
+BROKEN = {
+    "gap in numbers": changed(1, replace(FULL.generations[1], generation=Generation(9))),
+    "number zero": replace(FULL, generations=(record(0, State.OPEN, 0, 0),), trimmed_generation=Generation(0)),
+    "gap in positions": changed(4, replace(OPEN, first=Position(502))),
+    "overlap": changed(4, replace(OPEN, first=Position(500))),
+    "open in the middle": changed(3, record(7, State.OPEN, 500, 501)),
+    "later is further": changed(1, record(5, State.SEALED, 130, 130)),
+    "later is merged": changed(3, record(7, State.MERGED, 500, 501)),
+    "open with next": changed(4, replace(OPEN, next=Position(501))),
+    "open with end sequence": changed(4, replace(OPEN, end_sequence=Sequence(90))),
+    "open with entries": changed(4, replace(OPEN, wal_entries=U64Segment.of([501]))),
+    "open with snapshot": changed(4, replace(OPEN, snapshot="x")),
+    "sealed without next": changed(3, replace(SEALED, next=None)),
+    "sealed without end sequence": changed(3, replace(SEALED, end_sequence=None)),
+    "sealed with snapshot": changed(3, replace(SEALED, snapshot="x")),
+    "sealed with merged version": changed(3, replace(SEALED, merged_version=TableVersion(3))),
+    "flushed without snapshot": changed(2, replace(FLUSHED, snapshot=None)),
+    "flushed with empty snapshot": changed(2, replace(FLUSHED, snapshot="")),
+    "flushed with merge time": changed(2, replace(FLUSHED, merged_at_ms=1)),
+    "merged without version": changed(0, replace(MERGED, merged_version=None)),
+    "merged by version 0": changed(0, replace(MERGED, merged_version=TableVersion(0))),
+    "merged without time": changed(0, replace(MERGED, merged_at_ms=None)),
+    "next before first": changed(4, replace(OPEN, first=Position(-1))),
+    "sequences reversed": changed(3, replace(SEALED, end_sequence=Sequence(1))),
+    "entry before first": changed(3, replace(SEALED, wal_entries=U64Segment.of([499]))),
+    "entry at next": changed(3, replace(SEALED, wal_entries=U64Segment.of([501]))),
+    "no owner": changed(3, replace(SEALED, owner=OwnerId(""))),
+    "no log": changed(3, replace(SEALED, log=LogId(""))),
+    "no write id": replace(FULL, write_id=""),
+    "contract version 0": replace(FULL, contract_version=0),
+    "trimmed but only flushed": replace(FULL, trimmed_generation=Generation(6), trimmed=Position(500)),
+    "trimmed above the newest": replace(
+        FULL, generations=FULL.generations[:1], trimmed_generation=Generation(5), trimmed=Position(130)
+    ),
+    "trimmed position": replace(FULL, trimmed=Position(129)),
+    "trimmed below zero": replace(FULL, trimmed_generation=Generation(-1)),
+}
+
+
+@pytest.mark.parametrize("index", BROKEN.values(), ids=BROKEN.keys())
+def test_a_broken_index_is_not_written(index: RegionIndex) -> None:
+    with pytest.raises(ObjectCorrupt, match="region orders/"):
+        encode_index(index)
+
+
+def test_the_index_that_the_broken_ones_start_from_is_sound() -> None:
+    FULL.check()
+    PAGE.check()
+
+
+def test_a_page_holds_merged_generations_only() -> None:
+    for generations in ((), FULL.generations[1:3], FULL.generations[4:]):
+        with pytest.raises(ObjectCorrupt, match="history page"):
+            encode_history(REGION, 2, generations)
+
+
+# -- damage ----------------------------------------------------------------------------------------------------
+
+INDEX_BYTES = encode_index(FULL)
+
+
+def sealed_again(message: mem_wal_pb2.MemWalIndexDetails) -> bytes:
+    """The message with a checksum that matches: field 127, four bytes."""
+    message.ClearField("checksum")
+    body = message.SerializeToString()
+    return body + b"\xfd\x07" + struct.pack("<I", google_crc32c.value(body))
+
+
+def message() -> mem_wal_pb2.MemWalIndexDetails:
+    return mem_wal_pb2.MemWalIndexDetails.FromString(INDEX_BYTES)
+
+
+def test_sealing_again_changes_nothing_by_itself() -> None:
+    assert sealed_again(message()) == INDEX_BYTES
+
+
+def test_every_flipped_bit_and_every_truncation_is_found() -> None:
+    for at in range(len(INDEX_BYTES)):
+        for bit in range(8):
+            damaged = bytearray(INDEX_BYTES)
+            damaged[at] ^= 1 << bit
+            with pytest.raises(ObjectCorrupt, match=KEY):
+                decode_index(bytes(damaged), KEY)
+        with pytest.raises(ObjectCorrupt, match=KEY):
+            decode_index(INDEX_BYTES[:at], KEY)
+    with pytest.raises(ObjectCorrupt, match=KEY):
+        decode_index(INDEX_BYTES + b"\x00", KEY)
+
+
+@given(st.binary(max_size=100))
+def test_any_bytes_are_refused(data: bytes) -> None:
+    checksum = b"\xfd\x07" + struct.pack("<I", google_crc32c.value(data))
+    with pytest.raises(ObjectCorrupt):
+        decode_index(data, KEY)
+    with pytest.raises(LancewalError) as raised:
+        decode_index(data + checksum, KEY)
+    assert isinstance(raised.value, ObjectCorrupt | FormatUnknown)
+    assert KEY in str(raised.value)
+
+
+def test_what_a_later_release_wrote_is_named() -> None:
+    later = message()
+    later.format_version = 2
+    with pytest.raises(FormatUnknown, match="version 2") as raised:
+        decode_index(sealed_again(later), KEY)
+    assert KEY in str(raised.value)
+    state = message()
+    text = state.SerializeToString().replace(b"\x28\x02", b"\x28\x09")
+    with pytest.raises(FormatUnknown, match="state 9"):
+        decode_index(sealed_again(mem_wal_pb2.MemWalIndexDetails.FromString(text)), KEY)
+    holes = message()
+    holes.mem_wal_list[0].wal_entries = field(2, b"\x10\x05")
+    with pytest.raises(FormatUnknown, match="range_with_holes"):
+        decode_index(sealed_again(holes), KEY)
+
+
+def test_content_that_breaks_an_invariant_is_not_read() -> None:
+    gap = message()
+    gap.mem_wal_list[1].id.generation = 9
+    foreign = message()
+    foreign.mem_wal_list[2].id.region = "orders/other/17"
+    log = message()
+    log.mem_wal_list[2].wal_location = "somewhere/else/"
+    topic = message()
+    topic.topic = ".."
+    for broken in (gap, foreign, log, topic):
+        with pytest.raises(ObjectCorrupt, match=KEY):
+            decode_index(sealed_again(broken), KEY)
+
+
+def test_an_index_under_another_regions_key_is_refused() -> None:
+    other = paths.index_version(replace(REGION, partition=18), 3)
+    with pytest.raises(ObjectCorrupt, match="another region"):
+        decode_index(INDEX_BYTES, other)
+
+
+def test_index_and_page_are_not_taken_for_each_other() -> None:
+    page = encode_history(PAGE.region, PAGE.contract_version, PAGE.generations)
+    with pytest.raises(ObjectCorrupt, match="a history page, not a region index"):
+        decode_index(page, KEY)
+    with pytest.raises(ObjectCorrupt, match="a region index, not a history page"):
+        decode_history(INDEX_BYTES, PAGE_KEY)
+
+
+def test_a_page_under_another_key_is_refused() -> None:
+    page = encode_history(PAGE.region, PAGE.contract_version, PAGE.generations)
+    with pytest.raises(ObjectCorrupt, match="starts with generation 1"):
+        decode_history(page, paths.history_page(REGION, Generation(2)))
+    with pytest.raises(ObjectCorrupt, match="another region"):
+        decode_history(page, paths.history_page(replace(REGION, topic="other"), Generation(1)))

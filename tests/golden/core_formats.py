@@ -1,0 +1,171 @@
+"""The values inside the golden files of the core's formats, and how the files came to be.
+
+A golden file is written once, when its format version is new, and never again: it stands for the objects in people's
+stores.  ``python -m tests.golden.core_formats`` writes the files that do not exist yet, and no others.
+"""
+
+from __future__ import annotations
+
+import datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+
+from lancewal_core import paths
+from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion, TopicId
+from lancewal_core.region_index import GenerationRecord, HistoryPage, RegionIndex, State, encode_history, encode_index
+from lancewal_core.rows import Op, RowSchema
+from lancewal_core.segment import Entry, Fence, RejectedOffset, Segment, encode_fence, encode_segment
+from lancewal_core.u64_segment import U64Segment
+
+FOLDER = Path(__file__).parent
+
+NORTH = Region("orders.eu", TopicId("AAAAAAAAQACAAAAAAAAAAQ"), 0)
+SOUTH = Region("orders.eu", TopicId("AAAAAAAAQACAAAAAAAAAAQ"), 12)
+
+ROWS = RowSchema(
+    pa.schema(
+        [
+            ("id", pa.int64()),
+            ("country", pa.string()),
+            ("price", pa.decimal128(10, 2)),
+            ("weight", pa.float64()),
+            ("paid", pa.bool_()),
+            ("due", pa.date32()),
+            ("changed", pa.timestamp("us", tz="UTC")),
+            ("photo", pa.binary()),
+            ("vector", pa.list_(pa.float32(), 2)),
+            ("tags", pa.list_(pa.string())),
+        ]
+    ),
+    primary_key=("id", "country"),
+    region_key=("id",),
+)
+
+_NOON = datetime.datetime(2024, 2, 29, 12, 0, tzinfo=datetime.UTC)
+ROW_VALUES: list[dict[str, object]] = [
+    {
+        "id": 1,
+        "country": "Österreich",
+        "price": Decimal("12.50"),
+        "weight": 0.25,
+        "paid": True,
+        "due": datetime.date(2024, 3, 1),
+        "changed": _NOON,
+        "photo": b"\x00\xff",
+        "vector": [1.0, -2.0],
+        "tags": ["a", None, ""],
+        "_offset": 1000,
+        "_timestamp": _NOON,
+        "_op": int(Op.UPSERT),
+        "_present": None,
+    },
+    {"id": 2, "country": "", "_offset": 1001, "_timestamp": _NOON, "_op": int(Op.DELETE)},
+    # A patch that sets price and sets weight to null: bits 0 to 3.
+    {
+        "id": 1,
+        "country": "Österreich",
+        "price": Decimal("-0.01"),
+        "_offset": 1004,
+        "_timestamp": _NOON,
+        "_op": int(Op.PATCH),
+        "_present": b"\x0f\x00",
+    },
+]
+
+SEGMENT = Segment(
+    LogId("0f3c-ingest"),
+    Sequence(41),
+    "ingest-7d9f",
+    (
+        Entry(
+            NORTH,
+            Position(1000),
+            Position(1007),
+            3,
+            pa.RecordBatch.from_pylist(ROW_VALUES, schema=ROWS.wal),
+            (RejectedOffset(1002, "not_json"), RejectedOffset(1006, "missing_key")),
+        ),
+        Entry(SOUTH, Position(0), Position(1), 3, pa.RecordBatch.from_pylist([], schema=ROWS.wal), ()),
+    ),
+    1_709_208_000_123,
+)
+SEGMENT_KEY = paths.wal_segment(SEGMENT.log, SEGMENT.sequence)
+
+FENCE = Fence(LogId("a1"), Sequence(8), "b2", 1_700_000_000_000, LogId("c3"))
+FENCE_KEY = paths.wal_segment(FENCE.log, FENCE.sequence)
+
+
+def _generation(
+    number: int,
+    state: State,
+    positions: tuple[int, int | None],
+    sequences: tuple[int, int | None],
+    entries: list[int],
+    snapshot: str | None = None,
+    merged: tuple[int, int] | None = None,
+) -> GenerationRecord:
+    return GenerationRecord(
+        generation=Generation(number),
+        state=state,
+        owner=OwnerId("ingest-7d9f"),
+        log=LogId("0f3c-ingest"),
+        first=Position(positions[0]),
+        next=None if positions[1] is None else Position(positions[1]),
+        first_sequence=Sequence(sequences[0]),
+        end_sequence=None if sequences[1] is None else Sequence(sequences[1]),
+        wal_entries=U64Segment.of(entries),
+        snapshot=snapshot,
+        merged_version=None if merged is None else TableVersion(merged[0]),
+        merged_at_ms=None if merged is None else merged[1],
+    )
+
+
+def _snapshot(generation: int) -> str:
+    return paths.snapshot_file(NORTH, Generation(generation), "0badcafe", paths.SnapshotFile.MANIFEST)
+
+
+INDEX = RegionIndex(
+    NORTH,
+    3,
+    (
+        # One generation for each written form of wal_entries: empty, range, and the three widths of the sorted array.
+        _generation(7, State.MERGED, (500, 500), (30, 30), [], _snapshot(7), (18, 1_709_208_000_000)),
+        _generation(8, State.MERGED, (500, 503), (30, 33), [500, 501, 502], _snapshot(8), (19, 1_709_208_060_000)),
+        _generation(9, State.FLUSHED, (503, 100_000), (33, 36), [503, 600], _snapshot(9)),
+        _generation(10, State.FLUSHED, (100_000, 2**20), (36, 38), [100_000, 200_000], _snapshot(10)),
+        _generation(11, State.SEALED, (2**20, 2**40), (38, 41), [2**20, 2**39]),
+        _generation(12, State.OPEN, (2**40, None), (41, None), []),
+    ),
+    Generation(7),
+    Position(500),
+    "5a0c1b77",
+)
+INDEX_KEY = paths.index_version(NORTH, 44)
+
+PAGE = HistoryPage(
+    SOUTH,
+    2,
+    (
+        _generation(1, State.MERGED, (0, 9), (0, 2), [0, 4], "old/snapshot.json", (2, 1_700_000_000_000)),
+        _generation(2, State.MERGED, (9, 2**33), (2, 3), [9], "new/snapshot.json", (3, 1_700_000_100_000)),
+    ),
+)
+PAGE_KEY = paths.history_page(SOUTH, Generation(1))
+
+
+def encoded() -> dict[str, bytes]:
+    """Today's bytes, by the name of the golden file."""
+    return {
+        "wal_segment_1.arrow": encode_segment(SEGMENT, ROWS.wal),
+        "fence_1.arrow": encode_fence(FENCE),
+        "region_index_1.binpb": encode_index(INDEX),
+        "history_page_1.binpb": encode_history(PAGE.region, PAGE.contract_version, PAGE.generations),
+    }
+
+
+if __name__ == "__main__":
+    for name, data in encoded().items():
+        if not (FOLDER / name).exists():
+            (FOLDER / name).write_bytes(data)
