@@ -1,0 +1,151 @@
+"""The textual form of column types, in settings files and in the contract.
+
+``int64``, ``string``, ``decimal128(12, 2)``, ``timestamp[us]``, ``timestamp[us, UTC]``, ``list<string>``,
+``struct<a: int32, b: list<date32>>``, ``fixed_size_list<float32>[384]``.  ``parse_type(format_type(t)) == t`` for every
+type that lancewal accepts; anything else is a ``SchemaError`` that names the place.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+
+from lancewal_core.errors import SchemaError
+
+_PLAIN: dict[str, pa.DataType] = {
+    "bool": pa.bool_(),
+    "int8": pa.int8(),
+    "int16": pa.int16(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "uint8": pa.uint8(),
+    "uint16": pa.uint16(),
+    "uint32": pa.uint32(),
+    "uint64": pa.uint64(),
+    "float32": pa.float32(),
+    "float64": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date32": pa.date32(),
+}
+_NAMES = {type_: name for name, type_ in _PLAIN.items()}
+_TOKEN = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_/+\-]*|\d+|[<>\[\](),:])")
+_UNITS = ("s", "ms", "us", "ns")
+
+
+def parse_type(text: str) -> pa.DataType:
+    """The Arrow type that ``text`` names."""
+    parser = _Parser(text)
+    type_ = parser.type()
+    parser.end()
+    return type_
+
+
+def format_type(type_: pa.DataType) -> str:
+    """The canonical text of ``type_``; ``SchemaError`` if lancewal has no such type."""
+    if type_ in _NAMES:
+        return _NAMES[type_]
+    if pa.types.is_decimal128(type_):
+        return f"decimal128({type_.precision}, {type_.scale})"
+    if pa.types.is_timestamp(type_):
+        return f"timestamp[{type_.unit}]" if type_.tz is None else f"timestamp[{type_.unit}, {type_.tz}]"
+    if pa.types.is_fixed_size_list(type_) and type_.value_type in (pa.float32(), pa.float64()):
+        return f"fixed_size_list<{format_type(type_.value_type)}>[{type_.list_size}]"
+    if pa.types.is_list(type_):
+        return f"list<{format_type(type_.value_type)}>"
+    if pa.types.is_struct(type_):
+        return "struct<" + ", ".join(f"{f.name}: {format_type(f.type)}" for f in type_) + ">"
+    raise SchemaError(f"type {type_} is not supported; see the reference page on column types")
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+
+    def _fail(self, expected: str) -> SchemaError:
+        return SchemaError(
+            f"column type {self._text!r}: expected {expected} at character {self._at + 1}; "
+            "examples: int64, decimal128(12, 2), timestamp[us, UTC], list<string>, fixed_size_list<float32>[384]"
+        )
+
+    def _next(self) -> str | None:
+        match = _TOKEN.match(self._text, self._at)
+        return None if match is None else match[1]
+
+    def _take(self, wanted: str | None = None, expected: str = "a name") -> str:
+        match = _TOKEN.match(self._text, self._at)
+        if match is None or (wanted is not None and match[1] != wanted):
+            raise self._fail(repr(wanted) if wanted is not None else expected)
+        self._at = match.end()
+        return match[1]
+
+    def _number(self) -> int:
+        token = self._take(expected="a number")
+        if not token.isdigit():
+            raise self._fail("a number")
+        return int(token)
+
+    def end(self) -> None:
+        if self._text[self._at :].strip():
+            raise self._fail("the end")
+
+    def type(self) -> pa.DataType:
+        name = self._take(expected="a type name")
+        if name in _PLAIN:
+            return _PLAIN[name]
+        match name:
+            case "decimal128":
+                self._take("(")
+                precision = self._number()
+                self._take(",")
+                scale = self._number()
+                self._take(")")
+                if not 1 <= precision <= 38 or scale > precision:
+                    raise self._fail("a precision of 1 to 38 and a scale of at most the precision")
+                return pa.decimal128(precision, scale)
+            case "timestamp":
+                self._take("[")
+                unit = self._take(expected="a unit (s, ms, us, ns)")
+                if unit not in _UNITS:
+                    raise self._fail("a unit (s, ms, us, ns)")
+                zone = None
+                if self._next() == ",":
+                    self._take(",")
+                    zone = self._take(expected="the zone UTC")
+                    if zone != "UTC":
+                        raise self._fail("the zone UTC (instants are stored in UTC)")
+                self._take("]")
+                return pa.timestamp(unit, tz=zone)
+            case "list":
+                self._take("<")
+                item = self.type()
+                self._take(">")
+                return pa.list_(item)
+            case "fixed_size_list":
+                self._take("<")
+                item = self.type()
+                self._take(">")
+                self._take("[")
+                size = self._number()
+                self._take("]")
+                if item not in (pa.float32(), pa.float64()) or size < 1:
+                    raise self._fail("float32 or float64 items and a size of at least 1")
+                return pa.list_(item, size)
+            case "struct":
+                self._take("<")
+                fields = [self._member()]
+                while self._next() == ",":
+                    self._take(",")
+                    fields.append(self._member())
+                self._take(">")
+                if len({f.name for f in fields}) != len(fields):
+                    raise self._fail("distinct member names")
+                return pa.struct(fields)
+        raise self._fail("a known type")
+
+    def _member(self) -> pa.Field:
+        name = self._take(expected="a member name")
+        self._take(":")
+        return pa.field(name, self.type())

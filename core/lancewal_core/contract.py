@@ -1,0 +1,135 @@
+"""The contract: what a table is.  All that decides which rows a WAL entry has stands here.
+
+A contract is an immutable object per version under ``_lancewal/contract/``; it changes only by explicit commands, each
+a new version.  A WAL entry's rows follow from (topic id, partition, first, next, contract version) alone.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Literal
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from lancewal_core import paths
+from lancewal_core.column_types import format_type, parse_type
+from lancewal_core.errors import FormatUnknown, NotALancewalTable, ObjectCorrupt
+from lancewal_core.ids import Position, Region, TableUuid, TopicId
+from lancewal_core.rows import RowSchema
+from lancewal_core.store import ObjectStore
+from lancewal_core.versioned import Family, newest_version
+
+FORMAT = 1
+
+
+class Column(BaseModel):
+    """One column of the table."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    type: str
+    """Text form (``column_types``)."""
+    field_ids: tuple[int, ...]
+    """Lance's ids of the column's field and, depth first, of its nested fields."""
+
+
+class Contract(BaseModel):
+    """See the module docstring.  Positions are Kafka offsets to read next; windows are in seconds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal[1] = 1
+    version: int = Field(default=1, ge=1)
+    table_uuid: str
+    topic: str
+    topic_id: str
+    partitions: int = Field(ge=1)
+    primary_key: tuple[str, ...]
+    region_key: tuple[str, ...]
+    region_encoding: Literal["canonical"] = "canonical"
+    start: tuple[int, ...]
+    """First position of each partition; -1 means the low watermark at the first claim."""
+    columns: tuple[Column, ...]
+    value_format: Literal["json"] = "json"
+    patches: bool = True
+    record_bytes_max: int = Field(default=1_000_000, ge=1)
+    misrouted: Literal["stop"] = "stop"
+    fold_version: Literal[1] = 1
+    history_window_s: int = Field(default=24 * 3600, ge=0)
+    grace_s: int = Field(default=600, ge=0)
+    freshness_target_s: float = Field(default=60.0, gt=0)
+    altered_at: tuple[int, ...] = ()
+    """Positions of the last change of the number of partitions, by partition; empty if there was none."""
+
+    @cached_property
+    def rows(self) -> RowSchema:
+        """Columns as Arrow types, and the keys."""
+        fields = [pa.field(c.name, parse_type(c.type), nullable=c.name not in self.primary_key) for c in self.columns]
+        return RowSchema(pa.schema(fields), self.primary_key, self.region_key)
+
+    @cached_property
+    def regions(self) -> tuple[Region, ...]:
+        """All regions of the table: enumerated from here, never from a listing."""
+        return tuple(Region(self.topic, TopicId(self.topic_id), p) for p in range(self.partitions))
+
+    @cached_property
+    def field_ids(self) -> tuple[int, ...]:
+        """Lance's ids of all fields, nested ones included."""
+        return tuple(i for c in self.columns for i in c.field_ids)
+
+    @property
+    def uuid(self) -> TableUuid:
+        return TableUuid(self.table_uuid)
+
+    def start_of(self, partition: int) -> Position | None:
+        """The first position of a partition, or None for its low watermark; partitions added later start at 0."""
+        if partition >= len(self.start):
+            return Position(0)
+        start = self.start[partition]
+        return None if start < 0 else Position(start)
+
+
+def column_texts(schema: pa.Schema) -> dict[str, str]:
+    """``{column: type text}`` of an Arrow schema; ``SchemaError`` for a type that lancewal does not have."""
+    return {field.name: format_type(field.type) for field in schema}
+
+
+FAMILY = Family(paths.contract_prefix(), paths.contract_version, paths.parse_contract_version)
+
+
+def encode_contract(contract: Contract) -> bytes:
+    return contract.model_dump_json(indent=1).encode()
+
+
+def decode_contract(data: bytes, where: str) -> Contract:
+    """Raise ``FormatUnknown`` for a future format, ``ObjectCorrupt`` for anything else that is not a contract."""
+    try:
+        return Contract.model_validate_json(data)
+    except ValidationError as error:
+        for line in error.errors():
+            if line["loc"] == ("format",) and isinstance(line["input"], int):
+                raise FormatUnknown(f"{where}: contract format {line['input']} is newer than {FORMAT}; upgrade lancewal", object=where) from error  # fmt: skip
+        raise ObjectCorrupt(f"{where} is not a contract: {error.error_count()} faults, first: "
+                            f"{error.errors()[0]['loc']}: {error.errors()[0]['msg']}", object=where) from error  # fmt: skip
+
+
+def read_contract(store: ObjectStore, table_uri: str) -> Contract:
+    """The newest contract; ``NotALancewalTable`` if the table has none."""
+    found = newest_version(store, FAMILY)
+    if found is None:
+        raise NotALancewalTable(
+            f"{table_uri} has no lancewal contract: make the table with `lancewal table create` or "
+            "`lancewal table attach`"
+        )
+    return decode_contract(found.data, paths.contract_version(found.version))
+
+
+def read_contract_version(store: ObjectStore, version: int) -> Contract:
+    """The contract that WAL entries written under ``version`` follow."""
+    key = paths.contract_version(version)
+    data = store.get(key)
+    if data is None:
+        raise ObjectCorrupt(f"{key} is missing: WAL entries name it", object=key)
+    return decode_contract(data, key)

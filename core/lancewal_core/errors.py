@@ -1,0 +1,262 @@
+"""The error tree: one class per thing a caller can do about it.
+
+Every error has a stable ``kind`` (used in logs, metrics and dead letters) and a message that says what is wrong,
+where (topic, partition, offset or object) and what to do.  The five branches say what the caller does:
+
+* ``Retry``: the same call may succeed later (store or broker unavailable).
+* ``Refresh``: what the caller knows is out of date; plan again from the newest state.
+* ``Fenced``: somebody else owns this now; stop touching it.
+* ``InvalidInput``: a person must change an input, a setting or the environment.
+* ``Corrupt``: stored bytes are not what was written; stop and name the object.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class LancewalError(Exception):
+    """Base of all errors that lancewal raises on purpose.  ``where`` names objects or offsets, for logs."""
+
+    kind: ClassVar[str] = "error"
+
+    def __init__(self, message: str, **where: object) -> None:
+        super().__init__(message)
+        self.where: dict[str, object] = where
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Errors cross process borders (Spark executors): keep ``where``.
+        return (_rebuild, (type(self), str(self), self.where))
+
+
+def _rebuild(cls: type[LancewalError], message: str, where: dict[str, object]) -> LancewalError:
+    return cls(message, **where)
+
+
+# -- the caller may try the same again -------------------------------------------------------------------------
+
+
+class Retry(LancewalError):
+    kind = "retry"
+
+
+class StoreUnavailable(Retry):
+    """The object store did not answer, or answered with a passing fault."""
+
+    kind = "store_unavailable"
+
+
+class KafkaUnavailable(Retry):
+    """The broker did not answer."""
+
+    kind = "kafka_unavailable"
+
+
+class CommitUnknown(Retry):
+    """A table commit was sent and its fate could not be learned yet."""
+
+    kind = "commit_unknown"
+
+
+# -- the caller must look again --------------------------------------------------------------------------------
+
+
+class Refresh(LancewalError):
+    kind = "refresh"
+
+
+class PlanStale(Refresh):
+    """An object that the plan needs has moved or vanished; plan again."""
+
+    kind = "plan_stale"
+
+
+class PlanRetriesExhausted(Refresh):
+    """Planning again did not help; the message names the last reason."""
+
+    kind = "plan_retries_exhausted"
+
+
+class StoreInconsistent(Refresh):
+    """A listing or a probe gave an older state than one that is known to exist."""
+
+    kind = "store_inconsistent"
+
+
+# -- somebody else owns it -------------------------------------------------------------------------------------
+
+
+class Fenced(LancewalError):
+    kind = "fenced"
+
+
+class LogFenced(Fenced):
+    """Our log was ended by another process: we were declared dead."""
+
+    kind = "log_fenced"
+
+
+class OwnershipLost(Fenced):
+    """The region index names another owner."""
+
+    kind = "ownership_lost"
+
+
+# -- a person must act -----------------------------------------------------------------------------------------
+
+
+class InvalidInput(LancewalError):
+    kind = "invalid_input"
+
+
+class SettingsError(InvalidInput):
+    """A setting is unknown, missing, malformed or contradicts another."""
+
+    kind = "settings"
+
+
+class SchemaError(InvalidInput):
+    """A column, type or key declaration is not allowed."""
+
+    kind = "schema"
+
+
+class ContractMismatch(InvalidInput):
+    """Settings or live state contradict the table's contract; both values are shown."""
+
+    kind = "contract_mismatch"
+
+
+class TableMissing(InvalidInput):
+    kind = "table_missing"
+
+
+class TableExists(InvalidInput):
+    kind = "table_exists"
+
+
+class NotALancewalTable(InvalidInput):
+    """A Lance table without a contract: ``lancewal table attach`` makes it one."""
+
+    kind = "not_a_lancewal_table"
+
+
+class TopicMissing(InvalidInput):
+    kind = "topic_missing"
+
+
+class TopicReplaced(InvalidInput):
+    """The topic was deleted and recreated: another topic id."""
+
+    kind = "topic_replaced"
+
+
+class TopicUnsuitable(InvalidInput):
+    """The topic's configuration cannot carry what the contract says (compaction, keys)."""
+
+    kind = "topic_unsuitable"
+
+
+class PartitionCountChanged(InvalidInput):
+    kind = "partition_count_changed"
+
+
+class Misrouted(InvalidInput):
+    """A record lies in another partition than murmur2 of its region key gives."""
+
+    kind = "misrouted"
+
+
+class BadRecordStop(InvalidInput):
+    """A bad record under the policy ``stop``."""
+
+    kind = "bad_record"
+
+
+class RegionConflict(InvalidInput):
+    """A key of one region is already in the table as a row of another region."""
+
+    kind = "region_conflict"
+
+
+class DuplicateKeys(InvalidInput):
+    """A table to be attached holds a primary key more than once."""
+
+    kind = "duplicate_keys"
+
+
+class RetentionLost(InvalidInput):
+    """Kafka no longer has records that are not durable here."""
+
+    kind = "retention_lost"
+
+
+class LogTruncated(InvalidInput):
+    """The topic ends before a position that is already durable here."""
+
+    kind = "log_truncated"
+
+
+class TableReplaced(InvalidInput):
+    """The Lance table was overwritten or recreated."""
+
+    kind = "table_replaced"
+
+
+class TableRestored(InvalidInput):
+    """The Lance table was restored to an older version."""
+
+    kind = "table_restored"
+
+
+class WatermarkUnknown(InvalidInput):
+    """Table versions that may hold watermarks are gone."""
+
+    kind = "watermark_unknown"
+
+
+class MergeUnproven(InvalidInput):
+    """A merge landed, but versions before it are gone that could hold another merge."""
+
+    kind = "merge_unproven"
+
+
+class VersionGone(InvalidInput):
+    """The table version was removed by a clean-up."""
+
+    kind = "version_gone"
+
+
+class OutsideHistoryWindow(InvalidInput):
+    """The positions asked for are older than the history window."""
+
+    kind = "outside_history_window"
+
+
+class StoreNotWritable(InvalidInput):
+    kind = "store_not_writable"
+
+
+# -- stored bytes are wrong ------------------------------------------------------------------------------------
+
+
+class Corrupt(LancewalError):
+    kind = "corrupt"
+
+
+class ObjectCorrupt(Corrupt):
+    """An object's checksum, length or structure is wrong."""
+
+    kind = "object_corrupt"
+
+
+class ObjectMissing(Corrupt):
+    """An object that must exist is not there."""
+
+    kind = "object_missing"
+
+
+class FormatUnknown(Corrupt):
+    """An object has a format version or form that this release does not read; the message names it."""
+
+    kind = "format_unknown"

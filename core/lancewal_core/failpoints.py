@@ -1,0 +1,110 @@
+"""Named points of the protocol: an event log for tests, and places to kill, stop or fail a process.
+
+``with point("wal.put"):`` passes ``wal.put before``, runs the body, and, if the body did not raise, passes
+``wal.put after``.  Without configuration a point costs one attribute test.
+
+* ``LANCEWAL_EVENT_LOG=<file>``: one JSON line per passing, written unbuffered *before* the act it announces.
+* ``LANCEWAL_FAILPOINT=<point>:<before|after>[:n]=kill|stop|error``: at the n-th passing (default 1) SIGKILL or SIGSTOP
+  this process or raise ``FailpointError``.  Refused unless ``LANCEWAL_TESTING=1``.
+
+Both are read once, in ``main``, by ``configure``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+from lancewal_core.errors import SettingsError
+
+POINTS: frozenset[str] = frozenset(
+    ["poll", "decode", "dlq.produce", "wal.put", "memtable.apply", "offset.commit", "log.walk", "fence.put", "claim.cas", "seal.cas", "reanchor.cas", "handover.cas", "snapshot.write", "flushed.cas", "plan.pin", "fragment.write", "dv.write", "commit.send", "commit.recv", "merges.put", "followup.commit", "merged.cas", "trim.cas", "trim.delete"]
+)
+
+When = Literal["before", "after"]
+_SPEC = re.compile(r"^(?P<point>[a-z.]+):(?P<when>before|after)(:(?P<n>[1-9][0-9]*))?=(?P<act>kill|stop|error)$")
+
+
+class FailpointError(Exception):
+    """Raised by a failpoint configured as ``error``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failpoint:
+    point: str
+    when: When
+    passing: int
+    act: Literal["kill", "stop", "error"]
+
+
+def parse_failpoint(text: str) -> Failpoint:
+    """Parse ``LANCEWAL_FAILPOINT``; ``SettingsError`` names what is wrong."""
+    match = _SPEC.match(text)
+    if match is None or match["point"] not in POINTS:
+        raise SettingsError(
+            f"LANCEWAL_FAILPOINT={text!r}: expected <point>:<before|after>[:n]=kill|stop|error with a point of "
+            f"{', '.join(sorted(POINTS))}"
+        )
+    return Failpoint(match["point"], match["when"], int(match["n"] or 1), match["act"])  # type: ignore[arg-type] # the expression admits only the literals
+
+
+class Failpoints:
+    """What to do when points are passed, in one process."""
+
+    def __init__(self, failpoint: Failpoint | None, event_log: str | None) -> None:
+        self._failpoint = failpoint
+        self._passed = 0
+        self._lock = threading.Lock()
+        self._log = None if event_log is None else os.open(event_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+
+    def passing(self, name: str, when: When, where: Mapping[str, object]) -> None:
+        if self._log is not None:
+            line = {"point": name, "when": when, "pid": os.getpid(), **where}
+            os.write(self._log, json.dumps(line, default=str).encode() + b"\n")
+        failpoint = self._failpoint
+        if failpoint is None or failpoint.point != name or failpoint.when != when:
+            return
+        with self._lock:
+            self._passed += 1
+            if self._passed != failpoint.passing:
+                return
+        match failpoint.act:
+            case "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "stop":
+                os.kill(os.getpid(), signal.SIGSTOP)
+            case "error":
+                raise FailpointError(f"failpoint {name}:{when}")
+
+
+_active: Failpoints | None = None
+
+
+def configure(environment: Mapping[str, str]) -> None:
+    """Read the environment once; called by ``main`` and nobody else."""
+    global _active
+    spec = environment.get("LANCEWAL_FAILPOINT")
+    log = environment.get("LANCEWAL_EVENT_LOG")
+    if spec is not None and environment.get("LANCEWAL_TESTING") != "1":
+        raise SettingsError("LANCEWAL_FAILPOINT is refused unless LANCEWAL_TESTING=1: it kills or stops the process")
+    failpoint = None if spec is None else parse_failpoint(spec)
+    _active = Failpoints(failpoint, log) if failpoint is not None or log is not None else None
+
+
+@contextmanager
+def point(name: str, **where: object) -> Iterator[None]:
+    """Mark one step of the protocol (module docstring)."""
+    active = _active
+    if active is None:
+        yield
+        return
+    active.passing(name, "before", where)
+    yield
+    active.passing(name, "after", where)

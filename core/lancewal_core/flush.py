@@ -1,0 +1,130 @@
+"""Flush: SEALED -> FLUSHED.  Anyone may do it for any SEALED generation; the compare-and-swap keeps one result.
+
+Guarantees
+ 1. The snapshot holds the fold of exactly the records of [first, next) that are not rejected, whether it was folded from
+    the MemTable or from the WAL.
+ 2. Generations become FLUSHED strictly in order.
+ 3. A crash at any point leaves a SEALED generation and, at most, files that nothing names.
+
+Steps
+ 1. Gather the generation's entries (from memory, or by ``entries_of`` from its log) and fold them.
+ 2. Write the snapshot into a folder of its own.
+ 3. Compare-and-swap SEALED -> FLUSHED.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+
+from lancewal_core.contract import Contract
+from lancewal_core.errors import ObjectMissing, PlanStale
+from lancewal_core.failpoints import point
+from lancewal_core.fold import fold
+from lancewal_core.ids import Region
+from lancewal_core.log import walk
+from lancewal_core.region_index import GenerationRecord, State
+from lancewal_core.regions import RegionIndexes
+from lancewal_core.segment import Entry
+from lancewal_core.snapshot import Snapshot, write_snapshot
+from lancewal_core.store import ObjectStore
+from lancewal_core.table import Table
+from lancewal_core.tasks import Tasks
+from lancewal_core.transitions import flushed, refreshed
+
+
+def entries_of(store: ObjectStore, tasks: Tasks, region: Region, record: GenerationRecord) -> list[Entry]:
+    """The entries of a SEALED or later generation, from its log.
+
+    ``PlanStale`` when one is not there: it may have been trimmed since the index was read.
+    """
+    walked = walk(store, tasks, record.log, record.first_sequence, before=record.end_sequence, regions=(region,))
+    entries = [
+        e
+        for s in walked.segments
+        for e in s.entries
+        if e.region == region and record.next is not None and record.first <= e.first < record.next
+    ]
+    found = tuple(int(e.first) for e in entries)
+    if found != record.wal_entries.values():
+        raise PlanStale(
+            f"region {region.name}: generation {record.generation} has entries {_shown(record.wal_entries.values())}, "
+            f"its log {record.log} shows {_shown(found)} up to segment {walked.end}",
+            region=region.name,
+            log=record.log,
+        )
+    return entries
+
+
+def flush_generation(
+    store: ObjectStore,
+    table: Table,
+    indexes: RegionIndexes,
+    contract: Contract,
+    region: Region,
+    record: GenerationRecord,
+    batches: Sequence[pa.RecordBatch],
+    new_id: Callable[[], str],
+) -> Snapshot | None:
+    """Steps 1 to 3 with the WAL batches of a SEALED generation; None if somebody else flushed it first."""
+    # Step 1
+    folded = fold(batches, contract.rows)
+    # Step 2
+    snapshot = write_snapshot(store, table, region, record, contract.version, folded, new_id()[:8])
+    # Step 3
+    with point("flushed.cas", region=region.name, generation=record.generation):
+        ours, _ = indexes.swap(
+            region, lambda index: index and flushed(index, record.generation, snapshot.key, new_id())
+        )
+    return snapshot if ours else None
+
+
+def flush_from_log(
+    store: ObjectStore,
+    table: Table,
+    indexes: RegionIndexes,
+    tasks: Tasks,
+    contract: Contract,
+    region: Region,
+    new_id: Callable[[], str],
+) -> Snapshot | None:
+    """Flush the oldest SEALED generation of a region from its log; None if there is none or another was faster."""
+    index = indexes.read(region)
+    record = None if index is None else next((r for r in index.generations if r.state is State.SEALED), None)
+    if record is None:
+        return None
+    try:
+        entries = entries_of(store, tasks, region, record)
+    except PlanStale as error:
+        newer = indexes.read(region)
+        if newer != index:
+            return None  # flushed, merged or trimmed meanwhile
+        raise ObjectMissing(str(error), region=region.name, log=record.log) from error
+    return flush_generation(store, table, indexes, contract, region, record, [e.rows for e in entries], new_id)
+
+
+def rebuild_snapshot(
+    store: ObjectStore,
+    table: Table,
+    indexes: RegionIndexes,
+    tasks: Tasks,
+    contract: Contract,
+    region: Region,
+    record: GenerationRecord,
+    new_id: Callable[[], str],
+) -> Snapshot | None:
+    """Make the snapshot of a FLUSHED generation anew from its log, because its files are missing."""
+    if record.snapshot is None:
+        raise ValueError(f"generation {record.generation} of {region.name} has no snapshot to rebuild")
+    old = record.snapshot
+    folded = fold([e.rows for e in entries_of(store, tasks, region, record)], contract.rows)
+    snapshot = write_snapshot(store, table, region, record, contract.version, folded, new_id()[:8])
+    ours, _ = indexes.swap(
+        region, lambda index: index and refreshed(index, record.generation, old, snapshot.key, new_id())
+    )
+    return snapshot if ours else None
+
+
+def _shown(values: Sequence[int]) -> str:
+    return f"{list(values)}" if len(values) <= 6 else f"{values[0]}..{values[-1]} ({len(values)})"

@@ -1,0 +1,44 @@
+"""The identifiers of the protocol.  Each is a distinct type, so that mypy finds a mix-up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NewType
+
+TableUuid = NewType("TableUuid", str)
+TopicId = NewType("TopicId", str)
+LogId = NewType("LogId", str)
+"""The WAL of one ingest process incarnation and table."""
+OwnerId = NewType("OwnerId", str)
+Sequence = NewType("Sequence", int)
+"""Number of a segment in its log, from 0, without holes."""
+Position = NewType("Position", int)
+"""Next Kafka offset to read.  The only form in which offsets are stored."""
+Generation = NewType("Generation", int)
+"""Life of a MemTable, from 1 in each region."""
+TableVersion = NewType("TableVersion", int)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Region:
+    """One topic-partition of one table."""
+
+    topic: str
+    topic_id: TopicId
+    partition: int
+
+    @property
+    def name(self) -> str:
+        """Stable text form; the region name in indexes, watermarks and receipts."""
+        return f"{self.topic}/{self.topic_id}/{self.partition}"
+
+    @staticmethod
+    def parse(name: str) -> Region:
+        """Inverse of ``name``.  A topic name never holds a slash (Kafka allows ``[a-zA-Z0-9._-]``)."""
+        topic, topic_id, partition = name.split("/")
+        return Region(topic, TopicId(topic_id), int(partition))
+
+
+def position_after(offset: int) -> Position:
+    """The position right behind one record."""
+    return Position(offset + 1)

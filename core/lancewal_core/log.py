@@ -1,0 +1,233 @@
+"""A log: the WAL of one ingest process incarnation, numbered segments without holes.
+
+Guarantees
+ 1. Only its owner writes data segments into a log, one after the other: segment n + 1 is not sent before segment n is
+    settled.  So a number that is taken holds our own segment (its reply was lost) or a fence.
+ 2. ``LogWriter.put`` says Durable only if the store holds exactly our bytes under that number.
+ 3. A fence ends a log: nothing behind its number is ever part of it.  ``end_log`` returns only when the log has ended,
+    with every segment before the end.
+ 4. ``walk`` reads from a number to the tail, which is the first absent number or a fence.  Whether that number counts
+    as the tail, or was trimmed, is for the caller to prove (it alone knows the indexes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+from typing import assert_never
+
+import pyarrow as pa
+
+from lancewal_core import paths
+from lancewal_core.clock import Clock
+from lancewal_core.errors import ObjectCorrupt, StoreUnavailable
+from lancewal_core.failpoints import point
+from lancewal_core.ids import LogId, OwnerId, Region, Sequence
+from lancewal_core.segment import Entry, Fence, Segment, decode_segment, encode_fence, encode_segment
+from lancewal_core.store import Done, Lost, ObjectStore, Unknown, put_once
+from lancewal_core.tasks import Tasks
+
+_WINDOW = 32
+"""Most segments that one step of a walk asks for at the same time."""
+_FENCE_TRIES = 8
+_FENCE_PAUSE_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Durable:
+    """The segment is stored under ``sequence``; ``size`` in bytes."""
+
+    sequence: Sequence
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class FencedOut:
+    """Another process ended this log: we were declared dead."""
+
+    fence: Fence
+
+
+@dataclass(frozen=True, slots=True)
+class Unsettled:
+    """No verdict; ``put_again`` repeats the same PUT."""
+
+    cause: str
+
+
+PutResult = Durable | FencedOut | Unsettled
+
+
+class LogWriter:
+    """Appends segments to one log, one at a time."""
+
+    def __init__(self, store: ObjectStore, clock: Clock, log: LogId, owner: OwnerId, schema: pa.Schema) -> None:
+        self.log = log
+        self.owner = owner
+        self._store = store
+        self._clock = clock
+        self._schema = schema
+        self._next = Sequence(0)
+        self._unsettled: bytes | None = None
+
+    @property
+    def next_unsent(self) -> Sequence:
+        """Number of the next segment that has not been sent."""
+        return Sequence(self._next + (self._unsettled is not None))
+
+    @property
+    def settled(self) -> bool:
+        return self._unsettled is None
+
+    def put(self, entries: Seq[Entry]) -> PutResult:
+        """Send the next segment."""
+        if self._unsettled is not None:
+            raise RuntimeError(f"segment {self._next} of log {self.log} is not settled")
+        segment = Segment(self.log, self._next, self.owner, tuple(entries), self._clock.now_ms())
+        self._unsettled = encode_segment(segment, self._schema)
+        return self.put_again()
+
+    def put_again(self) -> PutResult:
+        """Send the unsettled segment (again): the same bytes under the same number."""
+        data = self._unsettled
+        if data is None:
+            raise RuntimeError(f"log {self.log} has no unsettled segment")
+        key = paths.wal_segment(self.log, self._next)
+        with point("wal.put", object=key):
+            outcome = put_once(self._store, key, data)
+        match outcome:
+            case Done():
+                pass
+            case Lost(found=found):
+                other = decode_segment(found, key)
+                match other:
+                    case Fence():
+                        return FencedOut(other)
+                    case Segment():
+                        raise ObjectCorrupt(
+                            f"{key} holds a data segment that this process did not write (writer {other.writer}, "
+                            f"we are {self.owner}): two processes share a log id",
+                            object=key,
+                        )
+                    case _:
+                        assert_never(other)
+            case Unknown(cause=cause):
+                return Unsettled(cause)
+            case _:
+                assert_never(outcome)
+        sequence, self._next, self._unsettled = self._next, Sequence(self._next + 1), None
+        return Durable(sequence, len(data))
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """Segments in order, and where the walk ended."""
+
+    log: LogId
+    segments: tuple[Segment, ...]
+    end: Sequence
+    """The first absent number, or the fence's."""
+    fence: Fence | None
+
+
+class SegmentCache:
+    """Decoded segments by object key; immutable objects, so what was read stays true.  ``bytes_max`` bounds it."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._segments: dict[str, Segment] = {}
+
+    def get(self, key: str) -> Segment | None:
+        return self._segments.get(key)
+
+    def add(self, key: str, segment: Segment) -> None:
+        size = sum(entry.rows.nbytes for entry in segment.entries)
+        self._segments[key] = segment
+        self._bytes += size
+        while self._bytes > self._bytes_max and len(self._segments) > 1:
+            oldest = next(iter(self._segments))
+            self._bytes -= sum(entry.rows.nbytes for entry in self._segments.pop(oldest).entries)
+
+
+def walk(
+    store: ObjectStore,
+    tasks: Tasks,
+    log: LogId,
+    start: Sequence,
+    *,
+    before: Sequence | None = None,
+    regions: Collection[Region] | None = None,
+    cache: SegmentCache | None = None,
+) -> Walk:
+    """Read segments from ``start`` up to the tail, or to ``before`` (exclusive); GETs run in growing windows.
+
+    ``regions`` limits the entries that are decoded (not with ``cache``).
+    """
+    segments: list[Segment] = []
+    at = start
+    window = 2
+
+    def read(sequence: Sequence) -> Segment | Fence | None:
+        key = paths.wal_segment(log, sequence)
+        cached = None if cache is None else cache.get(key)
+        if cached is not None:
+            return cached
+        data = store.get(key)
+        if data is None:
+            return None
+        read_segment = decode_segment(data, key, None if cache is not None else regions)
+        if cache is not None and isinstance(read_segment, Segment):
+            cache.add(key, read_segment)
+        return read_segment
+
+    with point("log.walk", log=log, start=start):
+        while before is None or at < before:
+            stop = at + window if before is None else min(at + window, before)
+            for found in tasks.map(read, [Sequence(n) for n in range(at, stop)]):
+                match found:
+                    case Segment():
+                        segments.append(found)
+                        at = Sequence(at + 1)
+                    case Fence():
+                        return Walk(log, tuple(segments), at, found)
+                    case None:
+                        return Walk(log, tuple(segments), at, None)
+                    case _:
+                        assert_never(found)
+            window = min(window * 2, _WINDOW)
+    return Walk(log, tuple(segments), at, None)
+
+
+def end_log(
+    store: ObjectStore, tasks: Tasks, clock: Clock, log: LogId, start: Sequence, writer: OwnerId, region: Region
+) -> Walk:
+    """Walk ``log`` from ``start`` and fence it at its tail; the result's ``fence`` is what ended it (guarantee 3).
+
+    Only the entries of ``region`` are decoded.
+    """
+    segments: list[Segment] = []
+    unknown = 0
+    while True:
+        walked = walk(store, tasks, log, start, regions=(region,))
+        segments.extend(walked.segments)
+        if walked.fence is not None:
+            return Walk(log, tuple(segments), walked.end, walked.fence)
+        fence = Fence(log, walked.end, writer, clock.now_ms())
+        key = paths.wal_segment(log, walked.end)
+        with point("fence.put", object=key):
+            outcome = put_once(store, key, encode_fence(fence))
+        match outcome:
+            case Done():
+                return Walk(log, tuple(segments), walked.end, fence)
+            case Lost():
+                start = walked.end  # a data segment came first, or another claimer's fence: go on walking
+            case Unknown(cause=cause):
+                unknown += 1
+                if unknown >= _FENCE_TRIES:
+                    raise StoreUnavailable(f"no verdict on the fence {key!r}: {cause}", object=key)
+                clock.sleep(_FENCE_PAUSE_S * 2**unknown)
+                start = walked.end
+            case _:
+                assert_never(outcome)

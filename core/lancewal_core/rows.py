@@ -1,0 +1,126 @@
+"""Rows as lancewal carries them: the table's columns plus four system columns.
+
+A *WAL batch* is a ``pyarrow.RecordBatch`` of ``RowSchema.wal``: the table's columns (all nullable but the primary key),
+then
+
+* ``_offset`` int64: Kafka offset of the record that made the row,
+* ``_timestamp`` timestamp[ms, UTC]: Kafka's timestamp,
+* ``_op`` uint8: 0 upsert, 1 delete, 2 patch (``Op``),
+* ``_present`` binary: for a patch the bitmap of the columns that it carries, null elsewhere.
+
+The bitmap has bit ``i`` (least significant first) for column ``i`` of the table in the contract's order, primary key
+included, in ``ceil(columns / 8)`` bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+
+import pyarrow as pa
+
+from lancewal_core.errors import SchemaError
+
+OFFSET = "_offset"
+TIMESTAMP = "_timestamp"
+OP = "_op"
+PRESENT = "_present"
+
+SYSTEM_FIELDS: tuple[pa.Field, ...] = (
+    pa.field(OFFSET, pa.int64(), nullable=False),
+    pa.field(TIMESTAMP, pa.timestamp("ms", tz="UTC"), nullable=False),
+    pa.field(OP, pa.uint8(), nullable=False),
+    pa.field(PRESENT, pa.binary(), nullable=True),
+)
+
+
+class Op(IntEnum):
+    """What a record does to its key."""
+
+    UPSERT = 0
+    DELETE = 1
+    PATCH = 2
+
+
+@dataclass(frozen=True)
+class RowSchema:
+    """The table's columns and its keys.  Value object: equal when the columns and keys are equal."""
+
+    columns: pa.Schema
+    """The table's columns in the contract's order, without system columns."""
+    primary_key: tuple[str, ...]
+    region_key: tuple[str, ...]
+
+    @cached_property
+    def table(self) -> pa.Schema:
+        """Columns as the Lance table has them: primary key not nullable, all else nullable."""
+        return pa.schema([f.with_nullable(f.name not in self.primary_key) for f in self.columns])
+
+    @cached_property
+    def wal(self) -> pa.Schema:
+        """Schema of a WAL batch."""
+        return pa.schema([*self.table, *SYSTEM_FIELDS])
+
+    @cached_property
+    def key(self) -> pa.Schema:
+        """Schema of the primary key columns, in ``primary_key`` order."""
+        return pa.schema([self.table.field(name) for name in self.primary_key])
+
+    @property
+    def present_bytes(self) -> int:
+        """Length of a ``_present`` bitmap."""
+        return (len(self.columns) + 7) // 8
+
+
+def check_row_schema(rows: RowSchema) -> None:
+    """Raise ``SchemaError`` unless columns and keys can be a lancewal table."""
+    names = rows.columns.names
+    if not names:
+        raise SchemaError("table.columns is empty: declare at least the primary key's columns")
+    for name in names:
+        if names.count(name) > 1:
+            raise SchemaError(f"column {name!r} is declared twice")
+        if not name or name.startswith("_") or "\x00" in name or "." in name:
+            raise SchemaError(
+                f"column name {name!r} is not allowed: names must not be empty, start with '_' "
+                "(system columns do) or contain '.' or NUL"
+            )
+    if not rows.primary_key:
+        raise SchemaError("table.primary_key is empty: name the columns that identify a row")
+    for role, key in (("primary_key", rows.primary_key), ("region_key", rows.region_key)):
+        if len(set(key)) != len(key):
+            raise SchemaError(f"table.{role} names a column twice: {list(key)}")
+    for name in rows.primary_key:
+        if name not in names:
+            raise SchemaError(f"table.primary_key: column {name!r} is not among table.columns {names}")
+        _check_key_type(name, rows.columns.field(name).type)
+    if not rows.region_key:
+        raise SchemaError("table.region_key is empty: name the columns that producers key by")
+    for name in rows.region_key:
+        if name not in rows.primary_key:
+            raise SchemaError(
+                f"table.region_key: column {name!r} is not in the primary key {list(rows.primary_key)}; "
+                "all rows of one primary key must come through one partition"
+            )
+        if pa.types.is_timestamp(rows.columns.field(name).type):
+            raise SchemaError(
+                f"table.region_key: column {name!r} has type {rows.columns.field(name).type}; "
+                "region keys are strings, integers, booleans, dates or binaries"
+            )
+
+
+def _check_key_type(name: str, type_: pa.DataType) -> None:
+    allowed = (
+        pa.types.is_integer(type_)
+        or pa.types.is_boolean(type_)
+        or pa.types.is_string(type_)
+        or pa.types.is_binary(type_)
+        or pa.types.is_date32(type_)
+        or pa.types.is_timestamp(type_)
+    )
+    if not allowed:
+        raise SchemaError(
+            f"table.primary_key: column {name!r} has type {type_}; keys are strings, integers, booleans, "
+            "dates, timestamps or binaries"
+        )

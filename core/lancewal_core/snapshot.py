@@ -1,0 +1,217 @@
+"""A snapshot: a flushed MemTable, as data files of the table and up to three small objects.
+
+* Rows: Lance data files in the table's own data folder, referred to by no version until a merge adopts them.
+* ``deletes.arrow``: primary keys in state Gone; ``patches.arrow``: Partial rows (an Arrow IPC stream each).
+* ``snapshot.json``: names all of these, with sizes and crc32c, and carries a crc32c of its own content.
+
+Each attempt writes into a folder of its own, so attempts never meet; the compare-and-swap to FLUSHED keeps one.
+A reader gets exactly what was folded, or ``ObjectMissing`` / ``ObjectCorrupt`` naming the object.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import assert_never
+
+import google_crc32c
+import pyarrow as pa
+
+from lancewal_core import paths
+from lancewal_core.errors import FormatUnknown, ObjectCorrupt, ObjectMissing, StoreUnavailable
+from lancewal_core.failpoints import point
+from lancewal_core.fold import Folded, partial_schema
+from lancewal_core.ids import Generation, Position, Region
+from lancewal_core.paths import SnapshotFile
+from lancewal_core.region_index import GenerationRecord
+from lancewal_core.rows import RowSchema
+from lancewal_core.store import Done, Lost, ObjectStore, Unknown, put_once
+from lancewal_core.table import Table, fragment_bytes
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SideFile:
+    """One object of a snapshot beside its rows."""
+
+    key: str
+    rows: int
+    size: int
+    crc32c: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What ``snapshot.json`` says.  ``rows_bytes`` counts the data files."""
+
+    key: str
+    region: Region
+    generation: Generation
+    first: Position
+    next: Position
+    contract_version: int
+    fragments: tuple[str, ...]
+    rows: int
+    rows_bytes: int
+    deletes: SideFile | None
+    patches: SideFile | None
+
+    @property
+    def changes(self) -> int:
+        """Number of keys that the generation touches."""
+        return self.rows + (self.deletes.rows if self.deletes else 0) + (self.patches.rows if self.patches else 0)
+
+
+def write_snapshot(
+    store: ObjectStore,
+    table: Table,
+    region: Region,
+    record: GenerationRecord,
+    contract_version: int,
+    folded: Folded,
+    attempt: str,
+) -> Snapshot:
+    """Write the fold of a SEALED generation.  ``attempt``: 8 hex digits, new for each attempt."""
+    if record.next is None:
+        raise ValueError(f"generation {record.generation} of {region.name} is still OPEN")
+    manifest = paths.snapshot_file(region, record.generation, attempt, SnapshotFile.MANIFEST)
+    with point("snapshot.write", region=region.name, generation=record.generation, object=manifest):
+        fragments = table.write_rows(folded.rows) if folded.rows.num_rows else ()
+        sides: dict[SnapshotFile, SideFile | None] = {}
+        for file, content in ((SnapshotFile.DELETES, folded.gone), (SnapshotFile.PATCHES, folded.partials)):
+            sides[file] = None
+            if content.num_rows:
+                key = paths.snapshot_file(region, record.generation, attempt, file)
+                sides[file] = _put_side(store, key, content)
+        snapshot = Snapshot(
+            key=manifest,
+            region=region,
+            generation=record.generation,
+            first=record.first,
+            next=record.next,
+            contract_version=contract_version,
+            fragments=fragments,
+            rows=folded.rows.num_rows,
+            rows_bytes=sum(fragment_bytes(f) for f in fragments),
+            deletes=sides[SnapshotFile.DELETES],
+            patches=sides[SnapshotFile.PATCHES],
+        )
+        _put(store, manifest, _encode(snapshot))
+    return snapshot
+
+
+def read_snapshot(store: ObjectStore, key: str) -> Snapshot:
+    """Read ``snapshot.json``; ``ObjectMissing``, ``ObjectCorrupt`` or ``FormatUnknown`` name it."""
+    data = store.get(key)
+    if data is None:
+        raise ObjectMissing(f"{key} is missing", object=key)
+    try:
+        outer = json.loads(data)
+        content, checksum = outer["snapshot"], outer["crc32c"]
+        if google_crc32c.value(_canonical(content)) != checksum:
+            raise ObjectCorrupt(f"{key} is corrupt: its checksum does not match", object=key)
+        if content["format"] != FORMAT:
+            raise FormatUnknown(f"{key}: snapshot format {content['format']} is not read by this release", object=key)
+        return Snapshot(
+            key=key,
+            region=Region.parse(content["region"]),
+            generation=Generation(content["generation"]),
+            first=Position(content["first"]),
+            next=Position(content["next"]),
+            contract_version=content["contract_version"],
+            fragments=tuple(json.dumps(f) for f in content["fragments"]),
+            rows=content["rows"],
+            rows_bytes=content["rows_bytes"],
+            deletes=None if content["deletes"] is None else SideFile(**content["deletes"]),
+            patches=None if content["patches"] is None else SideFile(**content["patches"]),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise ObjectCorrupt(f"{key} is corrupt: {type(error).__name__} while reading it", object=key) from error
+
+
+def read_rows(table: Table, snapshot: Snapshot, columns: Sequence[str], schema: RowSchema) -> pa.Table:
+    """Rows in state Row, these columns of them."""
+    wanted = pa.schema([schema.table.field(name) for name in columns])
+    batches = [b.cast(wanted) for b in table.read_unadopted(snapshot.fragments, columns)]
+    read = pa.Table.from_batches(batches, wanted)
+    if read.num_rows != snapshot.rows:
+        raise ObjectCorrupt(
+            f"data files of {snapshot.key} hold {read.num_rows} rows instead of {snapshot.rows}", object=snapshot.key
+        )
+    return read
+
+
+def read_gone(store: ObjectStore, snapshot: Snapshot, schema: RowSchema) -> pa.Table:
+    """Keys in state Gone."""
+    return schema.key.empty_table() if snapshot.deletes is None else _read_side(store, snapshot.deletes, schema.key)
+
+
+def read_partials(store: ObjectStore, snapshot: Snapshot, schema: RowSchema) -> pa.Table:
+    """Rows in state Partial."""
+    wanted = partial_schema(schema)
+    return wanted.empty_table() if snapshot.patches is None else _read_side(store, snapshot.patches, wanted)
+
+
+def read_folded(store: ObjectStore, table: Table, snapshot: Snapshot, schema: RowSchema) -> Folded:
+    """The whole content."""
+    return Folded(
+        read_rows(table, snapshot, schema.table.names, schema),
+        read_gone(store, snapshot, schema),
+        read_partials(store, snapshot, schema),
+    )
+
+
+def _encode(snapshot: Snapshot) -> bytes:
+    content = {
+        "format": FORMAT,
+        "region": snapshot.region.name,
+        "generation": snapshot.generation,
+        "first": snapshot.first,
+        "next": snapshot.next,
+        "contract_version": snapshot.contract_version,
+        "fragments": [json.loads(f) for f in snapshot.fragments],
+        "rows": snapshot.rows,
+        "rows_bytes": snapshot.rows_bytes,
+        "deletes": None if snapshot.deletes is None else asdict(snapshot.deletes),
+        "patches": None if snapshot.patches is None else asdict(snapshot.patches),
+    }
+    return json.dumps({"snapshot": content, "crc32c": google_crc32c.value(_canonical(content))}, indent=1).encode()
+
+
+def _canonical(content: object) -> bytes:
+    return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _put_side(store: ObjectStore, key: str, content: pa.Table) -> SideFile:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, content.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        writer.write_table(content)
+    data = sink.getvalue().to_pybytes()
+    _put(store, key, data)
+    return SideFile(key, content.num_rows, len(data), google_crc32c.value(data))
+
+
+def _read_side(store: ObjectStore, file: SideFile, schema: pa.Schema) -> pa.Table:
+    data = store.get(file.key)
+    if data is None:
+        raise ObjectMissing(f"{file.key} is missing", object=file.key)
+    if len(data) != file.size or google_crc32c.value(data) != file.crc32c:
+        raise ObjectCorrupt(f"{file.key} is corrupt: its checksum does not match", object=file.key)
+    with pa.ipc.open_stream(data) as reader:
+        return reader.read_all().cast(schema)
+
+
+def _put(store: ObjectStore, key: str, data: bytes) -> None:
+    outcome = put_once(store, key, data)
+    match outcome:
+        case Done():
+            return
+        case Lost():
+            raise ObjectCorrupt(f"{key} is taken, though its folder was made for one attempt", object=key)
+        case Unknown(cause=cause):
+            # The attempt is given up; another one writes into another folder.
+            raise StoreUnavailable(f"no verdict on writing {key!r}: {cause}", object=key)
+        case _:
+            assert_never(outcome)

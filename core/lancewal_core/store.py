@@ -1,0 +1,117 @@
+"""Object storage as the protocol needs it: get, list, delete, and put-if-absent with three outcomes.
+
+Guarantees that an implementation gives
+ 1. ``get`` returns the whole object as it was put, or None only if the store said "no such object".
+ 2. ``put_if_absent`` never replaces an object.  ``Stored``: this very call made the object.  ``Taken``: the store said
+    that an object is (or may be) there; it may be our own, put by an earlier try whose reply was lost.  ``PutUnknown``:
+    no verdict; the object may appear later.
+ 3. ``list`` may be stale or partial: a hint, never a proof of absence.
+ 4. Keys are relative to the store's root, ``/``-separated, without a leading slash.
+
+``put_once`` turns 2 into what the protocols use, by reading the object back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, assert_never
+
+from lancewal_core.errors import StoreUnavailable
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """This call made the object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The store refused because of an object there, or of a conflicting request."""
+
+
+@dataclass(frozen=True, slots=True)
+class PutUnknown:
+    """The store gave no verdict."""
+
+    cause: str
+
+
+PutOutcome = Stored | Taken | PutUnknown
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """One line of a listing."""
+
+    key: str
+    size: int
+    modified_ms: int
+
+
+class ObjectStore(Protocol):
+    """See the module docstring.  Every method may raise ``StoreUnavailable``."""
+
+    def get(self, key: str) -> bytes | None: ...
+
+    def get_range(self, key: str, start: int, end: int) -> bytes | None:
+        """Bytes [start, end) of an object, cut at its end; None if there is no such object."""
+
+    def put_if_absent(self, key: str, data: bytes) -> PutOutcome: ...
+
+    def list(self, prefix: str, limit: int | None = None) -> Sequence[ObjectInfo]:
+        """Objects whose key starts with ``prefix`` (a folder, ending with a slash), at any depth; with ``limit`` at most about that many."""
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Delete objects; one that is not there is no error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The object holds our bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The object holds other bytes, and always will."""
+
+    found: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Not known yet.  Putting the same bytes at the same key again is right."""
+
+    cause: str
+
+
+PutOnce = Done | Lost | Unknown
+
+
+def put_once(store: ObjectStore, key: str, data: bytes) -> PutOnce:
+    """Put ``data`` at ``key`` unless something is there; tell a lost reply from a lost race by reading back.
+
+    ``data`` must differ from what any other process would put there (it carries a writer or a write id), or equal
+    content must mean the same thing.
+    """
+    cause = "the store reports a conflict and shows no object"
+    try:
+        outcome = store.put_if_absent(key, data)
+    except StoreUnavailable as error:
+        outcome = PutUnknown(str(error))
+    match outcome:
+        case Stored():
+            return Done()
+        case Taken():
+            pass
+        case PutUnknown(cause=why):
+            cause = why
+        case _:
+            assert_never(outcome)
+    try:
+        found = store.get(key)
+    except StoreUnavailable as error:
+        return Unknown(str(error))
+    if found is None:
+        return Unknown(cause)
+    return Done() if found == data else Lost(found)

@@ -1,0 +1,122 @@
+"""``ObjectStore`` over local folders and S3-compatible stores, by obstore.
+
+The same ``uri`` and ``options`` serve Lance: ``options`` are Lance's storage options (``aws_endpoint``,
+``aws_access_key_id``, ``aws_region``, ``allow_http``, ...; all values are strings).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, GenericError, NotFoundError, PreconditionError
+from obstore.store import LocalStore, S3Store
+
+from lancewal_core.errors import SettingsError, StoreUnavailable, TableMissing
+from lancewal_core.store import ObjectInfo, PutOutcome, PutUnknown, Stored, Taken
+
+_CLIENT_OPTIONS = {"allow_http": "allow_http", "aws_allow_http": "allow_http", "timeout": "timeout",
+                   "connect_timeout": "connect_timeout"}  # fmt: skip
+_LANCE_ONLY = {"download_retry_count", "client_max_retries", "client_retry_timeout"}
+# WAL puts repeat by themselves (same bytes, same key), so the client gives up early and reports.
+_RETRY: Any = {"max_retries": 2, "retry_timeout": timedelta(seconds=10),
+          "backoff": {"init_backoff": timedelta(milliseconds=50), "max_backoff": timedelta(seconds=1), "base": 2}}  # fmt: skip
+
+
+class ObstoreStore:
+    """An object store rooted at a table's folder."""
+
+    def __init__(self, store: Any, name: str) -> None:
+        self._store = store
+        self._name = name
+
+    def get(self, key: str) -> bytes | None:
+        try:
+            return obstore.get(self._store, key).bytes().to_bytes()
+        except (NotFoundError, FileNotFoundError):
+            return None
+        except (GenericError, OSError, PermissionError) as error:
+            raise self._unavailable("read", key, error) from error
+
+    def get_range(self, key: str, start: int, end: int) -> bytes | None:
+        try:
+            return obstore.get_range(self._store, key, start=start, end=end).to_bytes()
+        except (NotFoundError, FileNotFoundError):
+            return None
+        except (GenericError, OSError, PermissionError) as error:
+            raise self._unavailable("read", key, error) from error
+
+    def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
+        try:
+            obstore.put(self._store, key, data, mode="create")
+        except (AlreadyExistsError, FileExistsError, PreconditionError):
+            return Taken()
+        except (GenericError, OSError, PermissionError) as error:
+            return PutUnknown(f"{type(error).__name__} while writing {key!r} to {self._name}: {_first_line(error)}")
+        return Stored()
+
+    def list(self, prefix: str, limit: int | None = None) -> Sequence[ObjectInfo]:
+        found: list[ObjectInfo] = []
+        try:
+            for page in obstore.list(self._store, prefix, chunk_size=1000):
+                for item in page:
+                    modified = int(item["last_modified"].timestamp() * 1000)
+                    found.append(ObjectInfo(item["path"], item["size"], modified))
+                if limit is not None and len(found) >= limit and not isinstance(self._store, LocalStore):
+                    break  # S3 lists in key order, a local folder in none
+        except (NotFoundError, FileNotFoundError):
+            return []
+        except (GenericError, OSError, PermissionError) as error:
+            raise self._unavailable("list", prefix, error) from error
+        return found
+
+    def delete(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            try:
+                obstore.delete(self._store, key)
+            except (NotFoundError, FileNotFoundError):
+                continue
+            except (GenericError, OSError, PermissionError) as error:
+                raise self._unavailable("delete", key, error) from error
+
+    def _unavailable(self, act: str, key: str, error: BaseException) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"could not {act} {key!r} at {self._name}: {type(error).__name__}: {_first_line(error)}", object=key
+        )
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0][:300] if str(error).strip() else ""
+
+
+def open_store(uri: str, options: Mapping[str, str] | None = None, *, create: bool = False) -> ObstoreStore:
+    """The store rooted at ``uri``: a local path, ``file://...`` or ``s3://bucket/prefix``.
+
+    ``create`` makes a missing local folder.  Raises ``SettingsError`` for another scheme.
+    """
+    parts = urlsplit(uri)
+    if parts.scheme in ("", "file"):
+        path = Path(parts.path if parts.scheme == "file" else uri).absolute()
+        if not create and not path.is_dir():
+            raise TableMissing(f"there is no table at {path}: the folder does not exist")
+        return ObstoreStore(LocalStore(path, mkdir=create), str(path))
+    if parts.scheme != "s3":
+        raise SettingsError(f"table uri {uri!r}: expected a local path, file:// or s3://")
+    client: Any = {}
+    config: Any = {}
+    for key, value in (options or {}).items():
+        name = key.lower()
+        if name in _CLIENT_OPTIONS:
+            client[_CLIENT_OPTIONS[name]] = value.lower() == "true" if "allow_http" in name else value
+        elif name not in _LANCE_ONLY:
+            config[name] = value
+    try:
+        store = S3Store(parts.netloc, prefix=parts.path.strip("/") or None, config=config, client_options=client,
+                        retry_config=_RETRY)  # fmt: skip
+    except Exception as error:
+        raise SettingsError(f"store options for {uri!r} are not accepted: {_first_line(error)}") from error
+    return ObstoreStore(store, f"{parts.scheme}://{parts.netloc}{parts.path}")

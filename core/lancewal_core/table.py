@@ -1,0 +1,160 @@
+"""The Lance table as the protocols need it: pinned versions, and commits with three outcomes.
+
+Guarantees that an implementation gives
+ 1. A ``PinnedTable`` never changes; it raises ``VersionGone`` once a clean-up removed its version.
+ 2. ``commit`` lands whole or not at all.  ``Committed``: it landed as this version.  ``Conflicted``: it did not and never
+    will; plan again.  ``CommitLost``: no verdict, it may have landed; look for its uuid in the versions above.
+ 3. Commits by ``Merge`` (``strict``) conflict with every merge from the same version; commits by ``Update`` conflict with
+    commits that touch a common fragment, and are rebased over appends and index builds.
+
+Fragments travel as JSON text (Lance's ``FragmentMetadata``), so that values pickle and can be stored.
+A *row address* is ``fragment id << 32 | physical row`` (uint64).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+from lancewal_core.ids import TableVersion
+
+ROW_ADDRESS = "_rowaddr"
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """One fragment of a pinned version."""
+
+    fragment_id: int
+    files: tuple[str, ...]
+    """Names of its data files in the table's data folder."""
+    physical_rows: int
+    deleted_rows: int
+    json: str
+
+
+def fragment_files(fragment_json: str) -> tuple[str, ...]:
+    """Names of the data files of a fragment."""
+    return tuple(file["path"] for file in json.loads(fragment_json)["files"])
+
+
+def fragment_rows(fragment_json: str) -> int:
+    """Physical rows of a fragment."""
+    return int(json.loads(fragment_json)["physical_rows"])
+
+
+def fragment_bytes(fragment_json: str) -> int:
+    """Bytes of the data files of a fragment, as far as recorded."""
+    return sum(file.get("file_size_bytes") or 0 for file in json.loads(fragment_json)["files"])
+
+
+@dataclass(frozen=True, slots=True)
+class TableCommit:
+    """One commit: the new and changed fragments and the properties that go with them."""
+
+    read_version: TableVersion
+    new_fragments: tuple[str, ...]
+    updated_fragments: tuple[str, ...]
+    removed_fragment_ids: tuple[int, ...]
+    properties: Mapping[str, str]
+    strict: bool
+    """Commit as ``Merge`` with the full fragment list: used while the table has no fragment, hence no sentinel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    version: TableVersion
+
+
+@dataclass(frozen=True, slots=True)
+class Conflicted:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitLost:
+    cause: str
+
+
+CommitOutcome = Committed | Conflicted | CommitLost
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionInfo:
+    """What made a version.  ``operation`` is Lance's name of it, e.g. ``Update``, ``Append``, ``Restore``."""
+
+    operation: str
+    read_version: int
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionUnreadable:
+    """The version exists; its transaction is one the binding cannot convert (a compaction that rewrote an index)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionGone:
+    """The version was removed by a clean-up."""
+
+
+TransactionResult = TransactionInfo | TransactionUnreadable | TransactionGone
+
+
+class PinnedTable(Protocol):
+    """One version of the table."""
+
+    @property
+    def version(self) -> TableVersion: ...
+
+    @property
+    def config(self) -> Mapping[str, str]: ...
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    def fragments(self) -> Sequence[Fragment]:
+        """Live fragments by ascending id."""
+
+    def scan(
+        self,
+        columns: Sequence[str],
+        *,
+        filter: str | None = None,
+        fragment_ids: Sequence[int] | None = None,
+        with_row_address: bool = False,
+        batch_rows: int | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Live rows; with ``with_row_address`` the last column is ``_rowaddr`` (uint64)."""
+
+    def take(self, addresses: pa.Array, columns: Sequence[str]) -> pa.Table:
+        """Rows by address, in the order given."""
+
+    def hide_rows(self, fragment_id: int, rows: Sequence[int]) -> str | None:
+        """Write a deletion vector that adds these physical rows; the fragment's new JSON, None if no row is left."""
+
+
+class Table(Protocol):
+    """The table at its newest and its past versions.  ``StoreUnavailable`` when the store does not answer."""
+
+    def newest(self) -> PinnedTable: ...
+
+    def at(self, version: int) -> PinnedTable:
+        """Raises ``VersionGone``."""
+
+    def transaction(self, version: int) -> TransactionResult: ...
+
+    def write_rows(self, rows: pa.Table) -> tuple[str, ...]:
+        """Write rows as data files of the table that no version refers to yet; fragments as JSON."""
+
+    def files_missing(self, files: Sequence[str]) -> Sequence[str]:
+        """Those of the named data files that are not in the data folder."""
+
+    def read_unadopted(self, fragments: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Rows of fragments that ``write_rows`` wrote and no version refers to.  ``ObjectMissing`` names a lost file."""
+
+    def commit(self, commit: TableCommit) -> CommitOutcome: ...

@@ -1,0 +1,274 @@
+"""``Table`` over a real Lance data set.
+
+Commits go **by URI, never by an open data set object**: Lance compares a commit only with versions that still exist, and
+only the URI form fails when the read version itself was cleaned up.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from lance import LanceOperation, Transaction
+from lance.commit import CommitConflictError
+from lance.dataset import serialize_row_addrs
+from lance.file import LanceFileReader
+from lance.fragment import FragmentMetadata, write_fragments
+from lance.lance import _Session as LanceSession
+
+from lancewal_core.errors import ObjectMissing, StoreUnavailable, TableMissing, VersionGone
+from lancewal_core.ids import TableVersion
+from lancewal_core.table import (
+    ROW_ADDRESS,
+    CommitLost,
+    CommitOutcome,
+    Committed,
+    Conflicted,
+    Fragment,
+    TableCommit,
+    TransactionGone,
+    TransactionInfo,
+    TransactionResult,
+    TransactionUnreadable,
+    fragment_files,
+)
+
+_NOT_FOUND = "not found"
+ROWS_PER_FILE = 1_048_576
+"""Most rows that one new data file takes."""
+
+
+class LancePinnedTable:
+    """One version of a Lance data set."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+        self._fragments: tuple[Fragment, ...] | None = None
+
+    @property
+    def version(self) -> TableVersion:
+        return TableVersion(self._dataset.version)
+
+    @property
+    def config(self) -> Mapping[str, str]:
+        return cast("Mapping[str, str]", self._dataset.config())
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._dataset.schema
+
+    @property
+    def dataset(self) -> Any:
+        """The ``lance.LanceDataset`` itself, for what only it can do."""
+        return self._dataset
+
+    def fragments(self) -> Sequence[Fragment]:
+        if self._fragments is None:
+            found = [_fragment(f.metadata) for f in self._dataset.get_fragments()]
+            self._fragments = tuple(sorted(found, key=lambda f: f.fragment_id))
+        return self._fragments
+
+    def scan(
+        self,
+        columns: Sequence[str],
+        *,
+        filter: str | None = None,
+        fragment_ids: Sequence[int] | None = None,
+        with_row_address: bool = False,
+        batch_rows: int | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        fragments = None if fragment_ids is None else [self._dataset.get_fragment(i) for i in fragment_ids]
+        if not self.fragments() or fragments == []:
+            return
+        try:
+            scanner = self._dataset.scanner(
+                columns=list(columns),
+                filter=filter,
+                fragments=fragments,
+                with_row_address=with_row_address,
+                batch_size=batch_rows,
+                scan_in_order=False,
+            )
+            yield from scanner.to_batches()
+        except OSError as error:
+            raise _read_error(error, f"scanning version {self.version}") from error
+
+    def take(self, addresses: pa.Array, columns: Sequence[str]) -> pa.Table:
+        wanted = pa.table({ROW_ADDRESS: addresses.cast(pa.uint64())})
+        if wanted.num_rows == 0:
+            return pa.table({name: pa.array([], self.schema.field(name).type) for name in columns})
+        try:
+            found = self._dataset.scanner(
+                columns=list(columns),
+                with_row_address=True,
+                row_addr_allowlist=serialize_row_addrs(addresses.to_pylist()),
+            ).to_table()
+        except OSError as error:
+            raise _read_error(error, f"reading rows of version {self.version}") from error
+        places = pc.index_in(wanted[ROW_ADDRESS], found[ROW_ADDRESS].combine_chunks())
+        if places.null_count:
+            raise VersionGone(f"version {self.version}: a row address is no longer live", version=self.version)
+        return found.select(list(columns)).take(places)
+
+    def hide_rows(self, fragment_id: int, rows: Sequence[int]) -> str | None:
+        try:
+            metadata = self._dataset.get_fragment(fragment_id).delete_rows(list(rows))
+        except OSError as error:
+            raise _read_error(error, f"writing a deletion vector of fragment {fragment_id}") from error
+        return None if metadata is None else json.dumps(metadata.to_json())
+
+
+class LanceTable:
+    """The data set at ``uri``; ``options`` are Lance storage options."""
+
+    def __init__(self, uri: str, options: Mapping[str, str] | None = None) -> None:
+        self.uri = uri
+        self._options = dict(options or {})
+        self._session = LanceSession(index_cache_size_bytes=256 << 20, metadata_cache_size_bytes=128 << 20)
+
+    def newest(self) -> LancePinnedTable:
+        try:
+            return LancePinnedTable(lance.dataset(self.uri, storage_options=self._options, session=self._session))
+        except ValueError as error:
+            if _NOT_FOUND in str(error).lower():
+                raise TableMissing(f"there is no Lance table at {self.uri}: make it with `lancewal table create`") from error  # fmt: skip
+            raise
+        except OSError as error:
+            raise _read_error(error, f"opening {self.uri}") from error
+
+    def at(self, version: int) -> LancePinnedTable:
+        try:
+            opened = lance.dataset(self.uri, version=version, storage_options=self._options, session=self._session)
+        except ValueError as error:
+            if _NOT_FOUND in str(error).lower():
+                raise VersionGone(f"version {version} of {self.uri} is gone: a clean-up removed it", version=version) from error  # fmt: skip
+            raise
+        except OSError as error:
+            raise _read_error(error, f"opening version {version} of {self.uri}") from error
+        return LancePinnedTable(opened)
+
+    def transaction(self, version: int) -> TransactionResult:
+        try:
+            dataset = self.at(version).dataset
+        except VersionGone:
+            return TransactionGone()
+        try:
+            transaction = dataset.read_transaction(version)
+        except (TypeError, ValueError) as error:
+            # The manifest was just read, so the version exists; only its transaction does not convert.
+            if isinstance(error, ValueError) and _NOT_FOUND in str(error).lower():
+                return TransactionGone()
+            return TransactionUnreadable()
+        except OSError as error:
+            raise _read_error(error, f"reading the transaction of version {version}") from error
+        return TransactionInfo(
+            type(transaction.operation).__name__,
+            transaction.read_version,
+            dict(transaction.transaction_properties or {}),
+        )
+
+    def write_rows(self, rows: pa.Table) -> tuple[str, ...]:
+        try:
+            written = write_fragments(
+                rows, self.uri, mode="append", storage_options=self._options, max_rows_per_file=ROWS_PER_FILE
+            )
+        except OSError as error:
+            raise _read_error(error, f"writing rows to {self.uri}") from error
+        return tuple(json.dumps(f.to_json()) for f in written)
+
+    def files_missing(self, files: Sequence[str]) -> Sequence[str]:
+        return [name for name in files if self._open_file(name, None) is None]
+
+    def read_unadopted(self, fragments: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        for fragment in fragments:
+            (name,) = fragment_files(fragment)  # written by write_rows: one file each
+            reader = self._open_file(name, list(columns))
+            if reader is None:
+                raise ObjectMissing(f"data file {name} of an unmerged snapshot is missing in {self.uri}", file=name)
+            try:
+                yield from reader.read_all(batch_size=65_536).to_batches()
+            except OSError as error:
+                raise _read_error(error, f"reading data file {name}") from error
+
+    def commit(self, commit: TableCommit) -> CommitOutcome:
+        try:
+            base = self.at(commit.read_version)
+        except VersionGone as error:
+            return Conflicted(str(error))
+        new = [FragmentMetadata.from_json(text) for text in commit.new_fragments]
+        updated = [FragmentMetadata.from_json(text) for text in commit.updated_fragments]
+        lance_schema = base.dataset.lance_schema
+        operation: LanceOperation.BaseOperation
+        if commit.strict:
+            operation = LanceOperation.Merge(new, lance_schema)
+        else:
+            operation = LanceOperation.Update(
+                removed_fragment_ids=list(commit.removed_fragment_ids),
+                updated_fragments=updated,
+                new_fragments=new,
+                fields_modified=[],
+                # All ids, nested ones too: else new rows can be missing from indexed queries.
+                fields_for_preserving_frag_bitmap=_field_ids(lance_schema.fields()),
+                update_mode="rewrite_rows",
+            )
+        transaction = Transaction(commit.read_version, operation, transaction_properties=dict(commit.properties))
+        try:
+            landed = lance.LanceDataset.commit(self.uri, transaction, storage_options=self._options)
+        except CommitConflictError as error:
+            return Conflicted(_first_line(error))
+        except (OSError, RuntimeError, ValueError) as error:
+            # Also "not found" is no verdict: Lance has been seen to raise it after the version had landed.
+            return CommitLost(_first_line(error))
+        return Committed(TableVersion(landed.version))
+
+    def _open_file(self, name: str, columns: list[str] | None) -> Any:
+        try:
+            return LanceFileReader(f"{self.uri}/data/{name}", storage_options=self._options, columns=columns)
+        except ValueError as error:
+            if _NOT_FOUND in str(error).lower():
+                return None
+            raise
+        except (FileNotFoundError, OSError) as error:
+            if _NOT_FOUND in str(error).lower():
+                return None
+            raise _read_error(error, f"opening data file {name}") from error
+
+
+def _fragment(metadata: Any) -> Fragment:
+    return Fragment(
+        metadata.id,
+        tuple(f.path for f in metadata.files),
+        metadata.physical_rows,
+        metadata.num_deletions,
+        json.dumps(metadata.to_json()),
+    )
+
+
+def _field_ids(fields: Sequence[Any]) -> list[int]:
+    return [i for f in fields for i in (f.id(), *_field_ids(f.children()))]
+
+
+def _read_error(error: BaseException, act: str) -> StoreUnavailable | VersionGone:
+    text = _first_line(error)
+    if _NOT_FOUND in text.lower():
+        return VersionGone(f"{act}: a file is gone: {text}")
+    return StoreUnavailable(f"{act} failed: {text}")
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:400] if lines else type(error).__name__
+
+
+def row_addresses_by_fragment(addresses: np.ndarray) -> dict[int, list[int]]:
+    """Split row addresses (uint64) into physical rows by fragment id."""
+    ordered = np.sort(addresses)
+    ids = (ordered >> np.uint64(32)).astype(np.int64)
+    rows = (ordered & np.uint64(0xFFFFFFFF)).astype(np.int64)
+    cuts = np.flatnonzero(np.diff(ids)) + 1
+    return {int(i[0]): r.tolist() for i, r in zip(np.split(ids, cuts), np.split(rows, cuts), strict=True) if len(i)}

@@ -1,0 +1,65 @@
+"""Concurrency as a parameter.
+
+Protocol code is synchronous; what it wants to have running beside it (parallel GETs, the PUT in flight) it hands to a
+``Tasks``.  Production uses threads; the simulation uses actors under its scheduler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Generic, Protocol, TypeVar
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+A = TypeVar("A")
+
+
+class Task(Protocol[T_co]):
+    """A call under way."""
+
+    def done(self) -> bool:
+        """True once ``result`` returns (or raises) without waiting."""
+
+    def result(self) -> T_co:
+        """Wait, then return what the call returned or raise what it raised."""
+
+
+class Tasks(Protocol):
+    def start(self, call: Callable[[], T]) -> Task[T]:
+        """Begin ``call`` beside the caller."""
+
+    def map(self, call: Callable[[A], T], items: Sequence[A]) -> list[T]:
+        """``call`` of each item, concurrently; results in the items' order; the first error is raised."""
+
+
+class _FutureTask(Generic[T]):
+    def __init__(self, future: Future[T]) -> None:
+        self._future = future
+
+    def done(self) -> bool:
+        return self._future.done()
+
+    def result(self) -> T:
+        return self._future.result()
+
+
+class ThreadTasks:
+    """Threads of this process.  ``map`` has threads of its own, so that a started call may use it."""
+
+    def __init__(self, workers: int = 2, io_threads: int = 16) -> None:
+        self._workers = ThreadPoolExecutor(workers, thread_name_prefix="lancewal-task")
+        self._io = ThreadPoolExecutor(io_threads, thread_name_prefix="lancewal-io")
+
+    def start(self, call: Callable[[], T]) -> Task[T]:
+        return _FutureTask(self._workers.submit(call))
+
+    def map(self, call: Callable[[A], T], items: Sequence[A]) -> list[T]:
+        if len(items) == 1:
+            return [call(items[0])]
+        return list(self._io.map(call, items))
+
+    def close(self) -> None:
+        """Wait for started calls and end the threads."""
+        self._workers.shutdown(wait=True)
+        self._io.shutdown(wait=True)

@@ -1,0 +1,205 @@
+"""W(V): what a table version contains, per region the generation and position.
+
+A merge commit carries the watermarks of *all* regions in its transaction properties; the same content is written to
+``_lancewal/merges/`` right after it, because a clean-up removes old transactions.
+
+Guarantee: ``Watermarks.at(V)`` is what the newest merge at or below V says, or an error: never an older one.
+
+Steps of the walk down from V
+ 1. A version with a record under ``merges/``: that is it.
+ 2. A version whose transaction carries watermarks: that is it.
+ 3. Restore: ``TableRestored``.  Overwrite, other than the table's creation: ``TableReplaced``.
+ 4. A version that exists with an unreadable transaction is a rewrite, and any other operation a foreign commit: go on.
+ 5. A version that is gone: ``WatermarkUnknown``.
+ 6. Version 1 without any of these: nothing was ever merged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, assert_never
+
+from lancewal_core import paths
+from lancewal_core.errors import FormatUnknown, ObjectCorrupt, TableReplaced, TableRestored, WatermarkUnknown
+from lancewal_core.failpoints import point
+from lancewal_core.ids import Generation, Position, Region, TableVersion
+from lancewal_core.store import Done, Lost, ObjectStore, Unknown, put_once
+from lancewal_core.table import Table, TransactionGone, TransactionInfo, TransactionUnreadable
+
+FORMAT = "1"
+PROPERTY_FORMAT = "lancewal.format"
+PROPERTY_WATERMARKS = "lancewal.watermarks"
+PROPERTY_MERGE = "lancewal.merge"
+PROPERTY_FOLLOWUP = "lancewal.followup"
+TABLE_UUID = "lancewal.table_uuid"
+"""Key in the Lance table's config."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """The newest merged generation of a region (0: none) and the position behind it."""
+
+    generation: Generation
+    next: Position
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """Watermarks, the version that set them (0: none did) and the merge's uuid."""
+
+    version: TableVersion
+    merge: str | None
+    regions: Mapping[Region, Watermark]
+
+    def generation(self, region: Region) -> Generation:
+        found = self.regions.get(region)
+        return Generation(0) if found is None else found.generation
+
+    def position(self, region: Region) -> Position | None:
+        """Position behind the newest merged generation; None if none was merged."""
+        found = self.regions.get(region)
+        return None if found is None else found.next
+
+
+NOTHING_MERGED = InForce(TableVersion(0), None, {})
+
+
+def encode_watermarks(regions: Mapping[Region, Watermark]) -> str:
+    """Text of the property ``lancewal.watermarks``."""
+    content = {r.name: {"generation": w.generation, "next": w.next} for r, w in sorted(regions.items())}
+    return json.dumps(content, separators=(",", ":"))
+
+
+def decode_watermarks(text: str, where: str) -> dict[Region, Watermark]:
+    try:
+        return {
+            Region.parse(name): Watermark(Generation(int(w["generation"])), Position(int(w["next"])))
+            for name, w in json.loads(text).items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ObjectCorrupt(f"{where}: its watermarks cannot be read: {error}", object=where) from error
+
+
+def merge_properties(regions: Mapping[Region, Watermark], merge: str) -> dict[str, str]:
+    """Transaction properties of a merge commit."""
+    return {PROPERTY_FORMAT: FORMAT, PROPERTY_WATERMARKS: encode_watermarks(regions), PROPERTY_MERGE: merge}
+
+
+def watermarks_of(info: TransactionInfo, version: int) -> InForce | None:
+    """The watermarks that a transaction carries, if it is a merge."""
+    text = info.properties.get(PROPERTY_WATERMARKS)
+    if text is None:
+        return None
+    where = f"transaction of table version {version}"
+    if info.properties.get(PROPERTY_FORMAT) != FORMAT:
+        raise FormatUnknown(f"{where}: format {info.properties.get(PROPERTY_FORMAT)!r} is not read by this release")
+    return InForce(TableVersion(version), info.properties.get(PROPERTY_MERGE), decode_watermarks(text, where))
+
+
+class Watermarks:
+    """Reads W(V); remembers what it found, which is immutable."""
+
+    def __init__(self, store: ObjectStore, table: Table) -> None:
+        self._store = store
+        self._table = table
+        self._found: dict[int, InForce] = {}
+
+    def at(self, version: int) -> InForce:
+        """W(V).  Errors: see the module docstring."""
+        if version in self._found:
+            return self._found[version]
+        recorded: set[int] | None = None
+        at = version
+        passed: list[int] = []
+        while True:
+            known = self._found.get(at)
+            if known is None:
+                if recorded is None and len(passed) >= 2:
+                    recorded = self._recorded()
+                known = self._at_version(at, recorded)
+            passed.append(at)
+            if known is not None:
+                break
+            at -= 1
+        if len(self._found) > 10_000:
+            self._found.clear()
+        self._found.update(dict.fromkeys(passed, known))
+        return known
+
+    def record(self, in_force: InForce, version: TableVersion, kind: Literal["merge", "checkpoint"]) -> None:
+        """Write ``merges/<version>``; one that is there already must say the same."""
+        content = {
+            "format": FORMAT,
+            "kind": kind,
+            "set_by": in_force.version,
+            "merge": in_force.merge,
+            "watermarks": json.loads(encode_watermarks(in_force.regions)),
+        }
+        key = paths.merge_record(version)
+        with point("merges.put", object=key):
+            outcome = put_once(self._store, key, json.dumps(content, indent=1).encode())
+        match outcome:
+            case Done() | Unknown():
+                return  # unknown: written again by the next round
+            case Lost(found=found):
+                other = _decode_record(found, key)
+                if (other.version, other.regions) != (in_force.version, in_force.regions):
+                    raise ObjectCorrupt(
+                        f"{key} says other watermarks than the table's history: {encode_watermarks(other.regions)}, "
+                        f"history {encode_watermarks(in_force.regions)}",
+                        object=key,
+                    )
+            case _:
+                assert_never(outcome)
+
+    def _recorded(self) -> set[int]:
+        """Versions with a record, newest ones at least: a hint that saves GETs."""
+        infos = self._store.list(paths.merges_prefix(), limit=1000)
+        return {v for info in infos if (v := paths.parse_merge_record(info.key)) is not None}
+
+    def _at_version(self, version: int, recorded: set[int] | None) -> InForce | None:
+        if version < 1:
+            return NOTHING_MERGED
+        if recorded is None or version in recorded:
+            key = paths.merge_record(TableVersion(version))
+            data = self._store.get(key)
+            if data is not None:
+                return _decode_record(data, key)
+        found = self._table.transaction(version)
+        match found:
+            case TransactionInfo():
+                in_force = watermarks_of(found, version)
+                if in_force is not None:
+                    return in_force
+                if found.operation == "Restore":
+                    raise TableRestored(
+                        f"table version {version} is a restore of an older one; merges and strong reads stop until a "
+                        "person decides: `lancewal repair --after-restore replay|keep`",
+                        version=version,
+                    )
+                if found.operation == "Overwrite" and version > 1:
+                    raise TableReplaced(f"table version {version} overwrote the table; lancewal stops", version=version)
+                return None
+            case TransactionUnreadable():
+                return None
+            case TransactionGone():
+                raise WatermarkUnknown(
+                    f"table version {version} is gone and no record under {paths.merges_prefix()} is newer: what is "
+                    "merged cannot be proven; see `lancewal repair --watermark`",
+                    version=version,
+                )
+            case _:
+                assert_never(found)
+
+
+def _decode_record(data: bytes, key: str) -> InForce:
+    try:
+        content = json.loads(data)
+        if content["format"] != FORMAT:
+            raise FormatUnknown(f"{key}: format {content['format']!r} is not read by this release", object=key)
+        set_by, merge, marks = content["set_by"], content["merge"], json.dumps(content["watermarks"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ObjectCorrupt(f"{key} is not a merge record: {error}", object=key) from error
+    return InForce(TableVersion(set_by), merge, decode_watermarks(marks, key))

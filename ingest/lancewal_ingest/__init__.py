@@ -1,0 +1,1 @@
+"""Ingest: consumes Kafka and makes rows durable."""

@@ -1,0 +1,208 @@
+"""Append: from consumed records to a durable segment.
+
+Guarantees
+ 1. An entry holds what ``Decoder`` makes of the records of [first, next), nothing else; bad records are listed in it.
+ 2. A bad record is acknowledged as a dead letter before its offset is durable (policy ``dlq``), or its partition stops
+    right before it (policy ``stop``).
+ 3. A misrouted record stops its partition right before it.
+ 4. Nothing of a batch is written if the topic's id changed by the time its newest record had arrived.
+ 5. A segment is repeated, same number and same bytes, until it is stored or a fence is met.
+
+Steps of ``AppendJob.run``, each done once however often the job is run again after a passing fault
+ 1. Decode, one entry per region.
+ 2. Ask the broker for the topic: another id or number of partitions ends ingest by name.
+ 3. Dead letters, acknowledged.
+ 4. PUT if absent the next segment of our log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from lancewal_core.contract import Contract
+from lancewal_core.errors import BadRecordStop, LancewalError, Misrouted, PartitionCountChanged, TopicReplaced
+from lancewal_core.failpoints import point
+from lancewal_core.ids import Position, Region
+from lancewal_core.log import LogWriter, PutResult
+from lancewal_core.region_key import PartitionChecker, RegionKeyCodec
+from lancewal_core.rows import OFFSET
+from lancewal_core.segment import Entry, RejectedOffset
+from lancewal_ingest.decode.decoder import Decoder
+from lancewal_ingest.decode.records import Records, Rejected
+from lancewal_ingest.source import KafkaSource
+
+
+@dataclass(frozen=True, slots=True)
+class Consumed:
+    """Records of one region, behind its durable position: all of [first, next)."""
+
+    region: Region
+    first: Position
+    next: Position
+    records: Records
+
+
+class DeadLetters(Protocol):
+    """Where bad records go."""
+
+    def send(self, region: Region, records: Records, rejected: Sequence[Rejected]) -> None:
+        """Return once every one is acknowledged; ``KafkaUnavailable`` otherwise (sending again is right)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A partition that cannot go on, and why."""
+
+    partition: int
+    error: LancewalError
+
+
+class Preparer:
+    """Turns consumed records into entries by the contract."""
+
+    def __init__(self, contract: Contract, bad_records: Literal["dlq", "stop"]) -> None:
+        self._contract = contract
+        self._bad_records = bad_records
+        rows = contract.rows
+        codec = RegionKeyCodec(pa.schema([rows.columns.field(name) for name in rows.region_key]))
+        whole_key = set(rows.region_key) == set(rows.primary_key)
+        self._decoder = Decoder(
+            rows,
+            patches=contract.patches,
+            record_bytes_max=contract.record_bytes_max,
+            key_decoder=_in_primary_key_order(contract, codec) if whole_key else None,
+        )
+        self._checker = PartitionChecker(codec, contract.partitions)
+
+    def prepare(self, consumed: Consumed) -> tuple[Entry | None, tuple[Rejected, ...], Stop | None]:
+        """The entry (None if the very first record stops the partition), its bad records, and the stop if there is one."""
+        decoded = self._decoder.decode(consumed.records)
+        rows, rejected, next_ = decoded.rows, decoded.rejected, consumed.next
+        stop: Stop | None = None
+        cut, error = self._first_stop(consumed.region, rows, rejected)
+        if error is not None:
+            stop = Stop(consumed.region.partition, error)
+            offsets = rows.column(OFFSET).to_numpy()
+            rows = rows.slice(0, int(np.searchsorted(offsets, cut)))
+            rejected = tuple(r for r in rejected if r.offset < cut)
+            next_ = cut
+        if next_ == consumed.first:
+            return None, (), stop
+        entry = Entry(
+            consumed.region,
+            consumed.first,
+            next_,
+            self._contract.version,
+            rows,
+            tuple(RejectedOffset(r.offset, r.kind) for r in rejected),
+        )
+        return entry, rejected, stop
+
+    def _first_stop(
+        self, region: Region, rows: pa.RecordBatch, rejected: Sequence[Rejected]
+    ) -> tuple[Position, LancewalError | None]:
+        """Where the partition must stop, as the position of the record that stops it, and why."""
+        bad = next(iter(rejected), None) if self._bad_records == "stop" else None
+        if rows.num_rows:
+            columns = [rows.column(name) for name in self._contract.region_key]
+            partitions = self._checker.partitions(columns)
+            wrong = np.flatnonzero(partitions != region.partition)
+            if len(wrong):
+                offset = rows.column(OFFSET)[int(wrong[0])].as_py()
+                if bad is None or offset < bad.offset:
+                    return Position(offset), Misrouted(
+                        f"topic {region.topic} partition {region.partition} offset {offset}: the record's region key "
+                        f"belongs to partition {int(partitions[wrong[0]])} of {self._contract.partitions}. Likely "
+                        "cause: the producer does not use murmur2 (librdkafka needs partitioner=murmur2_random), or "
+                        "its Kafka key is not the canonical encoding of "
+                        f"({', '.join(self._contract.region_key)}); see the reference page on region keys",
+                        topic=region.topic, partition=region.partition, offset=offset,
+                    )  # fmt: skip
+        if bad is not None:
+            return Position(bad.offset), BadRecordStop(
+                f"topic {region.topic} partition {region.partition} offset {bad.offset}: {bad.message} ({bad.kind}); "
+                "ingest.bad_records is 'stop'. Let it go to the dead letters ('dlq'), or reject it by "
+                f"`lancewal offsets reject {region.topic} {region.partition} {bad.offset}`",
+                topic=region.topic, partition=region.partition, offset=bad.offset,
+            )  # fmt: skip
+        return Position(0), None
+
+
+def _in_primary_key_order(contract: Contract, codec: RegionKeyCodec) -> Callable[[bytes], tuple[object, ...] | None]:
+    places = [contract.region_key.index(name) for name in contract.primary_key]
+
+    def decode(key: bytes) -> tuple[object, ...] | None:
+        values = codec.decode(key)
+        return None if values is None else tuple(values[i] for i in places)
+
+    return decode
+
+
+class AppendJob:
+    """One segment on its way; ``run`` may be called again after a ``Retry`` error or an ``Unsettled`` result."""
+
+    def __init__(
+        self,
+        contract: Contract,
+        preparer: Preparer,
+        dead_letters: DeadLetters,
+        source: KafkaSource,
+        writer: LogWriter,
+        consumed: Sequence[Consumed],
+    ) -> None:
+        self.consumed = tuple(consumed)
+        self.entries: tuple[Entry, ...] = ()
+        self.stops: tuple[Stop, ...] = ()
+        self.rejected = 0
+        self._contract = contract
+        self._preparer = preparer
+        self._dead_letters = dead_letters
+        self._source = source
+        self._writer = writer
+        self._letters: list[tuple[Consumed, tuple[Rejected, ...]]] | None = None
+
+    def run(self) -> PutResult | None:
+        """The result of step 4; None when no entry is left to write."""
+        if self._letters is None:
+            # Step 1
+            with point("decode"):
+                prepared = [(c, *self._preparer.prepare(c)) for c in self.consumed]
+            # Step 2
+            check_topic(self._contract, self._source)
+            self.entries = tuple(entry for _, entry, _, _ in prepared if entry is not None)
+            self.stops = tuple(stop for _, _, _, stop in prepared if stop is not None)
+            self._letters = [(c, rejected) for c, _, rejected, _ in prepared if rejected]
+        # Step 3
+        while self._letters:
+            consumed, rejected = self._letters[0]
+            with point("dlq.produce", region=consumed.region.name):
+                self._dead_letters.send(consumed.region, consumed.records, rejected)
+            self.rejected += len(rejected)
+            self._letters.pop(0)
+        # Step 4
+        if not self._writer.settled:
+            return self._writer.put_again()
+        return self._writer.put(self.entries) if self.entries else None
+
+
+def check_topic(contract: Contract, source: KafkaSource) -> None:
+    """Compare the live topic with the contract; ``TopicReplaced`` or ``PartitionCountChanged``."""
+    facts = source.facts()
+    if facts.topic_id != contract.topic_id:
+        raise TopicReplaced(
+            f"topic {contract.topic} has id {facts.topic_id}, the table's contract says {contract.topic_id}: it was "
+            "deleted and recreated. Merge all, then `lancewal table rebind --topic-id`",
+            topic=contract.topic,
+        )
+    if facts.partitions != contract.partitions:
+        raise PartitionCountChanged(
+            f"topic {contract.topic} has {facts.partitions} partitions, the table's contract says "
+            f"{contract.partitions}. Stop the producers, merge all, then `lancewal table alter --partitions "
+            f"{facts.partitions}`",
+            topic=contract.topic,
+        )

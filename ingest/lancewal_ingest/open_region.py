@@ -1,0 +1,137 @@
+"""Open a region: take over a partition that Kafka assigned to this process.
+
+Guarantees
+ 1. After it, the newest generation of the region is OPEN with our owner id and our log, and starts at the position where
+    everything before is durable: nothing is skipped, nothing is read twice into different generations.
+ 2. Nothing can be added behind our back: the former owner's log has ended (a fence), or it handed over.
+ 3. Losing the race leaves everything as the winner made it.
+
+Steps
+ 1. Read the newest region index.
+ 2. Where does the region continue?  No index: the contract's start.  Handed over: the newest generation's ``next``.
+    OPEN in our own log (the region's state was dropped): read that log up to the next unsent segment; the caller has
+    settled every PUT.  OPEN in another log: end that log with a fence; ``next`` of the region's last entry before it.
+ 3. Claim by compare-and-swap: the old generation SEALED there, the next OPEN.  Lost: ``OwnershipLost``; the caller starts
+    again while the partition is still assigned to it.
+ 4. Kafka must still have that position: ``RetentionLost``, ``LogTruncated``.
+ 5. Generations that are SEALED and not FLUSHED are the caller's to flush.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lancewal_core.errors import LogTruncated, OwnershipLost, RetentionLost, StoreInconsistent
+from lancewal_core.failpoints import point
+from lancewal_core.ids import Position, Region
+from lancewal_core.log import LogWriter, Walk, end_log, walk
+from lancewal_core.region_index import GenerationRecord, RegionIndex, State
+from lancewal_core.transitions import Claimant, Ended, claim, first_claim
+from lancewal_ingest.context import IngestContext
+from lancewal_ingest.source import Offsets
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """``record`` is the generation that is now OPEN and ours; ``unflushed`` are SEALED ones before it, oldest first."""
+
+    record: GenerationRecord
+    unflushed: tuple[GenerationRecord, ...]
+
+
+def open_region(context: IngestContext, writer: LogWriter, region: Region, offsets: Offsets) -> Opened:
+    """Steps 1 to 4.  The caller has settled ``writer``."""
+    # Step 1
+    index = context.indexes.read(region)
+    _check_newest(context, region, index)
+    # Step 2
+    newest = None if index is None else index.newest
+    ended: Ended | None = None
+    if newest is not None and newest.state is State.OPEN:
+        ended = _end(context, writer, region, newest)
+    start = _start(context, region, offsets)
+
+    # Step 3
+    def decide(found: RegionIndex | None) -> RegionIndex | None:
+        claimant = Claimant(writer.owner, writer.log, writer.next_unsent)
+        if found is None:
+            return first_claim(region, context.contract.version, start, claimant, context.new_id())
+        return claim(found, ended, context.contract.version, claimant, context.new_id())
+
+    with point("claim.cas", region=region.name):
+        ours, claimed = context.indexes.swap(region, decide)
+    if not ours or claimed is None or claimed.newest is None:
+        raise OwnershipLost(f"region {region.name}: another process claimed it first", region=region.name)
+    # Step 4
+    _check_offsets(region, claimed.newest.first, offsets)
+    # Step 5
+    unflushed = tuple(r for r in claimed.generations if r.state is State.SEALED)
+    return Opened(claimed.newest, unflushed)
+
+
+def _start(context: IngestContext, region: Region, offsets: Offsets) -> Position:
+    start = context.contract.start_of(region.partition)
+    return offsets.low if start is None else start
+
+
+def _end(context: IngestContext, writer: LogWriter, region: Region, record: GenerationRecord) -> Ended:
+    """The end of the OPEN generation ``record``: of our own log as far as it is settled, of another after fencing it."""
+    walked: Walk
+    if record.log == writer.log:
+        walked = walk(
+            context.store,
+            context.tasks,
+            record.log,
+            record.first_sequence,
+            before=writer.next_unsent,
+            regions=(region,),
+        )
+        if walked.end < writer.next_unsent:
+            raise StoreInconsistent(
+                f"segment {walked.end} of our own log {record.log} is not readable, though it was stored",
+                log=record.log,
+            )
+    else:
+        walked = end_log(
+            context.store, context.tasks, context.clock, record.log, record.first_sequence, writer.owner, region
+        )
+    entries = [e for s in walked.segments for e in s.entries if e.region == region and e.first >= record.first]
+    position = record.first
+    for entry in entries:
+        if entry.first != position:
+            raise StoreInconsistent(
+                f"region {region.name}: log {record.log} continues at {entry.first} where {position} was expected; "
+                "the index read is out of date",
+                region=region.name,
+            )
+        position = entry.next
+    return Ended(record.generation, record.log, position, walked.end, tuple(e.first for e in entries))
+
+
+def _check_newest(context: IngestContext, region: Region, index: RegionIndex | None) -> None:
+    """An index below what the table has merged is not the newest: a listing was empty or cut short."""
+    merged = context.watermarks.at(context.table.newest().version).generation(region)
+    newest = index.newest if index is not None else None
+    if merged > (0 if newest is None else newest.generation):
+        raise StoreInconsistent(
+            f"region {region.name}: the index found ends at generation {newest.generation if newest else 0}, but the "
+            f"table has merged generation {merged}; the store's listing is out of date",
+            region=region.name,
+        )
+
+
+def _check_offsets(region: Region, position: Position, offsets: Offsets) -> None:
+    where = {"topic": region.topic, "partition": region.partition}
+    if offsets.low > position:
+        raise RetentionLost(
+            f"topic {region.topic} partition {region.partition}: durable up to position {position}, but Kafka begins "
+            f"at {offsets.low}: offsets {position} to {offsets.low - 1} were deleted before they became durable. "
+            "Restore them, or accept the loss with `lancewal offsets accept-loss`",
+            **where,
+        )
+    if position > offsets.high:
+        raise LogTruncated(
+            f"topic {region.topic} partition {region.partition}: durable up to position {position}, but Kafka ends at "
+            f"{offsets.high}: the topic lost its tail, or this is another topic",
+            **where,
+        )

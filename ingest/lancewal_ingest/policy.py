@@ -1,0 +1,67 @@
+"""When to seal, and whether to go on consuming: pure decisions from figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationStats:
+    """An OPEN generation at a moment."""
+
+    entries: int
+    rows: int
+    nbytes: int
+    age_s: float
+    log_distance: int
+    """Segments of the log since the generation's first."""
+
+
+class SealDecision(Enum):
+    KEEP = "keep"
+    SEAL = "seal"
+    REANCHOR = "reanchor"
+
+
+@dataclass(frozen=True, slots=True)
+class SealPolicy:
+    """Seal at the first limit reached.  ``log_distance`` bounds what a strong read has to fetch."""
+
+    nbytes: int = 64 << 20
+    rows: int = 1_000_000
+    age_s: float = 600.0
+    log_distance: int = 1_000
+
+    def decide(self, stats: GenerationStats) -> SealDecision:
+        if stats.entries == 0:
+            return SealDecision.REANCHOR if stats.log_distance >= self.log_distance else SealDecision.KEEP
+        if (
+            stats.nbytes >= self.nbytes
+            or stats.rows >= self.rows
+            or stats.age_s >= self.age_s
+            or stats.log_distance >= self.log_distance
+        ):
+            return SealDecision.SEAL
+        return SealDecision.KEEP
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPolicy:
+    """Bounded memory: consumption pauses above ``nbytes`` and goes on below ``resume_ratio`` of it.
+
+    ``memtables_ratio`` of the budget may be OPEN generations; above it the largest is sealed early.  While more than
+    ``unflushed_generations_max`` generations wait to be flushed, consumption pauses too.
+    """
+
+    nbytes: int = 512 << 20
+    resume_ratio: float = 0.8
+    memtables_ratio: float = 0.4
+    unflushed_generations_max: int = 8
+
+    def paused(self, used: int, unflushed: int, was_paused: bool) -> bool:
+        limit = self.nbytes * (self.resume_ratio if was_paused else 1.0)
+        return used >= limit or unflushed > self.unflushed_generations_max
+
+    def seal_largest(self, memtables: int) -> bool:
+        return memtables >= self.nbytes * self.memtables_ratio

@@ -1,0 +1,82 @@
+"""Kafka as ingest needs it: one topic, one consumer group member."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from lancewal_core.ids import Position
+from lancewal_ingest.decode.records import Records
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """What one poll delivered.
+
+    ``next`` has, for every started partition, the consumer's position right after that poll: behind the last record
+    delivered and behind any transaction markers that followed it.
+    """
+
+    records: Mapping[int, Records]
+    next: Mapping[int, Position]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """The topic as the broker describes it now."""
+
+    topic_id: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """The first offset that Kafka still has, and the position behind the last committed record."""
+
+    low: Position
+    high: Position
+
+
+class Listener(Protocol):
+    """Called from within ``KafkaSource.poll``, in the polling thread."""
+
+    def assigned(self, partitions: Sequence[int]) -> None:
+        """These partitions are ours; each delivers records once ``KafkaSource.start`` was called for it."""
+
+    def revoked(self, partitions: Sequence[int]) -> None:
+        """These partitions are ours until this call returns."""
+
+    def lost(self, partitions: Sequence[int]) -> None:
+        """These partitions have not been ours for some time."""
+
+
+class KafkaSource(Protocol):
+    """A consumer.  All calls but ``facts`` come from one thread.  ``KafkaUnavailable`` when the broker is silent."""
+
+    def subscribe(self, listener: Listener) -> None: ...
+
+    def poll(self, records_max: int, timeout_s: float) -> Polled: ...
+
+    def start(self, partition: int, position: Position) -> None:
+        """Deliver an assigned partition's records from ``position`` on."""
+
+    def stop(self, partition: int) -> None:
+        """Deliver no more of an assigned partition until ``start``."""
+
+    def pause(self, partitions: Sequence[int]) -> None:
+        """Keep the position, deliver nothing."""
+
+    def resume(self, partitions: Sequence[int]) -> None: ...
+
+    def facts(self) -> TopicFacts:
+        """Ask the broker.  ``TopicMissing`` if the topic does not exist.  Safe from any thread."""
+
+    def offsets(self, partition: int) -> Offsets: ...
+
+    def commit(self, positions: Mapping[int, Position]) -> bool:
+        """Commit positions to the group, synchronously: True if the coordinator took them, which also confirms that
+        this member is one."""
+
+    def close(self) -> None:
+        """Leave the group."""

@@ -1,0 +1,580 @@
+"""The ingest loop of one process: consume, append, seal, flush, hand over, all its partitions together.
+
+One thread calls ``step``; the PUT in flight and the flush in flight run beside it as tasks.  An index changes only while
+no segment is unsettled (``seal``); so a step that wants to claim, seal or hand over first waits for the job in flight.
+
+Guarantees
+ 1. At most one segment is in flight; what is consumed meanwhile goes together into the next one (group commit), at most
+    ``linger_s`` after the last one was sent, or as soon as ``segment_rows`` are waiting.
+ 2. A MemTable holds durable entries only.  What can no longer be proven equal to durable state is dropped and opened
+    again from the log or from Kafka.
+ 3. Memory: consumed, in flight, OPEN and unflushed rows together pause consumption at the budget.
+ 4. A partition that stops (misrouted record, bad record under ``stop``, lost retention) stops alone; the others go on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import assert_never
+
+import pyarrow as pa
+
+from lancewal_core.errors import InvalidInput, LancewalError, OwnershipLost, Refresh, Retry
+from lancewal_core.failpoints import point
+from lancewal_core.flush import flush_from_log, flush_generation
+from lancewal_core.ids import LogId, OwnerId, Position, Region
+from lancewal_core.log import Durable, FencedOut, LogWriter, PutResult, Unsettled
+from lancewal_core.region_index import GenerationRecord
+from lancewal_core.snapshot import Snapshot
+from lancewal_core.tasks import Task
+from lancewal_ingest.append import AppendJob, Consumed, DeadLetters, Preparer, check_topic
+from lancewal_ingest.context import IngestContext
+from lancewal_ingest.decode.records import Records
+from lancewal_ingest.memtable import MemTable
+from lancewal_ingest.observer import Observer
+from lancewal_ingest.open_region import open_region
+from lancewal_ingest.policy import GenerationStats, MemoryPolicy, SealDecision, SealPolicy
+from lancewal_ingest.seal import reanchor_generation, seal_generation
+from lancewal_ingest.source import KafkaSource, Polled
+
+_RECORD_OVERHEAD = 200
+"""Bytes that a consumed record costs beside its value: Python objects for value, key, headers and list places."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLimits:
+    """Times in seconds."""
+
+    poll_records: int = 10_000
+    segment_rows: int = 60_000
+    linger_s: float = 0.05
+    idle_position_s: float = 1.0
+    """At most this often an entry without rows moves a region's position."""
+    offset_commit_s: float = 5.0
+    retry_s: float = 0.5
+    settle_s: float = 10.0
+    """How long a revoked partition may wait for the segment in flight."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    """Consumed and not yet in a job."""
+
+    records: Records
+    next: Position
+    nbytes: int = 0
+
+
+@dataclass(slots=True)
+class _OpenRegion:
+    memtable: MemTable
+    fetched: Position
+    """Position behind everything consumed so far."""
+    pending: _Pending | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Unflushed:
+    """A SEALED generation to flush; ``batches`` is None where its rows are only in the log."""
+
+    region: Region
+    record: GenerationRecord
+    batches: tuple[pa.RecordBatch, ...] | None
+    nbytes: int
+
+
+@dataclass(slots=True)
+class _State:
+    open: dict[int, _OpenRegion] = field(default_factory=dict)
+    to_open: dict[int, float] = field(default_factory=dict)
+    """Assigned partitions that are not open, and when to try (again)."""
+    stopped: dict[int, LancewalError] = field(default_factory=dict)
+    unflushed: deque[_Unflushed] = field(default_factory=deque)
+    assigned: set[int] = field(default_factory=set)
+
+
+class IngestWorker:
+    """See the module docstring.  Implements ``source.Listener``."""
+
+    def __init__(
+        self,
+        context: IngestContext,
+        source: KafkaSource,
+        dead_letters: DeadLetters,
+        preparer: Preparer,
+        owner: OwnerId,
+        observer: Observer,
+        seal_policy: SealPolicy | None = None,
+        memory_policy: MemoryPolicy | None = None,
+        limits: WorkerLimits | None = None,
+    ) -> None:
+        self._context = context
+        self._source = source
+        self._dead_letters = dead_letters
+        self._preparer = preparer
+        self._owner = owner
+        self._observer = observer
+        self._seal_policy = seal_policy or SealPolicy()
+        self._memory_policy = memory_policy or MemoryPolicy()
+        self._limits = limits or WorkerLimits()
+        self._state = _State()
+        self._regions = {r.partition: r for r in context.contract.regions}
+        self._writer = self._new_log()
+        self._job: AppendJob | None = None
+        self._job_task: Task[PutResult | None] | None = None
+        self._job_again_at: float | None = None
+        self._sent_at = float("-inf")
+        self._flush_task: Task[Snapshot | None] | None = None
+        self._flush_again_at = float("-inf")
+        self._committed_at = context.clock.monotonic()
+        self._committed: dict[int, Position] = {}
+        self._paused = False
+        self._fenced = False
+
+    # -- what a service shows ------------------------------------------------------------------------------------
+
+    @property
+    def durable(self) -> dict[int, Position]:
+        """Durable position of each open partition."""
+        return {p: r.memtable.position for p, r in self._state.open.items()}
+
+    @property
+    def stopped(self) -> dict[int, LancewalError]:
+        """Partitions that stopped, and why."""
+        return dict(self._state.stopped)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing consumed is waiting or in flight, and every assigned partition is open or stopped."""
+        state = self._state
+        return (
+            self._job is None
+            and not any(r.pending for r in state.open.values())
+            and not state.to_open
+            and not self._fenced
+        )
+
+    @property
+    def ready(self) -> bool:
+        return self.idle_or_progressing and not self._state.stopped and not self._fenced
+
+    @property
+    def idle_or_progressing(self) -> bool:
+        """False while a segment cannot be stored."""
+        return self._job_again_at is None
+
+    # -- the loop ------------------------------------------------------------------------------------------------
+
+    def subscribe(self) -> None:
+        """Check the topic and join the consumer group."""
+        check_topic(self._context.contract, self._source)
+        self._source.subscribe(self)
+
+    def step(self, timeout_s: float = 0.1) -> None:
+        """One turn.  Raises ``InvalidInput`` when the whole process must stop (topic replaced or altered)."""
+        with point("poll"):
+            polled = self._source.poll(self._limits.poll_records, self._poll_timeout(timeout_s))
+        self._take(polled)
+        if self._fenced and not self._restart_after_fence():
+            return
+        self._settle_if_done()
+        if self._job is None:
+            self._open_due()
+            self._seal_due()
+            self._start_job()
+        self._advance_flush()
+        self._commit_due()
+        self._apply_backpressure()
+        self._observe()
+
+    def drain(self, deadline_s: float) -> bool:
+        """Make everything consumed durable, hand over every region and flush; True if all was done in time."""
+        end = self._context.clock.monotonic() + deadline_s
+        self._source.pause(sorted(self._state.open))
+        while self._job is not None or any(r.pending for r in self._state.open.values()):
+            if not self._wait_job(end):
+                return False
+            if self._fenced:
+                return False
+            self._start_job(now=True)
+        for partition in sorted(self._state.open):
+            self._hand_over(partition)
+        self._commit(dict(self._committed), force=True)
+        while self._state.unflushed or self._flush_task is not None:
+            if self._context.clock.monotonic() >= end:
+                return False
+            self._flush_again_at = float("-inf")
+            self._advance_flush()
+            if self._flush_task is not None:
+                self._finish_flush()
+        return True
+
+    # -- assignment (called from within poll) --------------------------------------------------------------------
+
+    def assigned(self, partitions: Sequence[int]) -> None:
+        now = self._context.clock.monotonic()
+        for partition in partitions:
+            self._state.assigned.add(partition)
+            self._state.stopped.pop(partition, None)
+            self._state.to_open[partition] = now
+
+    def revoked(self, partitions: Sequence[int]) -> None:
+        self._leave(partitions)
+
+    def lost(self, partitions: Sequence[int]) -> None:
+        # The same compare-and-swap as a hand-over: harmless if another owner has claimed the region, and without it the
+        # next owner must fence the whole log.
+        self._leave(partitions)
+
+    def _leave(self, partitions: Sequence[int]) -> None:
+        for partition in partitions:
+            self._state.assigned.discard(partition)
+            self._state.to_open.pop(partition, None)
+            self._state.stopped.pop(partition, None)
+            region = self._state.open.get(partition)
+            if region is not None:
+                region.pending = None  # not durable: the next owner reads it from Kafka
+        leaving = [p for p in partitions if p in self._state.open]
+        if not leaving:
+            return
+        settled = self._wait_job(self._context.clock.monotonic() + self._limits.settle_s)
+        for partition in leaving:
+            if partition not in self._state.open:
+                continue
+            if settled and not self._fenced:
+                self._hand_over(partition)
+            else:
+                self._state.open.pop(partition)  # not settled: do not hand over; the next owner fences
+
+    def _hand_over(self, partition: int) -> None:
+        region = self._state.open.pop(partition)
+        try:
+            record, _ = seal_generation(self._context, self._writer, region.memtable, hand_over=True)
+        except OwnershipLost as error:
+            self._observer.ownership_lost(region.memtable.region, error)
+            return
+        except Retry as error:
+            self._observer.failed("hand over", error)
+            return
+        self._committed[partition] = region.memtable.position
+        self._queue_flush(region.memtable, record)
+        self._observer.sealed(region.memtable.region, record)
+
+    # -- consuming -----------------------------------------------------------------------------------------------
+
+    def _poll_timeout(self, timeout_s: float) -> float:
+        if self._job_task is not None or any(r.pending for r in self._state.open.values()):
+            return min(timeout_s, self._limits.linger_s / 2)
+        return timeout_s
+
+    def _take(self, polled: Polled) -> None:
+        now = self._context.clock.monotonic()
+        for partition, region in self._state.open.items():
+            next_ = polled.next.get(partition)
+            if next_ is None or partition in self._state.stopped:
+                continue
+            records = polled.records.get(partition)
+            if records is not None and len(records):
+                region.pending = _joined(region.pending, records, next_)
+                region.fetched = next_
+            elif next_ > region.fetched:
+                region.fetched = next_
+                if region.pending is not None:
+                    region.pending.next = next_
+            if (
+                region.pending is None
+                and self._job is None
+                and region.fetched > region.memtable.position
+                and now - region.memtable.last_entry_at >= self._limits.idle_position_s
+            ):
+                region.pending = _Pending(Records([], [], [], [], []), region.fetched)
+
+    def _start_job(self, *, now: bool = False) -> None:
+        waiting = {p: r for p, r in self._state.open.items() if r.pending is not None}
+        if not waiting or self._fenced:
+            return
+        rows = sum(len(r.pending.records) for r in waiting.values() if r.pending)
+        clock = self._context.clock
+        if not now and rows < self._limits.segment_rows and clock.monotonic() - self._sent_at < self._limits.linger_s:
+            return
+        consumed = []
+        for region in waiting.values():
+            pending, region.pending = region.pending, None
+            if pending is not None:
+                memtable = region.memtable
+                consumed.append(Consumed(memtable.region, memtable.position, pending.next, pending.records))
+        self._job = AppendJob(
+            self._context.contract, self._preparer, self._dead_letters, self._source, self._writer, consumed
+        )
+        self._sent_at = clock.monotonic()
+        self._job_task = self._context.tasks.start(self._job.run)
+
+    def _settle_if_done(self) -> None:
+        if self._job_task is not None and self._job_task.done():
+            self._settle()
+        elif self._job is not None and self._job_task is None:
+            self._run_again(force=False)
+
+    def _wait_job(self, until: float) -> bool:
+        """Wait until no segment is in flight; False if that did not come about in time."""
+        while self._job is not None:
+            if self._job_task is not None:
+                self._settle()
+            else:
+                if self._context.clock.monotonic() >= until:
+                    return False
+                self._context.clock.sleep(self._limits.retry_s / 10)
+                self._run_again(force=False)
+        return True
+
+    def _run_again(self, *, force: bool) -> None:
+        job, at = self._job, self._job_again_at
+        if job is not None and at is not None and (force or self._context.clock.monotonic() >= at):
+            self._job_task = self._context.tasks.start(job.run)
+
+    def _settle(self) -> None:
+        """Take the result of the job's task."""
+        job, task = self._job, self._job_task
+        if job is None or task is None:
+            return
+        self._job_task = None
+        try:
+            result = task.result()
+        except Retry as error:
+            self._again(error)
+            return
+        match result:
+            case Unsettled(cause=cause):
+                self._again(cause)
+            case FencedOut(fence=fence):
+                self._job, self._job_again_at = None, None
+                self._fenced = True
+                self._state.open.clear()
+                self._observer.fenced(fence)
+            case Durable() | None:
+                self._job, self._job_again_at = None, None
+                self._apply(job, result)
+            case _:
+                assert_never(result)
+
+    def _again(self, cause: object) -> None:
+        self._job_again_at = self._context.clock.monotonic() + self._limits.retry_s
+        self._observer.failed("append", cause)
+
+    def _apply(self, job: AppendJob, result: Durable | None) -> None:
+        now = self._context.clock.monotonic()
+        for entry in job.entries if result is not None else ():
+            region = self._state.open.get(entry.region.partition)
+            if region is None or region.memtable.region != entry.region:
+                continue
+            with point("memtable.apply", region=entry.region.name, next=entry.next):
+                region.memtable.apply(entry, now)
+            self._committed[entry.region.partition] = entry.next
+            self._observer.appended(entry)
+        if result is not None:
+            self._observer.segment(result, job.rejected)
+        for stop in job.stops:
+            self._stop_partition(stop.partition, stop.error)
+
+    def _stop_partition(self, partition: int, error: LancewalError) -> None:
+        self._state.stopped[partition] = error
+        region = self._state.open.get(partition)
+        if region is not None:
+            region.pending = None
+            self._source.stop(partition)
+        self._observer.stopped(self._regions[partition], error)
+
+    # -- owning regions ------------------------------------------------------------------------------------------
+
+    def _new_log(self) -> LogWriter:
+        context = self._context
+        log = LogId(context.new_id())
+        return LogWriter(context.store, context.clock, log, self._owner, context.contract.rows.wal)
+
+    def _restart_after_fence(self) -> bool:
+        """Begin a new log once the group coordinator confirms that we are a member."""
+        if not self._source.commit({}):
+            return False
+        self._fenced = False
+        self._writer = self._new_log()
+        now = self._context.clock.monotonic()
+        self._state.to_open = dict.fromkeys(sorted(self._state.assigned - set(self._state.stopped)), now)
+        return True
+
+    def _open_due(self) -> None:
+        now = self._context.clock.monotonic()
+        for partition in [p for p, at in self._state.to_open.items() if at <= now]:
+            region = self._regions.get(partition)
+            try:
+                check_topic(self._context.contract, self._source)
+                if region is None:  # check_topic has raised for a partition beyond the contract
+                    continue
+                opened = open_region(self._context, self._writer, region, self._source.offsets(partition))
+            except (Retry, Refresh, OwnershipLost) as error:
+                self._state.to_open[partition] = self._context.clock.monotonic() + self._limits.retry_s
+                self._observer.failed("open", error)
+                continue
+            except InvalidInput as error:
+                if not hasattr(error, "where") or "partition" not in error.where:
+                    raise
+                del self._state.to_open[partition]
+                self._stop_partition(partition, error)
+                continue
+            del self._state.to_open[partition]
+            record = opened.record
+            memtable = MemTable(region, record.generation, record.first_sequence, record.first, self._now())
+            self._state.open[partition] = _OpenRegion(memtable, record.first)
+            for unflushed in opened.unflushed:
+                self._state.unflushed.append(_Unflushed(region, unflushed, None, 0))
+            self._source.start(partition, record.first)
+            if self._paused:
+                self._source.pause([partition])
+            self._observer.opened(region, record)
+
+    def _seal_due(self) -> None:
+        largest = max(self._state.open.values(), key=lambda r: r.memtable.nbytes, default=None)
+        total = sum(r.memtable.nbytes for r in self._state.open.values())
+        early = largest if largest is not None and self._memory_policy.seal_largest(total) else None
+        for partition, region in list(self._state.open.items()):
+            memtable = region.memtable
+            stats = GenerationStats(
+                len(memtable.entries),
+                memtable.rows,
+                memtable.nbytes,
+                self._now() - memtable.opened_at,
+                self._writer.next_unsent - memtable.first_sequence,
+            )
+            decision = self._seal_policy.decide(stats)
+            if region is early and memtable.entries:
+                decision = SealDecision.SEAL
+            try:
+                match decision:
+                    case SealDecision.KEEP:
+                        pass
+                    case SealDecision.SEAL:
+                        self._seal(region)
+                    case SealDecision.REANCHOR:
+                        reanchor_generation(self._context, self._writer, memtable)
+                    case _:
+                        assert_never(decision)
+            except OwnershipLost as error:
+                self._drop(partition, error)
+            except Retry as error:
+                self._observer.failed("seal", error)
+
+    def _seal(self, region: _OpenRegion) -> None:
+        memtable = region.memtable
+        record, following = seal_generation(self._context, self._writer, memtable, hand_over=False)
+        if following is None:
+            raise AssertionError("sealing without a hand-over opens the next generation")
+        region.memtable = MemTable(
+            memtable.region, following.generation, following.first_sequence, memtable.position, self._now()
+        )
+        region.memtable.last_entry_at = memtable.last_entry_at
+        self._queue_flush(memtable, record)
+        self._observer.sealed(memtable.region, record)
+
+    def _drop(self, partition: int, error: OwnershipLost) -> None:
+        """Another owner claimed the region: forget it; while Kafka still says that it is ours, open it again."""
+        region = self._state.open.pop(partition)
+        self._source.stop(partition)
+        self._observer.ownership_lost(region.memtable.region, error)
+        if partition in self._state.assigned:
+            self._state.to_open[partition] = self._now() + self._limits.retry_s
+
+    # -- flushing ------------------------------------------------------------------------------------------------
+
+    def _queue_flush(self, memtable: MemTable, record: GenerationRecord) -> None:
+        self._state.unflushed.append(_Unflushed(memtable.region, record, tuple(memtable.batches), memtable.nbytes))
+
+    def _advance_flush(self) -> None:
+        if self._flush_task is not None and self._flush_task.done():
+            self._finish_flush()
+        if self._flush_task is None and self._state.unflushed and self._now() >= self._flush_again_at:
+            self._flush_task = self._context.tasks.start(self._flush_call(self._state.unflushed[0]))
+
+    def _flush_call(self, item: _Unflushed) -> Callable[[], Snapshot | None]:
+        context = self._context
+
+        def call() -> Snapshot | None:
+            if item.batches is None:
+                return flush_from_log(
+                    context.store, context.table, context.indexes, context.tasks, context.contract, item.region,
+                    context.new_id,
+                )  # fmt: skip
+            return flush_generation(
+                context.store, context.table, context.indexes, context.contract, item.region, item.record,
+                item.batches, context.new_id,
+            )  # fmt: skip
+
+        return call
+
+    def _finish_flush(self) -> None:
+        task, self._flush_task = self._flush_task, None
+        if task is None:
+            return
+        try:
+            snapshot = task.result()
+        except (Retry, Refresh) as error:
+            self._flush_again_at = self._now() + self._limits.retry_s
+            self._observer.failed("flush", error)
+            return
+        item = self._state.unflushed.popleft()
+        if snapshot is not None:
+            self._observer.flushed(item.region, snapshot)
+
+    # -- bookkeeping ---------------------------------------------------------------------------------------------
+
+    def _now(self) -> float:
+        return self._context.clock.monotonic()
+
+    def _commit_due(self) -> None:
+        if self._now() - self._committed_at >= self._limits.offset_commit_s and self._committed:
+            self._commit(dict(self._committed))
+
+    def _commit(self, positions: dict[int, Position], *, force: bool = False) -> None:
+        """Tell the group the durable positions: a hint for lag tools, so a failure is only noted."""
+        mine = {p: n for p, n in positions.items() if force or p in self._state.open}
+        self._committed_at = self._now()
+        self._committed.clear()
+        if mine:
+            with point("offset.commit"):
+                if not self._source.commit(mine):
+                    self._observer.failed("offset commit", "the group coordinator did not take it")
+
+    def _memory(self) -> int:
+        state = self._state
+        pending = sum(r.pending.nbytes for r in state.open.values() if r.pending)
+        in_flight = 0 if self._job is None else sum(_nbytes(c.records) for c in self._job.consumed)
+        tables = sum(r.memtable.nbytes for r in state.open.values()) + sum(u.nbytes for u in state.unflushed)
+        return pending + in_flight + tables
+
+    def _apply_backpressure(self) -> None:
+        used = self._memory()
+        paused = self._memory_policy.paused(used, len(self._state.unflushed), self._paused)
+        consuming = [p for p in sorted(self._state.open) if p not in self._state.stopped]
+        if paused and not self._paused:
+            self._source.pause(consuming)
+        elif self._paused and not paused:
+            self._source.resume(consuming)
+        self._paused = paused
+        self._observer.memory(used, paused)
+
+    def _observe(self) -> None:
+        self._observer.positions(self._regions, self.durable, len(self._state.unflushed))
+
+
+def _joined(pending: _Pending | None, more: Records, next_: Position) -> _Pending:
+    size = _nbytes(more)
+    if pending is None or not len(pending.records):
+        return _Pending(more, next_, size)
+    records = pending.records
+    for name in ("offsets", "timestamps", "keys", "values", "headers"):
+        getattr(records, name).extend(getattr(more, name))
+    return _Pending(records, next_, pending.nbytes + size)
+
+
+def _nbytes(records: Records) -> int:
+    return sum(map(len, filter(None, records.values))) + _RECORD_OVERHEAD * len(records)
