@@ -1,0 +1,42 @@
+"""An Arrow string or binary array as numpy sees it: one block of bytes and the borders of its values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lancewal_core.errors import SchemaError
+
+
+@dataclass(frozen=True, slots=True)
+class ByteView:
+    """Value ``i`` is ``data[borders[i]:borders[i + 1]]``.  ``data`` is not copied: read it, do not write."""
+
+    data: npt.NDArray[np.uint8]
+    """The bytes of all values, one after the other; those in null slots too.  There may be others around them."""
+    borders: npt.NDArray[np.int64]
+    """``len(array) + 1`` positions in ``data``, ascending."""
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Bytes of each value."""
+        return np.diff(self.borders)
+
+
+def byte_view(array: pa.Array) -> ByteView:
+    """The bytes of a (large_)string or (large_)binary array, sliced or not.  ``SchemaError`` for other types."""
+    if pa.types.is_string(array.type) or pa.types.is_binary(array.type):
+        border_type: type[np.int32] | type[np.int64] = np.int32
+    elif pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type):
+        border_type = np.int64
+    else:
+        raise SchemaError(f"an array of type {array.type} has no bytes to view; pass strings or binaries")
+    if len(array) == 0:  # such an array may come without buffers
+        return ByteView(np.empty(0, np.uint8), np.zeros(1, np.int64))
+    _validity, borders_buffer, data_buffer = array.buffers()
+    borders = np.frombuffer(borders_buffer, border_type)[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    data = np.empty(0, np.uint8) if data_buffer is None else np.frombuffer(data_buffer, np.uint8)
+    return ByteView(data, borders)

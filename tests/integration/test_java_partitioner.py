@@ -1,0 +1,114 @@
+"""Region keys lie where Kafka's own Java client puts them: its hash, its partitioner, a producer on a broker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from py4j.java_gateway import GatewayParameters, JavaGateway, find_jar_path, launch_gateway
+
+from lancewal_core.murmur2 import murmur2, partition_of, partitions_of
+from lancewal_demo.stack import find_java
+from lancewal_demo.stack.kafka_jars import kafka_jars
+
+if TYPE_CHECKING:
+    from lancewal_demo.stack import KafkaBroker
+
+PARTITIONS = 12
+VECTORS: list[dict[str, Any]] = json.loads(
+    (Path(__file__).parents[1] / "core" / "region_key_vectors.json").read_text(encoding="utf-8")
+)["vectors"]
+
+
+@pytest.fixture(scope="module")
+def java() -> Iterator[Any]:
+    """A Java virtual machine with Kafka's client on its class path, called through py4j."""
+    port, token, process = launch_gateway(
+        classpath=f"{kafka_jars()}/*",
+        javaopts=["-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"],
+        java_path=str(find_java().program),
+        jarpath=find_jar_path(),
+        die_on_exit=True,
+        enable_auth=True,
+        return_proc=True,
+    )
+    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token))
+    try:
+        yield gateway.jvm
+    finally:
+        gateway.shutdown()
+        process.stdin.close()
+        process.wait(timeout=30)
+
+
+@pytest.fixture(scope="module")
+def keys() -> list[bytes]:
+    """The keys of the vectors, and random ones of all lengths up to 40 and a few long ones."""
+    random = np.random.default_rng(5)
+    made = [random.bytes(length) for length in [*range(41), *range(41), 255, 256, 257, 1023, 100_001]]
+    return [bytes.fromhex(vector["key_hex"]) for vector in VECTORS] + made
+
+
+def test_hash_of_the_java_client(java: Any, keys: list[bytes]) -> None:
+    utils = java.org.apache.kafka.common.utils.Utils
+    signed = [utils.murmur2(key) for key in keys]
+    assert [murmur2(key) for key in keys] == [hash_ % 2**32 for hash_ in signed]
+    assert [vector["murmur2"] for vector in VECTORS] == [hash_ % 2**32 for hash_ in signed[: len(VECTORS)]]
+
+
+def test_partitioner_of_the_java_client(java: Any, keys: list[bytes]) -> None:
+    partitioner = java.org.apache.kafka.clients.producer.internals.BuiltInPartitioner
+    for partitions in (1, 2, 7, PARTITIONS, 1000):
+        expected = [partitioner.partitionForKey(key, partitions) for key in keys]
+        assert [partition_of(key, partitions) for key in keys] == expected
+        assert partitions_of(pa.array(keys), partitions).tolist() == expected
+    for vector in VECTORS:
+        for partitions, partition in vector["partitions"].items():
+            assert partitioner.partitionForKey(bytes.fromhex(vector["key_hex"]), int(partitions)) == partition
+
+
+@pytest.mark.kafka
+def test_where_producers_put_records(java: Any, keys: list[bytes], kafka: KafkaBroker, topic_name: str) -> None:
+    """The Java producer as it comes, and librdkafka with the setting that the reference page asks for."""
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.create_topics([NewTopic(topic_name, PARTITIONS, 1)])[topic_name].result(timeout=30)
+    expected = [partition_of(key, PARTITIONS) for key in keys]
+    assert produced_by_java(java, kafka.bootstrap_servers, topic_name, keys) == expected
+    assert produced_by_librdkafka(kafka.bootstrap_servers, topic_name, keys) == expected
+
+
+def produced_by_java(java: Any, bootstrap_servers: str, topic: str, keys: list[bytes]) -> list[int]:
+    properties = java.java.util.Properties()
+    properties.put("bootstrap.servers", bootstrap_servers)
+    serializer = java.org.apache.kafka.common.serialization.ByteArraySerializer
+    package = java.org.apache.kafka.clients.producer
+    with closing(package.KafkaProducer(properties, serializer(), serializer())) as producer:
+        sent = [producer.send(package.ProducerRecord(topic, key, b"java")) for key in keys]
+        producer.flush()
+        return [future.get().partition() for future in sent]
+
+
+def produced_by_librdkafka(bootstrap_servers: str, topic: str, keys: list[bytes]) -> list[int]:
+    found: dict[int, int] = {}
+
+    def report(number: int, error: KafkaError | None, message: Message) -> None:
+        assert error is None, error
+        partition = message.partition()
+        assert partition is not None
+        found[number] = partition
+
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "partitioner": "murmur2_random"})
+    for number, key in enumerate(keys):
+        producer.produce(topic, b"librdkafka", key, on_delivery=partial(report, number))
+    assert producer.flush(30) == 0
+    return [found[number] for number in range(len(keys))]
