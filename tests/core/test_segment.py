@@ -243,36 +243,36 @@ def test_rebuilding_changes_nothing_by_itself() -> None:
     assert rebuild(SMALL) == SMALL
 
 
-def _changes() -> dict[str, Callable[[wal_segment_pb2.WalSegmentTable], object]]:
-    return {
-        "neither kind": lambda t: t.ClearField("body"),
-        "fence with a body": lambda t: t.fence.SetInParent(),
-        "section start": lambda t: setattr(t.body.entries[1].section, "start", 0),
-        "section length": lambda t: setattr(t.body.entries[0].section, "length", 2**63),
-        "empty section": lambda t: setattr(t.body.schema, "length", 0),
-        "entry dropped": lambda t: t.body.entries.pop(),
-        "entries swapped": lambda t: t.body.entries.reverse(),
-        "rows": lambda t: setattr(t.body.entries[0], "rows", 4),
-        "rows out of nothing": lambda t: setattr(t.body.entries[1], "rows", 2**50),
-        "raw bytes": lambda t: setattr(t.body.entries[0], "raw_bytes", t.body.entries[0].raw_bytes + 8),
-        "raw bytes beyond reason": lambda t: setattr(t.body.entries[0], "raw_bytes", 2**40),
-        "region name": lambda t: setattr(t.body.entries[0], "region", "orders/x"),
-        "region partition": lambda t: setattr(t.body.entries[0], "region", "orders/x/01"),
-        "hostile topic": lambda t: setattr(t.body.entries[0], "region", "../x/1"),
-        "region twice": lambda t: setattr(t.body.entries[0], "region", SOUTH.name),
-        "first after the rows": lambda t: setattr(t.body.entries[0], "first_position", 101),
-        "next within the rows": lambda t: setattr(t.body.entries[0], "next_position", 108),
-        "no range": lambda t: setattr(t.body.entries[1], "next_position", 7),
-        "contract version": lambda t: setattr(t.body.entries[0], "contract_version", 0),
-        "rejected outside": lambda t: setattr(t.body.entries[0].rejected[0], "offset", 110),
-        "rejected twice": lambda t: t.body.entries[0].rejected.append(t.body.entries[0].rejected[0]),
-    }
+CHANGES: dict[str, tuple[Callable[[wal_segment_pb2.WalSegmentTable], object], str]] = {
+    "neither kind": (lambda t: t.ClearField("body"), "neither a segment nor a fence"),
+    "fence with a body": (lambda t: t.fence.SetInParent(), "a fence, but has a body"),
+    "section start": (lambda t: setattr(t.body.entries[1].section, "start", 0), "starts at 0 instead of"),
+    "section length": (lambda t: setattr(t.body.entries[0].section, "length", 2**63), "instead of 9223372036854"),
+    "empty section": (lambda t: setattr(t.body.schema, "length", 0), "section of 0 bytes"),
+    "entry dropped": (lambda t: t.body.entries.pop(), "its sections end at"),
+    "entries swapped": (lambda t: t.body.entries.reverse(), "instead of"),
+    "rows": (lambda t: setattr(t.body.entries[0], "rows", 4), "declares 5 rows"),
+    "rows out of nothing": (lambda t: setattr(t.body.entries[1], "rows", 2**50), "declares 0 rows"),
+    "raw bytes": (lambda t: setattr(t.body.entries[0], "raw_bytes", t.body.entries[0].raw_bytes + 8), "declares 5"),
+    "raw bytes beyond reason": (lambda t: setattr(t.body.entries[0], "raw_bytes", 2**40), "cannot hold 1099511627776"),
+    "region name": (lambda t: setattr(t.body.entries[0], "region", "orders/x"), "is not a region"),
+    "region partition": (lambda t: setattr(t.body.entries[0], "region", "orders/x/01"), "is not a region"),
+    "hostile topic": (lambda t: setattr(t.body.entries[0], "region", "../x/1"), "is not a region"),
+    "region twice": (lambda t: setattr(t.body.entries[0], "region", SOUTH.name), "two entries"),
+    "first after the rows": (lambda t: setattr(t.body.entries[0], "first_position", 101), "outside 101 to 110"),
+    "next within the rows": (lambda t: setattr(t.body.entries[0], "next_position", 108), "outside 100 to 108"),
+    "no range": (lambda t: setattr(t.body.entries[1], "next_position", 7), "covers 7 to 7"),
+    "contract version": (lambda t: setattr(t.body.entries[0], "contract_version", 0), "contract version 0"),
+    "rejected outside": (lambda t: setattr(t.body.entries[0].rejected[0], "offset", 110), "rejected offsets"),
+    "rejected twice": (lambda t: t.body.entries[0].rejected.append(t.body.entries[0].rejected[0]), "do not ascend"),
+}
 
 
-@pytest.mark.parametrize("change", _changes().values(), ids=_changes().keys())
-def test_a_wrong_table_is_refused(change: Callable[[wal_segment_pb2.WalSegmentTable], object]) -> None:
-    with pytest.raises(ObjectCorrupt, match=KEY):
+@pytest.mark.parametrize(("change", "problem"), CHANGES.values(), ids=CHANGES.keys())
+def test_a_wrong_table_is_refused(change: Callable[[wal_segment_pb2.WalSegmentTable], object], problem: str) -> None:
+    with pytest.raises(ObjectCorrupt, match=problem) as raised:
         decode_segment(rebuild(SMALL, lambda table: (change(table), None)[1]), KEY)
+    assert KEY in str(raised.value)
 
 
 def body_of(data: bytes) -> bytes:
