@@ -1,0 +1,236 @@
+"""The sections of the settings.  Every default says why it is what it is."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ByteSize,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    field_validator,
+    model_validator,
+)
+
+from lancewal_core.errors import SchemaError
+
+
+def _no_bool(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("expected a number, not a truth value")
+    return value
+
+
+def _option_text(value: object) -> object:
+    """YAML's numbers and truth values as the text that an option wants."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _list_of_names(value: object) -> object:
+    """``a, b`` for ``[a, b]``: what one writes in a variable."""
+    return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+
+
+def _start(value: object) -> object:
+    if value in ("earliest", "latest") or isinstance(value, datetime):
+        return value
+    try:
+        parsed = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        parsed = None
+    if parsed is None or parsed.tzinfo is None:
+        raise ValueError("expected earliest, latest or a time with zone such as 2026-01-31T00:00:00Z")
+    return parsed
+
+
+Count = Annotated[int, BeforeValidator(_no_bool), Field(ge=1)]
+Seconds = Annotated[float, BeforeValidator(_no_bool), Field(gt=0, allow_inf_nan=False)]
+Bytes = Annotated[ByteSize, BeforeValidator(_no_bool), Field(gt=0), PlainSerializer(int, return_type=int)]
+"""A number of bytes, or a text such as ``512MiB``."""
+Names = Annotated[tuple[str, ...], BeforeValidator(_list_of_names)]
+Options = dict[str, Annotated[str, BeforeValidator(_option_text)]]
+Start = Annotated[Literal["earliest", "latest"] | datetime, BeforeValidator(_start)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=False)
+
+
+class TableSettings(Section):
+    """Which table, and what ``table create`` and ``table attach`` make of it; later commands only compare."""
+
+    uri: str = ""
+    """Folder of the Lance table: a local path, ``file://`` or ``s3://bucket/prefix``.  No default: only you know it."""
+    columns: dict[str, str] = {}
+    """Column name to type, in the table's order.  No default; only ``table create`` needs it."""
+    primary_key: Names = ()
+    """Columns that identify a row.  No default: guessing one would merge rows that are not the same."""
+    region_key: Names = ()
+    """Columns of the primary key that producers key by.  No default: it must be what the producers do."""
+    patches: bool = True
+    """Whether records may carry some columns only.  On, because it costs nothing until such a record comes; a compacted
+    topic needs ``false``, because compaction would drop what a patch builds on."""
+    start: Start = "earliest"
+    """First records to take: ``earliest``, ``latest`` or a time with zone.  All that Kafka has, so that nothing is left
+    out unless somebody says so."""
+    record_bytes_max: Bytes = ByteSize(1_000_000)
+    """Largest record value.  Close below the default limit of brokers (1 MiB): little that Kafka takes is refused here."""
+    history_window_s: Annotated[int, BeforeValidator(_no_bool), Field(ge=0)] = 24 * 3600
+    """How long WAL entries stay after their merge.  A day: a receipt of yesterday's job can still be read again."""
+    grace_s: Annotated[int, BeforeValidator(_no_bool), Field(ge=0)] = 600
+    """How long an object that nothing refers to stays.  Longer than any plan or PUT under way takes."""
+    freshness_target_s: Seconds = 60.0
+    """Age of a durable row above which readers and alerts call the table stale.  Several times what a healthy
+    ingest needs, so that it does not fire in a rebalance."""
+
+    @field_validator("uri")
+    @classmethod
+    def _known_scheme(cls, uri: str) -> str:
+        if urlsplit(uri).scheme not in ("", "file", "s3"):
+            raise ValueError("expected a local path, file:// or s3://")
+        return uri.rstrip("/") or uri
+
+    @field_validator("columns")
+    @classmethod
+    def _known_types(cls, columns: dict[str, str]) -> dict[str, str]:
+        if columns:
+            from lancewal_core.column_types import parse_type  # pyarrow loads slowly, and most starts do not need it
+
+            problems = []
+            for name, text in columns.items():
+                try:
+                    parse_type(text)
+                except SchemaError as error:
+                    problems.append(f"{name}: {error}")
+            if problems:
+                raise ValueError("; ".join(problems))
+        return columns
+
+
+_OURS = {
+    "bootstrap.servers": "set kafka.bootstrap_servers",
+    "metadata.broker.list": "set kafka.bootstrap_servers",
+    "group.id": "set kafka.group_id",
+    "enable.auto.commit": "lancewal commits positions itself, behind what is durable",
+    "enable.auto.offset.store": "lancewal commits positions itself, behind what is durable",
+    "auto.offset.reset": "the start position stands in the table's contract; anything else loses or repeats rows",
+    "check.crcs": "records are always checked",
+    "isolation.level": "aborted transactions must not become rows: always read_committed",
+    "enable.partition.eof": "lancewal's consumer does not use it",
+    "partitioner": "lancewal's partitioner is murmur2",
+}
+"""librdkafka properties that correctness depends on, and what to do instead."""
+
+
+class KafkaSettings(Section):
+    """Where the records come from."""
+
+    bootstrap_servers: str = ""
+    """``host:port``, several with commas.  No default: localhost would hide a forgotten setting."""
+    topic: str = ""
+    """The topic.  No default; only ``table create`` and ``table attach`` need it, the contract names it afterwards."""
+    group_id: str = ""
+    """Consumer group.  By default ``lancewal-<table uuid>``: two tables on one topic must never share a group."""
+    librdkafka: Annotated[Options, Field(repr=False)] = {}
+    """Further librdkafka properties as they are (TLS, SASL, fetch sizes).  In variables ``_`` stands for the dot:
+    ``LANCEWAL_KAFKA__LIBRDKAFKA__SASL_PASSWORD``."""
+
+    @field_validator("librdkafka")
+    @classmethod
+    def _leave_ours(cls, options: dict[str, str]) -> dict[str, str]:
+        taken = [f"{name}: {why}" for name, why in _OURS.items() if name in options]
+        if taken:
+            raise ValueError("lancewal sets these itself: " + "; ".join(taken))
+        return options
+
+    def group(self, table_uuid: str) -> str:
+        """The consumer group of the table's ingest."""
+        return self.group_id or f"lancewal-{table_uuid}"
+
+    def client(self) -> dict[str, str]:
+        """Properties that every Kafka client of ours starts from."""
+        return {**self.librdkafka, "bootstrap.servers": self.bootstrap_servers}
+
+
+class FormatSettings(Section):
+    """How record values are written."""
+
+    value: Literal["json"] = "json"
+    """The only format of this release."""
+
+
+class StoreSettings(Section):
+    """How the object store is reached."""
+
+    options: Annotated[Options, Field(repr=False)] = {}
+    """Lance's storage options, used for WAL and table alike (``aws_region``, ``aws_endpoint``, ``aws_access_key_id``,
+    ``aws_secret_access_key``, ``allow_http``, ...).  Empty: the machine's own credentials and region."""
+
+
+class IngestSettings(Section):
+    """``lancewal ingest``."""
+
+    memory_bytes_max: Bytes = ByteSize(512 << 20)
+    """Rows in memory at which consumption pauses.  Half of a 1 GiB container: the other half is Python, Arrow's
+    working space and librdkafka's queues."""
+    linger_ms: Annotated[int, BeforeValidator(_no_bool), Field(ge=0)] = 50
+    """Shortest time between two WAL PUTs.  An S3 PUT takes about as long, and it bounds the request cost."""
+    segment_rows_max: Count = 60_000
+    """Waiting rows that start a PUT before ``linger_ms``.  Some MB: large enough to be cheap, quick to fetch."""
+    seal_bytes: Bytes = ByteSize(64 << 20)
+    """Seal a MemTable at this size.  Few large data files rather than many small ones, and several regions fit."""
+    seal_rows: Count = 1_000_000
+    """Seal at this many rows.  As many as one Lance data file takes."""
+    seal_age_s: Seconds = 600.0
+    """Seal at this age, so that a quiet region's WAL gets merged and trimmed too."""
+    seal_log_distance: Count = 1_000
+    """Seal once the log has so many segments since the first entry: it bounds what a strong read has to fetch."""
+    bad_records: Literal["dlq", "stop"] = "dlq"
+    """A record that cannot become a row goes to the dead letters, or stops its partition.  Dead letters: one bad record
+    should not hold back all others, and it stays listed and repairable."""
+    dead_letter_topic: str | None = None
+    """Where bad records go; it must exist.  By default ``<topic>.dlq``."""
+    drain_timeout_s: Seconds = 30.0
+    """Time to make all durable and hand over on SIGTERM.  Kubernetes' default grace period: change both together."""
+    retry_s: Seconds = 0.5
+    """Pause after a passing fault of the store or the broker.  Short, because rows wait."""
+    offset_commit_s: Seconds = 5.0
+    """How often positions are committed to the consumer group.  Kafka's own default; they only serve lag displays."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> IngestSettings:
+        if self.seal_bytes > self.memory_bytes_max:
+            raise ValueError(
+                f"seal_bytes ({self.seal_bytes}) exceeds memory_bytes_max ({self.memory_bytes_max}): "
+                "no MemTable could grow to it"
+            )
+        return self
+
+
+class FlusherSettings(Section):
+    """``lancewal flush``."""
+
+    interval_s: Seconds = 10.0
+    """Time between two looks for snapshots to merge.  Each merge is a table version; six a minute at most."""
+    threads: Count = 2
+    """Merge tasks at a time.  Each holds a snapshot's keys; two overlap reading and writing."""
+    gc_interval_s: Seconds = 60.0
+    """Time between two rounds of trimming and garbage collection.  They only list and delete."""
+    runner: Literal["threads"] = "threads"
+    """Where merge tasks run: threads of this process."""
+
+
+class MetricsSettings(Section):
+    """Prometheus metrics and health of ``ingest`` and ``flush``."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on.  Loopback, so that nothing is exposed unasked; a container sets ``0.0.0.0``."""
+    port: Annotated[int, BeforeValidator(_no_bool), Field(ge=0, le=65535)] = 9464
+    """The usual port of metrics in applications.  0 takes a free one.  Two services on one machine need two ports."""

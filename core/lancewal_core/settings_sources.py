@@ -1,0 +1,206 @@
+"""Where settings come from: a YAML file, a folder of secret files, the environment.
+
+Each source gives nested values, the place of each of them (file and line, variable or secret file), and what was wrong
+with the source itself; nothing here raises for a person's mistake, so that all mistakes can be told at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, EnvSettingsSource
+
+PREFIX = "LANCEWAL_"
+_SERVICE_LINK = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT(_[A-Z0-9_]+)?$|_PORT(_\d+_(TCP|UDP|SCTP)(_[A-Z]+)?)?$")
+"""Variables that Kubernetes puts into every container for each Service of the namespace."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong: the file and line or variable, the key (may be empty), and what was expected."""
+
+    where: str
+    key: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """``places`` maps key paths to where they stand."""
+
+    values: Mapping[str, Any]
+    places: Mapping[tuple[str, ...], str] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
+
+    def place(self, path: tuple[str, ...]) -> str | None:
+        """Where the value at ``path`` was set by this source, or the nearest mapping around it."""
+        at: Any = self.values
+        for part in path:
+            # Options may be spelt differently: compare without case, dots and underscores.
+            names = {_plain(str(name)): name for name in at} if isinstance(at, Mapping) else {}
+            if _plain(part) not in names:
+                return None
+            at = at[names[_plain(part)]]
+        places = {tuple(_plain(p) for p in known): place for known, place in self.places.items()}
+        plain = tuple(_plain(part) for part in path)
+        return next((places[plain[:n]] for n in range(len(plain), -1, -1) if plain[:n] in places), None)
+
+
+def closest(name: str, known: Collection[str]) -> str:
+    """``; did you mean ...?``, or nothing if no known name is like it."""
+    found = difflib.get_close_matches(name, known, 1, 0.6)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+# -- the file --------------------------------------------------------------------------------------------------
+
+
+class _Loader(yaml.SafeLoader):
+    """Times stay texts: what a time means is for the setting to say."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def read_yaml(path: Path) -> Source:
+    """The file's values.  A key that is given twice is a problem: YAML would silently take the last."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        return Source({}, problems=(Problem(str(path), "", f"the settings file cannot be read: {error}"),))
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        values = {} if node is None else loader.construct_document(node)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = str(path) if mark is None else f"{path}:{mark.line + 1}"
+        return Source({}, problems=(Problem(where, "", f"not YAML: {getattr(error, 'problem', None) or error}"),))
+    finally:
+        loader.dispose()
+    if not isinstance(values, dict):
+        return Source({}, problems=(Problem(str(path), "", "expected sections: table, kafka, store, ..."),))
+    places: dict[tuple[str, ...], str] = {(): str(path)}
+    problems: list[Problem] = []
+    if node is not None:
+        _walk(node, (), path, places, problems)
+    sections: dict[str, Any] = {}
+    for name, value in values.items():
+        # A section's head without content is the section with nothing set.
+        sections[str(name)] = {} if value is None else value
+    return Source(sections, places, tuple(problems))
+
+
+def _walk(
+    node: yaml.Node, path: tuple[str, ...], file: Path, places: dict[tuple[str, ...], str], problems: list[Problem]
+) -> None:
+    if not isinstance(node, yaml.MappingNode) or len(path) > 3:
+        return
+    for key, value in node.value:
+        where = f"{file}:{key.start_mark.line + 1}"
+        inner = (*path, str(key.value))
+        if key.tag not in ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"):
+            problems.append(Problem(where, ".".join(inner), "a key must be a text: write it in quotes"))
+        if inner in places:
+            problems.append(Problem(where, ".".join(inner), f"is given twice, before at {places[inner]}"))
+        places[inner] = where
+        _walk(value, inner, file, places, problems)
+
+
+# -- variables and secret files --------------------------------------------------------------------------------
+
+
+class _Variables(EnvSettingsSource):
+    """pydantic's reading of nested variables, from a mapping that is given."""
+
+    def __init__(self, settings: type[BaseSettings], variables: Mapping[str, str | None]) -> None:
+        self._given = variables
+        super().__init__(settings)
+
+    def _load_env_vars(self) -> Mapping[str, str | None]:
+        return self._given
+
+    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
+        try:
+            return super().decode_complex_value(field_name, field, value)
+        except ValueError:
+            return value  # the setting's own check says what it expects
+
+
+def read_environment(settings: type[BaseSettings], beside: Collection[str], environ: Mapping[str, str]) -> Source:
+    """Values of the ``LANCEWAL_*`` variables; those in ``beside`` (without prefix) are no settings."""
+    named = {name: value for name, value in environ.items() if name.upper().startswith(PREFIX)}
+    return _variables(settings, beside, named, {name: f"variable {name}" for name in named})
+
+
+def read_secrets(settings: type[BaseSettings], beside: Collection[str], folder: Path) -> Source:
+    """Values of files in ``folder`` that are named like variables, in either case; a last line end is cut off."""
+    try:
+        files = sorted(f for f in folder.iterdir() if not f.name.startswith(".") and f.is_file())
+    except OSError as error:
+        return Source({}, problems=(Problem("variable LANCEWAL_SECRETS_DIR", "", f"cannot be read: {error}"),))
+    named: dict[str, str] = {}
+    problems = []
+    sections = tuple(f"{name}__" for name in settings.model_fields)
+    for file in files:
+        if not file.name.upper().startswith(PREFIX):
+            if file.name.lower().startswith(sections):
+                expected = f"{PREFIX}{file.name.upper()}"
+                problems.append(Problem(f"secret file {file}", "", f"is not a setting; did you mean {expected}?"))
+            continue
+        try:
+            named[file.name] = file.read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            problems.append(Problem(f"secret file {file}", "", f"cannot be read: {reason}"))
+    read = _variables(settings, beside, named, {name: f"secret file {folder / name}" for name in named})
+    return Source(read.values, read.places, (*problems, *read.problems))
+
+
+def _variables(
+    settings: type[BaseSettings], beside: Collection[str], named: Mapping[str, str], where: Mapping[str, str]
+) -> Source:
+    sections = {name.upper() for name in settings.model_fields}
+    taken: dict[str, str | None] = {}
+    places: dict[tuple[str, ...], str] = {}
+    problems = []
+    for name, value in named.items():
+        parts = name.upper().removeprefix(PREFIX).split("__")
+        if parts[0] in beside and len(parts) == 1:
+            continue
+        if parts[0] not in sections:
+            problems.append(Problem(where[name], "", _unknown(name.upper(), settings)))
+        elif name.lower() in taken:
+            problems.append(Problem(where[name], "", "is given twice, in upper and lower case"))
+        else:
+            taken[name.lower()] = value
+            places[tuple(part.lower() for part in parts)] = where[name]
+    return Source(_Variables(settings, taken)(), places, tuple(problems))
+
+
+def _unknown(name: str, settings: type[BaseSettings]) -> str:
+    keys = [
+        f"{PREFIX}{section}__{key}".upper()
+        for section, info in settings.model_fields.items()
+        for key in getattr(info.annotation, "model_fields", {})
+    ]
+    if _SERVICE_LINK.search(name) and "__" not in name:
+        return (
+            "is not a setting; Kubernetes sets variables of this form for a Service whose name begins with lancewal: "
+            "set `enableServiceLinks: false` in the pod"
+        )
+    return "is not a setting" + closest(name, keys)
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", ".")
