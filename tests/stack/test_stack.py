@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +23,7 @@ from obstore.store import S3Store
 
 from lancewal_demo.stack import KafkaBroker, Process, S3Server, StackError, cache, spark_java_home
 from lancewal_demo.stack.ports import free_ports, listens
+from lancewal_demo.stack.trust_store import PASSWORD, key_store, machine_certificates
 
 # -- Kafka -----------------------------------------------------------------------------------------------------
 
@@ -285,6 +288,29 @@ def test_free_ports_lie_outside_the_range_of_outgoing_connections() -> None:
     ports = free_ports(20)
     assert len(set(ports)) == 20
     assert [port for port in ports if lowest <= port <= highest] == []
+
+
+@pytest.mark.skipif(not machine_certificates(), reason="this machine has no bundle of certificates")
+def test_java_reads_the_machine_s_certificates(tmp_path: Path) -> None:
+    certificates = machine_certificates()
+    (tmp_path / "trusted.jks").write_bytes(key_store(certificates))
+    (tmp_path / "List.java").write_text(
+        "import java.io.*; import java.security.*; import java.util.*; class List {"
+        "public static void main(String[] a) throws Exception {"
+        "  KeyStore store = KeyStore.getInstance(new File(a[0]), a[1].toCharArray());"  # checks the digest
+        "  for (String alias : Collections.list(store.aliases()))"
+        "    System.out.println(HexFormat.of().formatHex("
+        '      MessageDigest.getInstance("SHA-256").digest(store.getCertificate(alias).getEncoded()))); } }'
+    )
+    if shutil.which("javac") is None:
+        pytest.skip("only a complete JDK runs a source file")
+    done = subprocess.run(
+        ["java", tmp_path / "List.java", tmp_path / "trusted.jks", PASSWORD],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert sorted(done.stdout.split()) == sorted(hashlib.sha256(der).hexdigest() for der in certificates), done.stderr
 
 
 def test_java_for_spark_starts_with_the_arguments_that_spark_gives() -> None:

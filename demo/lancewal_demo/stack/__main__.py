@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 from lancewal_demo.stack import java, kafka_jars, versitygw
 from lancewal_demo.stack.processes import StackError
@@ -21,8 +22,10 @@ def main(arguments: list[str]) -> int:
         case ["fetch"]:
             try:
                 java.find_java()
-                kafka_jars.kafka_jars()
-                versitygw.versitygw()
+                # One waits for the network, the other one compiles.
+                with ThreadPoolExecutor() as pool:
+                    for fetched in [pool.submit(kafka_jars.kafka_jars), pool.submit(versitygw.versitygw)]:
+                        fetched.result()
             except StackError as error:
                 print(error, file=sys.stderr)
                 return 1

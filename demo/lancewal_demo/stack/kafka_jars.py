@@ -15,6 +15,7 @@ from pathlib import Path
 from lancewal_demo.stack import cache
 from lancewal_demo.stack.java import find_java
 from lancewal_demo.stack.processes import StackError, run_logged
+from lancewal_demo.stack.trust_store import trust_options
 
 _DEPENDENCIES = Path(__file__).with_name("kafka_jars.ivy.xml")
 _LOCK = Path(__file__).with_name("kafka-jars.lock")
@@ -41,8 +42,10 @@ def _resolve(folder: Path) -> None:
     downloads = folder / "downloads"
     arguments: list[str | Path] = ["-cache", downloads, "-ivy", _DEPENDENCIES, "-confs", "default"]
     retrieve: list[str | Path] = ["-retrieve", folder / "[artifact]-[revision].[ext]"]
+    java = find_java()
+    trust = trust_options() if java.from_wheel else []
     run_logged(
-        [find_java().program, "-jar", _ivy(), *arguments, *retrieve], folder / "ivy.log", "resolving Kafka's jars"
+        [java.program, *trust, "-jar", _ivy(), *arguments, *retrieve], folder / "ivy.log", "resolving Kafka's jars"
     )
     shutil.rmtree(downloads)
 

@@ -1,0 +1,66 @@
+"""The certificates that this machine trusts, as a file that Java reads.
+
+The Java runtime of a wheel knows the public authorities only.  On a machine whose administrator added another one (a
+company's proxy, a mirror inside) pip and Go work and that Java does not; so it gets what OpenSSL on this machine has.
+
+The file is a Java KeyStore (JKS, version 2), read by every Java: magic, version and count as 32-bit integers; an
+entry is the tag 2, an alias, a time in ms, the type of certificate and its DER bytes; then a SHA-1 over the password,
+a fixed phrase and all of that.  Lengths of texts have 16 bits, of certificates 32; everything is big-endian.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import ssl
+import struct
+from pathlib import Path
+
+from lancewal_demo.stack import cache
+
+PASSWORD = "changeit"  # Java's own default: the file is no secret
+_MAGIC, _VERSION, _TRUSTED = 0xFEEDFEED, 2, 2
+_PHRASE = b"Mighty Aphrodite"
+
+_BUNDLES = (
+    "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Alpine, Arch
+    "/etc/pki/tls/certs/ca-bundle.crt",  # Fedora, RHEL
+    "/etc/ssl/ca-bundle.pem",  # openSUSE
+)
+
+
+def trust_options() -> list[str]:
+    """Arguments for ``java``; none where the machine has no bundle of certificates."""
+    found = machine_certificates()
+    if not found:
+        return []
+    store = key_store(found)
+
+    def fill(folder: Path) -> None:
+        (folder / "trusted.jks").write_bytes(store)
+
+    place = cache.entry(f"trust-{cache.digest(store.hex())}", fill) / "trusted.jks"
+    return [f"-Djavax.net.ssl.trustStore={place}", f"-Djavax.net.ssl.trustStorePassword={PASSWORD}"]
+
+
+def machine_certificates() -> list[bytes]:
+    """DER bytes, from the first that exists: SSL_CERT_FILE, OpenSSL's default file, the places of distributions."""
+    for name in (os.environ.get("SSL_CERT_FILE"), ssl.get_default_verify_paths().cafile, *_BUNDLES):
+        if name and Path(name).is_file():
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.load_verify_locations(name)
+            return context.get_ca_certs(binary_form=True)
+    return []
+
+
+def key_store(certificates: list[bytes]) -> bytes:
+    """The JKS file; the same certificates give the same bytes."""
+
+    def text(value: str) -> bytes:
+        return struct.pack(">H", len(value)) + value.encode("ascii")
+
+    body = struct.pack(">III", _MAGIC, _VERSION, len(certificates))
+    for number, der in enumerate(certificates):
+        body += struct.pack(">I", _TRUSTED) + text(f"machine-{number}") + struct.pack(">q", 0)
+        body += text("X.509") + struct.pack(">I", len(der)) + der
+    return body + hashlib.sha1(PASSWORD.encode("utf-16-be") + _PHRASE + body).digest()
