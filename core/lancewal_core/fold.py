@@ -86,6 +86,18 @@ def compose(parts: Sequence[Folded], schema: RowSchema) -> Folded:
     return _fold_table(pa.concat_tables(tables) if tables else operation_schema(schema).empty_table(), schema)
 
 
+def fold_onto(parts: Sequence[Folded], batches: Sequence[pa.RecordBatch], schema: RowSchema) -> Folded:
+    """``compose([*parts, fold(batches)])`` in one pass."""
+    wanted = operation_schema(schema)
+    tables = [table for part in parts for table in _operations(part, schema) if table.num_rows]
+    selected = [b.select(wanted.names) for b in batches if b.num_rows]
+    if not selected and len(parts) == 1:
+        return parts[0]
+    if selected:
+        tables.append(pa.Table.from_batches(selected, wanted))
+    return _fold_table(pa.concat_tables(tables) if tables else wanted.empty_table(), schema)
+
+
 def complete(partials: pa.Table, base: pa.Table, schema: RowSchema) -> pa.Table:
     """Complete Partial rows from the table's rows: columns of ``RowSchema.table``, in the order of ``partials``.
 

@@ -12,10 +12,11 @@ Guarantees
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
-from typing import assert_never
+from threading import Lock
+from typing import Generic, TypeVar, assert_never
 
 import pyarrow as pa
 
@@ -24,7 +25,16 @@ from lancewal_core.clock import Clock
 from lancewal_core.errors import ObjectCorrupt, StoreUnavailable
 from lancewal_core.failpoints import point
 from lancewal_core.ids import LogId, OwnerId, Region, Sequence
-from lancewal_core.segment import Entry, Fence, Segment, decode_segment, encode_fence, encode_segment
+from lancewal_core.segment import (
+    Entry,
+    Fence,
+    Segment,
+    Trailer,
+    decode_segment,
+    decode_trailer,
+    encode_fence,
+    encode_segment,
+)
 from lancewal_core.store import Done, Lost, ObjectStore, Unknown, put_once
 from lancewal_core.tasks import Tasks
 
@@ -120,12 +130,16 @@ class LogWriter:
         return Durable(sequence, len(data))
 
 
+S_co = TypeVar("S_co", covariant=True)
+S = TypeVar("S", Segment, Trailer)
+
+
 @dataclass(frozen=True, slots=True)
-class Walk:
-    """Segments in order, and where the walk ended."""
+class Walk(Generic[S_co]):
+    """Segments (or their trailers) in order, and where the walk ended."""
 
     log: LogId
-    segments: tuple[Segment, ...]
+    segments: tuple[S_co, ...]
     end: Sequence
     """The first absent number, or the fence's."""
     fence: Fence | None
@@ -138,17 +152,24 @@ class SegmentCache:
         self._bytes_max = bytes_max
         self._bytes = 0
         self._segments: dict[str, Segment] = {}
+        self._lock = Lock()
 
     def get(self, key: str) -> Segment | None:
         return self._segments.get(key)
 
     def add(self, key: str, segment: Segment) -> None:
-        size = sum(entry.rows.nbytes for entry in segment.entries)
-        self._segments[key] = segment
-        self._bytes += size
-        while self._bytes > self._bytes_max and len(self._segments) > 1:
-            oldest = next(iter(self._segments))
-            self._bytes -= sum(entry.rows.nbytes for entry in self._segments.pop(oldest).entries)
+        with self._lock:
+            if key in self._segments:
+                return
+            self._segments[key] = segment
+            self._bytes += _nbytes(segment)
+            while self._bytes > self._bytes_max and len(self._segments) > 1:
+                oldest = next(iter(self._segments))
+                self._bytes -= _nbytes(self._segments.pop(oldest))
+
+
+def _nbytes(segment: Segment) -> int:
+    return 1000 + sum(int(entry.rows.nbytes) for entry in segment.entries)
 
 
 def walk(
@@ -159,50 +180,81 @@ def walk(
     *,
     before: Sequence | None = None,
     regions: Collection[Region] | None = None,
-    cache: SegmentCache | None = None,
-) -> Walk:
+) -> Walk[Segment]:
     """Read segments from ``start`` up to the tail, or to ``before`` (exclusive); GETs run in growing windows.
 
-    ``regions`` limits the entries that are decoded (not with ``cache``).
+    ``regions`` limits the entries that are decoded.
     """
-    segments: list[Segment] = []
-    at = start
-    window = 2
 
     def read(sequence: Sequence) -> Segment | Fence | None:
         key = paths.wal_segment(log, sequence)
-        cached = None if cache is None else cache.get(key)
-        if cached is not None:
-            return cached
         data = store.get(key)
-        if data is None:
-            return None
-        read_segment = decode_segment(data, key, None if cache is not None else regions)
-        if cache is not None and isinstance(read_segment, Segment):
-            cache.add(key, read_segment)
-        return read_segment
+        return None if data is None else decode_segment(data, key, regions)
 
+    return _walk(tasks, log, start, before, read)
+
+
+def walk_cached(store: ObjectStore, tasks: Tasks, log: LogId, start: Sequence, cache: SegmentCache) -> Walk[Segment]:
+    """``walk`` to the tail that asks the store only for segments that ``cache`` does not have."""
+
+    def read(sequence: Sequence) -> Segment | Fence | None:
+        return read_segment(store, paths.wal_segment(log, sequence), cache)
+
+    return _walk(tasks, log, start, None, read)
+
+
+def walk_trailers(store: ObjectStore, tasks: Tasks, log: LogId, start: Sequence) -> Walk[Trailer]:
+    """``walk`` to the tail that decodes no rows."""
+
+    def read(sequence: Sequence) -> Trailer | Fence | None:
+        key = paths.wal_segment(log, sequence)
+        data = store.get(key)
+        return None if data is None else decode_trailer(data, key, len(data))
+
+    return _walk(tasks, log, start, None, read)
+
+
+def read_segment(store: ObjectStore, key: str, cache: SegmentCache) -> Segment | Fence | None:
+    """One segment, from the cache or the store; None if there is none."""
+    cached = cache.get(key)
+    if cached is not None:
+        return cached
+    data = store.get(key)
+    if data is None:
+        return None
+    decoded = decode_segment(data, key)
+    if isinstance(decoded, Segment):
+        cache.add(key, decoded)
+    return decoded
+
+
+def _walk(
+    tasks: Tasks,
+    log: LogId,
+    start: Sequence,
+    before: Sequence | None,
+    read: Callable[[Sequence], S | Fence | None],
+) -> Walk[S]:
+    segments: list[S] = []
+    at = start
+    window = 2
     with point("log.walk", log=log, start=start):
         while before is None or at < before:
             stop = at + window if before is None else min(at + window, before)
             for found in tasks.map(read, [Sequence(n) for n in range(at, stop)]):
-                match found:
-                    case Segment():
-                        segments.append(found)
-                        at = Sequence(at + 1)
-                    case Fence():
-                        return Walk(log, tuple(segments), at, found)
-                    case None:
-                        return Walk(log, tuple(segments), at, None)
-                    case _:
-                        assert_never(found)
+                if found is None:
+                    return Walk(log, tuple(segments), at, None)
+                if isinstance(found, Fence):
+                    return Walk(log, tuple(segments), at, found)
+                segments.append(found)
+                at = Sequence(at + 1)
             window = min(window * 2, _WINDOW)
     return Walk(log, tuple(segments), at, None)
 
 
 def end_log(
     store: ObjectStore, tasks: Tasks, clock: Clock, log: LogId, start: Sequence, writer: OwnerId, region: Region
-) -> Walk:
+) -> Walk[Segment]:
     """Walk ``log`` from ``start`` and fence it at its tail; the result's ``fence`` is what ended it (guarantee 3).
 
     Only the entries of ``region`` are decoded.

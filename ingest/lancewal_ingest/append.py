@@ -29,7 +29,8 @@ from lancewal_core.errors import BadRecordStop, LancewalError, Misrouted, Partit
 from lancewal_core.failpoints import point
 from lancewal_core.ids import Position, Region
 from lancewal_core.log import LogWriter, PutResult
-from lancewal_core.region_key import PartitionChecker, RegionKeyCodec
+from lancewal_core.murmur2 import PartitionChecker
+from lancewal_core.region_key import RegionKeyCodec
 from lancewal_core.rows import OFFSET
 from lancewal_core.segment import Entry, RejectedOffset
 from lancewal_ingest.decode.decoder import Decoder

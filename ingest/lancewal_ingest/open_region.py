@@ -26,6 +26,7 @@ from lancewal_core.failpoints import point
 from lancewal_core.ids import Position, Region
 from lancewal_core.log import LogWriter, Walk, end_log, walk
 from lancewal_core.region_index import GenerationRecord, RegionIndex, State
+from lancewal_core.segment import Segment
 from lancewal_core.transitions import Claimant, Ended, claim, first_claim
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.source import Offsets
@@ -76,7 +77,7 @@ def _start(context: IngestContext, region: Region, offsets: Offsets) -> Position
 
 def _end(context: IngestContext, writer: LogWriter, region: Region, record: GenerationRecord) -> Ended:
     """The end of the OPEN generation ``record``: of our own log as far as it is settled, of another after fencing it."""
-    walked: Walk
+    walked: Walk[Segment]
     if record.log == writer.log:
         walked = walk(
             context.store,

@@ -1,0 +1,29 @@
+"""What the flusher's protocols work on: everything with an effect, put together once in ``main`` (or by a test)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lancewal_core.clock import Clock
+from lancewal_core.contract import Contract
+from lancewal_core.regions import RegionIndexes
+from lancewal_core.store import ObjectStore
+from lancewal_core.table import Table
+from lancewal_core.tasks import Tasks
+from lancewal_core.watermarks import Watermarks
+from lancewal_flusher.runner import Runner
+
+
+@dataclass(frozen=True, slots=True)
+class FlusherContext:
+    store: ObjectStore
+    table: Table
+    indexes: RegionIndexes
+    watermarks: Watermarks
+    runner: Runner
+    tasks: Tasks
+    clock: Clock
+    contract: Contract
+    new_id: Callable[[], str]
+    """A fresh random text of at least 8 hex digits."""

@@ -1,0 +1,305 @@
+"""Merge: FLUSHED snapshots become part of the table, in one commit that also says so.
+
+Guarantees
+ 1. The commit lands whole or not at all, and a generation is merged once: the watermarks of all regions stand in the
+    commit itself, and any two merges from one version conflict (the *sentinel*: the live fragment with the lowest id is
+    always among the changed ones; a table without fragments takes a strict commit).
+ 2. After it the table equals the fold of each region up to its watermark, for keys that only Kafka writes; keys that a
+    user appended in between are settled by ``finish``.
+ 3. A crash at any point leaves the table at a version that is right, plus files that no version names.
+
+Steps of ``merge_next``
+ 1. Pin V, read W(V) and all indexes; choose per region (``plan``).
+ 2. Read the snapshots; one whose files are missing is rebuilt from its WAL entries first.
+ 3. Per fragment of V find the rows that the keys replace, write deletion vectors, and fetch what patches apply to.
+    Write one set of new rows: completed patches, and the survivors of combined generations.
+ 4. ONE commit from V.
+ 5. Committed: go on.  Conflict: nothing landed, plan again.  Unknown: look for our merge uuid in the versions above V.
+ 6. Landed above V + 1: every version in between must be known not to be a merge, else ``MergeUnproven``.
+ 7. Record the watermarks under ``merges/``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import assert_never
+
+import pyarrow as pa
+
+from lancewal_core.errors import CommitUnknown, MergeUnproven, ObjectMissing
+from lancewal_core.failpoints import point
+from lancewal_core.flush import rebuild_snapshot
+from lancewal_core.fold import Folded, complete, compose
+from lancewal_core.ids import Region, TableVersion
+from lancewal_core.region_index import GenerationRecord, RegionIndex
+from lancewal_core.snapshot import Snapshot, read_folded, read_gone, read_partials, read_rows, read_snapshot
+from lancewal_core.table import (
+    CommitLost,
+    Committed,
+    Conflicted,
+    Fragment,
+    PinnedTable,
+    TableCommit,
+    TransactionGone,
+    TransactionInfo,
+    TransactionUnreadable,
+    fragment_files,
+)
+from lancewal_core.watermarks import PROPERTY_MERGE, InForce, Watermark, merge_properties, watermarks_of
+from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.fragment_task import FragmentResult, FragmentTask
+from lancewal_flusher.plan import MergeLimits, RegionMerge, choose, unmerged
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """A merge that landed.  ``landed_behind`` is False when it landed right above the version it read."""
+
+    version: TableVersion
+    read_version: TableVersion
+    generations: Mapping[Region, tuple[int, ...]]
+    rows_adopted: int
+    rows_written: int
+    rows_replaced: int
+    keys_deleted: int
+
+    @property
+    def landed_behind(self) -> bool:
+        return self.version != self.read_version + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Another commit came first; nothing landed."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NothingToMerge:
+    """No region has a FLUSHED generation above its watermark."""
+
+
+MergeResult = Merged | Refused | NothingToMerge
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """One region's part of a merge."""
+
+    merge: RegionMerge
+    adopted: tuple[str, ...]
+    """Fragments taken as they are."""
+    rows: pa.Table
+    """Rows to write anew: survivors of combined generations."""
+    partials: pa.Table
+    keys: pa.Table
+    """All keys it touches, those of ``partials`` first."""
+    gone: int
+
+
+def merge_next(context: FlusherContext, indexes: Mapping[Region, RegionIndex], limits: MergeLimits) -> MergeResult:
+    """One merge of what waits in ``indexes`` (read by the caller, newest)."""
+    # Step 1
+    with point("plan.pin"):
+        pinned = context.table.newest()
+        in_force = context.watermarks.at(pinned.version)
+        waiting = unmerged(indexes, in_force)
+    # Step 2
+    works = [
+        work
+        for region, records in sorted(waiting.items())
+        if (work := _prepare(context, region, records, limits)) is not None
+    ]
+    if not works:
+        return NothingToMerge()
+    # Step 3
+    fragments = pinned.fragments()
+    results = _run_tasks(context, pinned, fragments, works)
+    written = _write_rows(context, works, results)
+    # Step 4
+    merge_id = context.new_id()
+    marks = dict(in_force.regions)
+    for work in works:
+        last = work.merge.snapshots[-1]
+        marks[work.merge.region] = Watermark(last.generation, last.next)
+    adopted = tuple(fragment for work in works for fragment in work.adopted)
+    counts = {
+        "lancewal.rows_adopted": str(sum(w.merge.snapshots[0].rows for w in works if w.adopted)),
+        "lancewal.rows_replaced": str(sum(r.hits for r in results)),
+    }
+    commit = TableCommit(
+        read_version=pinned.version,
+        new_fragments=(*adopted, *written),
+        updated_fragments=_updated(fragments, results),
+        removed_fragment_ids=tuple(r.fragment_id for r in results if r.hits and r.updated is None),
+        properties={**merge_properties(marks, merge_id), **counts},
+        strict=not fragments,
+    )
+    # Step 5
+    version = send(context, commit, merge_id)
+    if isinstance(version, Refused):
+        return version
+    # Step 6
+    prove(context, pinned.version, version)
+    # Step 7
+    context.watermarks.record(InForce(version, merge_id, marks), version, "merge")
+    return Merged(
+        version,
+        pinned.version,
+        {w.merge.region: tuple(int(s.generation) for s in w.merge.snapshots) for w in works},
+        rows_adopted=sum(w.merge.snapshots[0].rows for w in works if w.adopted),
+        rows_written=sum(w.rows.num_rows + w.partials.num_rows for w in works),
+        rows_replaced=sum(r.hits for r in results),
+        keys_deleted=sum(w.gone for w in works),
+    )
+
+
+def send(context: FlusherContext, commit: TableCommit, merge_id: str) -> TableVersion | Refused:
+    """Steps 4 and 5; ``CommitUnknown`` when the fate cannot be learned now (the next round learns it from W)."""
+    with point("commit.send", read_version=commit.read_version):
+        outcome = context.table.commit(commit)
+    with point("commit.recv", read_version=commit.read_version):
+        pass
+    match outcome:
+        case Committed(version=version):
+            return version
+        case Conflicted(reason=reason):
+            return Refused(reason)
+        case CommitLost(cause=cause):
+            landed = _find(context, commit.read_version, merge_id)
+            return landed if landed is not None else Refused(f"the commit did not land: {cause}")
+        case _:
+            assert_never(outcome)
+
+
+def prove(context: FlusherContext, read_version: TableVersion, version: TableVersion) -> None:
+    """Step 6: no other merge between the version read and the one landed."""
+    for between in range(read_version + 1, version):
+        found = context.table.transaction(between)
+        match found:
+            case TransactionInfo():
+                if watermarks_of(found, between) is not None:
+                    raise MergeUnproven(
+                        f"table version {version} is a merge computed at version {read_version}, but version {between} "
+                        "is a merge too: stop, and run `lancewal verify` on these versions",
+                        version=version,
+                    )
+            case TransactionUnreadable():
+                pass
+            case TransactionGone():
+                raise MergeUnproven(
+                    f"table version {version} is a merge computed at version {read_version}; version {between} in "
+                    "between is gone, so it cannot be proven that no other merge came there: run `lancewal verify`",
+                    version=version,
+                )
+            case _:
+                assert_never(found)
+
+
+def sentinel(fragments: Sequence[Fragment]) -> Fragment | None:
+    """The fragment that every merge touches, so that two merges from one version conflict."""
+    return min(fragments, key=lambda f: f.fragment_id, default=None)
+
+
+def _find(context: FlusherContext, read_version: TableVersion, merge_id: str) -> TableVersion | None:
+    newest = context.table.newest().version
+    for version in range(read_version + 1, newest + 1):
+        found = context.table.transaction(version)
+        match found:
+            case TransactionInfo():
+                if found.properties.get(PROPERTY_MERGE) == merge_id:
+                    return TableVersion(version)
+            case TransactionUnreadable():
+                pass
+            case TransactionGone():
+                raise CommitUnknown(
+                    f"the fate of merge {merge_id} read at version {read_version} is unknown: version {version} is "
+                    "gone already; the next round reads it from the watermarks",
+                    version=version,
+                )
+            case _:
+                assert_never(found)
+    return None
+
+
+def _prepare(
+    context: FlusherContext, region: Region, records: Sequence[GenerationRecord], limits: MergeLimits
+) -> _Work | None:
+    snapshots = []
+    for record in records:
+        snapshot = _snapshot(context, region, record)
+        if snapshot is None:
+            break
+        snapshots.append(snapshot)
+    merge = choose(region, snapshots, limits)
+    if merge is None:
+        return None
+    rows = context.contract.rows
+    names = list(rows.primary_key)
+    if len(merge.snapshots) == 1:
+        (only,) = merge.snapshots
+        gone = read_gone(context.store, only, rows)
+        partials = read_partials(context.store, only, rows)
+        row_keys = read_rows(context.table, only, names, rows)
+        keys = pa.concat_tables([partials.select(names), gone, row_keys])
+        return _Work(merge, only.fragments, rows.table.empty_table(), partials, keys, gone.num_rows)
+    folded: Folded = compose([read_folded(context.store, context.table, s, rows) for s in merge.snapshots], rows)
+    keys = pa.concat_tables([folded.partials.select(names), folded.gone, folded.rows.select(names)])
+    return _Work(merge, (), folded.rows, folded.partials, keys, folded.gone.num_rows)
+
+
+def _snapshot(context: FlusherContext, region: Region, record: GenerationRecord) -> Snapshot | None:
+    """Step 2; None when somebody else rebuilt it first: the next round reads that one."""
+    if record.snapshot is None:
+        return None
+    try:
+        snapshot = read_snapshot(context.store, record.snapshot)
+        files = [name for fragment in snapshot.fragments for name in fragment_files(fragment)]
+        if not context.table.files_missing(files):
+            return snapshot
+    except ObjectMissing:
+        pass  # rebuilt below
+    return rebuild_snapshot(
+        context.store, context.table, context.indexes, context.tasks, context.contract, region, record, context.new_id
+    )
+
+
+def _run_tasks(
+    context: FlusherContext, pinned: PinnedTable, fragments: Sequence[Fragment], works: Sequence[_Work]
+) -> list[FragmentResult]:
+    """Step 3: one task per fragment, with the keys of all regions (they never meet)."""
+    names = list(context.contract.primary_key)
+    partials = [w.keys.slice(0, w.partials.num_rows) for w in works]
+    others = [w.keys.slice(w.partials.num_rows) for w in works]
+    keys = pa.concat_tables([*partials, *others]).combine_chunks()
+    partial_keys = sum(w.partials.num_rows for w in works)
+    columns = tuple(context.contract.rows.table.names) if partial_keys else tuple(names)
+    return context.runner.run(
+        [FragmentTask(pinned.version, f.fragment_id, keys, partial_keys, columns) for f in fragments]
+    )
+
+
+def _write_rows(context: FlusherContext, works: Sequence[_Work], results: Sequence[FragmentResult]) -> tuple[str, ...]:
+    rows = context.contract.rows
+    parts = [w.rows for w in works if w.rows.num_rows]
+    partials = [w.partials for w in works if w.partials.num_rows]
+    if partials:
+        found = [r.base.select(rows.table.names).cast(rows.table) for r in results if r.base.num_rows]
+        base = pa.concat_tables(found) if found else rows.table.empty_table()
+        parts.append(complete(pa.concat_tables(partials), base, rows))
+    if not parts:
+        return ()
+    with point("fragment.write"):
+        return context.table.write_rows(pa.concat_tables(parts))
+
+
+def _updated(fragments: Sequence[Fragment], results: Sequence[FragmentResult]) -> tuple[str, ...]:
+    """Changed fragments, and the sentinel whether it changed or not."""
+    updated = [r.updated for r in results if r.updated is not None]
+    guard = sentinel(fragments)
+    touched = {r.fragment_id for r in results if r.hits}
+    if guard is not None and guard.fragment_id not in touched:
+        updated.append(guard.json)
+    return tuple(updated)

@@ -1,0 +1,87 @@
+"""Which generations the next merge takes: a pure decision.
+
+Per region a merge either *adopts* the files of one generation as they are, or *combines* several consecutive small ones:
+folds them and writes the survivors as new rows.  It never adopts two generations of a region, because a new fragment must
+not carry a deletion file (Lance names that file by the fragment id, which is assigned at the commit).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lancewal_core.errors import StoreInconsistent
+from lancewal_core.ids import Region
+from lancewal_core.region_index import GenerationRecord, RegionIndex, State
+from lancewal_core.snapshot import Snapshot
+from lancewal_core.watermarks import InForce
+
+
+@dataclass(frozen=True, slots=True)
+class MergeLimits:
+    """Sizes in rows (changed keys)."""
+
+    adopt_rows: int = 50_000
+    """A generation with at least this many rows and nothing else to write is adopted by itself."""
+    combine_changes: int = 2_000_000
+    """Most changes that one region puts into one merge."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegionMerge:
+    """Consecutive generations of one region, oldest first, that one merge takes."""
+
+    region: Region
+    snapshots: tuple[Snapshot, ...]
+
+
+def waiting(index: RegionIndex, in_force: InForce) -> tuple[GenerationRecord, ...]:
+    """FLUSHED generations above the watermark, consecutive from it on.
+
+    ``StoreInconsistent`` if the index ends below the watermark or leaves a gap above it.
+    """
+    merged = in_force.generation(index.region)
+    position = in_force.position(index.region)
+    newest = index.newest
+    if newest is None or newest.generation < merged:
+        raise StoreInconsistent(
+            f"region {index.region.name}: the index found ends below generation {merged}, which the table has merged",
+            region=index.region.name,
+        )
+    found: list[GenerationRecord] = []
+    for record in index.generations:
+        if record.generation <= merged:
+            continue
+        expected = found[-1].next if found else position
+        if record.generation != merged + 1 + len(found) or (expected is not None and record.first != expected):
+            raise StoreInconsistent(
+                f"region {index.region.name}: generation {record.generation} at {record.first} does not follow "
+                f"generation {merged + len(found)} at {expected}",
+                region=index.region.name,
+            )
+        if record.state not in (State.FLUSHED, State.MERGED):
+            break
+        found.append(record)
+    return tuple(found)
+
+
+def choose(region: Region, snapshots: Sequence[Snapshot], limits: MergeLimits) -> RegionMerge | None:
+    """What to merge of the snapshots that wait, oldest first."""
+    if not snapshots:
+        return None
+    if snapshots[0].rows >= limits.adopt_rows:
+        return RegionMerge(region, (snapshots[0],))
+    taken = [snapshots[0]]
+    changes = snapshots[0].changes
+    for snapshot in snapshots[1:]:
+        changes += snapshot.changes
+        if snapshot.rows >= limits.adopt_rows or changes > limits.combine_changes:
+            break
+        taken.append(snapshot)
+    return RegionMerge(region, tuple(taken))
+
+
+def unmerged(indexes: Mapping[Region, RegionIndex], in_force: InForce) -> dict[Region, tuple[GenerationRecord, ...]]:
+    """``waiting`` of every region that has something."""
+    found = {region: waiting(index, in_force) for region, index in indexes.items()}
+    return {region: records for region, records in found.items() if records}

@@ -1,0 +1,105 @@
+"""Properties of our Kafka clients, and what a Kafka error means for the caller.
+
+Guarantees
+ 1. What correctness depends on cannot be changed by the pass-through (``kafka.librdkafka``): ``SettingsError``.
+ 2. Properties that only a consumer knows reach no other client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from confluent_kafka import KafkaError, KafkaException
+
+from lancewal_core.errors import InvalidInput, KafkaUnavailable, LancewalError, SettingsError, TopicMissing
+
+Properties = dict[str, str | int | float | bool]
+
+REQUEST_TIMEOUT_S = 10.0
+"""How long a question to the broker may take before it counts as silent."""
+
+_PROTECTED: Properties = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",
+    "check.crcs": True,
+    "isolation.level": "read_committed",
+    "enable.partition.eof": False,
+}
+_CHOSEN: Properties = {
+    # A full queue is looked at again after a second by default: consuming then runs at a fifth of its speed.
+    "fetch.queue.backoff.ms": 50,
+    "topic.metadata.refresh.interval.ms": 30_000,
+    # A commit is synchronous: this bounds how long a hung coordinator can hold up the loop.
+    "socket.timeout.ms": 30_000,
+}
+_ALIASES = {
+    "auto.commit.enable": "enable.auto.commit",
+    "metadata.broker.list": "bootstrap.servers",
+}
+_SHARED_PREFIXES = (
+    "bootstrap.", "client.", "security.", "sasl.", "ssl.", "https.", "enable.ssl.", "enable.sasl.", "socket.",
+    "broker.", "reconnect.", "retry.", "connections.", "metadata.max.", "topic.metadata.", "api.", "allow.auto.", "log",
+    "debug",
+)  # fmt: skip
+_NOT_ALLOWED = frozenset(
+    [
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ]
+)
+
+
+def consumer_properties(client: Mapping[str, str], group: str, queue_bytes: int) -> Properties:
+    """Properties of the consumer; ``client`` holds ``bootstrap.servers`` and the pass-through.
+
+    ``queue_bytes`` bounds what librdkafka fetches ahead.
+    """
+    ours: Properties = {
+        **_PROTECTED,
+        "bootstrap.servers": client.get("bootstrap.servers", ""),
+        "group.id": group,
+        "queued.max.messages.kbytes": max(1, queue_bytes >> 10),
+    }
+    if client.get("group.protocol") != "consumer":
+        ours["partition.assignment.strategy"] = "cooperative-sticky"
+    for name, value in client.items():
+        known = ours.get(_ALIASES.get(name, name))
+        if known is not None and value.lower() != str(known).lower():
+            raise SettingsError(
+                f"kafka.librdkafka: {name} is {value!r}, but lancewal needs {str(known).lower()!r}; remove it"
+                + (" and set ingest.memory_bytes_max" if name == "queued.max.messages.kbytes" else ""),
+                property=name,
+            )
+    return {**_CHOSEN, **{n: v for n, v in client.items() if n not in _ALIASES}, **ours}
+
+
+def shared_properties(client: Mapping[str, str]) -> Properties:
+    """Those properties of the pass-through that every kind of client has: addresses, TLS, SASL, sockets."""
+    return {name: value for name, value in client.items() if name.startswith(_SHARED_PREFIXES)}
+
+
+def error_of(error: BaseException) -> KafkaError | None:
+    """The ``KafkaError`` inside a ``KafkaException``."""
+    if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
+        return error.args[0]
+    return None
+
+
+def explained(error: BaseException, act: str, topic: str) -> LancewalError:
+    """What to raise instead of a Kafka exception: ``TopicMissing``, ``InvalidInput`` or ``KafkaUnavailable``."""
+    found = error_of(error)
+    code = None if found is None else found.code()
+    if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
+        return TopicMissing(f"topic {topic!r} does not exist ({act}): create it, or correct kafka.topic", topic=topic)
+    if code in _NOT_ALLOWED:
+        return InvalidInput(f"{act}: the broker does not allow it: {_text(error)}. Grant the rights on {topic!r}",
+                            topic=topic)  # fmt: skip
+    return KafkaUnavailable(f"{act}: {_text(error)}", topic=topic)
+
+
+def _text(error: BaseException) -> str:
+    found = error_of(error)
+    return (found.str() if found is not None else str(error)) or type(error).__name__

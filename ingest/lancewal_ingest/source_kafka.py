@@ -1,0 +1,365 @@
+"""``KafkaSource`` over librdkafka's consumer.
+
+Guarantees
+ 1. An assigned partition delivers nothing until ``start``, then exactly the committed records from that position on,
+    in offset order, none twice; what the client still holds from before ``start`` or ``resume`` is dropped.
+ 2. ``Polled.next`` never passes a record that was not delivered: it is the consumer's own position right after the
+    poll, or the one behind the last record delivered, whichever is higher.
+ 3. The position in the log counts, never the group's: an assignment begins at the end, paused, and moves by ``start``.
+ 4. Committed positions never go back, and are only those handed to ``commit`` (or known to the group already).
+ 5. An offset that the broker does not have ends the partition (``RetentionLost``, ``LogTruncated``), never resets it;
+    records polled before are delivered first.
+
+A fatal error (a static member was replaced, the client is beyond repair) raises ``Fenced``: a consumer cannot recover
+from it, so the process ends with an error and its supervisor starts it again, with a pause that grows.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from confluent_kafka import (
+    OFFSET_END,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import OffsetSpec as _OffsetSpec  # type: ignore[attr-defined] # the package has no __all__
+
+from lancewal_core.errors import (
+    Fenced,
+    InvalidInput,
+    KafkaUnavailable,
+    LogTruncated,
+    RetentionLost,
+    SettingsError,
+)
+from lancewal_core.ids import Position, position_after
+from lancewal_ingest.decode.records import Records
+from lancewal_ingest.kafka_clients import (
+    REQUEST_TIMEOUT_S,
+    consumer_properties,
+    error_of,
+    explained,
+    shared_properties,
+)
+from lancewal_ingest.source import Listener, Offsets, Polled, TopicFacts
+
+Report = Callable[[str, object], None]
+"""``(act, cause)`` of a passing fault."""
+
+_GATHER_S = 0.005
+"""How long a poll collects further records once it has one: a slow trickle still goes on at once."""
+_NONE_YET = 0
+
+_OFFSET_SPEC: Any = _OffsetSpec
+# Unbound C methods, for ``map``.  The type hints do not know that a message without an error has all of these.
+_PARTITION: Any = Message.partition
+_OFFSET: Any = Message.offset
+_HEADERS: Any = Message.headers
+
+
+def _unreported(act: str, cause: object) -> None:
+    logging.getLogger(__name__).warning("%s: %s", act, cause)
+
+
+class ConfluentSource:
+    """See the module docstring.  ``client`` holds ``bootstrap.servers`` and the pass-through properties."""
+
+    def __init__(
+        self,
+        client: Mapping[str, str],
+        topic: str,
+        group: str,
+        *,
+        queue_bytes: int = 128 << 20,
+        report: Report = _unreported,
+    ) -> None:
+        self._topic = topic
+        self._report = report
+        self._fatal: KafkaError | None = None
+        self._assigned: set[int] = set()
+        self._next: dict[int, Position] = {}
+        """Started partitions, and behind what was delivered."""
+        self._floor: dict[int, Position] = {}
+        """Positions below which nothing is committed any more."""
+        self._out_of_range: set[int] = set()
+        properties: dict[str, Any] = {**consumer_properties(client, group, queue_bytes), "error_cb": self._on_error}
+        try:
+            self._consumer = Consumer(properties, logger=logging.getLogger("lancewal.kafka"))
+            self._admin = AdminClient({"log_level": 2, **shared_properties(client)})
+        except (KafkaException, ValueError, TypeError) as error:
+            found = error_of(error)
+            raise SettingsError(f"kafka.librdkafka: {found.str() if found is not None else error}") from error
+
+    # -- consuming -----------------------------------------------------------------------------------------------
+
+    def subscribe(self, listener: Listener) -> None:
+        def on_assign(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+            mine = [p.partition for p in partitions]
+            consumer.incremental_assign([TopicPartition(self._topic, p, OFFSET_END) for p in mine])
+            if mine:
+                consumer.pause(self._named(mine))
+                self._assigned.update(mine)
+                listener.assigned(mine)
+
+        def on_revoke(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+            self._leave(consumer, partitions, listener.revoked)
+
+        def on_lost(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+            self._leave(consumer, partitions, listener.lost)
+
+        self._consumer.subscribe([self._topic], on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
+
+    def poll(self, records_max: int, timeout_s: float) -> Polled:
+        self._explain_out_of_range()
+        messages = self._consumer.consume(1, timeout_s)
+        if messages and records_max > 1:
+            messages += self._consumer.consume(records_max - 1, _GATHER_S)
+        positions = self._consumer.position(self._named(self._next)) if self._next else []
+        good = self._without_errors(messages)
+        records: dict[int, Records] = {}
+        for partition, columns in _by_partition(good).items():
+            expected = self._next.get(partition)
+            if expected is None:
+                continue  # not started (any more)
+            wanted = columns if columns.offsets[0] >= expected else _from(columns, expected)
+            if len(wanted):
+                records[partition] = wanted
+                self._next[partition] = position_after(wanted.offsets[-1])
+        for at in positions:
+            # Invalid (negative) until the first record or marker after a seek was passed.
+            if at.offset > self._next[at.partition]:
+                self._next[at.partition] = Position(at.offset)
+        return Polled(records, dict(self._next))
+
+    def start(self, partition: int, position: Position) -> None:
+        self._next[partition] = position
+        self._floor[partition] = max(position, self._floor.get(partition, position))
+        self._seek(partition, position)
+        self._consumer.resume(self._named([partition]))
+
+    def stop(self, partition: int) -> None:
+        self._next.pop(partition, None)
+        self._out_of_range.discard(partition)
+        self._consumer.pause(self._named([partition]))
+
+    def pause(self, partitions: Sequence[int]) -> None:
+        if partitions:
+            self._consumer.pause(self._named(partitions))
+
+    def resume(self, partitions: Sequence[int]) -> None:
+        # Pausing twice, or before the first fetch, can make librdkafka forget its place: we know it.
+        started = [p for p in partitions if p in self._next]
+        for partition in started:
+            self._seek(partition, self._next[partition])
+        if started:
+            self._consumer.resume(self._named(started))
+
+    # -- asking the broker ---------------------------------------------------------------------------------------
+
+    def facts(self) -> TopicFacts:
+        act = f"describing topic {self._topic}"
+        try:
+            asked = self._admin.describe_topics(TopicCollection([self._topic]), request_timeout=REQUEST_TIMEOUT_S)
+            found = asked[self._topic].result(REQUEST_TIMEOUT_S + 1)
+        except (KafkaException, TimeoutError) as error:
+            raise explained(error, act, self._topic) from error
+        # Uuid's == compares identity, its text does not.
+        return TopicFacts(str(found.topic_id), len(found.partitions))
+
+    def offsets(self, partition: int) -> Offsets:
+        act = f"asking for the offsets of topic {self._topic} partition {partition}"
+        place = TopicPartition(self._topic, partition)
+        try:
+            asked = [
+                self._admin.list_offsets(
+                    {place: spec}, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=REQUEST_TIMEOUT_S
+                )[place]
+                for spec in (_OFFSET_SPEC.earliest(), _OFFSET_SPEC.latest())
+            ]
+            low, high = (found.result(REQUEST_TIMEOUT_S + 1).offset for found in asked)
+        except (KafkaException, TimeoutError) as error:
+            raise explained(error, act, self._topic) from error
+        return Offsets(Position(low), Position(high))
+
+    def highs(self) -> dict[int, Position]:
+        """Position behind the last committed record of each started partition, as far as the last fetches told."""
+        found: dict[int, Position] = {}
+        for partition in self._next:
+            limits = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), cached=True)
+            if limits[1] >= 0:
+                found[partition] = Position(limits[1])
+        return found
+
+    # -- the group -----------------------------------------------------------------------------------------------
+
+    def commit(self, positions: Mapping[int, Position]) -> bool:
+        wanted = {p: n for p, n in positions.items() if n >= self._floor.get(p, _NONE_YET)}
+        try:
+            wanted = wanted or self._known_position()
+            if not wanted:
+                return False
+            places = [TopicPartition(self._topic, p, n) for p, n in sorted(wanted.items())]
+            answers = self._consumer.commit(offsets=places, asynchronous=False) or []
+        except KafkaException as error:
+            self._report("offset commit", explained(error, "committing positions", self._topic))
+            return False
+        refused = [a for a in answers if a.error is not None]
+        for answer in refused:
+            self._report("offset commit", f"partition {answer.partition}: {answer.error}")
+        if refused or len(answers) < len(wanted):
+            return False
+        self._floor.update(wanted)
+        return True
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _known_position(self) -> dict[int, Position]:
+        """A position that the group has already, of a partition that is ours: committing it changes nothing, but only a
+        member of the current generation may.  0, below everything, where the group has none."""
+        if not self._assigned:
+            return {}
+        partition = min(self._assigned)
+        (found,) = self._consumer.committed(self._named([partition]), timeout=REQUEST_TIMEOUT_S)
+        if found.error is not None:
+            raise KafkaException(found.error)
+        return {partition: Position(max(found.offset, 0))}
+
+    # -- details -------------------------------------------------------------------------------------------------
+
+    def _named(self, partitions: Sequence[int] | Mapping[int, object]) -> list[TopicPartition]:
+        return [TopicPartition(self._topic, p) for p in partitions]
+
+    def _leave(
+        self, consumer: Consumer, partitions: list[TopicPartition], tell: Callable[[Sequence[int]], None]
+    ) -> None:
+        left = [p.partition for p in partitions]
+        try:
+            tell(left)
+        finally:
+            for partition in left:
+                self._assigned.discard(partition)
+                self._next.pop(partition, None)
+                self._floor.pop(partition, None)
+                self._out_of_range.discard(partition)
+            consumer.incremental_unassign(partitions)
+
+    def _seek(self, partition: int, position: Position) -> None:
+        place = TopicPartition(self._topic, partition, position)
+        try:
+            self._consumer.seek(place)
+        except KafkaException as error:
+            found = error_of(error)
+            if found is None or found.code() != KafkaError._STATE:
+                raise
+            # Not fetching (an offset was out of range): only a new assignment begins again.
+            self._consumer.incremental_unassign([place])
+            self._consumer.incremental_assign([place])
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.fatal() or error.code() == KafkaError._FATAL:
+            self._fatal = error
+        self._report("kafka", error)
+
+    def _without_errors(self, messages: list[Message]) -> list[Message]:
+        if self._fatal is None and not any(map(Message.error, messages)):
+            return messages
+        good = []
+        for message in messages:
+            error = message.error()
+            if error is None:
+                good.append(message)
+            elif error.fatal() or error.code() == KafkaError._FATAL:
+                self._fatal = error
+            elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+                if _PARTITION(message) in self._next:
+                    self._out_of_range.add(_PARTITION(message))
+            elif error.code() != KafkaError._PARTITION_EOF:
+                self._report("kafka", error)
+        if self._fatal is not None:
+            raise Fenced(
+                f"the Kafka client of topic {self._topic} cannot go on: {self._fatal.str()}. If another process has "
+                "the same group.instance.id, stop one of them; this process ends and may be started again",
+                topic=self._topic,
+            )
+        return good
+
+    def _explain_out_of_range(self) -> None:
+        """Stop a partition whose next offset the broker does not have; a broker that was wrong is asked again."""
+        for partition in sorted(self._out_of_range):
+            at = self._next[partition]
+            try:
+                offsets = self.offsets(partition)
+            except KafkaUnavailable as error:
+                self._report("kafka", error)
+                continue
+            self._out_of_range.discard(partition)
+            error_ = _out_of_range(self._topic, partition, at, offsets)
+            if error_ is not None:
+                self.stop(partition)
+                raise error_
+            self._seek(partition, at)
+            self._consumer.resume(self._named([partition]))
+
+
+def _out_of_range(topic: str, partition: int, at: Position, offsets: Offsets) -> InvalidInput | None:
+    where = {"topic": topic, "partition": partition}
+    if offsets.low > at:
+        return RetentionLost(
+            f"topic {topic} partition {partition}: read up to position {at}, but Kafka begins at {offsets.low}: "
+            f"offsets {at} to {offsets.low - 1} were deleted before they became durable. Restore them, or accept the loss "
+            "with `lancewal offsets accept-loss`",
+            **where,
+        )
+    if at > offsets.high:
+        return LogTruncated(
+            f"topic {topic} partition {partition}: read up to position {at}, but Kafka ends at {offsets.high}: the "
+            "topic lost its tail, or this is another topic",
+            **where,
+        )
+    return None
+
+
+def _by_partition(messages: list[Message]) -> dict[int, Records]:
+    """Messages column-wise by partition; they come in runs of one partition."""
+    found: dict[int, Records] = {}
+    at = 0
+    for partition, run in groupby(list(map(_PARTITION, messages))):
+        end = at + sum(1 for _ in run)
+        columns = _columns(messages if end - at == len(messages) else messages[at:end])
+        at = end
+        before = found.setdefault(partition, columns)
+        if before is not columns:
+            for name in ("offsets", "timestamps", "keys", "values", "headers"):
+                getattr(before, name).extend(getattr(columns, name))
+    return found
+
+
+def _columns(messages: list[Message]) -> Records:
+    # One pass of C for each attribute: no Python code runs for a message but the timestamp's.
+    return Records(
+        list(map(_OFFSET, messages)),
+        [milliseconds for _, milliseconds in map(Message.timestamp, messages)],
+        list(map(Message.key, messages)),
+        list(map(Message.value, messages)),
+        list(map(_HEADERS, messages)),
+    )
+
+
+def _from(records: Records, position: Position) -> Records:
+    """The records at or after ``position``."""
+    at = bisect_left(records.offsets, position)
+    return Records(
+        records.offsets[at:], records.timestamps[at:], records.keys[at:], records.values[at:], records.headers[at:]
+    )

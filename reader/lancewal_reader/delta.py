@@ -1,0 +1,141 @@
+"""The delta of a plan: folding snapshots and WAL entries, completing patches from the table.
+
+Guarantees
+ 1. ``load`` is the fold of everything the deltas name, restricted to the columns asked for.
+ 2. A snapshot whose files are gone is read from its WAL entries; if these are gone too, ``PlanStale``: plan again.
+ 3. A corrupt object is an error that names it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lancewal_core.contract import Contract
+from lancewal_core.errors import ObjectMissing, PlanStale
+from lancewal_core.fold import Folded, complete, fold, fold_onto
+from lancewal_core.ids import Region
+from lancewal_core.key_lookup import find_keys
+from lancewal_core.key_match import KeySet
+from lancewal_core.log import SegmentCache, read_segment, walk
+from lancewal_core.projection import project_rows
+from lancewal_core.rows import RowSchema
+from lancewal_core.segment import Segment
+from lancewal_core.snapshot import Snapshot, read_gone, read_partials, read_rows, read_snapshot
+from lancewal_core.store import ObjectStore
+from lancewal_core.table import PinnedTable, Table
+from lancewal_core.tasks import Tasks
+from lancewal_reader.plan import EntryRef, RegionDelta, SnapshotRef
+
+
+class SnapshotCache:
+    """Folded snapshots by key and columns; immutable, so what was read stays true.  ``bytes_max`` bounds it."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._found: OrderedDict[tuple[str, tuple[str, ...]], Folded] = OrderedDict()
+
+    def get(self, key: str, columns: tuple[str, ...]) -> Folded | None:
+        found = self._found.get((key, columns))
+        if found is not None:
+            self._found.move_to_end((key, columns))
+        return found
+
+    def add(self, key: str, columns: tuple[str, ...], folded: Folded) -> None:
+        self._found[(key, columns)] = folded
+        self._bytes += folded.nbytes
+        while self._bytes > self._bytes_max and len(self._found) > 1:
+            self._bytes -= self._found.popitem(last=False)[1].nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaContext:
+    """What loading uses."""
+
+    store: ObjectStore
+    table: Table
+    tasks: Tasks
+    contract: Contract
+    segments: SegmentCache
+    snapshots: SnapshotCache
+
+
+def load(context: DeltaContext, deltas: Sequence[RegionDelta], projected: RowSchema) -> Folded:
+    """The fold of these regions' deltas; keys of different regions never meet."""
+    refs = [(d.region, s) for d in deltas for s in d.sources if isinstance(s, SnapshotRef)]
+    parts = context.tasks.map(lambda item: _snapshot(context, item[0], item[1], projected), refs) if refs else []
+    wanted: dict[str, list[tuple[Region, EntryRef]]] = {}
+    for delta in deltas:
+        for source in delta.sources:
+            if isinstance(source, EntryRef) and source.rows:
+                wanted.setdefault(source.key, []).append((delta.region, source))
+    keys = list(wanted)
+    segments = dict(zip(keys, context.tasks.map(lambda key: _segment(context, key), keys), strict=True)) if keys else {}
+    batches = []
+    for delta in deltas:
+        for source in delta.sources:
+            if isinstance(source, EntryRef) and source.rows:
+                rows = _rows_of(segments[source.key], delta.region, source)
+                batches.append(project_rows(rows, context.contract.rows, projected))
+    return fold_onto(parts, batches, projected)
+
+
+def complete_rows(folded: Folded, pinned: PinnedTable, projected: RowSchema) -> pa.Table:
+    """All rows of the delta: those in state Row, and Partial ones completed from the table."""
+    if folded.partials.num_rows == 0:
+        return folded.rows
+    keys = KeySet(folded.partials.select(list(projected.primary_key)))
+    found = find_keys(pinned, keys)
+    base = pinned.take(pa.array(found.addresses), projected.table.names).cast(projected.table)
+    return pa.concat_tables([folded.rows, complete(folded.partials, base, projected)])
+
+
+def _segment(context: DeltaContext, key: str) -> Segment:
+    found = read_segment(context.store, key, context.segments)
+    if not isinstance(found, Segment):
+        raise PlanStale(f"{key} has vanished since it was planned", object=key)
+    return found
+
+
+def _rows_of(segment: Segment, region: Region, ref: EntryRef) -> pa.RecordBatch:
+    for entry in segment.entries:
+        if entry.region == region and entry.first == ref.first:
+            return entry.rows
+    raise PlanStale(f"{ref.key} does not hold the entry {ref.first} of region {region.name}", object=ref.key)
+
+
+def _snapshot(context: DeltaContext, region: Region, ref: SnapshotRef, projected: RowSchema) -> Folded:
+    columns = tuple(projected.table.names)
+    cached = context.snapshots.get(ref.key, columns)
+    if cached is not None:
+        return cached
+    try:
+        folded = _read(context, read_snapshot(context.store, ref.key), projected)
+    except ObjectMissing:
+        folded = _from_log(context, region, ref, projected)
+    context.snapshots.add(ref.key, columns, folded)
+    return folded
+
+
+def _read(context: DeltaContext, snapshot: Snapshot, projected: RowSchema) -> Folded:
+    whole = context.contract.rows
+    partials = project_rows(read_partials(context.store, snapshot, whole), whole, projected)
+    return Folded(
+        read_rows(context.table, snapshot, projected.table.names, projected),
+        read_gone(context.store, snapshot, whole),
+        partials,
+    )
+
+
+def _from_log(context: DeltaContext, region: Region, ref: SnapshotRef, projected: RowSchema) -> Folded:
+    walked = walk(context.store, context.tasks, ref.log, ref.first_sequence, before=ref.end_sequence, regions=(region,))
+    entries = [e for s in walked.segments for e in s.entries if e.region == region and ref.first <= e.first < ref.next]
+    if tuple(int(e.first) for e in entries) != ref.wal_entries:
+        raise PlanStale(
+            f"{ref.key} is gone, and so are its WAL entries: it is merged and trimmed by now", object=ref.key
+        )
+    return fold([project_rows(e.rows, context.contract.rows, projected) for e in entries], projected)

@@ -1,0 +1,271 @@
+"""The read plan: which table version, which snapshots and which WAL entries make up one read.
+
+Guarantees
+ 1. Everything that was durable before a strong plan began is in it.
+ 2. Per region the plan covers [start, cut) exactly once: the table up to W(V), snapshots behind it, WAL entries behind
+    those.  Nothing is skipped or joined over a gap.
+ 3. A plan is a pure value that pickles; it holds no rows.
+
+Steps
+ 1. Pin V, read W(V).
+ 2. Read each region's newest index.  Delta = generations above W(V): FLUSHED and MERGED ones by their snapshot; SEALED
+    and OPEN ones by their WAL entries, each log walked once for all its regions, to its tail.
+ 3. The end of a walk counts only if the index of one region of that log, read again after the walk, still keeps a
+    generation of this log whose first segment is not above that number: then nothing from there on was trimmed.
+ 4. An entry whose ``first`` is not the position reached: the index read is out of date (the same process lost the region
+    and has it again, in the same log).
+ 5. Whatever turns out stale or missing: plan again, a bounded number of times, then a clear error.
+An *eventual* plan stops after step 1: the table alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence as Seq
+from dataclasses import dataclass
+
+from lancewal_core import paths
+from lancewal_core.clock import Clock
+from lancewal_core.contract import Contract
+from lancewal_core.errors import PlanRetriesExhausted, PlanStale, Refresh, StoreInconsistent
+from lancewal_core.failpoints import point
+from lancewal_core.ids import Generation, LogId, Position, Region, Sequence, TableVersion
+from lancewal_core.log import SegmentCache, Walk, walk_cached, walk_trailers
+from lancewal_core.region_index import GenerationRecord, RegionIndex, State
+from lancewal_core.regions import RegionIndexes
+from lancewal_core.segment import Segment, Trailer
+from lancewal_core.store import ObjectStore
+from lancewal_core.table import Table
+from lancewal_core.tasks import Tasks
+from lancewal_core.watermarks import InForce, Watermarks
+
+PLANS_MAX = 20
+_PAUSE_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class EntryRef:
+    """One entry of a region, by the segment that holds it."""
+
+    log: LogId
+    sequence: Sequence
+    first: Position
+    next: Position
+    rows: int
+
+    @property
+    def key(self) -> str:
+        return paths.wal_segment(self.log, self.sequence)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRef:
+    """One snapshot, and the entries to read instead where its files are gone."""
+
+    generation: Generation
+    key: str
+    first: Position
+    next: Position
+    log: LogId
+    first_sequence: Sequence
+    end_sequence: Sequence
+    wal_entries: tuple[int, ...]
+
+
+Source = SnapshotRef | EntryRef
+
+
+@dataclass(frozen=True, slots=True)
+class RegionDelta:
+    """What a region has beyond the table, oldest first, and the cut."""
+
+    region: Region
+    sources: tuple[Source, ...]
+    cut: Position
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """Table version, its watermarks, and the delta of each region that has an index."""
+
+    version: TableVersion
+    in_force: InForce
+    deltas: tuple[RegionDelta, ...]
+
+    @property
+    def cut(self) -> dict[Region, Position]:
+        """Per region the position up to which the read sees."""
+        merged = {region: mark.next for region, mark in self.in_force.regions.items()}
+        return merged | {delta.region: delta.cut for delta in self.deltas}
+
+
+@dataclass(frozen=True, slots=True)
+class PlanContext:
+    """Everything with an effect that planning uses."""
+
+    store: ObjectStore
+    table: Table
+    indexes: RegionIndexes
+    watermarks: Watermarks
+    tasks: Tasks
+    clock: Clock
+    contract: Contract
+    cache: SegmentCache | None
+    """Given: segments are decoded into it.  None: only their trailers are read."""
+
+
+def plan_eventual(context: PlanContext) -> ReadPlan:
+    """The newest table version alone."""
+    with point("plan.pin"):
+        version = context.table.newest().version
+        return ReadPlan(version, context.watermarks.at(version), ())
+
+
+def plan_strong(context: PlanContext) -> ReadPlan:
+    """Steps 1 to 5."""
+    reason: Exception | None = None
+    for attempt in range(PLANS_MAX):
+        if attempt:
+            context.clock.sleep(_PAUSE_S * attempt)
+        try:
+            return _plan_once(context)
+        except Refresh as error:
+            reason = error
+    raise PlanRetriesExhausted(f"no consistent plan after {PLANS_MAX} tries; the last reason: {reason}") from reason
+
+
+def _plan_once(context: PlanContext) -> ReadPlan:
+    # Step 1
+    with point("plan.pin"):
+        version = context.table.newest().version
+        in_force = context.watermarks.at(version)
+    # Step 2
+    read = context.tasks.map(context.indexes.read, context.contract.regions)
+    indexes = {index.region: index for index in read if index is not None}
+    _check_newest(context.contract.regions, indexes, in_force)
+    above = {r: _above(index, in_force) for r, index in indexes.items()}
+    walks = _walk_logs(context, above)
+    deltas = [
+        _region_delta(region, records, in_force, walks, indexes[region]) for region, records in sorted(above.items())
+    ]
+    # Step 3
+    _prove_ends(context, above, walks)
+    return ReadPlan(version, in_force, tuple(deltas))
+
+
+def _check_newest(regions: Seq[Region], indexes: Mapping[Region, RegionIndex], in_force: InForce) -> None:
+    for region in regions:
+        index = indexes.get(region)
+        newest = index.newest if index is not None else None
+        if in_force.generation(region) > (0 if newest is None else newest.generation):
+            raise StoreInconsistent(
+                f"region {region.name}: the index found ends below generation {in_force.generation(region)}, which the "
+                "table has merged; the store's listing is out of date",
+                region=region.name,
+            )
+
+
+def _above(index: RegionIndex, in_force: InForce) -> tuple[GenerationRecord, ...]:
+    merged = in_force.generation(index.region)
+    above = tuple(r for r in index.generations if r.generation > merged)
+    expected = in_force.position(index.region)
+    if above and (above[0].generation != merged + 1 or (expected is not None and above[0].first != expected)):
+        raise PlanStale(
+            f"region {index.region.name}: generations behind {merged} have left the index meanwhile",
+            region=index.region.name,
+        )
+    if index.trimmed_generation > merged:
+        raise PlanStale(f"region {index.region.name}: trimmed beyond generation {merged}", region=index.region.name)
+    return above
+
+
+def _walk_logs(
+    context: PlanContext, above: Mapping[Region, Seq[GenerationRecord]]
+) -> dict[LogId, Walk[Segment] | Walk[Trailer]]:
+    starts: dict[LogId, Sequence] = {}
+    for records in above.values():
+        for record in records:
+            if record.state in (State.OPEN, State.SEALED):
+                starts[record.log] = min(starts.get(record.log, record.first_sequence), record.first_sequence)
+    walks: dict[LogId, Walk[Segment] | Walk[Trailer]] = {}
+    for log, start in sorted(starts.items()):
+        if context.cache is None:
+            walks[log] = walk_trailers(context.store, context.tasks, log, start)
+        else:
+            walks[log] = walk_cached(context.store, context.tasks, log, start, context.cache)
+    return walks
+
+
+def _region_delta(
+    region: Region,
+    records: Seq[GenerationRecord],
+    in_force: InForce,
+    walks: Mapping[LogId, Walk[Segment] | Walk[Trailer]],
+    index: RegionIndex,
+) -> RegionDelta:
+    sources: list[Source] = []
+    position = in_force.position(region)
+    for record in records:
+        position = record.first
+        if record.snapshot is not None and record.next is not None and record.end_sequence is not None:
+            sources.append(
+                SnapshotRef(
+                    record.generation,
+                    record.snapshot,
+                    record.first,
+                    record.next,
+                    record.log,
+                    record.first_sequence,
+                    record.end_sequence,
+                    record.wal_entries.values(),
+                )
+            )
+            position = record.next
+            continue
+        for ref in _entries(region, record, walks[record.log]):
+            if ref.first != position:  # Step 4
+                raise PlanStale(
+                    f"region {region.name}: log {record.log} continues at {ref.first}, expected {position}",
+                    region=region.name,
+                )
+            sources.append(ref)
+            position = ref.next
+        if record.next is not None and position != record.next:
+            raise PlanStale(
+                f"region {region.name}: generation {record.generation} ends at {record.next}, its log at {position}",
+                region=region.name,
+            )
+    if position is None:
+        position = index.generations[0].first if index.generations else Position(0)
+    return RegionDelta(region, tuple(sources), position)
+
+
+def _entries(region: Region, record: GenerationRecord, walked: Walk[Segment] | Walk[Trailer]) -> list[EntryRef]:
+    found = []
+    for segment in walked.segments:
+        if segment.sequence < record.first_sequence:
+            continue
+        if record.end_sequence is not None and segment.sequence >= record.end_sequence:
+            break
+        for entry in segment.entries:
+            if entry.region == region and entry.first >= record.first:
+                rows = entry.rows.num_rows if hasattr(entry, "rows") else entry.row_count
+                found.append(EntryRef(walked.log, segment.sequence, entry.first, entry.next, rows))
+    return found
+
+
+def _prove_ends(
+    context: PlanContext,
+    above: Mapping[Region, Seq[GenerationRecord]],
+    walks: Mapping[LogId, Walk[Segment] | Walk[Trailer]],
+) -> None:
+    """Step 3, one index read per log."""
+    for log, walked in walks.items():
+        region = next(
+            region
+            for region, records in sorted(above.items())
+            if any(r.log == log and r.state in (State.OPEN, State.SEALED) for r in records)
+        )
+        index = context.indexes.read(region)
+        kept = () if index is None else index.generations
+        if not any(r.log == log and r.first_sequence <= walked.end for r in kept):
+            raise PlanStale(f"log {log}: segment {walked.end} is absent, and may have been trimmed", log=log)

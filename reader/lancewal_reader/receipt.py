@@ -1,0 +1,55 @@
+"""The receipt of a read: {table version, position per region}, which comes with every result.
+
+It stands as JSON in the Arrow schema metadata under ``lancewal.receipt``.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lancewal_core.errors import InvalidInput
+from lancewal_core.ids import Position, Region, TableUuid, TableVersion
+
+METADATA_KEY = b"lancewal.receipt"
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What a read saw."""
+
+    table_uuid: TableUuid
+    version: TableVersion
+    cut: dict[Region, Position]
+
+    def to_json(self) -> str:
+        cut = {region.name: position for region, position in sorted(self.cut.items())}
+        return json.dumps({"format": FORMAT, "table": self.table_uuid, "version": self.version, "cut": cut})
+
+    @staticmethod
+    def from_json(text: str) -> Receipt:
+        """``InvalidInput`` if the text is not a receipt."""
+        try:
+            content = json.loads(text)
+            if content["format"] != FORMAT:
+                raise InvalidInput(f"receipt format {content['format']!r} is not read by this release")
+            cut = {Region.parse(name): Position(int(position)) for name, position in content["cut"].items()}
+            return Receipt(TableUuid(content["table"]), TableVersion(int(content["version"])), cut)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InvalidInput(f"not a receipt: {error}") from error
+
+
+def with_receipt(schema: pa.Schema, receipt: Receipt) -> pa.Schema:
+    """The schema with the receipt in its metadata."""
+    return schema.with_metadata({**(schema.metadata or {}), METADATA_KEY: receipt.to_json().encode()})
+
+
+def receipt_of(schema: pa.Schema) -> Receipt:
+    """The receipt in a result's schema metadata; ``InvalidInput`` if there is none."""
+    text = (schema.metadata or {}).get(METADATA_KEY)
+    if text is None:
+        raise InvalidInput("this result carries no receipt")
+    return Receipt.from_json(text.decode())

@@ -1,0 +1,95 @@
+"""Merge on read: the table under a mask, then the delta's rows.
+
+Guarantees
+ 1. The result is the fold of each region's prefix up to the plan's cut: base rows of *all* delta keys are masked, also of
+    deleted ones and before any filter; then filter and projection apply to both sides alike.
+ 2. Batches have exactly the requested columns, types and nullability of the contract.
+
+The pieces (``base_batches`` of some fragments, ``delta_rows`` of some regions) are what Spark's tasks run too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lancewal_core.fold import Folded
+from lancewal_core.key_lookup import groups
+from lancewal_core.key_match import GROUP_ROWS, KeySet
+from lancewal_core.projection import project
+from lancewal_core.rows import RowSchema
+from lancewal_core.table import PinnedTable
+from lancewal_reader.delta import DeltaContext, complete_rows, load
+from lancewal_reader.filter import filter_rows
+from lancewal_reader.plan import ReadPlan, RegionDelta
+
+BATCH_ROWS = 65_536
+
+
+def result_schema(schema: RowSchema, columns: Sequence[str]) -> pa.Schema:
+    """Schema of a result without its receipt."""
+    return pa.schema([schema.table.field(name) for name in columns])
+
+
+def scan_plan(
+    context: DeltaContext, pinned: PinnedTable, plan: ReadPlan, columns: Sequence[str], filter: str | None
+) -> Iterator[pa.RecordBatch]:
+    """All rows of the plan.  The delta is loaded at once, before the first batch."""
+    whole = context.contract.rows
+    # A filter may name any column, so with one the delta keeps all.
+    projected = whole if filter is not None else project(whole, columns)
+    folded = load(context, plan.deltas, projected)
+    rows = filter_rows(complete_rows(folded, pinned, projected), filter, columns)
+    yield from base_batches(pinned, key_set(folded, projected), whole, columns, filter, None)
+    yield from rows.cast(result_schema(whole, columns)).to_batches(max_chunksize=BATCH_ROWS)
+
+
+def key_set(folded: Folded, schema: RowSchema) -> KeySet:
+    """Keys of the whole delta: the mask."""
+    return KeySet(folded.keys(schema))
+
+
+def delta_keys(context: DeltaContext, deltas: Sequence[RegionDelta]) -> KeySet:
+    """The mask alone: only key columns are read."""
+    projected = project(context.contract.rows, ())
+    return key_set(load(context, deltas, projected), projected)
+
+
+def delta_rows(
+    context: DeltaContext,
+    pinned: PinnedTable,
+    deltas: Sequence[RegionDelta],
+    columns: Sequence[str],
+    filter: str | None,
+) -> pa.Table:
+    """Rows of some regions' deltas, filtered and projected."""
+    whole = context.contract.rows
+    projected = whole if filter is not None else project(whole, columns)
+    rows = complete_rows(load(context, deltas, projected), pinned, projected)
+    return filter_rows(rows, filter, columns).cast(result_schema(whole, columns))
+
+
+def base_batches(
+    pinned: PinnedTable,
+    mask: KeySet,
+    schema: RowSchema,
+    columns: Sequence[str],
+    filter: str | None,
+    fragment_ids: Sequence[int] | None,
+) -> Iterator[pa.RecordBatch]:
+    """Rows of the table, all fragments or these, without those whose key is in ``mask``."""
+    target = result_schema(schema, columns)
+    if len(mask) == 0:
+        for batch in pinned.scan(columns, filter=filter, fragment_ids=fragment_ids, batch_rows=BATCH_ROWS):
+            yield batch.cast(target)
+        return
+    wanted = [*columns, *(name for name in mask.names if name not in columns)]
+    batches = pinned.scan(wanted, filter=filter, fragment_ids=fragment_ids, batch_rows=BATCH_ROWS)
+    for group in groups(batches, GROUP_ROWS):
+        masked = mask.contains([group[name] for name in mask.names])
+        kept = group.select(list(columns))
+        if pc.any(masked).as_py():
+            kept = kept.filter(pc.invert(masked))
+        yield from kept.cast(target).to_batches()

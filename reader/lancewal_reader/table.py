@@ -1,0 +1,155 @@
+"""``open_table``: a lancewal table for readers in any process, straight from object storage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from lancewal_core.clock import SystemClock
+from lancewal_core.contract import Contract, read_contract
+from lancewal_core.errors import (
+    InvalidInput,
+    ObjectMissing,
+    PlanRetriesExhausted,
+    PlanStale,
+    StoreInconsistent,
+    TableReplaced,
+    VersionGone,
+)
+from lancewal_core.ids import Position, Region
+from lancewal_core.log import SegmentCache
+from lancewal_core.regions import RegionIndexes
+from lancewal_core.store_obstore import open_store
+from lancewal_core.table import PinnedTable
+from lancewal_core.table_lance import LanceTable
+from lancewal_core.tasks import ThreadTasks
+from lancewal_core.watermarks import TABLE_UUID, Watermarks
+from lancewal_reader.delta import DeltaContext, SnapshotCache
+from lancewal_reader.filter import check_filter
+from lancewal_reader.plan import PLANS_MAX, PlanContext, ReadPlan, plan_eventual, plan_strong
+from lancewal_reader.receipt import Receipt, with_receipt
+from lancewal_reader.scan import result_schema, scan_plan
+
+Consistency = Literal["strong", "eventual"]
+CACHE_BYTES = 256 << 20
+"""Most bytes of WAL segments, and of snapshots, that an open table remembers between scans."""
+
+
+def open_table(uri: str, storage_options: Mapping[str, str] | None = None) -> LancewalTable:
+    """Open the table at ``uri`` (a local path, ``file://`` or ``s3://``) for reading; read-only credentials suffice.
+
+    ``storage_options`` are Lance's.  Raises ``TableMissing``, ``NotALancewalTable``, ``TableReplaced``,
+    ``StoreUnavailable``.
+    """
+    return LancewalTable(uri, storage_options)
+
+
+class LancewalTable:
+    """An open table.  Scans of one object never go back in time; it may be used by one thread at a time."""
+
+    def __init__(self, uri: str, storage_options: Mapping[str, str] | None = None) -> None:
+        self.uri = uri
+        store = open_store(uri, storage_options)
+        table = LanceTable(uri, storage_options)
+        table.newest()  # TableMissing before NotALancewalTable
+        self._contract = read_contract(store, uri)
+        tasks = ThreadTasks(io_threads=16)
+        segments = SegmentCache(CACHE_BYTES)
+        clock = SystemClock()
+        self._plan = PlanContext(
+            store, table, RegionIndexes(store, clock), Watermarks(store, table), tasks, clock, self._contract, segments
+        )
+        self._delta = DeltaContext(store, table, tasks, self._contract, segments, SnapshotCache(CACHE_BYTES))
+        self._seen: dict[str, tuple[int, dict[Region, Position]]] = {}
+
+    @property
+    def contract(self) -> Contract:
+        return self._contract
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the table."""
+        return self._contract.rows.table
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,
+        consistency: Consistency = "strong",
+    ) -> pa.RecordBatchReader:
+        """Rows of the table as of now.
+
+        ``columns``: names, in the order wanted (default all).  ``filter``: a Lance SQL condition.  ``consistency``:
+        ``strong`` sees every row that was durable before the call; ``eventual`` the merged table alone.  The schema's
+        metadata carry the receipt.  Raises ``InvalidInput`` for an unknown column, filter or consistency.
+        """
+        names = self._columns(columns)
+        check_filter(self.schema, filter)
+        reason: Exception | None = None
+        for _ in range(PLANS_MAX):
+            try:
+                plan = self._make_plan(consistency)
+                pinned = self._pin(plan)
+                batches = scan_plan(self._delta, pinned, plan, names, filter)
+                first = next(batches, None)  # loads the delta: what vanished under the plan shows here
+            except (PlanStale, ObjectMissing, StoreInconsistent, VersionGone) as error:
+                reason = error
+                continue
+            receipt = Receipt(self._contract.uuid, plan.version, plan.cut)
+            schema = with_receipt(result_schema(self._contract.rows, names), receipt)
+            return pa.RecordBatchReader.from_batches(schema, _chain(first, batches, schema))
+        raise PlanRetriesExhausted(f"objects vanished under {PLANS_MAX} plans; the last: {reason}") from reason
+
+    def to_arrow(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,
+        consistency: Consistency = "strong",
+    ) -> pa.Table:
+        """``scan`` as one table in memory."""
+        return self.scan(columns, filter, consistency).read_all()
+
+    def _columns(self, columns: Sequence[str] | None) -> list[str]:
+        if columns is None:
+            return list(self.schema.names)
+        if isinstance(columns, str):
+            raise InvalidInput(f"columns must be a list of names, not the text {columns!r}")
+        unknown = [name for name in columns if name not in self.schema.names]
+        if unknown or len(set(columns)) != len(columns) or not columns:
+            raise InvalidInput(
+                f"columns {list(columns)!r}: name each wanted column once; the table has {self.schema.names}"
+            )
+        return list(columns)
+
+    def _make_plan(self, consistency: Consistency) -> ReadPlan:
+        if consistency not in ("strong", "eventual"):
+            raise InvalidInput(f"consistency {consistency!r} is unknown: use 'strong' or 'eventual'")
+        plan = plan_strong(self._plan) if consistency == "strong" else plan_eventual(self._plan)
+        version, cut = self._seen.get(consistency, (0, {}))
+        back = [r.name for r, p in cut.items() if plan.cut.get(r, Position(0)) < p]
+        if plan.version < version or back:
+            raise StoreInconsistent(
+                f"the store shows an older state than an earlier read did: version {plan.version} after {version}, "
+                f"regions {back[:3]}"
+            )
+        self._seen[consistency] = (plan.version, plan.cut)
+        return plan
+
+    def _pin(self, plan: ReadPlan) -> PinnedTable:
+        pinned = self._plan.table.at(plan.version)
+        found = pinned.config.get(TABLE_UUID)
+        if found != self._contract.table_uuid:
+            raise TableReplaced(
+                f"the Lance table at {self.uri} has uuid {found}, the contract says {self._contract.table_uuid}: it "
+                "was recreated at the same place"
+            )
+        return pinned
+
+
+def _chain(first: pa.RecordBatch | None, rest: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[Any]:
+    if first is not None:
+        yield first.replace_schema_metadata(schema.metadata)
+    for batch in rest:
+        yield batch.replace_schema_metadata(schema.metadata)
