@@ -25,7 +25,32 @@ from typing import Literal
 from lancewal_core.errors import SettingsError
 
 POINTS: frozenset[str] = frozenset(
-    ["poll", "decode", "dlq.produce", "wal.put", "memtable.apply", "offset.commit", "log.walk", "fence.put", "claim.cas", "seal.cas", "reanchor.cas", "handover.cas", "snapshot.write", "flushed.cas", "plan.pin", "fragment.write", "dv.write", "commit.send", "commit.recv", "merges.put", "followup.commit", "merged.cas", "trim.cas", "trim.delete"]
+    [
+        "poll",
+        "decode",
+        "dlq.produce",
+        "wal.put",
+        "memtable.apply",
+        "offset.commit",
+        "log.walk",
+        "fence.put",
+        "claim.cas",
+        "seal.cas",
+        "reanchor.cas",
+        "handover.cas",
+        "snapshot.write",
+        "flushed.cas",
+        "plan.pin",
+        "fragment.write",
+        "dv.write",
+        "commit.send",
+        "commit.recv",
+        "merges.put",
+        "followup.commit",
+        "merged.cas",
+        "trim.cas",
+        "trim.delete",
+    ]
 )
 
 When = Literal["before", "after"]
