@@ -110,9 +110,14 @@ def decode_contract(data: bytes, where: str) -> Contract:
     except ValidationError as error:
         for line in error.errors():
             if line["loc"] == ("format",) and isinstance(line["input"], int):
-                raise FormatUnknown(f"{where}: contract format {line['input']} is newer than {FORMAT}; upgrade lancewal", object=where) from error  # fmt: skip
-        raise ObjectCorrupt(f"{where} is not a contract: {error.error_count()} faults, first: "
-                            f"{error.errors()[0]['loc']}: {error.errors()[0]['msg']}", object=where) from error  # fmt: skip
+                raise FormatUnknown(
+                    f"{where}: contract format {line['input']} is newer than {FORMAT}; upgrade lancewal", object=where
+                ) from error
+        first = error.errors()[0]
+        raise ObjectCorrupt(
+            f"{where} is not a contract: {error.error_count()} faults, first: {first['loc']}: {first['msg']}",
+            object=where,
+        ) from error
 
 
 def read_contract(store: ObjectStore, table_uri: str) -> Contract:

@@ -60,7 +60,10 @@ class ObjectStore(Protocol):
     def put_if_absent(self, key: str, data: bytes) -> PutOutcome: ...
 
     def list(self, prefix: str, limit: int | None = None) -> Sequence[ObjectInfo]:
-        """Objects whose key starts with ``prefix`` (a folder, ending with a slash), at any depth; with ``limit`` at most about that many."""
+        """Objects whose key starts with ``prefix`` (a folder, ending with a slash), at any depth.
+
+        With ``limit`` the first ones in key order, about that many, where the store lists in key order.
+        """
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete objects; one that is not there is no error."""

@@ -23,8 +23,11 @@ _CLIENT_OPTIONS = {"allow_http": "allow_http", "aws_allow_http": "allow_http", "
                    "connect_timeout": "connect_timeout"}  # fmt: skip
 _LANCE_ONLY = {"download_retry_count", "client_max_retries", "client_retry_timeout"}
 # WAL puts repeat by themselves (same bytes, same key), so the client gives up early and reports.
-_RETRY: Any = {"max_retries": 2, "retry_timeout": timedelta(seconds=10),
-          "backoff": {"init_backoff": timedelta(milliseconds=50), "max_backoff": timedelta(seconds=1), "base": 2}}  # fmt: skip
+_RETRY: Any = {
+    "max_retries": 2,
+    "retry_timeout": timedelta(seconds=10),
+    "backoff": {"init_backoff": timedelta(milliseconds=50), "max_backoff": timedelta(seconds=1), "base": 2},
+}
 
 
 class ObstoreStore:

@@ -136,7 +136,9 @@ class LanceTable:
             return LancePinnedTable(lance.dataset(self.uri, storage_options=self._options, session=self._session))
         except ValueError as error:
             if _NOT_FOUND in str(error).lower():
-                raise TableMissing(f"there is no Lance table at {self.uri}: make it with `lancewal table create`") from error  # fmt: skip
+                raise TableMissing(
+                    f"there is no Lance table at {self.uri}: make it with `lancewal table create`"
+                ) from error
             raise
         except OSError as error:
             raise _read_error(error, f"opening {self.uri}") from error
@@ -146,7 +148,9 @@ class LanceTable:
             opened = lance.dataset(self.uri, version=version, storage_options=self._options, session=self._session)
         except ValueError as error:
             if _NOT_FOUND in str(error).lower():
-                raise VersionGone(f"version {version} of {self.uri} is gone: a clean-up removed it", version=version) from error  # fmt: skip
+                raise VersionGone(
+                    f"version {version} of {self.uri} is gone: a clean-up removed it", version=version
+                ) from error
             raise
         except OSError as error:
             raise _read_error(error, f"opening version {version} of {self.uri}") from error

@@ -20,7 +20,8 @@ An *eventual* plan stops after step 1: the table alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence as Seq
+from collections.abc import Mapping
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
 from lancewal_core import paths
