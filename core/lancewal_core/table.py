@@ -89,6 +89,7 @@ class TransactionInfo:
 
     operation: str
     read_version: int
+    """Of a rebased commit the version right below it, not the one it was computed from."""
     properties: Mapping[str, str] = field(default_factory=dict)
 
 

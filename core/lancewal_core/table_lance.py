@@ -39,6 +39,9 @@ from lancewal_core.table import (
 )
 
 _NOT_FOUND = "not found"
+_IO_ERROR = "LanceError(IO)"
+# What a stream of batches meets comes through Arrow's C interface, as ArrowInvalid.
+_READ_ERRORS = (OSError, pa.ArrowInvalid)
 ROWS_PER_FILE = 1_048_576
 """Most rows that one new data file takes."""
 
@@ -95,7 +98,7 @@ class LancePinnedTable:
                 scan_in_order=False,
             )
             yield from scanner.to_batches()
-        except OSError as error:
+        except _READ_ERRORS as error:
             raise _read_error(error, f"scanning version {self.version}") from error
 
     def take(self, addresses: pa.Array, columns: Sequence[str]) -> pa.Table:
@@ -108,7 +111,7 @@ class LancePinnedTable:
                 with_row_address=True,
                 row_addr_allowlist=serialize_row_addrs(addresses.to_pylist()),
             ).to_table()
-        except OSError as error:
+        except _READ_ERRORS as error:
             raise _read_error(error, f"reading rows of version {self.version}") from error
         places = pc.index_in(wanted[ROW_ADDRESS], found[ROW_ADDRESS].combine_chunks())
         if places.null_count:
@@ -196,7 +199,7 @@ class LanceTable:
                 raise ObjectMissing(f"data file {name} of an unmerged snapshot is missing in {self.uri}", file=name)
             try:
                 yield from reader.read_all(batch_size=65_536).to_batches()
-            except OSError as error:
+            except _READ_ERRORS as error:
                 raise _read_error(error, f"reading data file {name}") from error
 
     def commit(self, commit: TableCommit) -> CommitOutcome:
@@ -257,10 +260,12 @@ def _field_ids(fields: Sequence[Any]) -> list[int]:
     return [i for f in fields for i in (f.id(), *_field_ids(f.children()))]
 
 
-def _read_error(error: BaseException, act: str) -> StoreUnavailable | VersionGone:
+def _read_error(error: Exception, act: str) -> Exception:
     text = _first_line(error)
     if _NOT_FOUND in text.lower():
         return VersionGone(f"{act}: a file is gone: {text}")
+    if not isinstance(error, OSError) and _IO_ERROR not in text:
+        return error  # not the store's fault: a filter that divides by zero, a cast
     return StoreUnavailable(f"{act} failed: {text}")
 
 

@@ -37,7 +37,7 @@ from lancewal_core.store import Done, Lost, Unknown, put_once
 from lancewal_core.table import Fragment, PinnedTable, TableCommit, TransactionInfo, fragment_files
 from lancewal_core.watermarks import PROPERTY_FOLLOWUP, InForce
 from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.merge import Refused, send, sentinel
+from lancewal_flusher.merge import PROPERTY_READ_VERSION, Refused, send, sentinel
 
 _TRIES = 10
 
@@ -88,8 +88,9 @@ def _follow_up(
     before = _fragments(context, in_force.version - 1)
     # Step 2
     hidden: dict[int, list[int]] = {}
-    read = _fragments(context, merge.read_version)
-    if merge.read_version + 1 != in_force.version and before is not None and read is not None:
+    read_version = int(merge.properties.get(PROPERTY_READ_VERSION, merge.read_version))
+    read = _fragments(context, read_version)
+    if read_version + 1 != in_force.version and before is not None and read is not None:
         between = sorted((before.keys() - read.keys()) & live.keys())
         if between:
             found = find_keys(current, KeySet(_merged_keys(context, indexes, in_force)), between)

@@ -83,6 +83,9 @@ class NothingToMerge:
 
 MergeResult = Merged | Refused | NothingToMerge
 
+PROPERTY_READ_VERSION = "lancewal.read_version"
+"""The version that the merge was computed from: a rebase changes the transaction's own read version."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Work:
@@ -125,7 +128,8 @@ def merge_next(context: FlusherContext, indexes: Mapping[Region, RegionIndex], l
         last = work.merge.snapshots[-1]
         marks[work.merge.region] = Watermark(last.generation, last.next)
     adopted = tuple(fragment for work in works for fragment in work.adopted)
-    counts = {
+    facts = {
+        PROPERTY_READ_VERSION: str(pinned.version),
         "lancewal.rows_adopted": str(sum(w.merge.snapshots[0].rows for w in works if w.adopted)),
         "lancewal.rows_replaced": str(sum(r.hits for r in results)),
     }
@@ -134,7 +138,7 @@ def merge_next(context: FlusherContext, indexes: Mapping[Region, RegionIndex], l
         new_fragments=(*adopted, *written),
         updated_fragments=_updated(fragments, results),
         removed_fragment_ids=tuple(r.fragment_id for r in results if r.hits and r.updated is None),
-        properties={**merge_properties(marks, merge_id), **counts},
+        properties={**merge_properties(marks, merge_id), **facts},
         strict=not fragments,
     )
     # Step 5

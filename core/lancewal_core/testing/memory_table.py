@@ -1,0 +1,466 @@
+"""The in-memory twin of a Lance table: versions, fragments, deletion vectors, and Lance's own rules of conflict.
+
+The rules (tried on the real library; the conformance suite holds both to them)
+
+=============================  ==================================  ===========================================
+committed since                our ``Update``                      our ``Merge`` (strict)
+=============================  ==================================  ===========================================
+Append                         rebased                             conflict
+CreateIndex, UpdateConfig      rebased                             rebased
+Update, Delete, Rewrite        conflict if a fragment that it      conflict
+                               updated or removed is one of ours,
+                               else rebased
+Merge                          conflict                            conflict
+Overwrite, Restore             conflict                            conflict
+=============================  ==================================  ===========================================
+
+A rebased commit's transaction names as read version the one below it, not the one it was computed from.  A commit whose
+read version was cleaned up conflicts; versions in between that are gone are not compared with.  New
+fragments get their ids when they land.  Deletion vectors are files named by fragment id, so a *new* fragment that
+brings one cannot be read afterwards.  The commit checks no data file.
+
+Beside the ``Table`` Protocol it has what users do to their tables: append, delete, compact, index, restore, overwrite,
+tag, clean up.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+
+from lancewal_core.errors import ObjectMissing, StoreUnavailable, VersionGone
+from lancewal_core.ids import TableVersion
+from lancewal_core.table import (
+    ROW_ADDRESS,
+    CommitLost,
+    CommitOutcome,
+    Committed,
+    Conflicted,
+    Fragment,
+    TableCommit,
+    TransactionGone,
+    TransactionInfo,
+    TransactionResult,
+    TransactionUnreadable,
+    fragment_files,
+)
+from lancewal_core.testing.faults import CommitFault, Faultless, Faults
+from lancewal_core.testing.scheduler import Switch, no_switch
+
+_RESERVE = "BaseOperation"
+"""What the binding calls the version by which a compaction reserves fragment ids."""
+_REBASED_OVER = {"CreateIndex", "UpdateConfig", _RESERVE}
+_COMPARED = {"Update", "Delete", "Rewrite"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Fragment:
+    fragment_id: int
+    file: str
+    physical_rows: int
+    vector: str | None = None
+    """Name of its deletion vector."""
+    deleted_rows: int = 0
+
+    def json(self) -> str:
+        deletion = None if self.vector is None else {"id": self.vector, "num_deleted_rows": self.deleted_rows}
+        return json.dumps(
+            {
+                "id": self.fragment_id,
+                "files": [{"path": self.file, "file_size_bytes": 100 + 10 * self.physical_rows}],
+                "deletion_file": deletion,
+                "physical_rows": self.physical_rows,
+            }
+        )
+
+    @staticmethod
+    def parse(text: str) -> _Fragment:
+        found = json.loads(text)
+        (file,) = found["files"]
+        deletion = found["deletion_file"] or {"id": None, "num_deleted_rows": 0}
+        return _Fragment(
+            found["id"], file["path"], found["physical_rows"], deletion["id"], deletion["num_deleted_rows"]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    number: int
+    fragments: tuple[_Fragment, ...]
+    next_fragment_id: int
+    config: Mapping[str, str]
+    transaction: TransactionInfo
+    touched: frozenset[int] = frozenset()
+    """Fragments that existed before and were updated or removed."""
+    readable: bool = True
+    """Whether the binding can convert the transaction."""
+
+
+@dataclass(slots=True)
+class MemoryDataset:
+    """What lies in the table's folder, shared by all clients."""
+
+    schema: pa.Schema
+    config: Mapping[str, str] = field(default_factory=dict)
+    files: dict[str, pa.Table] = field(default_factory=dict)
+    vectors: dict[tuple[int, str], frozenset[int]] = field(default_factory=dict)
+    """By fragment id and name."""
+    versions: dict[int, _Version] = field(default_factory=dict)
+    tags: set[int] = field(default_factory=set)
+    under_way: list[tuple[int, TableCommit]] = field(default_factory=list)
+    """Commits that were sent and have not arrived, each with the version number that it writes."""
+    indexed: bool = False
+    written: int = 0
+
+    def __post_init__(self) -> None:
+        created = TransactionInfo("Overwrite", 0, {})
+        self.versions[1] = _Version(1, (), 0, dict(self.config), created)
+
+    @property
+    def newest(self) -> _Version:
+        return self.versions[max(self.versions)]
+
+    def new_name(self) -> str:
+        self.written += 1
+        return f"{self.written:08d}"
+
+    def write(self, rows: pa.Table) -> _Fragment:
+        """A data file that no version refers to."""
+        name = f"{self.new_name()}.lance"
+        self.files[name] = rows.cast(self.schema).combine_chunks()
+        return _Fragment(0, name, rows.num_rows)
+
+    def add(
+        self,
+        read_version: int,
+        operation: str,
+        fragments: Iterable[_Fragment],
+        new: Iterable[_Fragment] = (),
+        touched: Iterable[int] = (),
+        properties: Mapping[str, str] | None = None,
+        config: Mapping[str, str] | None = None,
+        readable: bool = True,
+    ) -> int:
+        """The next version."""
+        newest = self.newest
+        at = newest.next_fragment_id
+        numbered = [replace(f, fragment_id=at + i) for i, f in enumerate(new)]
+        self.versions[newest.number + 1] = _Version(
+            newest.number + 1,
+            tuple(sorted([*fragments, *numbered], key=lambda f: f.fragment_id)),
+            at + len(numbered),
+            newest.config if config is None else config,
+            TransactionInfo(operation, read_version, dict(properties or {})),
+            frozenset(touched),
+            readable,
+        )
+        return newest.number + 1
+
+    def conflict(self, commit: TableCommit) -> str | None:
+        """Why the commit cannot land on the newest version, or None."""
+        if commit.read_version not in self.versions:
+            return f"read version {commit.read_version} is gone"
+        ours = {_Fragment.parse(text).fragment_id for text in commit.updated_fragments}
+        ours.update(commit.removed_fragment_ids)
+        for number in sorted(n for n in self.versions if n > commit.read_version):
+            theirs = self.versions[number]
+            operation = theirs.transaction.operation
+            if operation in _REBASED_OVER or (operation == "Append" and not commit.strict):
+                continue
+            if operation in _COMPARED and not commit.strict and not theirs.touched & ours:
+                continue
+            return f"version {number} ({operation}) conflicts with a commit read at {commit.read_version}"
+        return None
+
+    def land(self, commit: TableCommit) -> int:
+        """Commit without looking for conflicts."""
+        updated = {f.fragment_id: f for f in map(_Fragment.parse, commit.updated_fragments)}
+        gone = set(commit.removed_fragment_ids)
+        old = () if commit.strict else self.newest.fragments
+        kept = [updated.get(f.fragment_id, f) for f in old if f.fragment_id not in gone]
+        return self.add(
+            self.newest.number,
+            "Merge" if commit.strict else "Update",
+            kept,
+            map(_Fragment.parse, commit.new_fragments),
+            {*updated, *gone},
+            commit.properties,
+        )
+
+    def hidden(self, fragment: _Fragment) -> frozenset[int]:
+        """Physical rows that its deletion vector hides; raises ``VersionGone`` if that file is not there."""
+        if fragment.vector is None:
+            return frozenset()
+        found = self.vectors.get((fragment.fragment_id, fragment.vector))
+        if found is None:
+            raise VersionGone(f"deletion file {fragment.vector} of fragment {fragment.fragment_id} is gone")
+        return found
+
+    def live(self, fragment: _Fragment) -> tuple[pa.Table, np.ndarray]:
+        """Live rows of a fragment and their physical places."""
+        rows = self.files.get(fragment.file)
+        if rows is None:
+            raise VersionGone(f"data file {fragment.file} is gone")
+        places = np.setdiff1d(np.arange(rows.num_rows), np.array(sorted(self.hidden(fragment)), np.int64))
+        return rows.take(pa.array(places)), places
+
+    def hide(self, fragment: _Fragment, rows: Iterable[int]) -> _Fragment | None:
+        """The fragment with a new deletion vector; None if no row is left."""
+        hidden = self.hidden(fragment) | set(rows)
+        if len(hidden) == fragment.physical_rows:
+            return None
+        name = self.new_name()
+        self.vectors[fragment.fragment_id, name] = hidden
+        return replace(fragment, vector=name, deleted_rows=len(hidden))
+
+
+class MemoryPinned:
+    """One version."""
+
+    def __init__(self, table: MemoryTable, version: _Version) -> None:
+        self._table = table
+        self._version = version
+
+    @property
+    def version(self) -> TableVersion:
+        return TableVersion(self._version.number)
+
+    @property
+    def config(self) -> Mapping[str, str]:
+        return self._version.config
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._table.dataset.schema
+
+    def fragments(self) -> Sequence[Fragment]:
+        return [
+            Fragment(f.fragment_id, (f.file,), f.physical_rows, f.deleted_rows, f.json())
+            for f in self._version.fragments
+        ]
+
+    def scan(
+        self,
+        columns: Sequence[str],
+        *,
+        filter: str | None = None,
+        fragment_ids: Sequence[int] | None = None,
+        with_row_address: bool = False,
+        batch_rows: int | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        if filter is not None:
+            raise NotImplementedError("the twin evaluates no filters")
+        for fragment in self._version.fragments:
+            if fragment_ids is not None and fragment.fragment_id not in fragment_ids:
+                continue
+            self._table.begin("scan")
+            rows, places = self._table.dataset.live(fragment)
+            rows = rows.select(list(columns))
+            if with_row_address:
+                rows = rows.append_column(
+                    pa.field(ROW_ADDRESS, pa.uint64()), pa.array(_addresses(fragment.fragment_id, places))
+                )
+            yield from rows.to_batches(max_chunksize=batch_rows)
+
+    def take(self, addresses: pa.Array, columns: Sequence[str]) -> pa.Table:
+        self._table.begin("take")
+        by_address: dict[int, tuple[int, int]] = {}
+        tables: list[pa.Table] = []
+        for fragment in self._version.fragments:
+            rows, places = self._table.dataset.live(fragment)
+            for row, address in enumerate(_addresses(fragment.fragment_id, places).tolist()):
+                by_address[address] = (len(tables), row)
+            tables.append(rows.select(list(columns)))
+        starts = np.cumsum([0, *(t.num_rows for t in tables)])
+        wanted = []
+        for address in addresses.to_pylist():
+            if address not in by_address:
+                raise VersionGone(f"version {self.version}: a row address is no longer live", version=self.version)
+            table, row = by_address[address]
+            wanted.append(int(starts[table]) + row)
+        schema = pa.schema([self.schema.field(name) for name in columns])
+        return (pa.concat_tables(tables) if tables else schema.empty_table()).take(pa.array(wanted, pa.int64()))
+
+    def hide_rows(self, fragment_id: int, rows: Sequence[int]) -> str | None:
+        self._table.begin("hide rows")
+        fragment = next(f for f in self._version.fragments if f.fragment_id == fragment_id)
+        changed = self._table.dataset.hide(fragment, rows)
+        self._table.end("hide rows")
+        return None if changed is None else changed.json()
+
+
+class MemoryTable:
+    """One client of a data set; several may share it, each with faults of its own."""
+
+    def __init__(self, dataset: MemoryDataset, faults: Faults | None = None, switch: Switch = no_switch) -> None:
+        self.dataset = dataset
+        self._faults = faults or Faultless()
+        self._switch = switch
+
+    # -- Table ---------------------------------------------------------------------------------------------------
+
+    def newest(self) -> MemoryPinned:
+        self.begin("newest")
+        return MemoryPinned(self, self.dataset.newest)
+
+    def at(self, version: int) -> MemoryPinned:
+        self.begin("at")
+        found = self.dataset.versions.get(version)
+        if found is None:
+            raise VersionGone(f"version {version} is gone: a clean-up removed it", version=version)
+        return MemoryPinned(self, found)
+
+    def transaction(self, version: int) -> TransactionResult:
+        self.begin("transaction")
+        found = self.dataset.versions.get(version)
+        if found is None:
+            return TransactionGone()
+        return found.transaction if found.readable else TransactionUnreadable()
+
+    def write_rows(self, rows: pa.Table) -> tuple[str, ...]:
+        self.begin("write rows")
+        written = self.dataset.write(rows).json()
+        self.end("write rows")
+        return (written,)
+
+    def files_missing(self, files: Sequence[str]) -> Sequence[str]:
+        self.begin("files missing")
+        return [name for name in files if name not in self.dataset.files]
+
+    def read_unadopted(self, fragments: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        for fragment in fragments:
+            self.begin("read unadopted")
+            (name,) = fragment_files(fragment)
+            rows = self.dataset.files.get(name)
+            if rows is None:
+                raise ObjectMissing(f"data file {name} of an unmerged snapshot is missing", file=name)
+            yield from rows.select(list(columns)).to_batches()
+
+    def commit(self, commit: TableCommit) -> CommitOutcome:
+        self._switch("table.commit")
+        self._land()
+        fault = self._faults.commit()
+        if fault is CommitFault.NEVER_ARRIVED:
+            return CommitLost("the request was lost")
+        reason = self.dataset.conflict(commit)
+        if reason is not None:
+            outcome: CommitOutcome = Conflicted(reason)
+        elif fault is CommitFault.LANDS_LATER:
+            self.dataset.under_way.append((self.dataset.newest.number + 1, commit))
+            return CommitLost("timed out")
+        else:
+            outcome = Committed(TableVersion(self.dataset.land(commit)))
+        self._switch("table.commit done")
+        return CommitLost("the reply was lost") if fault is CommitFault.REPLY_LOST else outcome
+
+    # -- for the pinned versions ---------------------------------------------------------------------------------
+
+    def begin(self, act: str) -> None:
+        """A switch, and perhaps a fault."""
+        self._switch(f"table.{act}")
+        self._land()
+        if self._faults.unavailable(act, "table"):
+            raise StoreUnavailable(f"{act}: 503")
+
+    def end(self, act: str) -> None:
+        self._switch(f"table.{act} done")
+
+    def _land(self) -> None:
+        while self.dataset.under_way and self._faults.lands():
+            number, commit = self.dataset.under_way.pop(0)
+            if number == self.dataset.newest.number + 1:
+                self.dataset.land(commit)
+
+    # -- what users do -------------------------------------------------------------------------------------------
+
+    def append(self, rows: pa.Table) -> TableVersion:
+        newest = self.dataset.newest
+        return TableVersion(self.dataset.add(newest.number, "Append", newest.fragments, [self.dataset.write(rows)]))
+
+    def delete_where(self, column: str, values: Sequence[object]) -> TableVersion:
+        """Delete the rows whose ``column`` is one of ``values``."""
+        newest = self.dataset.newest
+        kept, touched = [], set()
+        for fragment in newest.fragments:
+            rows, places = self.dataset.live(fragment)
+            found = [int(p) for p, v in zip(places, rows[column].to_pylist(), strict=True) if v in values]
+            changed = self.dataset.hide(fragment, found) if found else fragment
+            if changed is not fragment:
+                touched.add(fragment.fragment_id)
+            if changed is not None:
+                kept.append(changed)
+        return TableVersion(self.dataset.add(newest.number, "Delete", kept, touched=touched))
+
+    def compact(self, fragment_ids: Sequence[int] | None = None) -> TableVersion:
+        """Rewrite fragments (default: all) as one.  Takes two versions: one reserves the new fragment's id."""
+        newest = self.dataset.newest
+        old = [f for f in newest.fragments if fragment_ids is None or f.fragment_id in fragment_ids]
+        if not old:
+            return TableVersion(newest.number)
+        rows = pa.concat_tables([self.dataset.live(f)[0] for f in old])
+        self.dataset.add(newest.number, _RESERVE, newest.fragments)
+        touched = {f.fragment_id for f in old}
+        kept = [f for f in newest.fragments if f.fragment_id not in touched]
+        return TableVersion(
+            self.dataset.add(
+                newest.number, "Rewrite", kept, [self.dataset.write(rows)], touched, readable=not self.dataset.indexed
+            )
+        )
+
+    def create_index(self) -> TableVersion:
+        self.dataset.indexed = True
+        newest = self.dataset.newest
+        return TableVersion(self.dataset.add(newest.number, "CreateIndex", newest.fragments))
+
+    def update_config(self, entries: Mapping[str, str]) -> TableVersion:
+        newest = self.dataset.newest
+        return TableVersion(
+            self.dataset.add(newest.number, "UpdateConfig", newest.fragments, config={**newest.config, **entries})
+        )
+
+    def restore(self, version: int) -> TableVersion:
+        newest, old = self.dataset.newest, self.dataset.versions[version]
+        touched = {f.fragment_id for f in newest.fragments}
+        return TableVersion(
+            self.dataset.add(newest.number, "Restore", old.fragments, touched=touched, config=old.config)
+        )
+
+    def overwrite(self, rows: pa.Table) -> TableVersion:
+        newest = self.dataset.newest
+        touched = {f.fragment_id for f in newest.fragments}
+        return TableVersion(
+            self.dataset.add(newest.number, "Overwrite", (), [self.dataset.write(rows)], touched=touched)
+        )
+
+    def tag(self, version: int) -> None:
+        """A tagged version survives clean-ups."""
+        self.dataset.tags.add(version)
+
+    def cleanup(self, keep: int = 1, *, delete_unverified: bool = False) -> None:
+        """Remove all but the newest ``keep`` versions and what only they refer to.
+
+        With ``delete_unverified`` also data files to which no version ever referred.
+        """
+        dataset = self.dataset
+        kept = {*sorted(dataset.versions)[-keep:], *(dataset.tags & dataset.versions.keys())}
+        gone = [dataset.versions.pop(n) for n in list(dataset.versions) if n not in kept]
+        before = [f for version in gone for f in version.fragments]
+        left = [f for version in dataset.versions.values() for f in version.fragments]
+        files = set(dataset.files) if delete_unverified else {f.file for f in before}
+        for name in files - {f.file for f in left}:
+            dataset.files.pop(name, None)
+        vectors = set(dataset.vectors) if delete_unverified else _vectors(before)
+        for key in vectors - _vectors(left):
+            dataset.vectors.pop(key, None)
+
+
+def _vectors(fragments: Iterable[_Fragment]) -> set[tuple[int, str]]:
+    return {(f.fragment_id, f.vector) for f in fragments if f.vector is not None}
+
+
+def _addresses(fragment_id: int, places: np.ndarray) -> np.ndarray:
+    return (np.uint64(fragment_id) << np.uint64(32)) | places.astype(np.uint64)

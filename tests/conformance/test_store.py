@@ -1,0 +1,96 @@
+"""One suite for every object store: the in-memory twin, a local folder and a real S3 server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from lancewal_core.clock import SystemClock
+from lancewal_core.store import Done, Lost, ObjectStore, Stored, Taken, put_once
+from lancewal_core.store_obstore import open_store
+from lancewal_core.testing.memory_store import MemoryStore
+
+MakeStore = Callable[[], ObjectStore]
+
+
+@pytest.fixture(params=["memory", "folder", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    match request.param:
+        case "memory":
+            return MemoryStore(SystemClock())
+        case "folder":
+            return open_store(str(tmp_path / "table"), create=True)
+        case _:
+            server = request.getfixturevalue("s3")
+            bucket = server.bucket("conformance")
+            options = {key.lower(): value for key, value in server.environment.items()}
+            return open_store(f"s3://{bucket}/{tmp_path.name}/table", options)
+
+
+def test_an_object_is_read_as_it_was_put(store: ObjectStore) -> None:
+    data = bytes(range(256)) * 5
+    assert store.put_if_absent("_lancewal/a/b", data) == Stored()
+    assert store.get("_lancewal/a/b") == data
+    assert store.put_if_absent("empty", b"") == Stored()
+    assert store.get("empty") == b""
+
+
+def test_what_is_not_there_is_none(store: ObjectStore) -> None:
+    assert store.get("a/missing") is None
+    assert store.get_range("a/missing", 0, 4) is None
+    assert list(store.list("a/")) == []
+    store.delete(["a/missing", "a/missing too"])
+
+
+def test_a_put_never_replaces(store: ObjectStore) -> None:
+    store.put_if_absent("a", b"first")
+    assert store.put_if_absent("a", b"second") == Taken()
+    assert store.get("a") == b"first"
+    assert put_once(store, "a", b"first") == Done()
+    assert put_once(store, "a", b"second") == Lost(b"first")
+
+
+def test_of_racing_puts_exactly_one_wins(store: ObjectStore) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        for turn in range(10):
+            contents = [f"{turn} {writer}".encode() for writer in range(8)]
+            key = f"race/{turn}"
+            outcomes = list(threads.map(lambda data, key=key: put_once(store, key, data), contents))
+            winners = [data for data, outcome in zip(contents, outcomes, strict=True) if outcome == Done()]
+            assert winners == [store.get(key)]
+            assert outcomes.count(Lost(winners[0])) == 7
+
+
+def test_ranges_are_cut_at_the_end(store: ObjectStore) -> None:
+    store.put_if_absent("a", b"0123456789")
+    assert store.get_range("a", 2, 5) == b"234"
+    assert store.get_range("a", 8, 10) == b"89"
+    assert store.get_range("a", 8, 100) == b"89"
+
+
+def test_a_listing_shows_what_lies_under_a_prefix(store: ObjectStore) -> None:
+    for key in ("x/2", "x/1/deep", "xy/no", "y"):
+        store.put_if_absent(key, key.encode())
+    found = {info.key: info.size for info in store.list("x/")}
+    assert found == {"x/1/deep": 8, "x/2": 3}
+    assert all(info.modified_ms > 1_600_000_000_000 for info in store.list("x/"))
+
+
+def test_a_limited_listing_shows_the_first_keys_or_everything(store: ObjectStore) -> None:
+    keys = [f"v/{number:03d}" for number in range(20)]
+    for key in reversed(keys):
+        store.put_if_absent(key, b"-")
+    found = [info.key for info in store.list("v/", limit=3)]
+    assert found[:3] == keys[:3] or sorted(found) == keys
+
+
+def test_a_deleted_object_is_gone_and_its_key_free(store: ObjectStore) -> None:
+    for key in ("d/1", "d/2", "d/3"):
+        store.put_if_absent(key, b"old")
+    store.delete(["d/1", "d/3", "d/never"])
+    assert [store.get(key) for key in ("d/1", "d/2", "d/3")] == [None, b"old", None]
+    assert [info.key for info in store.list("d/")] == ["d/2"]
+    assert store.put_if_absent("d/1", b"new") == Stored()

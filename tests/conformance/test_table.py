@@ -1,0 +1,465 @@
+"""One suite for the twin and for real Lance tables: whatever the protocols build on is held down here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import lance
+import pyarrow as pa
+import pytest
+
+from lancewal_core.errors import ObjectMissing, VersionGone
+from lancewal_core.ids import TableVersion
+from lancewal_core.table import (
+    ROW_ADDRESS,
+    Committed,
+    Conflicted,
+    PinnedTable,
+    Table,
+    TableCommit,
+    TransactionGone,
+    TransactionInfo,
+    TransactionUnreadable,
+    fragment_files,
+    fragment_rows,
+)
+from lancewal_core.table_lance import LanceTable
+from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
+
+SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field("v", pa.string())])
+
+
+def rows(*keys: int) -> pa.Table:
+    return pa.table({"k": list(keys), "v": [f"v{key}" for key in keys]}, schema=SCHEMA)
+
+
+class User(Protocol):
+    """The table, and what a user does to it beside us."""
+
+    @property
+    def table(self) -> Table: ...
+
+    def append(self, rows: pa.Table) -> None: ...
+
+    def delete(self, key: int) -> None: ...
+
+    def compact(self) -> None: ...
+
+    def create_index(self) -> None: ...
+
+    def update_config(self) -> None: ...
+
+    def restore(self, version: int) -> None: ...
+
+    def overwrite(self, rows: pa.Table) -> None: ...
+
+    def clean_up(self) -> None:
+        """Remove all versions but the newest, and all files that no version refers to."""
+
+    def remove_file(self, name: str) -> None: ...
+
+
+class TwinUser:
+    def __init__(self) -> None:
+        self.table = MemoryTable(MemoryDataset(SCHEMA))
+
+    def append(self, rows: pa.Table) -> None:
+        self.table.append(rows)
+
+    def delete(self, key: int) -> None:
+        self.table.delete_where("k", [key])
+
+    def compact(self) -> None:
+        self.table.compact()
+
+    def create_index(self) -> None:
+        self.table.create_index()
+
+    def update_config(self) -> None:
+        self.table.update_config({"a": "b"})
+
+    def restore(self, version: int) -> None:
+        self.table.restore(version)
+
+    def overwrite(self, rows: pa.Table) -> None:
+        self.table.overwrite(rows)
+
+    def clean_up(self) -> None:
+        self.table.cleanup(delete_unverified=True)
+
+    def remove_file(self, name: str) -> None:
+        del self.table.dataset.files[name]
+
+
+class LanceUser:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._uri = str(folder)
+        lance.write_dataset(SCHEMA.empty_table(), self._uri)
+        self.table = LanceTable(self._uri)
+
+    @property
+    def _dataset(self) -> Any:
+        return lance.dataset(self._uri)
+
+    def append(self, rows: pa.Table) -> None:
+        lance.write_dataset(rows, self._uri, mode="append")
+
+    def delete(self, key: int) -> None:
+        self._dataset.delete(f"k = {key}")
+
+    def compact(self) -> None:
+        self._dataset.optimize.compact_files(target_rows_per_fragment=1000)
+
+    def create_index(self) -> None:
+        self._dataset.create_scalar_index("k", "BTREE")
+
+    def update_config(self) -> None:
+        self._dataset.update_config({"a": "b"})
+
+    def restore(self, version: int) -> None:
+        old: Any = lance.dataset(self._uri, version=version)
+        old.restore()
+
+    def overwrite(self, rows: pa.Table) -> None:
+        lance.write_dataset(rows, self._uri, mode="overwrite")
+
+    def clean_up(self) -> None:
+        from datetime import timedelta
+
+        self._dataset.cleanup_old_versions(timedelta(0), delete_unverified=True)
+
+    def remove_file(self, name: str) -> None:
+        (self._folder / "data" / name).unlink()
+
+
+@pytest.fixture(params=["twin", "lance"])
+def user(request: pytest.FixtureRequest, tmp_path: Path) -> User:
+    return TwinUser() if request.param == "twin" else LanceUser(tmp_path / "table")
+
+
+@pytest.fixture
+def filled(user: User) -> User:
+    """Two fragments: keys 0 to 9 and 10 to 19."""
+    user.append(rows(*range(10)))
+    user.append(rows(*range(10, 20)))
+    return user
+
+
+def keys(pinned: PinnedTable) -> list[int]:
+    return sorted(k for batch in pinned.scan(["k"]) for k in batch.column("k").to_pylist())
+
+
+def update(
+    pinned: PinnedTable,
+    new: Sequence[str] = (),
+    updated: Sequence[str] = (),
+    removed: Sequence[int] = (),
+    **properties: str,
+) -> TableCommit:
+    return TableCommit(pinned.version, tuple(new), tuple(updated), tuple(removed), properties, strict=False)
+
+
+def strict(table: Table, pinned: PinnedTable, *new_keys: int) -> TableCommit:
+    return replace(update(pinned, table.write_rows(rows(*new_keys))), strict=True)
+
+
+def with_sentinel(table: Table, pinned: PinnedTable, *new_keys: int) -> TableCommit:
+    return update(pinned, table.write_rows(rows(*new_keys)), [pinned.fragments()[0].json])
+
+
+# -- reading ---------------------------------------------------------------------------------------------------
+
+
+def test_a_pin_does_not_move(filled: User) -> None:
+    pinned = filled.table.newest()
+    filled.append(rows(100))
+    filled.delete(3)
+    assert keys(pinned) == list(range(20))
+    assert keys(filled.table.at(pinned.version)) == list(range(20))
+    assert keys(filled.table.newest()) == [0, 1, 2, *range(4, 20), 100]
+    assert filled.table.newest().version == pinned.version + 2
+
+
+def test_an_empty_table_has_version_1_and_no_rows(user: User) -> None:
+    pinned = user.table.newest()
+    assert (pinned.version, list(pinned.fragments()), keys(pinned)) == (1, [], [])
+    assert pinned.schema.names == ["k", "v"]
+    empty = pinned.take(pa.array([], pa.uint64()), ["v"])
+    assert (empty.num_rows, empty.column_names) == (0, ["v"])
+
+
+def test_scan_gives_row_addresses_of_live_rows(filled: User) -> None:
+    filled.delete(12)
+    pinned = filled.table.newest()
+    found: dict[str, int] = {}
+    for batch in pinned.scan(["v"], with_row_address=True):
+        assert batch.schema.names == ["v", ROW_ADDRESS]
+        assert batch.schema.field(ROW_ADDRESS).type == pa.uint64()
+        found.update(zip(batch.column("v").to_pylist(), batch.column(ROW_ADDRESS).to_pylist(), strict=True))
+    first, second = (f.fragment_id for f in pinned.fragments())
+    assert found["v3"] == first << 32 | 3
+    assert found["v15"] == second << 32 | 5
+    assert "v12" not in found
+    assert [f.deleted_rows for f in pinned.fragments()] == [0, 1]
+    only_second = [k for b in pinned.scan(["k"], fragment_ids=[second]) for k in b.column("k").to_pylist()]
+    assert sorted(only_second) == [10, 11, *range(13, 20)]
+
+
+def test_take_keeps_the_order_asked_for(filled: User) -> None:
+    pinned = filled.table.newest()
+    first, second = (f.fragment_id for f in pinned.fragments())
+    addresses = [second << 32 | 4, first << 32 | 9, second << 32 | 0, first << 32 | 0]
+    taken = pinned.take(pa.array(addresses, pa.uint64()), ["v", "k"])
+    assert taken.to_pylist() == [{"v": f"v{k}", "k": k} for k in (14, 9, 10, 0)]
+
+
+def test_taking_a_hidden_row_is_an_error(filled: User) -> None:
+    filled.delete(2)
+    pinned = filled.table.newest()
+    with pytest.raises(VersionGone):
+        pinned.take(pa.array([pinned.fragments()[0].fragment_id << 32 | 2], pa.uint64()), ["k"])
+
+
+# -- deletion vectors ------------------------------------------------------------------------------------------
+
+
+def test_hidden_rows_disappear_by_the_commit_and_add_up(filled: User) -> None:
+    for hidden in ([1, 3], [3, 4]):
+        pinned = filled.table.newest()
+        fragment = pinned.fragments()[0]
+        changed = pinned.hide_rows(fragment.fragment_id, hidden)
+        assert changed is not None
+        assert fragment_rows(changed) == 10
+        assert keys(pinned) == keys(filled.table.newest())
+        outcome = filled.table.commit(update(pinned, updated=[changed]))
+        assert isinstance(outcome, Committed)
+    newest = filled.table.newest()
+    assert keys(newest) == [0, 2, *range(5, 20)]
+    assert [f.deleted_rows for f in newest.fragments()] == [3, 0]
+    assert [f.physical_rows for f in newest.fragments()] == [10, 10]
+
+
+def test_hiding_the_last_rows_gives_none_and_the_fragment_is_removed(filled: User) -> None:
+    pinned = filled.table.newest()
+    fragment = pinned.fragments()[1].fragment_id
+    assert pinned.hide_rows(fragment, range(10)) is None
+    outcome = filled.table.commit(update(pinned, updated=[pinned.fragments()[0].json], removed=[fragment]))
+    assert isinstance(outcome, Committed)
+    assert keys(filled.table.newest()) == list(range(10))
+
+
+# -- rows that no version refers to ----------------------------------------------------------------------------
+
+
+def test_unadopted_rows_can_be_read_and_are_adopted_as_they_are(filled: User) -> None:
+    table = filled.table
+    fragments = table.write_rows(rows(100, 101))
+    assert keys(table.newest()) == list(range(20))
+    read = pa.Table.from_batches(list(table.read_unadopted(fragments, ["v", "k"])))
+    assert read.to_pylist() == [{"v": "v100", "k": 100}, {"v": "v101", "k": 101}]
+    pinned = table.newest()
+    table.commit(update(pinned, fragments, [pinned.fragments()[0].json]))
+    newest = table.newest()
+    assert keys(newest) == [*range(20), 100, 101]
+    adopted = newest.fragments()[-1]
+    assert adopted.files == fragment_files(fragments[0])
+    assert adopted.fragment_id > pinned.fragments()[-1].fragment_id
+
+
+def test_a_lost_file_is_missing_by_name(user: User) -> None:
+    kept, lost = user.table.write_rows(rows(1)), user.table.write_rows(rows(2))
+    (kept_name,), (lost_name,) = fragment_files(kept[0]), fragment_files(lost[0])
+    assert list(user.table.files_missing([kept_name, lost_name])) == []
+    user.remove_file(lost_name)
+    assert list(user.table.files_missing([kept_name, lost_name])) == [lost_name]
+    with pytest.raises(ObjectMissing, match=lost_name):
+        list(user.table.read_unadopted([*kept, *lost], ["k"]))
+
+
+def test_a_clean_up_takes_unadopted_files_with_it(filled: User) -> None:
+    fragments = filled.table.write_rows(rows(100))
+    filled.clean_up()
+    assert list(filled.table.files_missing(fragment_files(fragments[0]))) == list(fragment_files(fragments[0]))
+
+
+# -- commits ---------------------------------------------------------------------------------------------------
+
+
+def test_two_strict_first_commits_do_not_both_land(user: User) -> None:
+    table, pinned = user.table, user.table.newest()
+    early, late = strict(table, pinned, 1, 2), strict(table, pinned, 1, 2)
+    assert table.commit(early) == Committed(TableVersion(2))
+    assert isinstance(table.commit(late), Conflicted)
+    assert keys(table.newest()) == [1, 2]
+
+
+def test_two_updates_without_a_common_fragment_both_land(filled: User) -> None:
+    """The reason for the sentinel."""
+    table, pinned = filled.table, filled.table.newest()
+    for _ in range(2):
+        assert isinstance(table.commit(update(pinned, table.write_rows(rows(100)))), Committed)
+    assert keys(table.newest()) == [*range(20), 100, 100]
+
+
+def test_the_sentinel_makes_the_late_update_conflict(filled: User) -> None:
+    table, pinned = filled.table, filled.table.newest()
+    early, late = with_sentinel(table, pinned, 100), with_sentinel(table, pinned, 100)
+    assert isinstance(table.commit(early), Committed)
+    assert isinstance(table.commit(late), Conflicted)
+    assert keys(table.newest()) == [*range(20), 100]
+
+
+UserActs = Callable[[User], None]
+#: act, whether an update with the sentinel is rebased over it, whether a strict commit is.
+BETWEEN: list[tuple[str, UserActs, bool, bool]] = [
+    ("append", lambda u: u.append(rows(50)), True, False),
+    ("index", lambda u: u.create_index(), True, True),
+    ("config", lambda u: u.update_config(), True, True),
+    ("delete of a sentinel's row", lambda u: u.delete(1), False, False),
+    ("delete in another fragment", lambda u: u.delete(15), True, False),
+    ("compaction", lambda u: u.compact(), False, False),
+    ("restore", lambda u: u.restore(1), False, False),
+    ("overwrite", lambda u: u.overwrite(rows(7)), False, False),
+]
+
+
+@pytest.mark.parametrize(("act", "rebased"), [(a, r) for _, a, r, _ in BETWEEN], ids=[n for n, *_ in BETWEEN])
+def test_what_an_update_with_the_sentinel_is_rebased_over(filled: User, act: UserActs, rebased: bool) -> None:
+    table, pinned = filled.table, filled.table.newest()
+    commit = with_sentinel(table, pinned, 100)
+    act(filled)
+    before = table.newest()
+    expected = [*keys(before), 100] if rebased else keys(before)
+    outcome = table.commit(commit)
+    assert isinstance(outcome, Committed if rebased else Conflicted), outcome
+    newest = table.newest()
+    assert keys(newest) == sorted(expected)
+    assert newest.version == before.version + rebased
+    if rebased:
+        assert outcome == Committed(newest.version)
+        info = table.transaction(newest.version)
+        assert isinstance(info, TransactionInfo)
+        assert info.read_version == before.version  # not the version it was computed from
+
+
+@pytest.mark.parametrize(
+    ("act", "rebased"),
+    [(a, r) for n, a, _, r in BETWEEN if n not in ("compaction",)],
+    ids=[n for n, *_ in BETWEEN if n not in ("compaction",)],
+)
+def test_what_a_strict_commit_is_rebased_over(user: User, act: UserActs, rebased: bool) -> None:
+    table, pinned = user.table, user.table.newest()
+    commit = strict(table, pinned, 100)
+    act(user)
+    outcome = table.commit(commit)
+    assert isinstance(outcome, Committed if rebased else Conflicted), outcome
+
+
+def test_an_update_does_not_pass_a_strict_commit(user: User) -> None:
+    table, pinned = user.table, user.table.newest()
+    late = update(pinned, table.write_rows(rows(1)))
+    assert isinstance(table.commit(strict(table, pinned, 1)), Committed)
+    assert isinstance(table.commit(late), Conflicted)
+
+
+def test_a_strict_commit_does_not_pass_an_update(user: User) -> None:
+    table, pinned = user.table, user.table.newest()
+    late = strict(table, pinned, 1)
+    assert isinstance(table.commit(update(pinned, table.write_rows(rows(1)))), Committed)
+    assert isinstance(table.commit(late), Conflicted)
+
+
+def test_a_rebased_update_keeps_the_deletions_of_others(filled: User) -> None:
+    table, pinned = filled.table, filled.table.newest()
+    changed = pinned.hide_rows(pinned.fragments()[0].fragment_id, [0])
+    assert changed is not None
+    filled.delete(15)
+    assert isinstance(table.commit(update(pinned, table.write_rows(rows(100)), [changed])), Committed)
+    assert keys(table.newest()) == [*range(1, 15), *range(16, 20), 100]
+
+
+def test_a_commit_whose_read_version_was_cleaned_up_does_not_land(filled: User) -> None:
+    table, pinned = filled.table, filled.table.newest()
+    late = with_sentinel(table, pinned, 100)
+    assert isinstance(table.commit(with_sentinel(table, pinned, 100)), Committed)
+    filled.clean_up()
+    assert isinstance(table.commit(late), Conflicted)
+    assert keys(table.newest()) == [*range(20), 100]
+
+
+# -- what made a version ---------------------------------------------------------------------------------------
+
+
+def test_properties_come_back(filled: User) -> None:
+    table, pinned = filled.table, filled.table.newest()
+    commit = replace(with_sentinel(table, pinned, 100), properties={"lancewal.merge": "uuid", "x": "{}"})
+    table.commit(commit)
+    info = table.transaction(table.newest().version)
+    assert info == TransactionInfo("Update", pinned.version, {"lancewal.merge": "uuid", "x": "{}"})
+
+
+def test_operations_are_named(user: User) -> None:
+    acts: list[tuple[UserActs, str]] = [
+        (lambda u: u.append(rows(*range(5))), "Append"),
+        (lambda u: u.append(rows(*range(5, 9))), "Append"),
+        (lambda u: u.delete(3), "Delete"),
+        (lambda u: u.update_config(), "UpdateConfig"),
+        (lambda u: u.compact(), "Rewrite"),
+        (lambda u: u.create_index(), "CreateIndex"),
+        (lambda u: u.overwrite(rows(1)), "Overwrite"),
+        (lambda u: u.restore(2), "Restore"),
+    ]
+    for act, name in acts:
+        act(user)
+        info = user.table.transaction(user.table.newest().version)
+        assert isinstance(info, TransactionInfo), name
+        assert info.operation == name
+        assert dict(info.properties) == {}
+
+
+def test_a_compaction_takes_two_versions_and_keeps_the_rows(filled: User) -> None:
+    before = filled.table.newest()
+    filled.compact()
+    after = filled.table.newest()
+    assert after.version == before.version + 2
+    assert keys(after) == keys(before)
+    assert len(after.fragments()) == 1
+    assert after.fragments()[0].fragment_id > before.fragments()[-1].fragment_id
+    reserved = filled.table.transaction(before.version + 1)
+    assert isinstance(reserved, TransactionInfo)
+    assert reserved.operation == "BaseOperation"
+
+
+def test_a_compaction_that_rewrites_an_index_cannot_be_read(filled: User) -> None:
+    filled.create_index()
+    filled.compact()
+    assert filled.table.transaction(filled.table.newest().version) == TransactionUnreadable()
+
+
+def test_what_a_clean_up_removed_is_gone(filled: User) -> None:
+    table, old = filled.table, filled.table.newest()
+    filled.delete(1)
+    filled.clean_up()
+    assert table.transaction(old.version) == TransactionGone()
+    with pytest.raises(VersionGone):
+        table.at(old.version)
+    assert isinstance(table.transaction(table.newest().version), TransactionInfo)
+    assert keys(table.newest()) == [0, *range(2, 20)]
+
+
+def test_a_pin_outlives_a_clean_up_only_as_far_as_its_files(filled: User) -> None:
+    pinned = filled.table.newest()
+    filled.overwrite(rows(1))
+    filled.clean_up()
+    with pytest.raises(VersionGone):
+        keys(pinned)
+
+
+def test_a_version_that_is_not_there_yet_is_gone(user: User) -> None:
+    with pytest.raises(VersionGone):
+        user.table.at(99)
+    assert user.table.transaction(99) == TransactionGone()
