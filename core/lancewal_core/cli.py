@@ -1,12 +1,12 @@
 """The program ``lancewal``: one command line, to which each installed package brings its own commands.
 
- 1. Commands come from the entry points of the group ``lancewal.commands``: a ``typer.Typer`` is a group (or one command,
-    if it has only one), a plain function a command.  A package is loaded when its command is named or listed, never
-    before, so one command starts fast and is not broken by another.
- 2. A command whose extra is not installed is not listed; naming it says what to install.
- 3. An error that lancewal raises on purpose is one line ``lancewal: <kind>: <message>`` on stderr.  Exit code 2 when a
-    person must change something, 1 otherwise.
- 4. Logs are JSON lines on stderr; stdout is the command's result.
+1. Commands come from the entry points of the group ``lancewal.commands``: a ``typer.Typer`` is a group (or one command,
+   if it has only one), a plain function a command.  A package is loaded when its command is named or listed, never
+   before, so one command starts fast and is not broken by another.
+2. A command whose extra is not installed is not listed; naming it says what to install.
+3. An error that lancewal raises on purpose is one line ``lancewal: <kind>: <message>`` on stderr.  Exit code 2 when a
+   person must change something, 1 otherwise.
+4. Logs are JSON lines on stderr; stdout is the command's result.
 """
 
 from __future__ import annotations
