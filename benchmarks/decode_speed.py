@@ -1,0 +1,126 @@
+"""Speed of the decoder beside a bare pass of Arrow's JSON reader over the same bytes.
+
+``bare`` is ``read_json(b"\\n".join(values))`` as it comes (threads, inferred schema), ``bare 1`` the same with one
+thread, which is what a busy ingest process has.  Prints the best and the median of ``ROUNDS`` runs in milliseconds of
+CPU time, all threads together, and the share of decode's speed in that of each bare pass.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+import time
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.json as pj
+
+from lancewal_core.rows import RowSchema
+from lancewal_ingest.decode import Decoder, Records
+
+MESSAGES, ROUNDS = 10_000, 60
+COLUMNS = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("region", pa.string()),
+        ("a", pa.int64()),
+        ("b", pa.float64()),
+        ("name", pa.string()),
+        ("ts", pa.int64()),
+        ("pad", pa.string()),
+    ]
+)
+
+
+def upserts(seed: int) -> Records:
+    """Good rows of about 150 bytes, no headers."""
+    rng = random.Random(seed)
+    rows = [
+        {
+            "id": rng.randrange(1 << 40),
+            "region": f"eu-{rng.randrange(50)}",
+            "a": rng.randrange(1000),
+            "b": rng.random(),
+            "name": f"user-{number}",
+            "ts": 1_700_000_000_000 + number,
+            "pad": "x" * 40,
+        }
+        for number in range(MESSAGES)
+    ]
+    return _records([_compact(row) for row in rows], [None] * MESSAGES)
+
+
+def mixed(seed: int) -> Records:
+    """70 % upserts, 25 % patches, a fifth of them with an explicit null, 5 % deletes."""
+    rng = random.Random(seed)
+    values, headers = [], []
+    for value in upserts(seed).values:
+        row = json.loads(value or b"")
+        op = rng.choices(["upsert", "patch", "delete"], [70, 25, 5])[0]
+        if op == "patch":
+            row = {name: row[name] for name in ("id", "region", *rng.sample(["a", "b", "name", "ts"], 2))}
+            if rng.random() < 0.2:
+                row["name"] = None
+        if op == "delete":
+            row = {name: row[name] for name in ("id", "region")}
+        values.append(_compact(row))
+        headers.append(None if op == "upsert" else [("lancewal.op", op.encode())])
+    return _records(values, headers)
+
+
+def with_bad(records: Records, every: int) -> Records:
+    """``records`` with a value that is no JSON at each ``every``-th place."""
+    values = [b'{"id":' if number % every == 0 else value for number, value in enumerate(records.values)]
+    return Records(records.offsets, records.timestamps, records.keys, values, records.headers)
+
+
+def _compact(row: object) -> bytes:
+    return json.dumps(row, separators=(",", ":")).encode()
+
+
+def _records(values: list[bytes], headers: list[list[tuple[str, bytes]] | None]) -> Records:
+    keys: list[bytes | None] = [b"eu-%d" % (number % 50) for number in range(len(values))]
+    times = [1_700_000_000_000 + number for number in range(len(values))]
+    return Records(list(range(len(values))), times, keys, list(values), list(headers))  # type: ignore[arg-type]  # lists are invariant
+
+
+def _bare(values: list[bytes]) -> None:
+    pj.read_json(pa.BufferReader(b"\n".join(values)))
+
+
+def _bare_one(values: list[bytes]) -> None:
+    options = pj.ReadOptions(use_threads=False, block_size=1 << 26)
+    pj.read_json(pa.BufferReader(b"\n".join(values)), read_options=options)
+
+
+def main() -> None:
+    rows = RowSchema(COLUMNS, ("id", "region"), ("region",))
+    for name, records in (
+        ("upserts", upserts(1)),
+        ("mixed", mixed(2)),
+        ("one bad record", with_bad(upserts(3), MESSAGES)),
+        ("1 % bad records", with_bad(upserts(4), 100)),
+    ):
+        decoder = Decoder(rows, patches=True, record_bytes_max=1 << 20, key_decoder=None)
+        values = [value for value in records.values if value is not None]
+        cases: dict[str, Callable[[], object]] = {"decode": lambda d=decoder, r=records: d.decode(r)}  # type: ignore[misc]  # bound now
+        if "bad" not in name:
+            cases["bare"] = lambda v=values: _bare(v)  # type: ignore[misc]  # bound now
+            cases["bare 1"] = lambda v=values: _bare_one(v)  # type: ignore[misc]  # bound now
+        times: dict[str, list[float]] = {case: [] for case in cases}
+        for _ in range(ROUNDS):
+            for case, run in cases.items():
+                start = time.process_time()
+                run()
+                times[case].append((time.process_time() - start) * 1e3)
+        size = sum(map(len, values)) // len(values)
+        print(f"{name}: {len(values)} values of {size} bytes, {decoder.single_records // ROUNDS} one by one")
+        for case, took in times.items():
+            best, median = min(took), statistics.median(took)
+            shares = f"{best / min(times['decode']):.2f} {median / statistics.median(times['decode']):.2f}"
+            print(f"  {case:8} best {best:6.2f} ms, median {median:6.2f} ms, share {shares}")
+
+
+if __name__ == "__main__":
+    main()

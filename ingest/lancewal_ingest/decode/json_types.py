@@ -1,0 +1,63 @@
+"""Which column types have a JSON form.  What each form is: ``cells`` (the rules) and docs/reference/json-types.md."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from lancewal_core.errors import SchemaError
+
+NESTING_MAX = 16
+"""Lists and structs in each other in one column."""
+
+
+def check_json_types(columns: pa.Schema) -> None:
+    """Raise ``SchemaError``, naming the column, when a type has no JSON form."""
+    for field in columns:
+        _check(field.name, field.type, NESTING_MAX)
+
+
+def _is_vector(type_: pa.DataType) -> bool:
+    """Whether ``type_`` is a fixed-size list of floats."""
+    return bool(pa.types.is_fixed_size_list(type_)) and _is_float(type_.value_type)
+
+
+def _is_float(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_float32(type_) or pa.types.is_float64(type_))
+
+
+def _check(path: str, type_: pa.DataType, depth_left: int) -> None:
+    if depth_left == 0:
+        raise SchemaError(f"column {path!r}: at most {NESTING_MAX} lists and structs may be nested")
+    if pa.types.is_list(type_):
+        _check_nullable(path, type_.value_field)
+        _check(f"{path}[]", type_.value_type, depth_left - 1)
+    elif pa.types.is_struct(type_):
+        names = [child.name for child in type_]
+        if not names or len(set(names)) != len(names):
+            raise SchemaError(f"column {path!r}: a struct needs members, each with its own name")
+        for child in type_:
+            _check_nullable(f"{path}.{child.name}", child)
+            _check(f"{path}.{child.name}", child.type, depth_left - 1)
+    elif not (_is_scalar(type_) or _is_vector(type_)):
+        raise SchemaError(
+            f"column {path!r} has type {type_}, which has no JSON form; use bool, int8..int64, uint8..uint64, float32, "
+            "float64, decimal128, string, binary, date32, timestamp, list, struct or fixed_size_list of floats"
+        )
+
+
+def _check_nullable(path: str, field: pa.Field) -> None:
+    if not field.nullable:
+        raise SchemaError(f"column {path!r}: what is inside a list or struct must be nullable")
+
+
+def _is_scalar(type_: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_boolean(type_)
+        or pa.types.is_integer(type_)
+        or _is_float(type_)
+        or (pa.types.is_decimal128(type_) and 0 <= type_.scale <= type_.precision)
+        or pa.types.is_string(type_)
+        or pa.types.is_binary(type_)
+        or pa.types.is_date32(type_)
+        or pa.types.is_timestamp(type_)
+    )

@@ -1,0 +1,52 @@
+"""A part of a batch: rows of some of its records, and the way back to offset order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lancewal_core.rows import RowSchema
+from lancewal_ingest.decode.records import Records
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    indexes: npt.NDArray[np.int64]
+    """For each row the place of its record in ``Records``."""
+    columns: Sequence[pa.Array]
+    """The table's columns, in the contract's order."""
+    ops: pa.Array
+    """uint8, ``Op``."""
+    present: pa.Array
+    """binary, the bitmap of a patch, null elsewhere."""
+
+
+def assemble(rows: RowSchema, records: Records, parts: Sequence[Part]) -> pa.RecordBatch:
+    """One WAL batch of all parts, in offset order."""
+    if len(parts) == 1 and len(parts[0].indexes) == len(records):
+        (part,) = parts
+        arrays = [*part.columns, *_offsets(records.offsets, records.timestamps), part.ops, part.present]
+        return pa.RecordBatch.from_arrays(arrays, schema=rows.wal)
+    indexes = np.concatenate([part.indexes for part in parts])
+    order = np.argsort(indexes, kind="stable")
+    stacked = [[*part.columns, part.ops, part.present] for part in parts]
+    joined = [pa.concat_arrays(pieces) for pieces in zip(*stacked, strict=True)]
+    *columns, ops, present = joined if (order[:-1] < order[1:]).all() else [array.take(order) for array in joined]
+    places = indexes[order].tolist()
+    offsets, timestamps = records.offsets, records.timestamps
+    system = _offsets([offsets[i] for i in places], [timestamps[i] for i in places])
+    return pa.RecordBatch.from_arrays([*columns, *system, ops, present], schema=rows.wal)
+
+
+def _offsets(offsets: list[int], timestamps: list[int]) -> tuple[pa.Array, pa.Array]:
+    times = _int64(timestamps).view(pa.timestamp("ms", tz="UTC"))
+    return _int64(offsets), times
+
+
+def _int64(numbers: list[int]) -> pa.Array:
+    # Twice as fast as pa.array over the list.
+    return pa.array(np.fromiter(numbers, dtype=np.int64, count=len(numbers)))

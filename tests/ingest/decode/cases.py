@@ -1,0 +1,118 @@
+"""A table with a column of every type, and both ways to decode records of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from unittest import mock
+
+import pyarrow as pa
+
+from lancewal_core.rows import RowSchema
+from lancewal_ingest.decode import Decoded, Decoder, Records
+from lancewal_ingest.decode import decoder as decoder_module
+from lancewal_ingest.decode.part import assemble
+from lancewal_ingest.decode.reference import ReferenceDecoder
+
+Header = tuple[str, bytes | None]
+
+COLUMNS = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("k", pa.string()),
+        ("ok", pa.bool_()),
+        ("i8", pa.int8()),
+        ("i32", pa.int32()),
+        ("u8", pa.uint8()),
+        ("u64", pa.uint64()),
+        ("f", pa.float64()),
+        ("f4", pa.float32()),
+        ("dec", pa.decimal128(5, 2)),
+        ("wide", pa.decimal128(38, 30)),
+        ("s", pa.string()),
+        ("bin", pa.binary()),
+        ("day", pa.date32()),
+        ("at", pa.timestamp("us", tz="UTC")),
+        ("at_s", pa.timestamp("s", tz="Europe/Berlin")),
+        ("local", pa.timestamp("ms")),
+        ("fine", pa.timestamp("ns")),
+        ("ints", pa.list_(pa.int32())),
+        ("days", pa.list_(pa.date32())),
+        ("floats", pa.list_(pa.float32())),
+        ("st", pa.struct([("x", pa.int64()), ("day", pa.date32()), ("_", pa.string())])),
+        ("sts", pa.list_(pa.struct([("f", pa.float64()), ("bin", pa.binary())]))),
+        ("vec", pa.list_(pa.float32(), 2)),
+        ("vec8", pa.list_(pa.float64(), 3)),
+    ]
+)
+ROWS = RowSchema(COLUMNS, primary_key=("id", "k"), region_key=("k",))
+
+
+def kafka_key(key: bytes) -> tuple[object, ...] | None:
+    """``<id>|<k>``, which is enough to test with."""
+    number, bar, name = key.partition(b"|")
+    return (int(number), name.decode()) if bar and number.isdigit() else None
+
+
+def records(
+    values: Sequence[bytes | None],
+    *,
+    headers: Sequence[list[Header] | None] | None = None,
+    keys: Sequence[bytes | None] | None = None,
+) -> Records:
+    """Records at offsets 100, 103, 106, ... with timestamps from 5,000 ms."""
+    n = len(values)
+    return Records(
+        offsets=[100 + 3 * i for i in range(n)],
+        timestamps=[5_000 + i for i in range(n)],
+        keys=list(keys or [None] * n),
+        values=list(values),
+        headers=list(headers or [None] * n),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """The decoder under test, and the reference path alone, with the same settings."""
+
+    patches: bool = True
+    record_bytes_max: int = 10_000_000
+    rows: RowSchema = ROWS
+
+    def decoder(self) -> Decoder:
+        return Decoder(self.rows, patches=self.patches, record_bytes_max=self.record_bytes_max, key_decoder=kafka_key)
+
+    def reference(self, batch: Records) -> Decoded:
+        path = ReferenceDecoder(
+            self.rows, patches=self.patches, record_bytes_max=self.record_bytes_max, key_decoder=kafka_key
+        )
+        part, rejected = path.decode(batch, range(len(batch)))
+        return Decoded(assemble(self.rows, batch, [part]), tuple(rejected))
+
+    def both(self, batch: Records, *, singly_max: int = 1) -> Decoded:
+        """Decode both ways, assert that they agree, and give the result.
+
+        With ``singly_max`` 1 every record that Arrow can read alone is read by Arrow.
+        """
+        with mock.patch.object(decoder_module, "SINGLY_MAX", singly_max):
+            fast = self.decoder().decode(batch)
+        slow = self.reference(batch)
+        fast.rows.validate(full=True)
+        assert fast.rejected == slow.rejected
+        assert fast.rows.schema.equals(slow.rows.schema)
+        assert cells(fast.rows) == cells(slow.rows)
+        accounted = fast.rows["_offset"].to_pylist() + [bad.offset for bad in fast.rejected]
+        assert sorted(accounted) == batch.offsets
+        return fast
+
+
+def cells(rows: pa.RecordBatch) -> str:
+    """All cells as text, in which -0.0 is not 0.0."""
+    columns = {}
+    for field in rows.schema:
+        column = rows[field.name]
+        if pa.types.is_timestamp(field.type):
+            # Python has no nanoseconds.
+            column = column.cast(pa.int64())
+        columns[field.name] = column.to_pylist()
+    return repr(columns)
