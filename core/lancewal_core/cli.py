@@ -16,7 +16,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from enum import Enum
+from enum import StrEnum
 from importlib import metadata
 from importlib.metadata import EntryPoint
 from typing import Annotated, Any
@@ -32,7 +32,7 @@ _DISTRIBUTION = "lancewal"
 _REQUIREMENT = re.compile(r"^\s*(?P<name>[A-Za-z0-9._-]+)[^;]*;.*\bextra\s*==\s*['\"](?P<extra>[^'\"]+)['\"]")
 
 
-class LogLevel(str, Enum):
+class LogLevel(StrEnum):
     """Least severe events that are logged."""
 
     DEBUG = "debug"
@@ -71,8 +71,17 @@ class _Commands(TyperGroup):
     """The root group: built-in commands, and those of the entry points (guarantees 1 and 2)."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        found = {entry.name for entry in _entries() if not missing_requirements(entry)}
-        return sorted(found | set(super().list_commands(ctx)))
+        found = set(super().list_commands(ctx))
+        for entry in _entries():
+            if missing_requirements(entry):
+                continue
+            try:
+                _load(entry)
+            except ImportError as error:
+                print(f"lancewal: the command {entry.name!r} cannot be loaded: {error}", file=sys.stderr)
+                continue
+            found.add(entry.name)
+        return sorted(found)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         built_in = super().get_command(ctx, cmd_name)

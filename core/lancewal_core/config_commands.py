@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +20,7 @@ ConfigOption = Annotated[
 """Type of the parameter ``config`` of a command."""
 
 
-class Output(str, Enum):
+class Output(StrEnum):
     """How a command writes its result."""
 
     TEXT = "text"

@@ -81,7 +81,7 @@ class TableSettings(Section):
     """First records to take: ``earliest``, ``latest`` or a time with zone.  All that Kafka has, so that nothing is left
     out unless somebody says so."""
     record_bytes_max: Bytes = ByteSize(1_000_000)
-    """Largest record value.  Close below the default limit of brokers (1 MiB): hardly what Kafka takes is refused."""
+    """Largest record value.  Just below the brokers' default limit (1 MiB): hardly a record that Kafka takes is refused."""
     history_window_s: Annotated[int, BeforeValidator(_no_bool), Field(ge=0)] = 24 * 3600
     """How long WAL entries stay after their merge.  A day: a receipt of yesterday's job can still be read again."""
     grace_s: Annotated[int, BeforeValidator(_no_bool), Field(ge=0)] = 600
