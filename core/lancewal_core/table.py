@@ -118,6 +118,10 @@ class PinnedTable(Protocol):
     @property
     def schema(self) -> pa.Schema: ...
 
+    @property
+    def field_ids(self) -> Mapping[str, tuple[int, ...]]:
+        """Per column Lance's ids of its field and, depth first, of its nested fields."""
+
     def fragments(self) -> Sequence[Fragment]:
         """Live fragments by ascending id."""
 

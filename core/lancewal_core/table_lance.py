@@ -66,6 +66,10 @@ class LancePinnedTable:
         return self._dataset.schema
 
     @property
+    def field_ids(self) -> Mapping[str, tuple[int, ...]]:
+        return {f.name(): tuple(_field_ids([f])) for f in self._dataset.lance_schema.fields()}
+
+    @property
     def dataset(self) -> Any:
         """The ``lance.LanceDataset`` itself, for what only it can do."""
         return self._dataset

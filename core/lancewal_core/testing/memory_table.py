@@ -25,6 +25,7 @@ tag, clean up.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -236,6 +237,11 @@ class MemoryPinned:
     @property
     def schema(self) -> pa.Schema:
         return self._table.dataset.schema
+
+    @property
+    def field_ids(self) -> Mapping[str, tuple[int, ...]]:
+        numbers = itertools.count()
+        return {f.name: tuple(itertools.islice(numbers, _field_count(f.type))) for f in self.schema}
 
     def fragments(self) -> Sequence[Fragment]:
         return [
@@ -456,6 +462,13 @@ class MemoryTable:
         vectors = set(dataset.vectors) if delete_unverified else _vectors(before)
         for key in vectors - _vectors(left):
             dataset.vectors.pop(key, None)
+
+
+def _field_count(type_: pa.DataType) -> int:
+    """Fields of a column of this type as Lance counts them: fixed-size lists have no field for their items."""
+    if pa.types.is_fixed_size_list(type_):
+        return 1
+    return 1 + sum(_field_count(type_.field(i).type) for i in range(type_.num_fields))
 
 
 def _vectors(fragments: Iterable[_Fragment]) -> set[tuple[int, str]]:

@@ -1,0 +1,97 @@
+"""Is this the table that the contract describes, and do the settings agree with it?
+
+Every service asks at its start, and again wherever it builds on a version of the table: users rename and drop columns,
+restore, and recreate tables at the same place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lancewal_core.column_types import format_type, parse_type
+from lancewal_core.contract import Contract
+from lancewal_core.errors import ContractMismatch, SchemaError, TableReplaced
+from lancewal_core.settings import Settings, variable
+from lancewal_core.table import PinnedTable
+from lancewal_core.watermarks import TABLE_UUID
+
+_TABLE_TERMS = ("primary_key", "patches", "record_bytes_max", "history_window_s", "grace_s", "freshness_target_s")
+"""Settings of ``table`` with a counterpart of the same name and meaning.  ``start`` has none: the contract holds the
+offsets that it stood for when the table was made."""
+
+
+def check_settings(settings: Settings, contract: Contract) -> None:
+    """``ContractMismatch`` for settings that were given and say other than the contract; all of them at once."""
+    given = settings.table.model_fields_set
+    pairs: list[tuple[str, Any, Any]] = [
+        (f"table.{name}", getattr(settings.table, name), getattr(contract, name))
+        for name in _TABLE_TERMS
+        if name in given
+    ]
+    if settings.table.region_key:
+        pairs.append(("table.region_key", settings.table.region_key, contract.region_key))
+    if settings.table.columns:
+        pairs.append(("table.columns", _canonical(settings.table.columns), [(c.name, c.type) for c in contract.columns]))
+    if settings.kafka.topic:
+        pairs.append(("kafka.topic", settings.kafka.topic, contract.topic))
+    if "value" in settings.format.model_fields_set:
+        pairs.append(("format.value", settings.format.value, contract.value_format))
+    empty: tuple[Any, ...] = ((), "")
+    wrong = [(key, ours, theirs) for key, ours, theirs in pairs if ours not in empty and ours != theirs]
+    if wrong:
+        lines = [
+            f"{key} ({variable(key)}) is {_shown(ours)}, the table's contract says {_shown(theirs)}"
+            for key, ours, theirs in wrong
+        ]
+        raise ContractMismatch(
+            "; ".join(lines) + ": correct or remove the setting (a contract changes by `lancewal table` commands only)",
+            settings=tuple(key for key, _, _ in wrong),
+        )
+
+
+def check_table(pinned: PinnedTable, contract: Contract) -> None:
+    """``TableReplaced`` if it is another table, ``ContractMismatch`` if its columns are not the contract's."""
+    uuid = pinned.config.get(TABLE_UUID)
+    if uuid != contract.table_uuid:
+        raise TableReplaced(
+            f"version {pinned.version} of the Lance table has uuid {uuid}, the contract says {contract.table_uuid}: it "
+            "was overwritten or recreated at the same place",
+            version=pinned.version,
+        )
+    wanted = {c.name: (c.type, c.field_ids) for c in contract.columns}
+    ids = pinned.field_ids
+    found = {field.name: (_type_text(field.type), ids[field.name]) for field in pinned.schema}
+    if found == wanted:
+        return
+    problems = [f"column {name!r} is missing" for name in wanted.keys() - found.keys()]
+    problems += [f"column {name!r} is not in the contract" for name in found.keys() - wanted.keys()]
+    for name in wanted.keys() & found.keys():
+        (type_, field_ids), (found_type, found_ids) = wanted[name], found[name]
+        if type_ != found_type:
+            problems.append(f"column {name!r} has type {found_type}, the contract says {type_}")
+        elif field_ids != found_ids:
+            problems.append(
+                f"column {name!r} has field ids {found_ids}, the contract says {field_ids}: it was dropped and made anew"
+            )
+    raise ContractMismatch(
+        f"version {pinned.version} of the Lance table does not have the contract's columns: "
+        f"{'; '.join(sorted(problems))}. Rename them back, or restore the version before that change",
+        version=pinned.version,
+    )
+
+
+def _canonical(columns: dict[str, str]) -> list[tuple[str, str]]:
+    return [(name, format_type(parse_type(text))) for name, text in columns.items()]
+
+
+def _type_text(type_: Any) -> str:
+    try:
+        return format_type(type_)
+    except SchemaError:
+        return str(type_)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return "{" + ", ".join(f"{name}: {type_}" for name, type_ in value) + "}"
+    return str(list(value)) if isinstance(value, tuple) else repr(value)
