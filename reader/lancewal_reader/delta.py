@@ -11,19 +11,20 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from threading import Lock
 
 import pyarrow as pa
 
 from lancewal_core.contract import Contract
 from lancewal_core.errors import ObjectMissing, PlanStale
 from lancewal_core.fold import Folded, complete, fold, fold_onto
-from lancewal_core.ids import Region
+from lancewal_core.ids import Position, Region
 from lancewal_core.key_lookup import find_keys
 from lancewal_core.key_match import KeySet
 from lancewal_core.log import SegmentCache, read_segment, walk
 from lancewal_core.projection import project_rows
 from lancewal_core.rows import RowSchema
-from lancewal_core.segment import Segment
+from lancewal_core.segment import Fence, Segment, decode_segment
 from lancewal_core.snapshot import Snapshot, read_gone, read_partials, read_rows, read_snapshot
 from lancewal_core.store import ObjectStore
 from lancewal_core.table import PinnedTable, Table
@@ -38,18 +39,23 @@ class SnapshotCache:
         self._bytes_max = bytes_max
         self._bytes = 0
         self._found: OrderedDict[tuple[str, tuple[str, ...]], Folded] = OrderedDict()
+        self._lock = Lock()
 
     def get(self, key: str, columns: tuple[str, ...]) -> Folded | None:
-        found = self._found.get((key, columns))
-        if found is not None:
-            self._found.move_to_end((key, columns))
-        return found
+        with self._lock:
+            found = self._found.get((key, columns))
+            if found is not None:
+                self._found.move_to_end((key, columns))
+            return found
 
     def add(self, key: str, columns: tuple[str, ...], folded: Folded) -> None:
-        self._found[(key, columns)] = folded
-        self._bytes += folded.nbytes
-        while self._bytes > self._bytes_max and len(self._found) > 1:
-            self._bytes -= self._found.popitem(last=False)[1].nbytes
+        with self._lock:
+            if (key, columns) in self._found:
+                return
+            self._found[(key, columns)] = folded
+            self._bytes += folded.nbytes
+            while self._bytes > self._bytes_max and self._found:
+                self._bytes -= self._found.popitem(last=False)[1].nbytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +66,8 @@ class DeltaContext:
     table: Table
     tasks: Tasks
     contract: Contract
-    segments: SegmentCache
+    segments: SegmentCache | None
+    """None: segments are decoded for the entries wanted of them and not remembered."""
     snapshots: SnapshotCache
 
 
@@ -73,14 +80,15 @@ def load(context: DeltaContext, deltas: Sequence[RegionDelta], projected: RowSch
         for source in delta.sources:
             if isinstance(source, EntryRef) and source.rows:
                 wanted.setdefault(source.key, []).append((delta.region, source))
-    keys = list(wanted)
-    segments = dict(zip(keys, context.tasks.map(lambda key: _segment(context, key), keys), strict=True)) if keys else {}
-    batches = []
-    for delta in deltas:
-        for source in delta.sources:
-            if isinstance(source, EntryRef) and source.rows:
-                rows = _rows_of(segments[source.key], delta.region, source)
-                batches.append(project_rows(rows, context.contract.rows, projected))
+    # Each segment is reduced to what is wanted of it at once: whole segments of a large delta need not fit into memory.
+    read = context.tasks.map(lambda item: _entries(context, *item, projected), list(wanted.items())) if wanted else []
+    by_place = {place: rows for segment in read for place, rows in segment}
+    batches = [
+        by_place[delta.region, source.first]
+        for delta in deltas
+        for source in delta.sources
+        if isinstance(source, EntryRef) and source.rows
+    ]
     return fold_onto(parts, batches, projected)
 
 
@@ -94,18 +102,29 @@ def complete_rows(folded: Folded, pinned: PinnedTable, projected: RowSchema) -> 
     return pa.concat_tables([folded.rows, complete(folded.partials, base, projected)])
 
 
-def _segment(context: DeltaContext, key: str) -> Segment:
-    found = read_segment(context.store, key, context.segments)
-    if not isinstance(found, Segment):
+_Place = tuple[Region, Position]
+
+
+def _entries(
+    context: DeltaContext, key: str, wanted: Sequence[tuple[Region, EntryRef]], projected: RowSchema
+) -> list[tuple[_Place, pa.RecordBatch]]:
+    """These entries of one segment, the projected columns of them."""
+    segment: Segment | Fence | None
+    if context.segments is not None:
+        segment = read_segment(context.store, key, context.segments)
+    else:
+        data = context.store.get(key)
+        segment = None if data is None else decode_segment(data, key, {region for region, _ in wanted})
+    if not isinstance(segment, Segment):
         raise PlanStale(f"{key} has vanished since it was planned", object=key)
+    by_place = {(entry.region, entry.first): entry.rows for entry in segment.entries}
+    found = []
+    for region, ref in wanted:
+        rows = by_place.get((region, ref.first))
+        if rows is None:
+            raise PlanStale(f"{key} does not hold the entry {ref.first} of region {region.name}", object=key)
+        found.append(((region, ref.first), project_rows(rows, context.contract.rows, projected)))
     return found
-
-
-def _rows_of(segment: Segment, region: Region, ref: EntryRef) -> pa.RecordBatch:
-    for entry in segment.entries:
-        if entry.region == region and entry.first == ref.first:
-            return entry.rows
-    raise PlanStale(f"{ref.key} does not hold the entry {ref.first} of region {region.name}", object=ref.key)
 
 
 def _snapshot(context: DeltaContext, region: Region, ref: SnapshotRef, projected: RowSchema) -> Folded:

@@ -26,6 +26,30 @@ from lancewal_reader.filter import filter_rows
 from lancewal_reader.plan import ReadPlan, RegionDelta
 
 BATCH_ROWS = 65_536
+"""Most rows of a batch; fewer where rows are wide (``batch_rows``)."""
+BATCH_BYTES = 32 << 20
+
+
+def row_bytes(schema: pa.Schema) -> int:
+    """About how many bytes a row takes in memory; text, binaries and lists are a guess."""
+    return sum(_type_bytes(field.type) for field in schema)
+
+
+def batch_rows(schema: pa.Schema) -> int:
+    """Rows of a batch, so that batches with vectors stay about ``BATCH_BYTES``."""
+    return max(min(BATCH_ROWS, BATCH_BYTES // max(row_bytes(schema), 1)), 512)
+
+
+def _type_bytes(type_: pa.DataType) -> int:
+    if pa.types.is_fixed_size_list(type_):
+        return int(type_.list_size) * _type_bytes(type_.value_type)
+    if pa.types.is_struct(type_):
+        return sum(_type_bytes(member.type) for member in type_)
+    if pa.types.is_list(type_):
+        return 8 * _type_bytes(type_.value_type)
+    if pa.types.is_string(type_) or pa.types.is_binary(type_):
+        return 32
+    return max(int(type_.bit_width) // 8, 1)
 
 
 def result_schema(schema: RowSchema, columns: Sequence[str]) -> pa.Schema:
@@ -43,7 +67,8 @@ def scan_plan(
     folded = load(context, plan.deltas, projected)
     rows = filter_rows(complete_rows(folded, pinned, projected), filter, columns)
     yield from base_batches(pinned, key_set(folded, projected), whole, columns, filter, None)
-    yield from rows.cast(result_schema(whole, columns)).to_batches(max_chunksize=BATCH_ROWS)
+    target = result_schema(whole, columns)
+    yield from rows.cast(target).to_batches(max_chunksize=batch_rows(target))
 
 
 def key_set(folded: Folded, schema: RowSchema) -> KeySet:
@@ -82,11 +107,11 @@ def base_batches(
     """Rows of the table, all fragments or these, without those whose key is in ``mask``."""
     target = result_schema(schema, columns)
     if len(mask) == 0:
-        for batch in pinned.scan(columns, filter=filter, fragment_ids=fragment_ids, batch_rows=BATCH_ROWS):
+        for batch in pinned.scan(columns, filter=filter, fragment_ids=fragment_ids, batch_rows=batch_rows(target)):
             yield batch.cast(target)
         return
     wanted = [*columns, *(name for name in mask.names if name not in columns)]
-    batches = pinned.scan(wanted, filter=filter, fragment_ids=fragment_ids, batch_rows=BATCH_ROWS)
+    batches = pinned.scan(wanted, filter=filter, fragment_ids=fragment_ids, batch_rows=batch_rows(target))
     for group in groups(batches, GROUP_ROWS):
         masked = mask.contains([group[name] for name in mask.names])
         kept = group.select(list(columns))

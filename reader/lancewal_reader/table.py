@@ -139,13 +139,18 @@ class LancewalTable:
 
     def _pin(self, plan: ReadPlan) -> PinnedTable:
         pinned = self._plan.table.at(plan.version)
-        found = pinned.config.get(TABLE_UUID)
-        if found != self._contract.table_uuid:
-            raise TableReplaced(
-                f"the Lance table at {self.uri} has uuid {found}, the contract says {self._contract.table_uuid}: it "
-                "was recreated at the same place"
-            )
+        check_identity(pinned, self._contract, self.uri)
         return pinned
+
+
+def check_identity(pinned: PinnedTable, contract: Contract, uri: str) -> None:
+    """Raise ``TableReplaced`` unless this version belongs to the table that the contract was made for."""
+    found = pinned.config.get(TABLE_UUID)
+    if found != contract.table_uuid:
+        raise TableReplaced(
+            f"the Lance table at {uri} has uuid {found}, the contract says {contract.table_uuid}: it was recreated at "
+            "the same place"
+        )
 
 
 def _chain(first: pa.RecordBatch | None, rest: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[Any]:

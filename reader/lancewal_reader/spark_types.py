@@ -1,0 +1,134 @@
+"""Column types on their way to Spark: what is declared, and how batches are cast to it.
+
+=========================================  =============================================
+column type                                Spark type
+=========================================  =============================================
+bool, int8..int64, float32, float64        boolean, byte..long, float, double
+uint8, uint16, uint32                      short, int, long
+uint64                                     decimal(20, 0)
+string, binary, date32, decimal128(p, s)   string, binary, date, decimal(p, s)
+timestamp[s|ms|us|ns, UTC]                 timestamp (microseconds; finer digits are cut)
+timestamp[s|ms|us|ns]                      timestamp_ntz (likewise)
+list<t>, fixed_size_list<t>[n]             array<t>
+struct<...>                                struct<...>
+=========================================  =============================================
+
+Spark checks the Arrow schema of a task's first batch only and trusts the rest, so every batch is cast to one target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from lancewal_core.errors import InvalidInput
+
+_PLAIN: dict[pa.DataType, DataType] = {
+    pa.bool_(): BooleanType(),
+    pa.int8(): ByteType(),
+    pa.int16(): ShortType(),
+    pa.int32(): IntegerType(),
+    pa.int64(): LongType(),
+    pa.uint8(): ShortType(),
+    pa.uint16(): IntegerType(),
+    pa.uint32(): LongType(),
+    pa.uint64(): DecimalType(20, 0),
+    pa.float32(): FloatType(),
+    pa.float64(): DoubleType(),
+    pa.string(): StringType(),
+    pa.binary(): BinaryType(),
+    pa.date32(): DateType(),
+}
+_WIDER: dict[type[DataType], tuple[type[DataType], ...]] = {
+    ByteType: (ShortType, IntegerType, LongType),
+    ShortType: (IntegerType, LongType),
+    IntegerType: (LongType,),
+    FloatType: (DoubleType,),
+}
+
+
+def spark_type(type_: pa.DataType) -> DataType:
+    """The Spark type of a column type."""
+    if type_ in _PLAIN:
+        return _PLAIN[type_]
+    if pa.types.is_decimal128(type_):
+        return DecimalType(type_.precision, type_.scale)
+    if pa.types.is_timestamp(type_):
+        return TimestampNTZType() if type_.tz is None else TimestampType()
+    if pa.types.is_list(type_) or pa.types.is_fixed_size_list(type_):
+        return ArrayType(spark_type(type_.value_type))
+    if pa.types.is_struct(type_):
+        return StructType([StructField(member.name, spark_type(member.type)) for member in type_])
+    raise InvalidInput(f"type {type_} has no counterpart in Spark")
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """The Spark schema of these columns."""
+    return StructType([StructField(field.name, spark_type(field.type), field.nullable) for field in schema])
+
+
+def check_user_schema(wanted: StructType, whole: pa.Schema) -> None:
+    """Raise ``InvalidInput`` unless ``wanted`` names columns of the table, each with its type or a wider number."""
+    names = [field.name for field in wanted]
+    unknown = [name for name in names if name not in whole.names]
+    if unknown or not names or len(set(names)) != len(names):
+        raise InvalidInput(f"schema with columns {names}: name each wanted column once; the table has {whole.names}")
+    for field in wanted:
+        own = whole.field(field.name)
+        if not _fits(spark_type(own.type), field.dataType):
+            raise InvalidInput(
+                f"column {field.name!r} has type {spark_type(own.type).simpleString()} in Spark, the schema given says "
+                f"{field.dataType.simpleString()}: use this type or a wider number, and cast afterwards"
+            )
+        if own.nullable and not field.nullable:
+            raise InvalidInput(f"column {field.name!r} may be null, the schema given says NOT NULL")
+
+
+def target_schema(schema: StructType) -> pa.Schema:
+    """The Arrow schema that Spark expects of batches of ``schema``."""
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def to_target(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
+    """Cast by name.  Raises ``pyarrow.ArrowInvalid`` for a timestamp that microseconds cannot hold."""
+    columns: Sequence[pa.Array] = [_cast(batch.column(field.name), field.type) for field in target]
+    return pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+def _cast(column: pa.Array, type_: pa.DataType) -> pa.Array:
+    if column.type == type_:
+        return column
+    return pc.cast(column, options=pc.CastOptions(target_type=type_, allow_time_truncate=True))
+
+
+def _fits(own: DataType, wanted: DataType) -> bool:
+    """Whether ``wanted`` is ``own`` (what is nullable inside aside) or holds every value of it."""
+    if isinstance(own, ArrayType) and isinstance(wanted, ArrayType):
+        return wanted.containsNull and _fits(own.elementType, wanted.elementType)
+    if isinstance(own, StructType) and isinstance(wanted, StructType):
+        return own.names == wanted.names and all(
+            b.nullable and _fits(a.dataType, b.dataType) for a, b in zip(own, wanted, strict=True)
+        )
+    return own == wanted or isinstance(wanted, _WIDER.get(type(own), ()))

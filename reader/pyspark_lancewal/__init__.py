@@ -1,0 +1,41 @@
+"""What Spark finds by itself: ``spark.read.format("lancewal")``.
+
+Spark imports every top-level module named ``pyspark_*`` when it looks for data sources, also in jobs that never use this
+one; so nothing here loads Lance before a table is read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceReader
+    from pyspark.sql.types import StructType
+
+__all__ = ["DefaultSource"]
+
+
+class DefaultSource(DataSource):
+    """The data source ``lancewal``; see ``lancewal_reader.spark``.
+
+    Made once for each ``load()``, on the driver: the table version and the WAL positions that the DataFrame shows, however
+    often it is used, are those of that moment.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "lancewal"
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        from lancewal_reader.spark import pin_read
+
+        self._pinned = pin_read(options)
+
+    def schema(self) -> StructType:
+        return self._pinned.schema()
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return self._pinned.reader(schema)
