@@ -31,7 +31,9 @@ def check_settings(settings: Settings, contract: Contract) -> None:
     if settings.table.region_key:
         pairs.append(("table.region_key", settings.table.region_key, contract.region_key))
     if settings.table.columns:
-        pairs.append(("table.columns", _canonical(settings.table.columns), [(c.name, c.type) for c in contract.columns]))
+        pairs.append(
+            ("table.columns", _canonical(settings.table.columns), [(c.name, c.type) for c in contract.columns])
+        )
     if settings.kafka.topic:
         pairs.append(("kafka.topic", settings.kafka.topic, contract.topic))
     if "value" in settings.format.model_fields_set:

@@ -7,6 +7,7 @@ only the URI form fails when the read version itself was cleaned up.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -21,7 +22,7 @@ from lance.file import LanceFileReader
 from lance.fragment import FragmentMetadata, write_fragments
 from lance.lance import _Session as LanceSession
 
-from lancewal_core.errors import ObjectMissing, StoreUnavailable, TableMissing, VersionGone
+from lancewal_core.errors import ContractMismatch, ObjectMissing, StoreUnavailable, TableMissing, VersionGone
 from lancewal_core.ids import TableVersion
 from lancewal_core.table import (
     ROW_ADDRESS,
@@ -39,6 +40,9 @@ from lancewal_core.table import (
 )
 
 _NOT_FOUND = "not found"
+_OTHER_SCHEMA = "append with different schema"
+_SOURCE_PLACE = re.compile(r",( location:)? \S+\.rs:\d+:\d+$")
+"""Where in Lance's own source an error arose."""
 _IO_ERROR = "LanceError(IO)"
 # What a stream of batches meets comes through Arrow's C interface, as ArrowInvalid.
 _READ_ERRORS = (OSError, pa.ArrowInvalid)
@@ -189,6 +193,11 @@ class LanceTable:
                 rows, self.uri, mode="append", storage_options=self._options, max_rows_per_file=ROWS_PER_FILE
             )
         except OSError as error:
+            if _OTHER_SCHEMA in str(error).lower():
+                raise ContractMismatch(
+                    f"rows of the contract's columns do not fit into {self.uri}: {_first_line(error)}; somebody changed "
+                    "the table's columns"
+                ) from error
             raise _read_error(error, f"writing rows to {self.uri}") from error
         return tuple(json.dumps(f.to_json()) for f in written)
 
@@ -274,7 +283,7 @@ def _read_error(error: Exception, act: str) -> Exception:
 
 
 def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
+    lines = _SOURCE_PLACE.sub("", str(error).strip()).splitlines()
     return lines[0][:400] if lines else type(error).__name__
 
 

@@ -105,6 +105,7 @@ class Watermarks:
         self._store = store
         self._table = table
         self._found: dict[int, InForce] = {}
+        self._written: TableVersion | None = None
 
     def at(self, version: int) -> InForce:
         """W(V).  Errors: see the module docstring."""
@@ -130,6 +131,8 @@ class Watermarks:
 
     def record(self, in_force: InForce, version: TableVersion, kind: Literal["merge", "checkpoint"]) -> None:
         """Write ``merges/<version>``; one that is there already must say the same."""
+        if version == self._written:
+            return  # a quiet table: no request a round
         content = {
             "format": FORMAT,
             "kind": kind,
@@ -141,8 +144,10 @@ class Watermarks:
         with point("merges.put", object=key):
             outcome = put_once(self._store, key, json.dumps(content, indent=1).encode())
         match outcome:
-            case Done() | Unknown():
-                return  # unknown: written again by the next round
+            case Done():
+                self._written = version
+            case Unknown():
+                return  # written again by the next round
             case Lost(found=found):
                 other = _decode_record(found, key)
                 if (other.version, other.regions) != (in_force.version, in_force.regions):
@@ -151,6 +156,7 @@ class Watermarks:
                         f"history {encode_watermarks(in_force.regions)}",
                         object=key,
                     )
+                self._written = version
             case _:
                 assert_never(outcome)
 

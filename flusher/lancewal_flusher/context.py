@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from lancewal_core.clock import Clock
 from lancewal_core.contract import Contract
+from lancewal_core.ids import Region
+from lancewal_core.region_index import RegionIndex
 from lancewal_core.regions import RegionIndexes
 from lancewal_core.store import ObjectStore
 from lancewal_core.table import Table
@@ -27,3 +29,8 @@ class FlusherContext:
     contract: Contract
     new_id: Callable[[], str]
     """A fresh random text of at least 8 hex digits."""
+
+    def read_indexes(self) -> dict[Region, RegionIndex]:
+        """The newest index of every region that has one; regions are enumerated from the contract."""
+        found = self.tasks.map(lambda region: (region, self.indexes.read(region)), self.contract.regions)
+        return {region: index for region, index in found if index is not None}

@@ -4,19 +4,24 @@ Guarantees
  1. After it, no key of the merge shows twice because a user appended it between plan and commit: Kafka's row wins.
  2. Every adopted data file exists: one that a clean-up took between check and commit is rebuilt from the WAL, and the
     broken fragment is removed.
- 3. ``merges/<version>.finished`` is written only after that; the step is repeated until then, and repeating is harmless.
+ 3. ``merges/<version>.finished`` is written only after that, and after the proof that the merge did not land on top of
+    another one; the step is repeated until then, and repeating is harmless.
+ 4. It needs no version but the merge's own and the newest: what it must know of the version that the merge was computed
+    from stands in the merge's transaction (``merge_facts``).
 
 Steps of ``finish_newest``
  1. Which merge set the watermarks in force, and is it finished?
- 2. If it landed above its read version + 1: look its keys up in the fragments that others added in between.
- 3. Check the files of the fragments that the merge added.
- 4. One follow-up commit, if there is anything to do: deletion vectors, rebuilt rows, the sentinel,
+ 2. Prove again that no other merge came between the version it read and its own; write its record, if it is missing.
+ 3. If it landed above its read version + 1: look its keys up in the fragments that others added in between.
+ 4. Check the files of the fragments that the merge added.
+ 5. One follow-up commit, if there is anything to do: deletion vectors, rebuilt rows, the sentinel,
     ``lancewal.followup`` = the merge's uuid, no watermarks.  A conflict: again from the newest version.
- 5. Write the ``finished`` object.
+ 6. Write the ``finished`` object.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -24,88 +29,134 @@ import numpy as np
 import pyarrow as pa
 
 from lancewal_core import paths
-from lancewal_core.errors import ObjectMissing, StoreUnavailable, VersionGone
+from lancewal_core.errors import MergeUnproven, ObjectMissing, StoreUnavailable, VersionGone
 from lancewal_core.failpoints import point
 from lancewal_core.flush import entries_of
 from lancewal_core.fold import fold
-from lancewal_core.ids import Region, TableVersion
+from lancewal_core.ids import Generation, Region, TableVersion
 from lancewal_core.key_lookup import find_keys
 from lancewal_core.key_match import KeySet
-from lancewal_core.region_index import GenerationRecord, RegionIndex
-from lancewal_core.snapshot import read_gone, read_partials, read_rows, read_snapshot
+from lancewal_core.region_index import GenerationRecord
+from lancewal_core.snapshot import Snapshot, read_gone, read_partials, read_rows, read_snapshot
 from lancewal_core.store import Done, Lost, Unknown, put_once
-from lancewal_core.table import Fragment, PinnedTable, TableCommit, TransactionInfo, fragment_files
+from lancewal_core.table import (
+    Fragment,
+    PinnedTable,
+    TableCommit,
+    TransactionGone,
+    TransactionInfo,
+    TransactionUnreadable,
+    fragment_files,
+)
 from lancewal_core.watermarks import PROPERTY_FOLLOWUP, InForce
 from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.merge import PROPERTY_READ_VERSION, Refused, send, sentinel
+from lancewal_flusher.merge import Refused, is_finished, prove, send, sentinel
+from lancewal_flusher.merge_facts import MergeFacts, facts_of
 
 _TRIES = 10
+PROPERTY_FOLLOWUP_ID = "lancewal.followup_id"
+"""Names one try of a follow-up, to find it again when the reply is lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What finishing found: rows of others hidden, adopted files rebuilt."""
+    """What finishing a merge found: rows of others hidden, adopted fragments rebuilt."""
 
+    version: TableVersion
     rows_hidden: int
     fragments_rebuilt: int
 
 
-def finish_newest(context: FlusherContext, indexes: dict[Region, RegionIndex]) -> Finished | None:
-    """Finish the newest merge; None if it was finished already (or there is none)."""
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The newest watermarks whose merge is finished; ``finished`` is None if it was so before."""
+
+    in_force: InForce
+    finished: Finished | None
+
+
+def finish_newest(context: FlusherContext) -> Settled:
+    """Finish the newest merge, if it is not.  ``MergeUnproven``, ``ObjectMissing``: a person must look."""
     # Step 1
-    newest = context.table.newest()
-    in_force = context.watermarks.at(newest.version)
-    if in_force.version == 0 or in_force.merge is None:
-        return None
+    in_force = context.watermarks.at(context.table.newest().version)
+    if is_finished(context, in_force):
+        return Settled(in_force, None)
+    facts = _facts(context, in_force)
+    # Step 2
+    prove(context, facts.read_version, in_force.version)
+    context.watermarks.record(in_force, in_force.version, "merge")
+    for _ in range(_TRIES):
+        finished = _follow_up(context, in_force, facts)
+        if finished is not None:
+            break
+    else:
+        raise StoreUnavailable(f"the follow-up of table version {in_force.version} lost every race; tried {_TRIES}")
+    # Step 6
     key = paths.merge_finished(in_force.version)
-    if context.store.get(key) is not None:
-        return None
-    merge = context.table.transaction(in_force.version)
-    finished = Finished(0, 0)
-    if isinstance(merge, TransactionInfo):
-        for _ in range(_TRIES):
-            done = _follow_up(context, indexes, in_force, merge)
-            if done is not None:
-                finished = done
-                break
-        else:
-            raise StoreUnavailable(f"the follow-up of table version {in_force.version} lost every race; tried {_TRIES}")
-    # Step 5
-    outcome = put_once(context.store, key, in_force.merge.encode())
+    outcome = put_once(context.store, key, (in_force.merge or "").encode())
     match outcome:
-        case Done() | Lost() | Unknown():
-            return finished  # lost: another flusher finished it; unknown: done again by the next round
+        case Done() | Lost():
+            return Settled(in_force, finished)  # lost: another flusher finished it
+        case Unknown(cause=cause):
+            raise StoreUnavailable(f"no verdict on writing {key}: {cause}", object=key)
         case _:
             assert_never(outcome)
 
 
-def _follow_up(
-    context: FlusherContext, indexes: dict[Region, RegionIndex], in_force: InForce, merge: TransactionInfo
-) -> Finished | None:
-    """Steps 2 to 4; None when another commit came first."""
+def _facts(context: FlusherContext, in_force: InForce) -> MergeFacts:
+    found = context.table.transaction(in_force.version)
+    match found:
+        case TransactionInfo():
+            return facts_of(found, in_force.version)
+        case TransactionGone() | TransactionUnreadable():
+            raise MergeUnproven(
+                f"table version {in_force.version} is a merge that was never finished, and it is gone: whether users "
+                "appended the same keys, or its files were lost, can no longer be told; run `lancewal verify`",
+                version=in_force.version,
+            )
+        case _:
+            assert_never(found)
+
+
+def _follow_up(context: FlusherContext, in_force: InForce, facts: MergeFacts) -> Finished | None:
+    """Steps 3 to 5; None when another commit came first."""
     current = context.table.newest()
-    live = {f.fragment_id: f for f in current.fragments()}
-    before = _fragments(context, in_force.version - 1)
-    # Step 2
-    hidden: dict[int, list[int]] = {}
-    read_version = int(merge.properties.get(PROPERTY_READ_VERSION, merge.read_version))
-    read = _fragments(context, read_version)
-    if read_version + 1 != in_force.version and before is not None and read is not None:
-        between = sorted((before.keys() - read.keys()) & live.keys())
-        if between:
-            found = find_keys(current, KeySet(_merged_keys(context, indexes, in_force)), between)
-            for address in found.addresses:
-                hidden.setdefault(int(address >> np.uint64(32)), []).append(int(address & np.uint64(0xFFFFFFFF)))
+    live = current.fragments()
+    ours = [f for f in live if facts.files.intersection(f.files)]
     # Step 3
-    after = _fragments(context, in_force.version)
-    added = [] if after is None or before is None else [after[i] for i in after.keys() - before.keys() if i in live]
-    missing = set(context.table.files_missing([name for f in added for name in f.files]))
-    broken = [f for f in added if missing.intersection(f.files)]
-    if not hidden and not broken:
-        return Finished(0, 0)
+    hidden: dict[int, list[int]] = {}
+    between = _between(context, in_force, facts, live)
+    if between:
+        found = find_keys(current, KeySet(_merged_keys(context, facts)), between)
+        for address in found.addresses:
+            hidden.setdefault(int(address >> np.uint64(32)), []).append(int(address & np.uint64(0xFFFFFFFF)))
     # Step 4
-    rebuilt = _rebuild(context, indexes, in_force, missing) if broken else ()
+    missing = set(context.table.files_missing(sorted({name for f in ours for name in f.files})))
+    if not hidden and not missing:
+        return Finished(in_force.version, 0, 0)
+    # Step 5
+    replaced, rebuilt = _rebuild(context, in_force, facts, missing) if missing else (set(), ())
+    broken = [f for f in ours if replaced.intersection(f.files)]
     return _commit(context, current, hidden, broken, rebuilt, in_force)
+
+
+def _between(context: FlusherContext, in_force: InForce, facts: MergeFacts, live: Sequence[Fragment]) -> list[int]:
+    """Live fragments that others added between the version read and the merge's own."""
+    if in_force.version == facts.read_version + 1:
+        return []
+    try:
+        landed = {f.fragment_id for f in context.table.at(in_force.version).fragments()}
+    except VersionGone as error:
+        raise MergeUnproven(
+            f"table version {in_force.version} is a merge that was never finished, and it is gone: {error}; run "
+            "`lancewal verify`",
+            version=in_force.version,
+        ) from error
+    return [
+        f.fragment_id
+        for f in live
+        if f.fragment_id in landed and f.fragment_id >= facts.fragments_below and not facts.files.intersection(f.files)
+    ]
 
 
 def _commit(
@@ -127,52 +178,49 @@ def _commit(
     guard = sentinel(current.fragments())
     if guard is not None and guard.fragment_id not in {*hidden, *removed}:
         updated.append(guard.json)
-    followup = context.new_id()
     commit = TableCommit(
         read_version=current.version,
         new_fragments=rebuilt,
         updated_fragments=tuple(updated),
         removed_fragment_ids=tuple(removed),
-        properties={PROPERTY_FOLLOWUP: in_force.merge or "", "lancewal.followup_id": followup},
+        properties={PROPERTY_FOLLOWUP: in_force.merge or "", PROPERTY_FOLLOWUP_ID: context.new_id()},
         strict=False,
     )
     with point("followup.commit", version=in_force.version):
-        landed = send(context, commit, followup)
+        landed = send(context, commit, PROPERTY_FOLLOWUP_ID)
     if isinstance(landed, Refused):
         return None
-    return Finished(sum(len(rows) for rows in hidden.values()), len(broken))
+    return Finished(in_force.version, sum(len(rows) for rows in hidden.values()), len(broken))
 
 
-def _fragments(context: FlusherContext, version: int) -> dict[int, Fragment] | None:
-    """Fragments of a version by id; None if the version is gone."""
-    try:
-        return {f.fragment_id: f for f in context.table.at(version).fragments()}
-    except VersionGone:
-        return None
+def _taken(context: FlusherContext, facts: MergeFacts) -> list[tuple[Region, GenerationRecord, str]]:
+    """The generations that the merge took, with the keys of their snapshots.
+
+    They are in the indexes: what is not finished is not marked MERGED, and only that is ever trimmed.
+    """
+    indexes = context.read_indexes()
+    found = []
+    for region, (first, last) in sorted(facts.generations.items()):
+        records = {r.generation: r for r in (indexes[region].generations if region in indexes else ())}
+        for generation in range(first, last + 1):
+            record = records.get(Generation(generation))
+            if record is None or record.snapshot is None:
+                raise MergeUnproven(
+                    f"table version {facts.read_version} and above: generation {generation} of region {region.name} is "
+                    "merged, its merge is not finished, and the index no longer names it; run `lancewal verify`",
+                    region=region.name,
+                )
+            found.append((region, record, record.snapshot))
+    return found
 
 
-def _merged_generations(
-    context: FlusherContext, indexes: dict[Region, RegionIndex], in_force: InForce
-) -> list[tuple[Region, GenerationRecord]]:
-    """The generations that the merge in force took, as far as the indexes still name them."""
-    earlier = context.watermarks.at(TableVersion(in_force.version - 1))
-    return [
-        (region, record)
-        for region, index in sorted(indexes.items())
-        for record in index.generations
-        if earlier.generation(region) < record.generation <= in_force.generation(region)
-    ]
-
-
-def _merged_keys(context: FlusherContext, indexes: dict[Region, RegionIndex], in_force: InForce) -> pa.Table:
+def _merged_keys(context: FlusherContext, facts: MergeFacts) -> pa.Table:
     rows = context.contract.rows
     names = list(rows.primary_key)
     keys = [rows.key.empty_table()]
-    for region, record in _merged_generations(context, indexes, in_force):
+    for region, record, key in _taken(context, facts):
         try:
-            if record.snapshot is None:
-                continue
-            snapshot = read_snapshot(context.store, record.snapshot)
+            snapshot = read_snapshot(context.store, key)
             keys.append(read_rows(context.table, snapshot, names, rows))
             keys.append(read_gone(context.store, snapshot, rows))
             keys.append(read_partials(context.store, snapshot, rows).select(names))
@@ -184,24 +232,28 @@ def _merged_keys(context: FlusherContext, indexes: dict[Region, RegionIndex], in
 
 
 def _rebuild(
-    context: FlusherContext, indexes: dict[Region, RegionIndex], in_force: InForce, missing: set[str]
-) -> tuple[str, ...]:
-    """Write the rows of adopted snapshots whose files are missing anew, from their WAL entries."""
+    context: FlusherContext, in_force: InForce, facts: MergeFacts, missing: set[str]
+) -> tuple[set[str], tuple[str, ...]]:
+    """Write the rows of adopted snapshots of which a file is missing anew, from their WAL entries.
+
+    All files of these snapshots, and the new fragments.
+    """
     tables: list[pa.Table] = []
-    names: set[str] = set()
-    for region, record in _merged_generations(context, indexes, in_force):
-        if record.snapshot is None:
-            continue
-        snapshot = read_snapshot(context.store, record.snapshot)
-        files = {name for fragment in snapshot.fragments for name in fragment_files(fragment)}
+    replaced: set[str] = set()
+    for region, record, key in _taken(context, facts):
+        files = _files(read_snapshot(context.store, key))
         if files & missing:
-            names |= files
+            replaced |= files
             entries = entries_of(context.store, context.tasks, region, record)
             tables.append(fold([e.rows for e in entries], context.contract.rows).rows)
-    if missing - names:
+    if missing - replaced:
         raise ObjectMissing(
             f"table version {in_force.version} refers to data files that are gone and that no snapshot explains: "
-            f"{sorted(missing - names)[:3]}; run `lancewal verify`",
+            f"{sorted(missing - replaced)[:3]}; run `lancewal verify`",
             version=in_force.version,
         )
-    return context.table.write_rows(pa.concat_tables(tables))
+    return replaced, context.table.write_rows(pa.concat_tables(tables))
+
+
+def _files(snapshot: Snapshot) -> set[str]:
+    return {name for fragment in snapshot.fragments for name in fragment_files(fragment)}

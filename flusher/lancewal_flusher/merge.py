@@ -9,14 +9,16 @@ Guarantees
  3. A crash at any point leaves the table at a version that is right, plus files that no version names.
 
 Steps of ``merge_next``
- 1. Pin V, read W(V) and all indexes; choose per region (``plan``).
+ 1. Pin V, check that it is the contract's table, read W(V); refuse while the merge that set it is not finished.  Then
+    read all indexes (after W, so that they are not older) and choose per region (``plan``).
  2. Read the snapshots; one whose files are missing is rebuilt from its WAL entries first.
  3. Per fragment of V find the rows that the keys replace, write deletion vectors, and fetch what patches apply to.
     Write one set of new rows: completed patches, and the survivors of combined generations.
  4. ONE commit from V.
  5. Committed: go on.  Conflict: nothing landed, plan again.  Unknown: look for our merge uuid in the versions above V.
- 6. Landed above V + 1: every version in between must be known not to be a merge, else ``MergeUnproven``.
+ 6. Landed above V + 1: no version in between may be a merge, else ``MergeUnproven``.
  7. Record the watermarks under ``merges/``.
+ 8. Landed above V + 1: a column may have been renamed or dropped in between; ``ContractMismatch`` says so.
 """
 
 from __future__ import annotations
@@ -27,12 +29,14 @@ from typing import assert_never
 
 import pyarrow as pa
 
-from lancewal_core.errors import CommitUnknown, MergeUnproven, ObjectMissing
+from lancewal_core import paths
+from lancewal_core.errors import CommitUnknown, MergeUnproven, ObjectMissing, StoreInconsistent, WatermarkUnknown
 from lancewal_core.failpoints import point
 from lancewal_core.flush import rebuild_snapshot
 from lancewal_core.fold import Folded, complete, compose
 from lancewal_core.ids import Region, TableVersion
-from lancewal_core.region_index import GenerationRecord, RegionIndex
+from lancewal_core.open_checks import check_table
+from lancewal_core.region_index import GenerationRecord
 from lancewal_core.snapshot import Snapshot, read_folded, read_gone, read_partials, read_rows, read_snapshot
 from lancewal_core.table import (
     CommitLost,
@@ -46,9 +50,10 @@ from lancewal_core.table import (
     TransactionUnreadable,
     fragment_files,
 )
-from lancewal_core.watermarks import PROPERTY_MERGE, InForce, Watermark, merge_properties, watermarks_of
+from lancewal_core.watermarks import PROPERTY_MERGE, InForce, Watermark, merge_properties
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.fragment_task import FragmentResult, FragmentTask
+from lancewal_flusher.merge_facts import MergeFacts
 from lancewal_flusher.plan import MergeLimits, RegionMerge, choose, unmerged
 
 
@@ -83,9 +88,6 @@ class NothingToMerge:
 
 MergeResult = Merged | Refused | NothingToMerge
 
-PROPERTY_READ_VERSION = "lancewal.read_version"
-"""The version that the merge was computed from: a rebase changes the transaction's own read version."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Work:
@@ -102,12 +104,18 @@ class _Work:
     gone: int
 
 
-def merge_next(context: FlusherContext, indexes: Mapping[Region, RegionIndex], limits: MergeLimits) -> MergeResult:
-    """One merge of what waits in ``indexes`` (read by the caller, newest)."""
+def merge_next(context: FlusherContext, limits: MergeLimits) -> MergeResult:
+    """One merge of what waits; the caller has finished the merges before it."""
     # Step 1
     with point("plan.pin"):
         pinned = context.table.newest()
+        check_table(pinned, context.contract)
         in_force = context.watermarks.at(pinned.version)
+        if not is_finished(context, in_force):
+            # Only the newest merge is ever finished: building on this one would leave it as it is for good.
+            return Refused(f"the merge of table version {in_force.version} is not finished yet")
+        indexes = context.read_indexes()
+        _check_complete(context, indexes, in_force)
         waiting = unmerged(indexes, in_force)
     # Step 2
     works = [
@@ -128,40 +136,51 @@ def merge_next(context: FlusherContext, indexes: Mapping[Region, RegionIndex], l
         last = work.merge.snapshots[-1]
         marks[work.merge.region] = Watermark(last.generation, last.next)
     adopted = tuple(fragment for work in works for fragment in work.adopted)
-    facts = {
-        PROPERTY_READ_VERSION: str(pinned.version),
-        "lancewal.rows_adopted": str(sum(w.merge.snapshots[0].rows for w in works if w.adopted)),
-        "lancewal.rows_replaced": str(sum(r.hits for r in results)),
-    }
+    facts = MergeFacts(
+        read_version=pinned.version,
+        fragments_below=max((f.fragment_id + 1 for f in fragments), default=0),
+        files=frozenset(name for fragment in (*adopted, *written) for name in fragment_files(fragment)),
+        generations={
+            w.merge.region: (w.merge.snapshots[0].generation, w.merge.snapshots[-1].generation) for w in works
+        },
+        rows_adopted=sum(w.merge.snapshots[0].rows for w in works if w.adopted),
+        rows_replaced=sum(r.hits for r in results),
+    )
     commit = TableCommit(
         read_version=pinned.version,
         new_fragments=(*adopted, *written),
         updated_fragments=_updated(fragments, results),
         removed_fragment_ids=tuple(r.fragment_id for r in results if r.hits and r.updated is None),
-        properties={**merge_properties(marks, merge_id), **facts},
+        properties={**merge_properties(marks, merge_id), **facts.properties()},
         strict=not fragments,
     )
     # Step 5
-    version = send(context, commit, merge_id)
+    version = send(context, commit, PROPERTY_MERGE)
     if isinstance(version, Refused):
         return version
     # Step 6
     prove(context, pinned.version, version)
     # Step 7
     context.watermarks.record(InForce(version, merge_id, marks), version, "merge")
+    # Step 8
+    if version != pinned.version + 1:
+        check_table(context.table.at(version), context.contract)
     return Merged(
         version,
         pinned.version,
         {w.merge.region: tuple(int(s.generation) for s in w.merge.snapshots) for w in works},
-        rows_adopted=sum(w.merge.snapshots[0].rows for w in works if w.adopted),
+        rows_adopted=facts.rows_adopted,
         rows_written=sum(w.rows.num_rows + w.partials.num_rows for w in works),
-        rows_replaced=sum(r.hits for r in results),
+        rows_replaced=facts.rows_replaced,
         keys_deleted=sum(w.gone for w in works),
     )
 
 
-def send(context: FlusherContext, commit: TableCommit, merge_id: str) -> TableVersion | Refused:
-    """Steps 4 and 5; ``CommitUnknown`` when the fate cannot be learned now (the next round learns it from W)."""
+def send(context: FlusherContext, commit: TableCommit, uuid_property: str) -> TableVersion | Refused:
+    """Steps 4 and 5; the commit's uuid stands in ``uuid_property``.
+
+    ``CommitUnknown`` when the fate cannot be learned now: the next round learns it from W.
+    """
     with point("commit.send", read_version=commit.read_version):
         outcome = context.table.commit(commit)
     with point("commit.recv", read_version=commit.read_version):
@@ -172,34 +191,33 @@ def send(context: FlusherContext, commit: TableCommit, merge_id: str) -> TableVe
         case Conflicted(reason=reason):
             return Refused(reason)
         case CommitLost(cause=cause):
-            landed = _find(context, commit.read_version, merge_id)
+            landed = _find(context, commit.read_version, uuid_property, commit.properties[uuid_property])
             return landed if landed is not None else Refused(f"the commit did not land: {cause}")
         case _:
             assert_never(outcome)
 
 
 def prove(context: FlusherContext, read_version: TableVersion, version: TableVersion) -> None:
-    """Step 6: no other merge between the version read and the one landed."""
-    for between in range(read_version + 1, version):
-        found = context.table.transaction(between)
-        match found:
-            case TransactionInfo():
-                if watermarks_of(found, between) is not None:
-                    raise MergeUnproven(
-                        f"table version {version} is a merge computed at version {read_version}, but version {between} "
-                        "is a merge too: stop, and run `lancewal verify` on these versions",
-                        version=version,
-                    )
-            case TransactionUnreadable():
-                pass
-            case TransactionGone():
-                raise MergeUnproven(
-                    f"table version {version} is a merge computed at version {read_version}; version {between} in "
-                    "between is gone, so it cannot be proven that no other merge came there: run `lancewal verify`",
-                    version=version,
-                )
-            case _:
-                assert_never(found)
+    """Step 6: what was in force below the version landed must be what was in force at the version read."""
+    if version == read_version + 1:
+        return
+    computed = f"table version {version} is a merge computed at version {read_version}"
+    verify = f"run `lancewal verify` on versions {read_version} to {version}"
+    try:
+        before = context.watermarks.at(version - 1)
+    except WatermarkUnknown as error:
+        raise MergeUnproven(
+            f"{computed}; that no other merge came in between cannot be proven: {error}; {verify}", version=version
+        ) from error
+    if before.version > read_version:
+        raise MergeUnproven(f"{computed}, but version {before.version} is a merge too: {verify}", version=version)
+
+
+def is_finished(context: FlusherContext, in_force: InForce) -> bool:
+    """Whether the merge that set these watermarks needs no further work (``finish``)."""
+    if in_force.version == 0 or in_force.merge is None:
+        return True
+    return context.store.get(paths.merge_finished(in_force.version)) is not None
 
 
 def sentinel(fragments: Sequence[Fragment]) -> Fragment | None:
@@ -207,20 +225,29 @@ def sentinel(fragments: Sequence[Fragment]) -> Fragment | None:
     return min(fragments, key=lambda f: f.fragment_id, default=None)
 
 
-def _find(context: FlusherContext, read_version: TableVersion, merge_id: str) -> TableVersion | None:
+def _check_complete(context: FlusherContext, indexes: Mapping[Region, object], in_force: InForce) -> None:
+    for region in context.contract.regions:
+        if in_force.generation(region) > 0 and region not in indexes:
+            raise StoreInconsistent(
+                f"region {region.name}: no index is found, though generation {in_force.generation(region)} is merged",
+                region=region.name,
+            )
+
+
+def _find(context: FlusherContext, read_version: TableVersion, key: str, uuid: str) -> TableVersion | None:
     newest = context.table.newest().version
     for version in range(read_version + 1, newest + 1):
         found = context.table.transaction(version)
         match found:
             case TransactionInfo():
-                if found.properties.get(PROPERTY_MERGE) == merge_id:
+                if found.properties.get(key) == uuid:
                     return TableVersion(version)
             case TransactionUnreadable():
                 pass
             case TransactionGone():
                 raise CommitUnknown(
-                    f"the fate of merge {merge_id} read at version {read_version} is unknown: version {version} is "
-                    "gone already; the next round reads it from the watermarks",
+                    f"the fate of commit {uuid} read at version {read_version} is unknown: version {version} is gone "
+                    "already; the next round reads it from the watermarks",
                     version=version,
                 )
             case _:

@@ -4,22 +4,25 @@ Guarantee: rounds of any number of flushers may run at the same time and stop an
 compare-and-swap or by the table commit.
 
 Steps
- 1. Read the indexes of all regions (enumerated from the contract) and finish the newest unfinished merge.
+ 1. Check that the newest version is the contract's table, and finish the newest unfinished merge.
  2. Record the watermarks in force for the newest version too, so that a clean-up never opens a gap in the walk.
- 3. Mark generations MERGED that the table has merged (repairs a crash before the marking).
+ 3. Mark generations MERGED that a finished merge has put into the table (repairs a crash before the marking).
  4. Flush generations that stayed SEALED for long: their ingester is gone.
- 5. Merge; after each merge finish it and mark it.
+ 5. Merge; after each merge finish it and mark it.  Too many refusals in a row end the round: whoever keeps changing the
+    table gets a pause to be done with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from lancewal_core.errors import ObjectMissing, PlanStale
 from lancewal_core.failpoints import point
 from lancewal_core.flush import flush_from_log
 from lancewal_core.ids import Generation, Region
+from lancewal_core.open_checks import check_table
 from lancewal_core.region_index import RegionIndex, State
 from lancewal_core.transitions import merged
 from lancewal_core.watermarks import InForce
@@ -34,9 +37,12 @@ class RoundReport:
     """What a round did."""
 
     merges: tuple[Merged, ...]
-    refused: int
+    refused: tuple[str, ...]
+    """Why a merge did not land, once for each try."""
     flushed: int
     finished: tuple[Finished, ...]
+    done: bool
+    """Nothing is left to merge."""
 
 
 @dataclass(slots=True)
@@ -46,12 +52,6 @@ class SealedSince:
     seen: dict[tuple[Region, Generation], float] = field(default_factory=dict)
 
 
-def read_indexes(context: FlusherContext) -> dict[Region, RegionIndex]:
-    """The newest index of every region that has one."""
-    found = context.tasks.map(lambda region: (region, context.indexes.read(region)), context.contract.regions)
-    return {region: index for region, index in found if index is not None}
-
-
 def run_round(
     context: FlusherContext,
     limits: MergeLimits,
@@ -59,42 +59,51 @@ def run_round(
     sealed_grace_s: float,
     stopping: Callable[[], bool] = lambda: False,
     merges_max: int = 1_000,
+    refusals_max: int = 8,
 ) -> RoundReport:
     """See the module docstring.  ``sealed_grace_s``: how long an ingester may take to flush what it sealed."""
     # Step 1
-    indexes = read_indexes(context)
-    finished = [f for f in (finish_newest(context, indexes),) if f is not None]
+    check_table(context.table.newest(), context.contract)
+    settled = finish_newest(context)
+    finished = [] if settled.finished is None else [settled.finished]
     # Step 2
     newest = context.table.newest().version
     in_force = context.watermarks.at(newest)
-    if in_force.version > 0 and in_force.version != newest:
+    if in_force.version != newest:
         context.watermarks.record(in_force, newest, "checkpoint")
     # Step 3
-    mark(context, indexes, in_force)
+    indexes = context.read_indexes()
+    mark(context, indexes, settled.in_force)
     # Step 4
     flushed = _flush_orphans(context, indexes, sealed_since, sealed_grace_s)
     # Step 5
     merges: list[Merged] = []
-    refused = 0
-    while len(merges) + refused < merges_max and not stopping():
-        indexes = read_indexes(context)
-        result: MergeResult = merge_next(context, indexes, limits)
+    refused: list[str] = []
+    in_a_row = 0
+    done = False
+    while not done and len(merges) < merges_max and in_a_row < refusals_max and not stopping():
+        result: MergeResult = merge_next(context, limits)
         match result:
             case NothingToMerge():
-                break
-            case Refused():
-                refused += 1
+                done = True
+                continue
+            case Refused(reason=reason):
+                refused.append(reason)
+                in_a_row += 1
             case Merged():
                 merges.append(result)
-                done = finish_newest(context, indexes)
-                if done is not None:
-                    finished.append(done)
-                mark(context, read_indexes(context), context.watermarks.at(result.version))
-    return RoundReport(tuple(merges), refused, flushed, tuple(finished))
+                in_a_row = 0
+            case _:
+                assert_never(result)
+        settled = finish_newest(context)
+        if settled.finished is not None:
+            finished.append(settled.finished)
+        mark(context, context.read_indexes(), settled.in_force)
+    return RoundReport(tuple(merges), tuple(refused), flushed, tuple(finished), done)
 
 
 def mark(context: FlusherContext, indexes: dict[Region, RegionIndex], in_force: InForce) -> None:
-    """Compare-and-swap to MERGED what the table has merged."""
+    """Compare-and-swap to MERGED what the table has merged; ``in_force`` of a finished merge."""
     for region, index in sorted(indexes.items()):
         watermark = in_force.generation(region)
         if not any(r.state is State.FLUSHED and r.generation <= watermark for r in index.generations):

@@ -1,0 +1,75 @@
+"""What a merge says about itself in its own transaction, so that finishing it needs no older version.
+
+Properties beside the watermarks
+
+* ``lancewal.read_version``: the version that it was computed from.  A rebase changes the transaction's own read version.
+* ``lancewal.fragments_below``: all fragments of that version have lower ids; Lance never uses an id again.
+* ``lancewal.files``: names of the data files that it adds, as a JSON list.
+* ``lancewal.generations``: per region the first and the last generation that it takes, as JSON.
+* ``lancewal.rows_adopted``, ``lancewal.rows_replaced``: for people.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lancewal_core.errors import ObjectCorrupt
+from lancewal_core.ids import Generation, Region, TableVersion
+from lancewal_core.table import TransactionInfo
+
+_READ_VERSION = "lancewal.read_version"
+_FRAGMENTS_BELOW = "lancewal.fragments_below"
+_FILES = "lancewal.files"
+_GENERATIONS = "lancewal.generations"
+_ROWS_ADOPTED = "lancewal.rows_adopted"
+_ROWS_REPLACED = "lancewal.rows_replaced"
+
+
+@dataclass(frozen=True, slots=True)
+class MergeFacts:
+    """See the module docstring."""
+
+    read_version: TableVersion
+    fragments_below: int
+    files: frozenset[str]
+    generations: Mapping[Region, tuple[Generation, Generation]]
+    rows_adopted: int
+    rows_replaced: int
+
+    def takes(self, region: Region, generation: Generation) -> bool:
+        """Whether the merge holds this generation."""
+        found = self.generations.get(region)
+        return found is not None and found[0] <= generation <= found[1]
+
+    def properties(self) -> dict[str, str]:
+        """As transaction properties."""
+        return {
+            _READ_VERSION: str(self.read_version),
+            _FRAGMENTS_BELOW: str(self.fragments_below),
+            _FILES: json.dumps(sorted(self.files)),
+            _GENERATIONS: json.dumps({region.name: list(g) for region, g in sorted(self.generations.items())}),
+            _ROWS_ADOPTED: str(self.rows_adopted),
+            _ROWS_REPLACED: str(self.rows_replaced),
+        }
+
+
+def facts_of(info: TransactionInfo, version: TableVersion) -> MergeFacts:
+    """The facts of a merge's transaction; ``ObjectCorrupt`` if they cannot be read."""
+    try:
+        properties = info.properties
+        generations = json.loads(properties[_GENERATIONS])
+        return MergeFacts(
+            TableVersion(int(properties[_READ_VERSION])),
+            int(properties[_FRAGMENTS_BELOW]),
+            frozenset(json.loads(properties[_FILES])),
+            {Region.parse(name): (Generation(first), Generation(last)) for name, (first, last) in generations.items()},
+            int(properties[_ROWS_ADOPTED]),
+            int(properties[_ROWS_REPLACED]),
+        )
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise ObjectCorrupt(
+            f"transaction of table version {version}: what the merge says about itself cannot be read: {error}",
+            version=version,
+        ) from error

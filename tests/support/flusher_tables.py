@@ -1,0 +1,335 @@
+"""A real Lance table in a folder, fed as ingest feeds it, with a dict as the model of what it must hold.
+
+``FlusherTable.generation`` folds operations into the model and makes a FLUSHED (or SEALED) generation of a region through
+production code: WAL segment, seal, flush.  Beside it stand the things that users do to their table; each changes the
+model only where the table's contents shall change.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+
+from lancewal_core import paths
+from lancewal_core.clock import SystemClock
+from lancewal_core.column_types import format_type
+from lancewal_core.contract import Column, Contract, encode_contract
+from lancewal_core.flush import flush_from_log
+from lancewal_core.ids import LogId, OwnerId, Position, Region
+from lancewal_core.log import Durable, LogWriter
+from lancewal_core.region_index import GenerationRecord, RegionIndex
+from lancewal_core.regions import RegionIndexes
+from lancewal_core.rows import Op
+from lancewal_core.segment import Entry
+from lancewal_core.snapshot import Snapshot, read_snapshot
+from lancewal_core.store import Done, put_once
+from lancewal_core.store_obstore import open_store
+from lancewal_core.table import CommitLost, CommitOutcome, TableCommit, fragment_files
+from lancewal_core.table_lance import LanceTable
+from lancewal_core.tasks import ThreadTasks
+from lancewal_core.transitions import Claimant, claim, first_claim, seal
+from lancewal_core.watermarks import NOTHING_MERGED, TABLE_UUID, Watermarks
+from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.plan import MergeLimits
+from lancewal_flusher.round import RoundReport, SealedSince, run_round
+from lancewal_flusher.runner import ThreadRunner
+
+COLUMNS = pa.schema(
+    [
+        pa.field("region", pa.string(), nullable=False),
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("a", pa.int64()),
+        pa.field("s", pa.string()),
+        pa.field("tags", pa.list_(pa.string())),
+    ]
+)
+OPEN_ROWS = MergeLimits(adopt_rows=1)
+"""Adopt whatever comes."""
+COMBINE = MergeLimits(adopt_rows=1_000_000)
+"""Combine whatever waits."""
+
+Row = dict[str, Any]
+Key = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One record: ``values`` without the key; of a patch, the columns it carries."""
+
+    op: Op
+    id: int
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+def upsert(id: int, a: int | None = None, s: str | None = None, tags: Sequence[str] | None = None) -> Operation:
+    return Operation(Op.UPSERT, id, {"a": a, "s": s, "tags": tags})
+
+
+def patch(id: int, **values: Any) -> Operation:
+    return Operation(Op.PATCH, id, values)
+
+
+def delete(id: int) -> Operation:
+    return Operation(Op.DELETE, id)
+
+
+def upserts(ids: Iterable[int], a: int = 0) -> list[Operation]:
+    return [upsert(id, a=a, s=f"s{id}", tags=[f"t{id}"]) for id in ids]
+
+
+class ScriptedTable(LanceTable):
+    """A table whose commits meet what a test has scripted, one act a commit."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(uri)
+        self.before: list[Callable[[], object]] = []
+        """Run between plan and commit."""
+        self.lose_request = 0
+        """Commits that never arrive."""
+
+    def commit(self, commit: TableCommit) -> CommitOutcome:
+        if self.before:
+            self.before.pop(0)()
+        if self.lose_request:
+            self.lose_request -= 1
+            return CommitLost("the request was lost")
+        return super().commit(commit)
+
+
+class FlusherTable:
+    """See the module docstring.  The region key of partition p is the text ``r<p>``."""
+
+    def __init__(self, folder: Path, partitions: int = 2, **contract: Any) -> None:
+        self.uri = str(folder / "table")
+        lance.write_dataset(COLUMNS.empty_table(), self.uri, schema=COLUMNS, mode="create")
+        self.dataset.update_config({TABLE_UUID: "uuid-1"})
+        self.store = open_store(self.uri)
+        self.contract = Contract(
+            table_uuid="uuid-1",
+            topic="orders",
+            topic_id="topic-id-1",
+            partitions=partitions,
+            primary_key=("region", "id"),
+            region_key=("region",),
+            start=(0,) * partitions,
+            columns=tuple(
+                Column(name=f.name(), type=format_type(COLUMNS.field(f.name()).type), field_ids=tuple(_ids(f)))
+                for f in self.dataset.lance_schema.fields()
+            ),
+            **contract,
+        )
+        table = LanceTable(self.uri)
+        Watermarks(self.store, table).record(NOTHING_MERGED, table.newest().version, "checkpoint")
+        assert isinstance(put_once(self.store, paths.contract_version(1), encode_contract(self.contract)), Done)
+        self.model: dict[Key, Row] = {}
+        self._ids = itertools.count(1)
+        self._clock = SystemClock()
+        self.tasks = ThreadTasks()
+        self._feeding = self.context()
+        self._owner = OwnerId("ingest-1")
+        self._log = LogWriter(self.store, self._clock, LogId("log-1"), self._owner, self.contract.rows.wal)
+
+    @property
+    def dataset(self) -> Any:
+        return lance.dataset(self.uri)
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        return self.contract.regions
+
+    def new_id(self) -> str:
+        return f"{next(self._ids):08x}"
+
+    def context(self, table: LanceTable | None = None) -> FlusherContext:
+        """A flusher that has just started."""
+        table = table or LanceTable(self.uri)
+        return FlusherContext(
+            self.store,
+            table,
+            RegionIndexes(self.store, self._clock),
+            Watermarks(self.store, table),
+            ThreadRunner(table, self.tasks),
+            self.tasks,
+            self._clock,
+            self.contract,
+            self.new_id,
+        )
+
+    def close(self) -> None:
+        self.tasks.close()
+
+    # -- what ingest does ----------------------------------------------------------------------------------------
+
+    def generation(
+        self, partition: int, operations: Sequence[Operation], *, flush: bool = True, segments: int = 1
+    ) -> None:
+        """One more generation of a region, in the table's future: the model has it from now on."""
+        region = self.regions[partition]
+        index = self._open(region)
+        record = index.generations[-1]
+        at = int(record.first)
+        entries: list[Position] = []
+        size = max(1, -(-len(operations) // segments))
+        for start in range(0, len(operations), size):
+            part = operations[start : start + size]
+            first, next_ = Position(at), Position(at + len(part))
+            stored = self._log.put([Entry(region, first, next_, 1, self._batch(partition, at, part), ())])
+            assert isinstance(stored, Durable)
+            entries.append(first)
+            at = int(next_)
+        claimant = Claimant(self._owner, self._log.log, self._log.next_unsent)
+        ours, _ = self._feeding.indexes.swap(
+            region,
+            lambda found: (
+                found
+                and seal(found, record.generation, claimant, Position(at), entries, self.new_id(), hand_over=False)
+            ),
+        )
+        assert ours
+        for operation in operations:
+            self._apply(partition, operation)
+        if flush:
+            self.flush(partition)
+
+    def flush(self, partition: int) -> Snapshot:
+        """The oldest SEALED generation becomes FLUSHED."""
+        snapshot = flush_from_log(
+            self.store, self._feeding.table, self._feeding.indexes, self.tasks, self.contract, self.regions[partition],
+            self.new_id,
+        )  # fmt: skip
+        assert snapshot is not None
+        return snapshot
+
+    def _open(self, region: Region) -> RegionIndex:
+        index = self._feeding.indexes.read(region)
+        claimant = Claimant(self._owner, self._log.log, self._log.next_unsent)
+        if index is None:
+            self._feeding.indexes.swap(region, lambda _: first_claim(region, 1, Position(0), claimant, self.new_id()))
+        elif index.generations[-1].next is not None:
+            self._feeding.indexes.swap(region, lambda found: found and claim(found, None, 1, claimant, self.new_id()))
+        opened = self._feeding.indexes.read(region)
+        assert opened is not None
+        return opened
+
+    def _batch(self, partition: int, first: int, operations: Sequence[Operation]) -> pa.RecordBatch:
+        schema = self.contract.rows.wal
+        names = self.contract.rows.table.names
+        rows = []
+        for offset, operation in enumerate(operations, first):
+            carried = {"region", "id", *operation.values}
+            bits = sum(1 << i for i, name in enumerate(names) if name in carried)
+            present = bits.to_bytes(self.contract.rows.present_bytes, "little") if operation.op is Op.PATCH else None
+            rows.append(
+                {
+                    "region": f"r{partition}",
+                    "id": operation.id,
+                    **operation.values,
+                    "_offset": offset,
+                    "_timestamp": 1_000 + offset,
+                    "_op": int(operation.op),
+                    "_present": present,
+                }
+            )
+        return pa.RecordBatch.from_pylist(rows, schema)
+
+    def _apply(self, partition: int, operation: Operation) -> None:
+        key = (f"r{partition}", operation.id)
+        nothing = {"region": key[0], "id": key[1], "a": None, "s": None, "tags": None}
+        match operation.op:
+            case Op.UPSERT:
+                self.model[key] = {**nothing, **operation.values}
+            case Op.PATCH:
+                self.model[key] = {**self.model.get(key, nothing), **operation.values}
+            case Op.DELETE:
+                self.model.pop(key, None)
+
+    # -- what the flusher does -----------------------------------------------------------------------------------
+
+    def round(
+        self, limits: MergeLimits = OPEN_ROWS, context: FlusherContext | None = None, grace_s: float = 0.0
+    ) -> RoundReport:
+        """One round of a flusher, by default of one that has just started."""
+        return run_round(context or self.context(), limits, SealedSince(), grace_s)
+
+    def index(self, partition: int) -> RegionIndex:
+        found = RegionIndexes(self.store, self._clock).read(self.regions[partition])
+        assert found is not None
+        return found
+
+    def states(self, partition: int) -> list[str]:
+        """States of the generations that have ended, oldest first."""
+        return [r.state.name for r in self.index(partition).generations if r.next is not None]
+
+    def record(self, partition: int, generation: int) -> GenerationRecord:
+        return next(r for r in self.index(partition).generations if r.generation == generation)
+
+    def snapshot(self, partition: int, generation: int) -> Snapshot:
+        key = self.record(partition, generation).snapshot
+        assert key is not None
+        return read_snapshot(self.store, key)
+
+    def finished(self) -> list[int]:
+        """Versions whose merge is marked as finished, oldest first."""
+        found = [paths.parse_merge_finished(info.key) for info in self.store.list(paths.merges_prefix())]
+        return sorted(v for v in found if v is not None)
+
+    def recorded(self) -> list[int]:
+        """Versions with a record of watermarks, oldest first."""
+        found = [paths.parse_merge_record(info.key) for info in self.store.list(paths.merges_prefix())]
+        return sorted(v for v in found if v is not None)
+
+    # -- what users do -------------------------------------------------------------------------------------------
+
+    def user_rows(self, partition: int, ids: Sequence[int], a: int = -1) -> pa.Table:
+        return pa.Table.from_pylist(
+            [{"region": f"r{partition}", "id": id, "a": a, "s": "user", "tags": None} for id in ids], COLUMNS
+        )
+
+    def user_append(self, partition: int, ids: Sequence[int], *, in_model: bool) -> None:
+        """Append by hand; ``in_model``: the rows are to stay."""
+        rows = self.user_rows(partition, ids)
+        lance.write_dataset(rows, self.uri, mode="append")
+        if in_model:
+            self.model.update({(row["region"], row["id"]): row for row in rows.to_pylist()})
+
+    def user_delete(self, partition: int, id: int) -> None:
+        self.dataset.delete(f"region = 'r{partition}' and id = {id}")
+        self.model.pop((f"r{partition}", id), None)
+
+    def clean_up(self, *, delete_unverified: bool = False) -> None:
+        """Remove all versions but the newest (and tagged ones)."""
+        self.dataset.cleanup_old_versions(
+            timedelta(0), delete_unverified=delete_unverified, error_if_tagged_old_versions=False
+        )
+
+    def remove_files(self, snapshot: Snapshot) -> None:
+        """What a clean-up does to a snapshot's data files before a merge has adopted them."""
+        for fragment in snapshot.fragments:
+            for name in fragment_files(fragment):
+                (Path(self.uri) / "data" / name).unlink()
+
+    # -- the oracle ----------------------------------------------------------------------------------------------
+
+    def rows(self) -> list[Row]:
+        """What a plain Lance reader sees."""
+        found: list[Row] = self.dataset.to_table().to_pylist()
+        return found
+
+    def check(self) -> None:
+        """The table holds exactly the model's rows, each key once."""
+        rows = self.rows()
+        twice = [key for key, count in Counter((r["region"], r["id"]) for r in rows).items() if count > 1]
+        assert not twice, f"keys more than once: {twice[:5]}"
+        assert {(r["region"], r["id"]): r for r in rows} == self.model
+
+
+def _ids(lance_field: Any) -> list[int]:
+    return [lance_field.id(), *(i for child in lance_field.children() for i in _ids(child))]
