@@ -169,10 +169,9 @@ class Watermarks:
         if version < 1:
             return NOTHING_MERGED
         if recorded is None or version in recorded:
-            key = paths.merge_record(TableVersion(version))
-            data = self._store.get(key)
-            if data is not None:
-                return _decode_record(data, key)
+            in_force = self._read_record(version)
+            if in_force is not None:
+                return in_force
         found = self._table.transaction(version)
         match found:
             case TransactionInfo():
@@ -191,6 +190,9 @@ class Watermarks:
             case TransactionUnreadable():
                 return None
             case TransactionGone():
+                in_force = self._read_record(version)  # the listing may have been short of it
+                if in_force is not None:
+                    return in_force
                 raise WatermarkUnknown(
                     f"table version {version} is gone and no record under {paths.merges_prefix()} is newer: what is "
                     "merged cannot be proven; see `lancewal repair --watermark`",
@@ -198,6 +200,11 @@ class Watermarks:
                 )
             case _:
                 assert_never(found)
+
+    def _read_record(self, version: int) -> InForce | None:
+        key = paths.merge_record(TableVersion(version))
+        data = self._store.get(key)
+        return None if data is None else _decode_record(data, key)
 
 
 def _decode_record(data: bytes, key: str) -> InForce:

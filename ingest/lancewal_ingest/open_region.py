@@ -19,6 +19,7 @@ Steps
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from lancewal_core.errors import LogTruncated, OwnershipLost, RetentionLost, StoreInconsistent
@@ -40,8 +41,8 @@ class Opened:
     unflushed: tuple[GenerationRecord, ...]
 
 
-def open_region(context: IngestContext, writer: LogWriter, region: Region, offsets: Offsets) -> Opened:
-    """Steps 1 to 4.  The caller has settled ``writer``."""
+def open_region(context: IngestContext, writer: LogWriter, region: Region, offsets: Callable[[], Offsets]) -> Opened:
+    """Steps 1 to 4.  The caller has settled ``writer``; ``offsets`` asks Kafka anew at each call."""
     # Step 1
     index = context.indexes.read(region)
     _check_newest(context, region, index)
@@ -50,12 +51,14 @@ def open_region(context: IngestContext, writer: LogWriter, region: Region, offse
     ended: Ended | None = None
     if newest is not None and newest.state is State.OPEN:
         ended = _end(context, writer, region, newest)
-    start = _start(context, region, offsets)
+    start = _start(context, region, offsets) if index is None else None
 
     # Step 3
     def decide(found: RegionIndex | None) -> RegionIndex | None:
         claimant = Claimant(writer.owner, writer.log, writer.next_unsent)
         if found is None:
+            if start is None:
+                raise StoreInconsistent(f"region {region.name}: its index was read, and now is not there")
             return first_claim(region, context.contract.version, start, claimant, context.new_id())
         return claim(found, ended, context.contract.version, claimant, context.new_id())
 
@@ -64,15 +67,15 @@ def open_region(context: IngestContext, writer: LogWriter, region: Region, offse
     if not ours or claimed is None or claimed.newest is None:
         raise OwnershipLost(f"region {region.name}: another process claimed it first", region=region.name)
     # Step 4
-    _check_offsets(region, claimed.newest.first, offsets)
+    _check_offsets(region, claimed.newest.first, offsets())  # anew: others may have come far before our claim
     # Step 5
     unflushed = tuple(r for r in claimed.generations if r.state is State.SEALED)
     return Opened(claimed.newest, unflushed)
 
 
-def _start(context: IngestContext, region: Region, offsets: Offsets) -> Position:
+def _start(context: IngestContext, region: Region, offsets: Callable[[], Offsets]) -> Position:
     start = context.contract.start_of(region.partition)
-    return offsets.low if start is None else start
+    return offsets().low if start is None else start
 
 
 def _end(context: IngestContext, writer: LogWriter, region: Region, record: GenerationRecord) -> Ended:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import assert_never
 
 import pyarrow as pa
@@ -125,6 +126,7 @@ class IngestWorker:
         self._job: AppendJob | None = None
         self._job_task: Task[PutResult | None] | None = None
         self._job_again_at: float | None = None
+        self._job_nbytes = 0
         self._sent_at = float("-inf")
         self._flush_task: Task[Snapshot | None] | None = None
         self._flush_again_at = float("-inf")
@@ -175,7 +177,7 @@ class IngestWorker:
     def step(self, timeout_s: float = 0.1) -> None:
         """One turn.  Raises ``InvalidInput`` when the whole process must stop (topic replaced or altered)."""
         with point("poll"):
-            polled = self._source.poll(self._limits.poll_records, self._poll_timeout(timeout_s))
+            polled = self._poll(self._poll_timeout(timeout_s))
         self._take(polled)
         if self._fenced and not self._restart_after_fence():
             return
@@ -205,7 +207,7 @@ class IngestWorker:
         while self._state.unflushed or self._flush_task is not None:
             if self._context.clock.monotonic() >= end:
                 return False
-            self._flush_again_at = float("-inf")
+            self._context.clock.sleep(max(0.0, min(self._flush_again_at, end) - self._now()))
             self._advance_flush()
             if self._flush_task is not None:
                 self._finish_flush()
@@ -264,6 +266,16 @@ class IngestWorker:
 
     # -- consuming -----------------------------------------------------------------------------------------------
 
+    def _poll(self, timeout_s: float) -> Polled:
+        try:
+            return self._source.poll(self._limits.poll_records, timeout_s)
+        except InvalidInput as error:
+            partition = error.where.get("partition")
+            if not isinstance(partition, int):
+                raise
+            self._stop_partition(partition, error)  # its next offset is gone: it alone stops
+            return Polled({}, {})
+
     def _poll_timeout(self, timeout_s: float) -> float:
         if self._job_task is not None or any(r.pending for r in self._state.open.values()):
             return min(timeout_s, self._limits.linger_s / 2)
@@ -300,9 +312,11 @@ class IngestWorker:
         if not now and rows < self._limits.segment_rows and clock.monotonic() - self._sent_at < self._limits.linger_s:
             return
         consumed = []
+        self._job_nbytes = 0
         for region in waiting.values():
             pending, region.pending = region.pending, None
             if pending is not None:
+                self._job_nbytes += pending.nbytes
                 memtable = region.memtable
                 consumed.append(Consumed(memtable.region, memtable.position, pending.next, pending.records))
         self._job = AppendJob(
@@ -345,6 +359,11 @@ class IngestWorker:
         except Retry as error:
             self._again(error)
             return
+        except LancewalError:
+            # The process ends.  Where nothing was sent, what is durable is known and can still be handed over.
+            if self._writer.settled:
+                self._job, self._job_again_at = None, None
+            raise
         match result:
             case Unsettled(cause=cause):
                 self._again(cause)
@@ -411,7 +430,7 @@ class IngestWorker:
                 check_topic(self._context.contract, self._source)
                 if region is None:  # check_topic has raised for a partition beyond the contract
                     continue
-                opened = open_region(self._context, self._writer, region, self._source.offsets(partition))
+                opened = open_region(self._context, self._writer, region, partial(self._source.offsets, partition))
             except (Retry, Refresh, OwnershipLost) as error:
                 self._state.to_open[partition] = self._context.clock.monotonic() + self._limits.retry_s
                 self._observer.failed("open", error)
@@ -426,6 +445,8 @@ class IngestWorker:
             record = opened.record
             memtable = MemTable(region, record.generation, record.first_sequence, record.first, self._now())
             self._state.open[partition] = _OpenRegion(memtable, record.first)
+            # What was noted before another member had the partition must not be committed any more.
+            self._committed[partition] = record.first
             for unflushed in opened.unflushed:
                 self._state.unflushed.append(_Unflushed(region, unflushed, None, 0))
             self._source.start(partition, record.first)
@@ -547,7 +568,7 @@ class IngestWorker:
     def _memory(self) -> int:
         state = self._state
         pending = sum(r.pending.nbytes for r in state.open.values() if r.pending)
-        in_flight = 0 if self._job is None else sum(_nbytes(c.records) for c in self._job.consumed)
+        in_flight = 0 if self._job is None else self._job_nbytes
         tables = sum(r.memtable.nbytes for r in state.open.values()) + sum(u.nbytes for u in state.unflushed)
         return pending + in_flight + tables
 

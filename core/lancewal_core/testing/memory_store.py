@@ -80,7 +80,7 @@ class MemoryStore:
     def __init__(
         self, clock: Clock, bucket: MemoryBucket | None = None, faults: Faults | None = None, switch: Switch = no_switch
     ) -> None:
-        self.bucket = bucket or MemoryBucket()
+        self.bucket = MemoryBucket() if bucket is None else bucket
         self._clock = clock
         self._faults = faults or Faultless()
         self._switch = switch
