@@ -1,0 +1,104 @@
+"""``lancewal table attach``: an existing Lance table becomes a lancewal table; its rows stay as they are.
+
+Checked first, changing nothing: settings, topic, that lancewal has every column's type, that no row has a null in its
+primary key, and that no primary key is there twice.  Then
+
+ 1. Key columns that allow nulls are declared not nullable (a schema change of the Lance table; no data is written).
+    Crash after it: the same command continues.
+ 2. to 4. are ``register``'s: identity, checkpoint, contract.
+
+Rows that others write into the table between the check and step 2 are checked again.  Whoever writes keys into it later
+must know what they do: a Lance table cannot refuse it.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from lancewal_core.column_types import format_type, parse_type
+from lancewal_core.contract import Contract, column_texts
+from lancewal_core.errors import ContractMismatch, SchemaError
+from lancewal_core.rows import RowSchema, check_row_schema
+from lancewal_core.settings import Settings
+from lancewal_core.store_obstore import open_store
+from lancewal_core.table_lance import LancePinnedTable, LanceTable
+from lancewal_flusher.register import identify, refuse_contract, register, store_error
+from lancewal_flusher.topic_checks import TopicInspector, check_carries
+from lancewal_flusher.unique_keys import check_unique_keys
+
+
+def attach_table(settings: Settings, inspector: TopicInspector | None = None) -> Contract:
+    """Make the existing Lance table at ``table.uri`` a lancewal table and return its contract.
+
+    Errors: those of ``create_table``, ``TableMissing``, ``DuplicateKeys``; ``ContractMismatch`` if the settings declare
+    columns that are not the table's.
+    """
+    settings.need("table.uri", "table.primary_key", "table.region_key", "kafka.bootstrap_servers", "kafka.topic")
+    uri, options = settings.table.uri, settings.store.options
+    store, table = open_store(uri, options), LanceTable(uri, options)
+    pinned = table.newest()
+    refuse_contract(store, uri)
+    rows = existing_rows(pinned, settings)
+    inspector = inspector or TopicInspector(settings.kafka)
+    topic = inspector.describe(settings.kafka.topic)
+    check_carries(topic, rows, settings.table.patches)
+    start = inspector.starts(topic, settings.table.start)
+    check_unique_keys(pinned, rows)
+    checked, changes = pinned.version, 0
+    # Step 1
+    nullable = [name for name in rows.primary_key if pinned.schema.field(name).nullable]
+    if nullable:
+        try:
+            pinned.dataset.alter_columns(*({"path": name, "nullable": False} for name in nullable))
+        except OSError as error:
+            raise store_error(error, f"declaring {nullable} of {uri} not nullable") from error
+        changes += 1
+    # Steps 2 to 4
+    named = "lancewal.table_uuid" in table.newest().config
+    pinned, uuid = identify(table)
+    if pinned.version != checked + changes + (not named):
+        check_unique_keys(pinned, existing_rows(pinned, settings))
+    return register(store, table, pinned, uuid, rows, settings.table, topic, start)
+
+
+def existing_rows(pinned: LancePinnedTable, settings: Settings) -> RowSchema:
+    """The table's own columns with the declared keys; ``SchemaError`` names every column that lancewal cannot carry."""
+    storage = str(pinned.dataset.data_storage_version)
+    problems = []
+    if storage in ("legacy", "0.1"):
+        problems.append(
+            f"its files have Lance's format {storage}, which loses nulls: rewrite it in format 2.1 or later"
+        )
+    for field in pinned.schema:
+        try:
+            plain = parse_type(format_type(field.type))
+        except SchemaError as error:
+            problems.append(f"column {field.name!r}: {error}")
+            continue
+        if plain != field.type:
+            problems.append(f"column {field.name!r}: type {field.type} differs from {plain}, the one that lancewal has")
+        if not field.nullable and field.name not in settings.table.primary_key:
+            problems.append(
+                f"column {field.name!r} is not nullable: a record may leave out any column but the key; allow nulls by "
+                f'`dataset.alter_columns({{"path": "{field.name}", "nullable": True}})`'
+            )
+        if storage == "2.0" and _has_struct(field.type):
+            problems.append(
+                f"column {field.name!r}: files of Lance's format 2.0 cannot hold a null struct: rewrite it in 2.1"
+            )
+    if problems:
+        raise SchemaError(f"{settings.table.uri} cannot be attached: " + "; ".join(problems))
+    declared = settings.table.columns
+    if declared and list(declared.items()) != list(column_texts(pinned.schema).items()):
+        raise ContractMismatch(
+            f"table.columns declares {declared}, the table at {settings.table.uri} has {column_texts(pinned.schema)}; "
+            "leave table.columns out, or correct it"
+        )
+    fields = [pa.field(field.name, field.type) for field in pinned.schema]
+    rows = RowSchema(pa.schema(fields), settings.table.primary_key, settings.table.region_key)
+    check_row_schema(rows)
+    return rows
+
+
+def _has_struct(type_: pa.DataType) -> bool:
+    return pa.types.is_struct(type_) or any(_has_struct(type_.field(i).type) for i in range(type_.num_fields))

@@ -1,0 +1,86 @@
+"""``lancewal table create``: an empty Lance table with a contract.
+
+Everything that a person can get wrong is checked first (settings, columns, keys, the topic, what lies at the address);
+such an error changes nothing.  Then
+
+ 1. Lance creates the empty table, keys not nullable: one commit, version 1.
+    Crash after it: an empty table of this schema without contract; the same command takes it up.
+ 2. to 4. are ``register``'s: identity, checkpoint, contract.
+
+Two that create the same table at once end with one contract; the other gets ``TableExists``.
+"""
+
+from __future__ import annotations
+
+import lance
+import pyarrow as pa
+
+from lancewal_core.column_types import parse_type
+from lancewal_core.contract import Contract
+from lancewal_core.errors import TableExists, TableMissing
+from lancewal_core.rows import RowSchema, check_row_schema
+from lancewal_core.settings import Settings
+from lancewal_core.store_obstore import open_store
+from lancewal_core.table_lance import LancePinnedTable, LanceTable
+from lancewal_flusher.register import identify, refuse_contract, register, store_error
+from lancewal_flusher.topic_checks import TopicInspector, check_carries
+
+
+def create_table(settings: Settings, inspector: TopicInspector | None = None) -> Contract:
+    """Create the table that the settings describe and return its contract.
+
+    Errors: ``SettingsError``, ``SchemaError``, ``TopicMissing``, ``TopicUnsuitable``, ``TableExists``,
+    ``StoreNotWritable``; ``KafkaUnavailable`` and ``StoreUnavailable`` to be tried again.
+    """
+    settings.need(
+        "table.uri",
+        "table.columns",
+        "table.primary_key",
+        "table.region_key",
+        "kafka.bootstrap_servers",
+        "kafka.topic",
+    )
+    rows = declared_rows(settings)
+    uri, options = settings.table.uri, settings.store.options
+    table = LanceTable(uri, options)
+    there = _what_is_there(table, rows, settings)
+    inspector = inspector or TopicInspector(settings.kafka)
+    topic = inspector.describe(settings.kafka.topic)
+    check_carries(topic, rows, settings.table.patches)
+    start = inspector.starts(topic, settings.table.start)
+    # Step 1
+    if there is None:
+        try:
+            lance.write_dataset(rows.table.empty_table(), uri, mode="create", storage_options=options)
+        except OSError as error:
+            if "already exists" not in str(error).lower():
+                raise store_error(error, f"creating a Lance table at {uri}") from error
+            if _what_is_there(table, rows, settings) is None:
+                raise
+    # Steps 2 to 4
+    pinned, uuid = identify(table)
+    return register(open_store(uri, options), table, pinned, uuid, rows, settings.table, topic, start)
+
+
+def declared_rows(settings: Settings) -> RowSchema:
+    """Columns and keys as the settings declare them; ``SchemaError`` if they cannot be a table."""
+    fields = [pa.field(name, parse_type(text)) for name, text in settings.table.columns.items()]
+    rows = RowSchema(pa.schema(fields), settings.table.primary_key, settings.table.region_key)
+    check_row_schema(rows)
+    return rows
+
+
+def _what_is_there(table: LanceTable, rows: RowSchema, settings: Settings) -> LancePinnedTable | None:
+    """None, or the empty table that an earlier try has left; ``TableExists`` for anything else."""
+    try:
+        refuse_contract(open_store(table.uri, settings.store.options), table.uri)
+        pinned = table.newest()
+    except TableMissing:
+        return None
+    if pinned.fragments() or not pinned.schema.equals(rows.table):
+        raise TableExists(
+            f"there is already a Lance table at {table.uri}, "
+            + ("with rows" if pinned.fragments() else "with other columns")
+            + ", and it is no lancewal table: `lancewal table attach` makes it one"
+        )
+    return pinned

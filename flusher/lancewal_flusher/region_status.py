@@ -1,0 +1,217 @@
+"""Taking the status of a table: reads the index of every region, the logs' tails, W(newest) and Kafka's ends.
+
+Only reads.  What stands in the way of one figure (the brokers are silent, an index cannot be read, the table was
+restored) leaves that figure out and becomes a problem in the result; the other figures are there.
+
+ * *durable*: from the index, and for an OPEN generation from its log, walked to the tail.
+ * *merged*: W(newest version).  Generations above it are *unmerged*, whatever state their index shows.
+ * *unmerged* rows and bytes: from the snapshot's manifest, and from the WAL where there is no snapshot yet; in the WAL a
+   key may have several rows.
+
+Of WAL segments only the trailers are decoded and kept, so memory does not grow with the log.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from lancewal_core import paths
+from lancewal_core.clock import SystemClock
+from lancewal_core.contract import Contract, read_contract
+from lancewal_core.errors import LancewalError
+from lancewal_core.ids import LogId, Region
+from lancewal_core.ids import Sequence as SegmentNumber
+from lancewal_core.region_index import GenerationRecord, RegionIndex, State
+from lancewal_core.regions import RegionIndexes
+from lancewal_core.segment import EntryHeader, Fence, decode_trailer
+from lancewal_core.settings import Settings
+from lancewal_core.snapshot import read_snapshot
+from lancewal_core.store import ObjectStore
+from lancewal_core.store_obstore import open_store
+from lancewal_core.table_lance import LanceTable
+from lancewal_core.tasks import Tasks, ThreadTasks
+from lancewal_core.watermarks import TABLE_UUID, InForce, Watermarks
+from lancewal_flusher.status import RegionStatus, TableStatus
+
+T = TypeVar("T")
+_WINDOW = 8
+"""Segments fetched at the same time."""
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What has been found of one region."""
+
+    region: Region
+    index: RegionIndex | None = None
+    durable: int | None = None
+    rows: int = 0
+    nbytes: int = 0
+    in_log: list[GenerationRecord] = field(default_factory=list)
+    """Unmerged generations without a snapshot."""
+
+
+def table_status(settings: Settings, uri: str, kafka_timeout_s: float = 5.0) -> TableStatus:
+    """The status of the table at ``uri``.  ``NotALancewalTable`` or ``TableMissing`` if it is none."""
+    store = open_store(uri, settings.store.options)
+    contract = read_contract(store, uri)
+    table = LanceTable(uri, settings.store.options)
+    pinned = table.newest()
+    problems: list[str] = []
+    uuid = pinned.config.get(TABLE_UUID)
+    if uuid != contract.table_uuid:
+        problems.append(f"the Lance table is another one ({uuid}) than the contract's ({contract.table_uuid})")
+    in_force = _try(lambda: Watermarks(store, table).at(pinned.version), problems)
+    tasks = ThreadTasks(workers=1, io_threads=_WINDOW)
+    try:
+        tallies = _tallies(store, tasks, contract, in_force, problems)
+    finally:
+        tasks.close()
+    ends = _ends(settings, contract, kafka_timeout_s, problems)
+    return TableStatus(
+        uri=uri,
+        table_uuid=contract.table_uuid,
+        table_version=pinned.version,
+        table_rows=sum(f.physical_rows - f.deleted_rows for f in pinned.fragments()),
+        table_fragments=len(pinned.fragments()),
+        contract_version=contract.version,
+        topic=contract.topic,
+        topic_id=contract.topic_id,
+        primary_key=contract.primary_key,
+        region_key=contract.region_key,
+        regions=tuple(_status(t, in_force, ends.get(t.region.partition)) for t in tallies),
+        problems=tuple(problems),
+    )
+
+
+def _status(tally: _Tally, in_force: InForce | None, end: int | None) -> RegionStatus:
+    newest = None if tally.index is None else tally.index.newest
+    states = Counter(record.state.name.lower() for record in (tally.index.generations if tally.index else ()))
+    return RegionStatus(
+        partition=tally.region.partition,
+        owner=None if newest is None else newest.owner,
+        end=end,
+        durable=tally.durable,
+        lag=None if end is None or tally.durable is None else max(0, end - tally.durable),
+        merged=None if in_force is None else in_force.position(tally.region),
+        merged_generation=None if in_force is None else in_force.generation(tally.region),
+        generations={s.name.lower(): states[s.name.lower()] for s in State if states[s.name.lower()]},
+        unmerged_rows=tally.rows,
+        unmerged_bytes=tally.nbytes,
+    )
+
+
+def _tallies(
+    store: ObjectStore, tasks: Tasks, contract: Contract, in_force: InForce | None, problems: list[str]
+) -> list[_Tally]:
+    indexes = RegionIndexes(store, SystemClock())
+
+    def tally(region: Region) -> _Tally:
+        result = _Tally(region)
+        result.index = _try(lambda: indexes.read(region), problems)
+        for record in result.index.generations if result.index is not None else ():
+            result.durable = record.first if record.next is None else record.next
+            if in_force is not None and record.generation <= in_force.generation(region):
+                continue
+            if record.state is State.MERGED:
+                continue  # the index is ahead of what we pinned
+            if record.snapshot is None:
+                result.in_log.append(record)
+                continue
+            key = record.snapshot
+            snapshot = _try(lambda: read_snapshot(store, key), problems)  # noqa: B023 # called before the next turn
+            if snapshot is not None:
+                result.rows += snapshot.changes
+                result.nbytes += snapshot.rows_bytes
+                result.nbytes += sum(side.size for side in (snapshot.deletes, snapshot.patches) if side is not None)
+        return result
+
+    tallies = tasks.map(tally, contract.regions)
+    by_log: dict[LogId, list[tuple[_Tally, GenerationRecord]]] = defaultdict(list)
+    for found in tallies:
+        for record in found.in_log:
+            by_log[record.log].append((found, record))
+    for log, held in by_log.items():
+        _try(lambda: _count_entries(store, tasks, log, held), problems)  # noqa: B023 # called before the next turn
+    return tallies
+
+
+def _count_entries(
+    store: ObjectStore, tasks: Tasks, log: LogId, held: Sequence[tuple[_Tally, GenerationRecord]]
+) -> None:
+    """Add the entries of these generations, all in ``log``, to their regions' tallies."""
+    ends = [record.end_sequence for _, record in held]
+    known = [end for end in ends if end is not None]
+    before = max(known) if len(known) == len(ends) else None
+    by_region = defaultdict(list)
+    for tally, record in held:
+        by_region[tally.region].append((tally, record))
+    for number, header in _headers(store, tasks, log, min(record.first_sequence for _, record in held), before):
+        for tally, record in by_region.get(header.region, ()):
+            if number < record.first_sequence or header.first < record.first:
+                continue
+            if record.next is not None and header.next > record.next:
+                continue
+            tally.rows += header.row_count
+            tally.nbytes += header.section.length
+            if record.state is State.OPEN:
+                tally.durable = header.next
+
+
+def _headers(
+    store: ObjectStore, tasks: Tasks, log: LogId, start: int, before: int | None
+) -> Iterator[tuple[int, EntryHeader]]:
+    """Segment number and header of every entry, up to the tail or ``before``."""
+
+    def read(number: int) -> tuple[int, tuple[EntryHeader, ...]] | None:
+        key = paths.wal_segment(log, SegmentNumber(number))
+        data = store.get(key)
+        trailer = None if data is None else decode_trailer(data, key, len(data))
+        return None if trailer is None or isinstance(trailer, Fence) else (number, trailer.entries)
+
+    at = start
+    while before is None or at < before:
+        stop = at + _WINDOW if before is None else min(at + _WINDOW, before)
+        for found in tasks.map(read, range(at, stop)):
+            if found is None:
+                return
+            for header in found[1]:
+                yield found[0], header
+        at = stop
+
+
+def _ends(settings: Settings, contract: Contract, timeout_s: float, problems: list[str]) -> Mapping[int, int]:
+    """Kafka's ends by partition; empty if they cannot be had."""
+    if not settings.kafka.bootstrap_servers:
+        problems.append("kafka.bootstrap_servers is not set: no lag")
+        return {}
+
+    def ask() -> Mapping[int, int]:
+        from lancewal_flusher.topic_checks import TopicInspector  # the status of a table can do without Kafka's client
+
+        inspector = TopicInspector(settings.kafka, timeout_s)
+        topic = inspector.describe(contract.topic)
+        if topic.topic_id != contract.topic_id:
+            problems.append(
+                f"topic {contract.topic} has id {topic.topic_id}, the contract says {contract.topic_id}: it was deleted "
+                "and recreated"
+            )
+            return {}
+        if topic.partitions != contract.partitions:
+            problems.append(
+                f"topic {contract.topic} has {topic.partitions} partitions, the contract says {contract.partitions}"
+            )
+        return inspector.ends(contract.topic, range(min(topic.partitions, contract.partitions)))
+
+    return _try(ask, problems) or {}
+
+
+def _try(call: Callable[[], T], problems: list[str]) -> T | None:
+    try:
+        return call()
+    except LancewalError as error:
+        problems.append(f"{error.kind}: {error}")
+        return None

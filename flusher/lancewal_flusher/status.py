@@ -1,0 +1,111 @@
+"""``lancewal status``: how far every region of a table has come."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+import typer
+
+from lancewal_core.config_commands import ConfigOption, Output, OutputOption, read_settings
+
+
+@dataclass(frozen=True, slots=True)
+class RegionStatus:
+    """Positions are Kafka's; None where a figure could not be had, or where there is nothing to say yet."""
+
+    partition: int
+    owner: str | None
+    """Who claimed the region's newest generation."""
+    end: int | None
+    """Position behind the last committed record in Kafka."""
+    durable: int | None
+    """Position behind the newest WAL entry; None if nobody has claimed the region."""
+    lag: int | None
+    """``end`` minus ``durable``: an upper bound of the records that are not durable."""
+    merged: int | None
+    """Position up to which the table's newest version holds the region."""
+    merged_generation: int | None
+    generations: Mapping[str, int]
+    """Number of generations in the index by state."""
+    unmerged_rows: int
+    """Changes in unmerged snapshots, and rows in the WAL that no snapshot holds yet."""
+    unmerged_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """What ``lancewal status --output json`` shows."""
+
+    uri: str
+    table_uuid: str
+    table_version: int
+    table_rows: int
+    table_fragments: int
+    contract_version: int
+    topic: str
+    topic_id: str
+    primary_key: tuple[str, ...]
+    region_key: tuple[str, ...]
+    regions: tuple[RegionStatus, ...]
+    problems: tuple[str, ...]
+    """Why figures are missing, and what contradicts the contract."""
+
+
+def command(
+    uri: Annotated[str, typer.Argument(help="The table; by default table.uri of the settings.")] = "",
+    config: ConfigOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Show how far every region has come: lag, durable and merged positions, what is not merged yet."""
+    from lancewal_flusher.region_status import table_status
+
+    settings = read_settings(config)
+    if not uri:
+        settings.need("table.uri")
+    status = table_status(settings, uri or settings.table.uri)
+    typer.echo(json.dumps(asdict(status), indent=1) if output is Output.JSON else status_text(status))
+
+
+_TITLES = ("partition", "lag", "durable", "merged", "unmerged rows", "unmerged bytes", "generations", "owner")
+
+
+def status_text(status: TableStatus) -> str:
+    """The status for people: the table, one aligned line for each region, the problems."""
+    lines = [
+        f"table     {status.uri}",
+        f"version   {status.table_version}, {status.table_rows} rows in {status.table_fragments} fragments",
+        f"topic     {status.topic} ({status.topic_id}), {len(status.regions)} partitions",
+        f"keys      primary {', '.join(status.primary_key)}; region {', '.join(status.region_key)}",
+        f"contract  version {status.contract_version}, table {status.table_uuid}",
+        "",
+    ]
+    rows = [_TITLES, *(_cells(region) for region in status.regions)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(_TITLES))]
+    # Figures to the right, the last two columns, which are texts, to the left.
+    for row in rows:
+        cells = [
+            cell.ljust(width) if i >= len(row) - 2 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join([*lines, *(f"\nproblem: {problem}" for problem in status.problems)])
+
+
+def _cells(region: RegionStatus) -> tuple[str, ...]:
+    def figure(value: int | None) -> str:
+        return "-" if value is None else str(value)
+
+    generations = ", ".join(f"{count} {state}" for state, count in region.generations.items())
+    return (
+        str(region.partition),
+        figure(region.lag),
+        figure(region.durable),
+        figure(region.merged),
+        str(region.unmerged_rows),
+        str(region.unmerged_bytes),
+        generations or "-",
+        region.owner or "-",
+    )

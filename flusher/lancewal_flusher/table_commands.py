@@ -1,0 +1,76 @@
+"""``lancewal table create|attach|show``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lancewal_core.config_commands import ConfigOption, Output, OutputOption, read_settings
+
+if TYPE_CHECKING:
+    from lancewal_core.contract import Contract
+
+app = typer.Typer(no_args_is_help=True, help="Make lancewal tables, and show what a table is.")
+
+
+@app.command()
+def create(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> None:
+    """Create an empty table from `table` and `kafka` of the settings."""
+    from lancewal_flusher.create import create_table
+
+    _show(create_table(read_settings(config)), output)
+
+
+@app.command()
+def attach(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> None:
+    """Make an existing Lance table a lancewal table; its rows stay, its primary key is checked."""
+    from lancewal_flusher.attach import attach_table
+
+    _show(attach_table(read_settings(config)), output)
+
+
+@app.command()
+def show(
+    uri: Annotated[str, typer.Argument(help="The table; by default table.uri of the settings.")] = "",
+    config: ConfigOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Show the table's contract."""
+    from lancewal_core.contract import read_contract
+    from lancewal_core.store_obstore import open_store
+
+    settings = read_settings(config)
+    if not uri:
+        settings.need("table.uri")
+    where = uri or settings.table.uri
+    _show(read_contract(open_store(where, settings.store.options), where), output)
+
+
+def _show(contract: Contract, output: Output) -> None:
+    match output:
+        case Output.JSON:
+            typer.echo(contract.model_dump_json(indent=1))
+        case Output.TEXT:
+            typer.echo(contract_text(contract))
+
+
+def contract_text(contract: Contract) -> str:
+    """The contract for people: one line for each term, then the columns."""
+    starts = ", ".join("earliest" if position < 0 else str(position) for position in contract.start)
+    if len(set(contract.start)) == 1:
+        starts = "earliest" if contract.start[0] < 0 else str(contract.start[0])
+    terms = {
+        "contract": f"version {contract.version}, table {contract.table_uuid}",
+        "topic": f"{contract.topic} ({contract.topic_id}), {contract.partitions} partitions",
+        "primary key": ", ".join(contract.primary_key),
+        "region key": ", ".join(contract.region_key),
+        "start": starts,
+        "values": f"{contract.value_format}, at most {contract.record_bytes_max} bytes, "
+        + ("patches allowed" if contract.patches else "no patches"),
+        "history window": f"{contract.history_window_s} s",
+        "freshness target": f"{contract.freshness_target_s:g} s",
+    }
+    width = max(len(name) for name in [*terms, *(column.name for column in contract.columns)])
+    lines = [f"{name:<{width}}  {text}" for name, text in terms.items()]
+    return "\n".join([*lines, "", *(f"{column.name:<{width}}  {column.type}" for column in contract.columns)])

@@ -1,0 +1,57 @@
+"""What the tests of table commands share: topics at the broker, settings, and a folder's content."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined] # imported there, not listed
+
+from lancewal_core.settings import Settings
+from lancewal_core.settings_sections import KafkaSettings, TableSettings
+
+COLUMNS = {
+    "region": "string",
+    "id": "int64",
+    "place": "struct<lat: float64, tags: list<string>>",
+    "vector": "fixed_size_list<float32>[4]",
+    "at": "timestamp[us, UTC]",
+}
+
+
+def make_topic(servers: str, topic: str, partitions: int = 3, config: Mapping[str, str] | None = None) -> None:
+    """Create the topic and wait until the broker says that it is there."""
+    new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 2})  # a name of its own: it must outlive the call
+    admin.create_topics([new])[topic].result(timeout=30)
+    while True:  # until the broker itself knows what the controller has done
+        try:
+            admin.describe_topics(TopicCollection([topic]))[topic].result(timeout=30)
+            return
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise
+
+
+def table_settings(folder: Path, servers: str, topic: str, **table: Any) -> Settings:
+    """Settings of a table with ``COLUMNS``; ``table`` overrides keys of its section."""
+    section: dict[str, Any] = {
+        "uri": str(folder),
+        "columns": COLUMNS,
+        "primary_key": ("region", "id"),
+        "region_key": ("region",),
+        **table,
+    }
+    return Settings(
+        table=TableSettings.model_validate(section),
+        kafka=KafkaSettings(bootstrap_servers=servers, topic=topic),
+    )
+
+
+def content(folder: Path) -> dict[str, bytes] | None:
+    """Every file below the folder with its bytes; None if there is no folder."""
+    if not folder.exists():
+        return None
+    return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}

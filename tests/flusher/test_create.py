@@ -1,0 +1,336 @@
+"""``lancewal table create`` against a real broker: what it makes, what it refuses, and that it continues after a crash."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import lance
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from typer.testing import CliRunner
+
+from lancewal_core import contract as contracts
+from lancewal_core import paths
+from lancewal_core.contract import Contract, read_contract
+from lancewal_core.errors import (
+    KafkaUnavailable,
+    LancewalError,
+    SchemaError,
+    SettingsError,
+    StoreNotWritable,
+    TableExists,
+    TopicMissing,
+    TopicUnsuitable,
+)
+from lancewal_core.ids import TableVersion
+from lancewal_core.settings import Settings
+from lancewal_core.settings_sections import KafkaSettings, StoreSettings
+from lancewal_core.store_obstore import open_store
+from lancewal_core.table_lance import LanceTable
+from lancewal_core.watermarks import NOTHING_MERGED, Watermarks
+from lancewal_flusher import register as register_module
+from lancewal_flusher.create import create_table
+from lancewal_flusher.table_commands import app
+from lancewal_flusher.topic_checks import TopicInspector
+from tests.flusher.table_settings import COLUMNS, content, make_topic, table_settings
+
+if TYPE_CHECKING:
+    from lancewal_demo.stack import KafkaBroker, S3Server
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def topic(kafka: KafkaBroker, topic_name: str) -> str:
+    make_topic(kafka.bootstrap_servers, topic_name)
+    return topic_name
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "table"
+
+
+@pytest.fixture
+def settings(kafka: KafkaBroker, topic: str, folder: Path) -> Settings:
+    return table_settings(folder, kafka.bootstrap_servers, topic)
+
+
+def test_what_is_made(settings: Settings, kafka: KafkaBroker, topic: str, folder: Path) -> None:
+    contract = create_table(settings)
+    store = open_store(str(folder))
+    assert read_contract(store, str(folder)) == contract
+    dataset = lance.dataset(str(folder))
+    assert dataset.count_rows() == 0
+    assert dataset.config() == {"lancewal.table_uuid": contract.table_uuid}
+    assert dataset.schema.equals(
+        pa.schema(
+            [
+                pa.field("region", pa.string(), nullable=False),
+                pa.field("id", pa.int64(), nullable=False),
+                pa.field("place", pa.struct([("lat", pa.float64()), ("tags", pa.list_(pa.string()))])),
+                pa.field("vector", pa.list_(pa.float32(), 4)),
+                pa.field("at", pa.timestamp("us", tz="UTC")),
+            ]
+        )
+    )
+    assert dataset.schema.equals(contract.rows.table)
+    described = AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(topic, timeout=10)
+    assert contract.partitions == len(described.topics[topic].partitions) == 3
+    assert contract.start == (-1, -1, -1)
+    assert contract.patches
+    assert {c.name: c.type for c in contract.columns} == COLUMNS
+    # place: itself, lat, tags, the list's item
+    assert [c.field_ids for c in contract.columns] == [(0,), (1,), (2, 3, 4, 5), (6,), (7,)]
+    assert Watermarks(store, LanceTable(str(folder))).at(dataset.version) == NOTHING_MERGED
+    assert store.get(paths.merge_record(TableVersion(dataset.version))) is not None
+
+
+def produce(servers: str, topic: str, partition: int, times_ms: list[int]) -> None:
+    producer = Producer({"bootstrap.servers": servers})
+    for time_ms in times_ms:
+        producer.produce(topic, b"{}", partition=partition, timestamp=time_ms)
+    assert producer.flush(30) == 0
+
+
+def test_start_positions(kafka: KafkaBroker, topic: str, tmp_path: Path) -> None:
+    produce(kafka.bootstrap_servers, topic, 0, [1_000_000, 2_000_000, 3_000_000])
+    produce(kafka.bootstrap_servers, topic, 2, [1_000_000])
+
+    def start(value: Any) -> tuple[int, ...]:
+        folder = tmp_path / str(value).replace(":", "")
+        return create_table(table_settings(folder, kafka.bootstrap_servers, topic, start=value)).start
+
+    assert start("earliest") == (-1, -1, -1)
+    assert start("latest") == (3, 0, 1)
+    # The first record at or after the time; behind all records where there is none.
+    assert start(datetime.fromtimestamp(2000, UTC)) == (1, 0, 1)
+    assert start(datetime.fromtimestamp(500, UTC)) == (0, 0, 0)
+
+
+def test_an_open_transaction_is_taken_whole_from_latest(kafka: KafkaBroker, topic: str, folder: Path) -> None:
+    produce(kafka.bootstrap_servers, topic, 1, [1_000_000])
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"{}", partition=1)
+    assert producer.flush(30) == 0
+    try:
+        started = create_table(table_settings(folder, kafka.bootstrap_servers, topic, start="latest")).start
+    finally:
+        producer.abort_transaction(30)
+    assert started == (0, 1, 0)
+
+
+# -- refusals, which change nothing ----------------------------------------------------------------------------
+
+
+def refused(settings: Settings, folder: Path, error: type[LancewalError], *texts: str) -> None:
+    before = content(folder)
+    with pytest.raises(error) as caught:
+        create_table(
+            settings, TopicInspector(settings.kafka, timeout_s=2.0) if settings.kafka.bootstrap_servers else None
+        )
+    for text in texts:
+        assert text in str(caught.value)
+    assert content(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("table", "error", "texts"),
+    [
+        ({"columns": {}}, SettingsError, ["table.columns", "LANCEWAL_TABLE__COLUMNS"]),
+        ({"primary_key": ("region", "nr")}, SchemaError, ["'nr'", "not among table.columns"]),
+        ({"primary_key": ("region", "place")}, SchemaError, ["'place'", "struct"]),
+        ({"region_key": ("at",)}, SchemaError, ["'at'", "not in the primary key"]),
+        ({"primary_key": ("region", "at"), "region_key": ("at",)}, SchemaError, ["'at'", "timestamp"]),
+        ({"columns": {"region": "string", "id": "int64", "_x": "int8"}}, SchemaError, ["'_x'"]),
+    ],
+)
+def test_columns_and_keys(
+    kafka: KafkaBroker, topic: str, folder: Path, table: dict[str, Any], error: type[LancewalError], texts: list[str]
+) -> None:
+    refused(table_settings(folder, kafka.bootstrap_servers, topic, **table), folder, error, *texts)
+
+
+def test_the_topic_is_missing(kafka: KafkaBroker, topic_name: str, folder: Path) -> None:
+    settings = table_settings(folder, kafka.bootstrap_servers, topic_name)
+    refused(settings, folder, TopicMissing, topic_name, kafka.bootstrap_servers, "create it")
+
+
+def test_the_brokers_are_down(folder: Path, unused_port: int) -> None:
+    servers = f"127.0.0.1:{unused_port}"
+    refused(table_settings(folder, servers, "t"), folder, KafkaUnavailable, servers, "kafka.bootstrap_servers")
+
+
+@pytest.fixture
+def unused_port() -> int:
+    import socket
+
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        return int(bound.getsockname()[1])
+
+
+def test_librdkafka_does_not_know_an_option(settings: Settings, folder: Path) -> None:
+    kafka = KafkaSettings(bootstrap_servers="127.0.0.1:1", topic="t", librdkafka={"sasl.passwort": "x"})
+    refused(settings.model_copy(update={"kafka": kafka}), folder, SettingsError, "kafka.librdkafka", "sasl.passwort")
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+def test_compacted_topics(kafka: KafkaBroker, topic_name: str, folder: Path, policy: str) -> None:
+    make_topic(kafka.bootstrap_servers, topic_name, config={"cleanup.policy": policy})
+    servers = kafka.bootstrap_servers
+    partial = table_settings(folder, servers, topic_name, patches=False)
+    refused(partial, folder, TopicUnsuitable, "compacted", "['region']", "['region', 'id']", "cleanup.policy=delete")
+    whole = {"region_key": ("id", "region")}
+    patching = table_settings(folder, servers, topic_name, **whole)
+    refused(patching, folder, TopicUnsuitable, "compacted", "table.patches: false")
+    contract = create_table(table_settings(folder, servers, topic_name, patches=False, **whole))
+    assert not contract.patches
+
+
+def test_the_store_is_not_writable(kafka: KafkaBroker, topic: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    settings = table_settings(tmp_path / "file" / "table", kafka.bootstrap_servers, topic)
+    refused(settings, tmp_path, StoreNotWritable, str(tmp_path / "file" / "table"), "permissions")
+
+
+def test_the_table_exists(settings: Settings, folder: Path) -> None:
+    contract = create_table(settings)
+    refused(settings, folder, TableExists, contract.topic, "table show")
+
+
+@pytest.mark.parametrize(
+    ("schema", "rows", "text"),
+    [(None, 1, "with rows"), (pa.schema([("x", pa.int64())]), 0, "with other columns")],
+)
+def test_a_plain_lance_table_is_there(
+    settings: Settings, folder: Path, schema: pa.Schema | None, rows: int, text: str
+) -> None:
+    there = pa.table({"region": ["a"]}) if schema is None else schema.empty_table()
+    assert there.num_rows == rows
+    lance.write_dataset(there, str(folder))
+    refused(settings, folder, TableExists, text, "table attach")
+
+
+# -- crashes and races -----------------------------------------------------------------------------------------
+
+
+class Crash(BaseException):
+    """Ends the process at a step."""
+
+
+def crash(*_: object, **__: object) -> None:
+    raise Crash
+
+
+@pytest.mark.parametrize("step", ["identify", "register", "checkpoint", "contract"])
+def test_the_same_command_continues_after_a_crash(
+    settings: Settings, folder: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    with monkeypatch.context() as patch:
+        match step:
+            case "identify":  # after step 1
+                patch.setattr("lancewal_flusher.create.identify", crash)
+            case "register":  # after the uuid
+                patch.setattr("lancewal_flusher.create.register", crash)
+            case "checkpoint":  # before the checkpoint is put
+                patch.setattr(Watermarks, "record", crash)
+            case "contract":  # before the contract is put
+                patch.setattr(register_module, "put_once", crash)
+        with pytest.raises(Crash):
+            create_table(settings)
+    left = lance.dataset(str(folder))
+    contract = create_table(settings)
+    assert lance.dataset(str(folder)).config() == {"lancewal.table_uuid": contract.table_uuid}
+    if step != "identify":
+        assert left.config() == {"lancewal.table_uuid": contract.table_uuid}
+    assert Watermarks(open_store(str(folder)), LanceTable(str(folder))).at(2) == NOTHING_MERGED
+
+
+def test_the_loser_of_a_race_for_the_uuid_takes_the_winner_s(
+    settings: Settings, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def uuid_too_late() -> str:
+        lance.dataset(str(folder)).update_config({"lancewal.table_uuid": "winner"})
+        return "loser"
+
+    monkeypatch.setattr(register_module, "uuid4", uuid_too_late)
+    assert create_table(settings).table_uuid == "winner"
+    assert lance.dataset(str(folder)).config() == {"lancewal.table_uuid": "winner"}
+
+
+def test_of_two_at_once_one_contract_stands(settings: Settings, folder: Path) -> None:
+    other = settings.model_copy(update={"table": settings.table.model_copy(update={"grace_s": 601})})
+    barrier = threading.Barrier(2)
+    outcomes: list[Contract | LancewalError] = []
+
+    def create(which: Settings) -> None:
+        inspector = TopicInspector(which.kafka)
+        barrier.wait()
+        try:
+            outcomes.append(create_table(which, inspector))
+        except LancewalError as error:
+            outcomes.append(error)
+
+    threads = [threading.Thread(target=create, args=(which,)) for which in (settings, other)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    made = [o for o in outcomes if isinstance(o, Contract)]
+    lost = [o for o in outcomes if not isinstance(o, Contract)]
+    assert len(made) == 1, outcomes
+    assert isinstance(lost[0], TableExists)
+    stored = read_contract(open_store(str(folder)), str(folder))
+    assert stored == made[0]
+    assert lance.dataset(str(folder)).config()["lancewal.table_uuid"] == stored.table_uuid
+
+
+# -- the command -----------------------------------------------------------------------------------------------
+
+
+def test_the_command_and_show(kafka: KafkaBroker, topic: str, tmp_path: Path) -> None:
+    folder, file = tmp_path / "table", tmp_path / "lancewal.yaml"
+    file.write_text(
+        f"table: {{uri: {folder}, columns: {{region: string, id: int64, name: string}}, primary_key: [region, id], "
+        f"region_key: [region]}}\nkafka: {{bootstrap_servers: '{kafka.bootstrap_servers}', topic: {topic}}}\n"
+    )
+    created = CliRunner().invoke(app, ["create", "--config", str(file), "--output", "json"])
+    assert created.exit_code == 0, created.output
+    stored = read_contract(open_store(str(folder)), str(folder))
+    assert contracts.decode_contract(created.stdout.encode(), "stdout") == stored
+    for arguments in (["show", "-c", str(file)], ["show", str(folder)]):
+        shown = CliRunner().invoke(app, arguments).stdout
+        for text in (topic, stored.topic_id, "3 partitions", "region, id", "earliest", stored.table_uuid, "name "):
+            assert text in shown
+
+
+# -- an S3 store -----------------------------------------------------------------------------------------------
+
+
+def s3_options(s3: S3Server) -> dict[str, str]:
+    return {name.lower(): value for name, value in s3.environment.items()}
+
+
+@pytest.mark.s3
+def test_a_table_on_s3_and_a_bucket_that_is_missing(kafka: KafkaBroker, topic: str, s3: S3Server, folder: Path) -> None:
+    on_disk = table_settings(folder, kafka.bootstrap_servers, topic)
+
+    def on_s3(uri: str) -> Settings:
+        table = on_disk.table.model_copy(update={"uri": uri})
+        return on_disk.model_copy(update={"table": table, "store": StoreSettings(options=s3_options(s3))})
+
+    uri = f"s3://{s3.bucket('create')}/folder/table"
+    contract = create_table(on_s3(uri))
+    assert read_contract(open_store(uri, s3_options(s3)), uri) == contract
+    with pytest.raises(TableExists):
+        create_table(on_s3(uri))
+    with pytest.raises(StoreNotWritable, match="no-such-bucket"):
+        create_table(on_s3("s3://no-such-bucket/table"))

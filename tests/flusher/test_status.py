@@ -1,0 +1,294 @@
+"""``lancewal status``: the figures of regions in every state, read only, and what is shown when something is missing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import lance
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+from typer.testing import CliRunner
+
+from lancewal_core import transitions
+from lancewal_core.clock import SystemClock
+from lancewal_core.contract import Contract
+from lancewal_core.errors import NotALancewalTable, TableMissing
+from lancewal_core.flush import flush_generation
+from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, TableVersion
+from lancewal_core.log import Durable, LogWriter
+from lancewal_core.region_index import RegionIndex
+from lancewal_core.regions import RegionIndexes
+from lancewal_core.rows import OFFSET, OP, PRESENT, TIMESTAMP
+from lancewal_core.segment import Entry
+from lancewal_core.settings import Settings
+from lancewal_core.settings_sections import KafkaSettings
+from lancewal_core.store_obstore import open_store
+from lancewal_core.table_lance import LanceTable
+from lancewal_core.transitions import Claimant
+from lancewal_core.watermarks import InForce, Watermark, Watermarks
+from lancewal_flusher.create import create_table
+from lancewal_flusher.region_status import table_status
+from lancewal_flusher.status import RegionStatus, status_text
+from tests.flusher.table_settings import content, make_topic, table_settings
+
+if TYPE_CHECKING:
+    from lancewal_demo.stack import KafkaBroker
+
+pytestmark = pytest.mark.kafka
+
+
+class Ingest:
+    """One process incarnation: a log, and indexes changed as ingest changes them."""
+
+    def __init__(self, folder: Path, contract: Contract, owner: str) -> None:
+        self.store, self.clock, self.contract = open_store(str(folder)), SystemClock(), contract
+        self.table = LanceTable(str(folder))
+        self.indexes = RegionIndexes(self.store, self.clock)
+        self.log = LogWriter(self.store, self.clock, LogId(uuid4().hex), OwnerId(owner), contract.rows.wal)
+        self.batches: dict[Region, list[pa.RecordBatch]] = {}
+        self.open: dict[Region, tuple[Position, list[int]]] = {}
+
+    def claimant(self) -> Claimant:
+        return Claimant(self.log.owner, self.log.log, self.log.next_unsent)
+
+    def claim(self, region: Region, start: int) -> None:
+        def decide(index: RegionIndex | None) -> RegionIndex:
+            assert index is None
+            return transitions.first_claim(region, 1, Position(start), self.claimant(), uuid4().hex)
+
+        assert self.indexes.swap(region, decide)[0]
+        self.open[region] = (Position(start), [])
+        self.batches[region] = []
+
+    def append(self, **counts: int) -> int:
+        """One segment with so many rows for partition ``p<number>``; the bytes of its entries."""
+        entries = []
+        for name, count in counts.items():
+            region = self.contract.regions[int(name[1:])]
+            first, ids = self.open[region]
+            batch = pa.RecordBatch.from_pylist(
+                [self.row(region, first + i) for i in range(count)], self.contract.rows.wal
+            )
+            # A marker behind the rows: the position moves by one more.
+            entries.append(Entry(region, first, Position(first + count + 1), 1, batch, ()))
+            self.open[region] = (entries[-1].next, [*ids, first])
+            self.batches[region].append(batch)
+        result = self.log.put(entries)
+        assert isinstance(result, Durable)
+        return result.size
+
+    def row(self, region: Region, offset: int) -> dict[str, Any]:
+        key = {"region": f"r{region.partition}", "id": offset}
+        return {**key, OFFSET: offset, TIMESTAMP: 0, OP: 1 if offset % 10 == 0 else 0, PRESENT: None}
+
+    def seal(self, region: Region, generation: int, *, hand_over: bool = False) -> None:
+        next_, ids = self.open[region]
+
+        def decide(index: RegionIndex | None) -> RegionIndex | None:
+            assert index is not None
+            return transitions.seal(
+                index, Generation(generation), self.claimant(), next_, ids, uuid4().hex, hand_over=hand_over
+            )
+
+        assert self.indexes.swap(region, decide)[0]
+        self.open[region] = (next_, [])
+
+    def flush(self, region: Region, generation: int) -> None:
+        index = self.indexes.read(region)
+        assert index is not None
+        (record,) = (r for r in index.generations if r.generation == generation)
+        batches, self.batches[region] = self.batches[region], []
+        assert flush_generation(self.store, self.table, self.indexes, self.contract, region, record, batches, new_id)
+
+
+def new_id() -> str:
+    return uuid4().hex
+
+
+@pytest.fixture
+def settings(kafka: KafkaBroker, topic_name: str, tmp_path: Path) -> Settings:
+    make_topic(kafka.bootstrap_servers, topic_name)
+    return table_settings(tmp_path / "table", kafka.bootstrap_servers, topic_name)
+
+
+@pytest.fixture
+def contract(settings: Settings) -> Contract:
+    return create_table(settings)
+
+
+def only(settings: Settings, partition: int) -> RegionStatus:
+    return table_status(settings, settings.table.uri).regions[partition]
+
+
+def test_a_new_table(settings: Settings, contract: Contract) -> None:
+    before = content(Path(settings.table.uri))
+    status = table_status(settings, settings.table.uri)
+    assert content(Path(settings.table.uri)) == before
+    assert (status.table_version, status.table_rows, status.table_fragments) == (2, 0, 0)
+    assert (status.topic, status.topic_id, status.contract_version) == (contract.topic, contract.topic_id, 1)
+    assert (status.primary_key, status.region_key) == (("region", "id"), ("region",))
+    assert status.problems == ()
+    assert status.regions == tuple(
+        RegionStatus(p, None, 0, None, None, None, 0, {}, 0, 0) for p in range(contract.partitions)
+    )
+
+
+def test_every_state_of_a_generation(kafka: KafkaBroker, settings: Settings, contract: Contract) -> None:
+    """Region 0: generation 1 FLUSHED, 2 SEALED, 3 OPEN.  Region 1: OPEN in the same log.  Region 2: nobody's."""
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for _ in range(70):
+        producer.produce(contract.topic, b"{}", partition=0)
+    assert producer.flush(30) == 0
+    zero, one, _ = contract.regions
+    ingest = Ingest(Path(settings.table.uri), contract, "host-a")
+    ingest.claim(zero, 0)
+    ingest.append(p0=20)  # offsets 0 to 19, two of which are deletes; position 21
+    ingest.claim(one, 5)
+    ingest.append(p0=4, p1=7)  # positions 26 and 13
+    ingest.seal(zero, 1)
+    ingest.flush(zero, 1)
+    first = only(settings, 0)
+    assert first.unmerged_rows == 24  # each key once: rows and deletes of the snapshot
+    assert first.unmerged_bytes > 0
+    ingest.append(p0=10)  # position 37, generation 2
+    ingest.seal(zero, 2)
+    ingest.append(p0=3)  # position 41, generation 3
+    before = content(Path(settings.table.uri))
+    status = table_status(settings, settings.table.uri)
+    assert content(Path(settings.table.uri)) == before
+    assert status.problems == ()
+    found = status.regions[0]
+    assert found.unmerged_bytes > first.unmerged_bytes
+    assert replace(found, unmerged_bytes=0) == RegionStatus(
+        partition=0,
+        owner="host-a",
+        end=70,
+        durable=41,
+        lag=29,
+        merged=None,
+        merged_generation=0,
+        generations={"open": 1, "sealed": 1, "flushed": 1},
+        unmerged_rows=24 + 10 + 3,
+        unmerged_bytes=0,
+    )
+    assert (status.regions[1].durable, status.regions[1].unmerged_rows, status.regions[1].lag) == (13, 7, 0)
+    assert (status.regions[2].owner, status.regions[2].generations) == (None, {})
+    ingest.seal(zero, 3, hand_over=True)
+    assert only(settings, 0).generations == {"sealed": 2, "flushed": 1}
+    assert only(settings, 0).durable == 41
+
+
+def test_what_the_table_version_holds_is_merged_whatever_the_index_says(settings: Settings, contract: Contract) -> None:
+    zero = contract.regions[0]
+    ingest = Ingest(Path(settings.table.uri), contract, "host-a")
+    ingest.claim(zero, 0)
+    ingest.append(p0=5)
+    ingest.seal(zero, 1)
+    ingest.append(p0=2)
+    lance.dataset(settings.table.uri).update_config({"a": "version"})
+    version = TableVersion(lance.dataset(settings.table.uri).version)
+    in_force = InForce(version, "m", {zero: Watermark(Generation(1), Position(6))})
+    Watermarks(ingest.store, ingest.table).record(in_force, version, "merge")
+    found = only(settings, 0)
+    assert (found.merged, found.merged_generation, found.unmerged_rows, found.durable) == (6, 1, 2, 9)
+    assert found.generations == {"open": 1, "sealed": 1}
+
+
+def test_a_long_log_is_walked_to_its_tail(settings: Settings, contract: Contract) -> None:
+    ingest = Ingest(Path(settings.table.uri), contract, "host-a")
+    ingest.claim(contract.regions[0], 0)
+    for _ in range(37):
+        ingest.append(p0=1)
+    found = only(settings, 0)
+    assert (found.durable, found.unmerged_rows) == (74, 37)
+
+
+# -- when something is missing ---------------------------------------------------------------------------------
+
+
+def test_without_brokers_all_but_the_lag_is_there(settings: Settings, contract: Contract) -> None:
+    ingest = Ingest(Path(settings.table.uri), contract, "host-a")
+    ingest.claim(contract.regions[0], 0)
+    ingest.append(p0=3)
+    silent = settings.model_copy(update={"kafka": KafkaSettings(bootstrap_servers="127.0.0.1:1", topic="t")})
+    status = table_status(silent, settings.table.uri, kafka_timeout_s=1.0)
+    assert (status.regions[0].durable, status.regions[0].lag, status.regions[0].end) == (4, None, None)
+    (problem,) = status.problems
+    assert problem.startswith("kafka_unavailable: Kafka at 127.0.0.1:1")
+    (unset,) = table_status(Settings(), settings.table.uri).problems
+    assert "kafka.bootstrap_servers" in unset
+
+
+def test_a_topic_that_is_another_one(kafka: KafkaBroker, settings: Settings, contract: Contract) -> None:
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 2})
+    admin.delete_topics([contract.topic])[contract.topic].result(30)
+    assert table_status(settings, settings.table.uri).problems[0].startswith("topic_missing: ")
+    make_topic(kafka.bootstrap_servers, contract.topic)
+    (problem,) = table_status(settings, settings.table.uri).problems
+    assert "deleted and recreated" in problem
+
+
+def test_a_restored_and_a_replaced_table(settings: Settings, contract: Contract) -> None:
+    dataset = lance.dataset(settings.table.uri)
+    dataset.update_config({"lancewal.table_uuid": "another"})
+    lance.dataset(settings.table.uri, version=2).restore()  # type: ignore[no-untyped-call] # no annotations there
+    status = table_status(settings, settings.table.uri)
+    assert [problem.split(":")[0] for problem in status.problems] == ["table_restored"]
+    assert status.regions[0].merged_generation is None
+    lance.dataset(settings.table.uri).update_config({"lancewal.table_uuid": "another"})
+    problems = table_status(settings, settings.table.uri).problems
+    assert "another" in problems[0]
+    assert contract.table_uuid in problems[0]
+
+
+def test_a_corrupt_index_hides_no_other_region(settings: Settings, contract: Contract) -> None:
+    ingest = Ingest(Path(settings.table.uri), contract, "host-a")
+    for region in contract.regions[:2]:
+        ingest.claim(region, 0)
+    (file,) = (Path(settings.table.uri) / "_lancewal").glob("regions/*/*/00000/index/*.binpb")
+    file.write_bytes(file.read_bytes()[:-1])
+    status = table_status(settings, settings.table.uri)
+    assert status.problems[0].startswith("object_corrupt: ")
+    assert [region.owner for region in status.regions] == [None, "host-a", None]
+
+
+def test_tables_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(TableMissing):
+        table_status(Settings(), str(tmp_path / "no"))
+    lance.write_dataset(pa.table({"a": [1]}), str(tmp_path / "plain"))
+    with pytest.raises(NotALancewalTable, match="table attach"):
+        table_status(Settings(), str(tmp_path / "plain"))
+
+
+# -- the command -----------------------------------------------------------------------------------------------
+
+
+def test_the_command_gives_json_and_aligned_text(settings: Settings, contract: Contract) -> None:
+    import typer
+
+    from lancewal_flusher.status import command
+
+    ingest = Ingest(Path(settings.table.uri), contract, "host-a")
+    ingest.claim(contract.regions[0], 1_000)
+    ingest.append(p0=3)
+    app = typer.Typer()
+    app.command()(command)
+    environ = {"LANCEWAL_KAFKA__BOOTSTRAP_SERVERS": settings.kafka.bootstrap_servers}
+    done = CliRunner().invoke(app, [settings.table.uri, "-o", "json"], env=environ)
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["regions"][0]["durable"] == 1_004
+    text = CliRunner().invoke(app, [settings.table.uri], env=environ).stdout
+    assert text.strip() == status_text(table_status(settings, settings.table.uri)).strip()
+    lines = text.splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith("partition"))
+    title, first = lines[at], lines[at + 1]
+    assert first[: title.index("durable") + len("durable")].endswith(" 1004")
+    assert first[title.index("owner") :] == "host-a"
+    assert first[title.index("generations") :].startswith("1 open")
