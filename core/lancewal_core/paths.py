@@ -99,6 +99,11 @@ def parse_key_run(key: str) -> str | None:
     return match[1] if match and _is_word(match[1]) else None
 
 
+def probe(name: str) -> str:
+    """An object that a process puts and deletes at its start, to see that it can."""
+    return f"{ROOT}probe/{_word('probe', name)}"
+
+
 # -- logs ------------------------------------------------------------------------------------------------------
 
 

@@ -29,6 +29,8 @@ _PROTECTED: Properties = {
 _CHOSEN: Properties = {
     # A full queue is looked at again after a second by default: consuming then runs at a fifth of its speed.
     "fetch.queue.backoff.ms": 50,
+    # A partition that starts or resumes waits for the long poll under way: half a second by default.
+    "fetch.wait.max.ms": 100,
     "topic.metadata.refresh.interval.ms": 30_000,
     # A commit is synchronous: this bounds how long a hung coordinator can hold up the loop.
     "socket.timeout.ms": 30_000,

@@ -5,7 +5,7 @@ Guarantees
     in offset order, none twice; what the client still holds from before ``start`` or ``resume`` is dropped.
  2. ``Polled.next`` never passes a record that was not delivered: it is the consumer's own position right after the
     poll, or the one behind the last record delivered, whichever is higher.
- 3. The position in the log counts, never the group's: an assignment begins at the end, paused, and moves by ``start``.
+ 3. The position in the log counts, never the group's: an assignment begins paused and moves by ``start``.
  4. Committed positions never go back, and are only those handed to ``commit`` (or known to the group already).
  5. An offset that the broker does not have ends the partition (``RetentionLost``, ``LogTruncated``), never resets it;
     records polled before are delivered first.
@@ -23,7 +23,6 @@ from itertools import groupby
 from typing import Any
 
 from confluent_kafka import (
-    OFFSET_END,
     Consumer,
     IsolationLevel,
     KafkaError,
@@ -44,6 +43,7 @@ from lancewal_core.errors import (
     SettingsError,
 )
 from lancewal_core.ids import Position, position_after
+from lancewal_core.topic_id import topic_id
 from lancewal_ingest.decode.records import Records
 from lancewal_ingest.kafka_clients import (
     REQUEST_TIMEOUT_S,
@@ -83,9 +83,11 @@ class ConfluentSource:
         *,
         queue_bytes: int = 128 << 20,
         report: Report = _unreported,
+        request_timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> None:
         self._topic = topic
         self._report = report
+        self._request_timeout_s = request_timeout_s
         self._fatal: KafkaError | None = None
         self._assigned: set[int] = set()
         self._next: dict[int, Position] = {}
@@ -106,7 +108,9 @@ class ConfluentSource:
     def subscribe(self, listener: Listener) -> None:
         def on_assign(consumer: Consumer, partitions: list[TopicPartition]) -> None:
             mine = [p.partition for p in partitions]
-            consumer.incremental_assign([TopicPartition(self._topic, p, OFFSET_END) for p in mine])
+            # Any number will do: it is paused and moved by ``start``.  But not OFFSET_END: a seek while librdkafka still
+            # asks for the end offset can leave the partition silent for ever (measured: 1 in 10).
+            consumer.incremental_assign([TopicPartition(self._topic, p, 0) for p in mine])
             if mine:
                 consumer.pause(self._named(mine))
                 self._assigned.update(mine)
@@ -170,12 +174,12 @@ class ConfluentSource:
     def facts(self) -> TopicFacts:
         act = f"describing topic {self._topic}"
         try:
-            asked = self._admin.describe_topics(TopicCollection([self._topic]), request_timeout=REQUEST_TIMEOUT_S)
-            found = asked[self._topic].result(REQUEST_TIMEOUT_S + 1)
+            asked = self._admin.describe_topics(TopicCollection([self._topic]), request_timeout=self._request_timeout_s)
+            found = asked[self._topic].result(self._request_timeout_s + 1)
         except (KafkaException, TimeoutError) as error:
             raise explained(error, act, self._topic) from error
         # Uuid's == compares identity, its text does not.
-        return TopicFacts(str(found.topic_id), len(found.partitions))
+        return TopicFacts(topic_id(str(found.topic_id)), len(found.partitions))
 
     def offsets(self, partition: int) -> Offsets:
         act = f"asking for the offsets of topic {self._topic} partition {partition}"
@@ -183,11 +187,13 @@ class ConfluentSource:
         try:
             asked = [
                 self._admin.list_offsets(
-                    {place: spec}, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=REQUEST_TIMEOUT_S
+                    {place: spec},
+                    isolation_level=IsolationLevel.READ_COMMITTED,
+                    request_timeout=self._request_timeout_s,
                 )[place]
                 for spec in (_OFFSET_SPEC.earliest(), _OFFSET_SPEC.latest())
             ]
-            low, high = (found.result(REQUEST_TIMEOUT_S + 1).offset for found in asked)
+            low, high = (found.result(self._request_timeout_s + 1).offset for found in asked)
         except (KafkaException, TimeoutError) as error:
             raise explained(error, act, self._topic) from error
         return Offsets(Position(low), Position(high))
@@ -231,7 +237,7 @@ class ConfluentSource:
         if not self._assigned:
             return {}
         partition = min(self._assigned)
-        (found,) = self._consumer.committed(self._named([partition]), timeout=REQUEST_TIMEOUT_S)
+        (found,) = self._consumer.committed(self._named([partition]), timeout=self._request_timeout_s)
         if found.error is not None:
             raise KafkaException(found.error)
         return {partition: Position(max(found.offset, 0))}
@@ -318,8 +324,8 @@ def _out_of_range(topic: str, partition: int, at: Position, offsets: Offsets) ->
     if offsets.low > at:
         return RetentionLost(
             f"topic {topic} partition {partition}: read up to position {at}, but Kafka begins at {offsets.low}: "
-            f"offsets {at} to {offsets.low - 1} were deleted before they became durable. Restore them, or accept the loss "
-            "with `lancewal offsets accept-loss`",
+            f"offsets {at} to {offsets.low - 1} were deleted before they became durable. Restore them, or accept the "
+            "loss with `lancewal offsets accept-loss`",
             **where,
         )
     if at > offsets.high:

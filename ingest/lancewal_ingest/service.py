@@ -1,0 +1,240 @@
+"""The ingest service: build everything from settings, check, run the loop until told to stop, drain, leave.
+
+Steps
+ 1. Read the contract; check settings, table, topic, dead-letter topic and store.  Nothing was consumed.
+ 2. Turn the worker's loop.  Beside it, every ``TOPIC_CHECK_S``, ask the broker whether the topic is still the same.
+ 3. Told to stop: make durable what was consumed, hand over every region, flush; at most ``ingest.drain_timeout_s``.
+    What is not done then is left to the next owner, which finds it in the log and in Kafka.
+ 4. Leave the group.
+
+An error ends the loop without step 3: what is durable is handed over where that needs nothing else, the rest is the next
+owner's.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from lancewal_core.clock import Clock, SystemClock
+from lancewal_core.contract import Contract, read_contract
+from lancewal_core.errors import KafkaUnavailable, LancewalError
+from lancewal_core.ids import OwnerId
+from lancewal_core.open_checks import check_settings, check_table
+from lancewal_core.regions import RegionIndexes
+from lancewal_core.settings import Settings
+from lancewal_core.store_obstore import open_store
+from lancewal_core.table_lance import LanceTable
+from lancewal_core.tasks import Task, Tasks, ThreadTasks
+from lancewal_core.watermarks import Watermarks
+from lancewal_ingest.append import DeadLetters, Preparer, check_topic
+from lancewal_ingest.context import IngestContext
+from lancewal_ingest.dead_letters import KafkaDeadLetters, RefusedDeadLetters
+from lancewal_ingest.health import Health, HealthServer
+from lancewal_ingest.metrics import IngestMetrics, TimedStore
+from lancewal_ingest.policy import MemoryPolicy, SealPolicy
+from lancewal_ingest.source import KafkaSource
+from lancewal_ingest.source_kafka import ConfluentSource
+from lancewal_ingest.store_probe import check_writable
+from lancewal_ingest.worker import IngestWorker, WorkerLimits
+
+TOPIC_CHECK_S = 5.0
+REFRESH_S = 1.0
+_TASK_THREADS = 3
+"""One for the segment in flight, one for the flush, one for the question about the topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What a service shows while it runs; for tests."""
+
+    worker: IngestWorker
+    port: int
+    owner: OwnerId
+
+
+def run_ingest(settings: Settings) -> None:
+    """Run until SIGTERM or SIGINT.  Raises ``LancewalError`` where a person or a supervisor must act."""
+    with _stop_signals() as stopping:
+        serve(settings, stopping)
+
+
+def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Running], None] = lambda _: None) -> bool:
+    """Steps 1 to 4; True if everything was handed over and flushed in time."""
+    settings.need("table.uri", "kafka.bootstrap_servers")
+    clock = SystemClock()
+    with ExitStack() as stack:
+        # Step 1
+        queue_bytes = settings.ingest.memory_bytes_max // 4
+        memory = MemoryPolicy(nbytes=settings.ingest.memory_bytes_max - queue_bytes)
+        metrics = IngestMetrics(clock, memory.nbytes)
+        tasks = ThreadTasks(workers=_TASK_THREADS)
+        stack.callback(tasks.close)
+        context = _context(settings, clock, tasks, metrics)
+        contract = context.contract
+        group = settings.kafka.group(contract.table_uuid)
+        client = settings.kafka.client()
+        source = ConfluentSource(client, contract.topic, group, queue_bytes=queue_bytes, report=metrics.failed)
+        stack.callback(_closed, source, metrics)
+        check_topic(contract, source)
+        dead_letters = _dead_letters(settings, contract, group)
+        check_writable(context.store, tasks, settings.table.uri, context.new_id)
+        owner = new_owner()
+        worker = IngestWorker(
+            context,
+            source,
+            dead_letters,
+            Preparer(contract, settings.ingest.bad_records),
+            owner,
+            metrics,
+            _seal_policy(settings),
+            memory,
+            _limits(settings),
+        )
+        watch = _TopicWatch(contract, source, tasks, clock)
+        health = Health(clock, lambda: _problems(worker, watch))
+        server = stack.enter_context(
+            HealthServer(settings.metrics.host, settings.metrics.port, metrics.registry, health)
+        )
+        metrics.started(contract, group, owner)
+        worker.subscribe()
+        began(Running(worker, server.port, owner))
+        # Step 2
+        refresh_at = clock.monotonic()
+        while not stopping():
+            worker.step()
+            health.beat()
+            watch.look()
+            if clock.monotonic() >= refresh_at:
+                refresh_at = clock.monotonic() + REFRESH_S
+                metrics.refresh(source.highs(), worker.stopped)
+        # Step 3
+        metrics.event("draining")
+        health.beat()
+        drained = worker.drain(settings.ingest.drain_timeout_s)
+        if drained:
+            metrics.event("drained")
+        else:
+            metrics.warning("not all was handed over in time: the next owner continues from the log and from Kafka")
+        # Step 4 is the stack's
+    return drained
+
+
+def new_owner() -> OwnerId:
+    """``<hostname>-<pid>-<8 hex digits>``: readable, and never the same twice."""
+    return OwnerId(f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}")
+
+
+def _context(settings: Settings, clock: Clock, tasks: Tasks, metrics: IngestMetrics) -> IngestContext:
+    uri, options = settings.table.uri, settings.store.options
+    store = TimedStore(open_store(uri, options), metrics)
+    contract = read_contract(store, uri)
+    check_settings(settings, contract)
+    table = LanceTable(uri, options)
+    check_table(table.newest(), contract)
+    return IngestContext(
+        store=store,
+        table=table,
+        indexes=RegionIndexes(store, clock),
+        watermarks=Watermarks(store, table),
+        tasks=tasks,
+        clock=clock,
+        contract=contract,
+        new_id=lambda: uuid.uuid4().hex,
+    )
+
+
+def _dead_letters(settings: Settings, contract: Contract, group: str) -> DeadLetters:
+    match settings.ingest.bad_records:
+        case "stop":
+            return RefusedDeadLetters()
+        case "dlq":
+            topic = settings.dead_letter_topic(contract.topic)
+            letters = KafkaDeadLetters(settings.kafka.client(), topic, group)
+            letters.check()
+            return letters
+
+
+def _seal_policy(settings: Settings) -> SealPolicy:
+    ingest = settings.ingest
+    return SealPolicy(int(ingest.seal_bytes), ingest.seal_rows, ingest.seal_age_s, ingest.seal_log_distance)
+
+
+def _limits(settings: Settings) -> WorkerLimits:
+    ingest = settings.ingest
+    return WorkerLimits(
+        segment_rows=ingest.segment_rows_max,
+        linger_s=ingest.linger_ms / 1000,
+        offset_commit_s=ingest.offset_commit_s,
+        retry_s=ingest.retry_s,
+    )
+
+
+def _closed(source: KafkaSource, metrics: IngestMetrics) -> None:
+    try:
+        source.close()  # tells the worker that its partitions are revoked
+    except LancewalError as error:
+        metrics.failed("leaving the group", error)
+
+
+def _problems(worker: IngestWorker, watch: _TopicWatch) -> Sequence[str]:
+    """Why the service is not ready."""
+    problems = [f"partition {p} stopped: {error.kind}" for p, error in sorted(worker.stopped.items())]
+    if watch.silent is not None:
+        problems.append(f"Kafka does not answer: {watch.silent}")
+    if not worker.idle_or_progressing:
+        problems.append("the newest segment is not stored")
+    if not worker.ready and not problems:
+        problems.append("the log was fenced and no new one could be begun yet")
+    return problems
+
+
+class _TopicWatch:
+    """Asks the broker for the topic on a timer, beside the loop: a consumer reads on in a recreated topic unawares."""
+
+    def __init__(self, contract: Contract, source: KafkaSource, tasks: Tasks, clock: Clock) -> None:
+        self.silent: KafkaUnavailable | None = None
+        self._contract = contract
+        self._source = source
+        self._tasks = tasks
+        self._clock = clock
+        self._asked: Task[None] | None = None
+        self._again_at = clock.monotonic() + TOPIC_CHECK_S
+
+    def look(self) -> None:
+        """``TopicReplaced``, ``PartitionCountChanged`` or ``TopicMissing`` once the broker says so."""
+        if self._asked is None and self._clock.monotonic() >= self._again_at:
+            self._asked = self._tasks.start(lambda: check_topic(self._contract, self._source))
+        if self._asked is None or not self._asked.done():
+            return
+        asked, self._asked = self._asked, None
+        self._again_at = self._clock.monotonic() + TOPIC_CHECK_S
+        try:
+            asked.result()
+            self.silent = None
+        except KafkaUnavailable as error:
+            self.silent = error
+
+
+@contextmanager
+def _stop_signals() -> Iterator[Callable[[], bool]]:
+    """A question that becomes true with the first SIGTERM or SIGINT; a second one ends the process at once."""
+    told = False
+
+    def stop(number: int, _: object) -> None:
+        nonlocal told
+        told = True
+        signal.signal(number, signal.SIG_DFL)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield lambda: told
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,109 @@
+"""Dead letters on a real broker: what is bad goes there unchanged, says what is wrong, and is acknowledged."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from lancewal_core.errors import KafkaUnavailable, TopicMissing, TopicUnsuitable
+from lancewal_core.ids import Region, TopicId
+from lancewal_demo.stack import KafkaBroker
+from lancewal_demo.stack.ports import free_ports
+from lancewal_ingest.dead_letters import KafkaDeadLetters
+from lancewal_ingest.decode.records import Records, Rejected
+
+REGION = Region("orders", TopicId("abc"), 3)
+SECRET = "hunter2"
+RECORDS = Records(
+    [10, 12, 15],
+    [1, 2, 3],
+    [b"k10", None, b"k15"],
+    [b"{bad", b"good", None],
+    [[("mine", b"1"), ("mine", None)], None, None],
+)
+REJECTED = (Rejected(10, "not_json", "expected one JSON value"), Rejected(15, "null_value", "expected a value"))
+
+
+def make_topic(broker: KafkaBroker, topic: str, config: dict[str, str] | None = None) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.create_topics([NewTopic(topic, num_partitions=1, config=config or {})])[topic].result(30)
+
+
+def read(broker: KafkaBroker, topic: str, count: int) -> list[Message]:
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap_servers, "group.id": topic, "auto.offset.reset": "error"}
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found = [*consumer.consume(count, 30.0), *consumer.consume(1, 0.3)]
+    consumer.close()
+    return found
+
+
+@pytest.mark.kafka
+def test_letters_are_unchanged_and_say_what_is_wrong(kafka: KafkaBroker, topic_name: str) -> None:
+    make_topic(kafka, topic_name)
+    client = {"bootstrap.servers": kafka.bootstrap_servers, "sasl.password": SECRET, "fetch.min.bytes": "1"}
+    letters = KafkaDeadLetters(client, topic_name, "the-group")
+    letters.check()
+    letters.send(REGION, RECORDS, REJECTED)
+    first, second = read(kafka, topic_name, 2)
+    assert (first.key(), first.value()) == (b"k10", b"{bad")
+    assert (second.key(), second.value()) == (b"k15", None)
+    assert first.headers() == [
+        ("mine", b"1"),
+        ("mine", None),
+        ("__connect.errors.topic", b"orders"),
+        ("__connect.errors.partition", b"3"),
+        ("__connect.errors.offset", b"10"),
+        ("__connect.errors.connector.name", b"the-group"),
+        ("__connect.errors.task.id", b"0"),
+        ("__connect.errors.stage", b"VALUE_CONVERTER"),
+        ("__connect.errors.class.name", b"not_json"),
+        ("__connect.errors.exception.class.name", b"lancewal.BadRecord"),
+        ("__connect.errors.exception.message", b"expected one JSON value"),
+        ("lancewal.source", b"orders-3-10"),
+    ]
+    assert SECRET not in str(second.headers())
+
+
+@pytest.mark.kafka
+def test_many_letters_are_all_there(kafka: KafkaBroker, topic_name: str) -> None:
+    make_topic(kafka, topic_name)
+    letters = KafkaDeadLetters({"bootstrap.servers": kafka.bootstrap_servers}, topic_name, "g")
+    count = 3000
+    records = Records(list(range(count)), [0] * count, [None] * count, [b"x"] * count, [None] * count)
+    letters.send(REGION, records, [Rejected(n, "not_json", "m") for n in range(count)])
+    sources = [dict(m.headers() or [])["lancewal.source"] for m in read(kafka, topic_name, count)]
+    assert sources == [b"orders-3-%d" % n for n in range(count)]
+
+
+@pytest.mark.kafka
+def test_missing_topic_says_what_to_do(kafka: KafkaBroker, topic_name: str) -> None:
+    letters = KafkaDeadLetters({"bootstrap.servers": kafka.bootstrap_servers}, topic_name, "g", acknowledge_s=5)
+    with pytest.raises(TopicMissing, match=r"ingest\.dead_letter_topic"):
+        letters.check()
+    with pytest.raises((TopicMissing, KafkaUnavailable)):
+        letters.send(REGION, RECORDS, REJECTED)
+
+
+@pytest.mark.kafka
+def test_a_letter_that_the_topic_refuses_is_not_lost_silently(kafka: KafkaBroker, topic_name: str) -> None:
+    make_topic(kafka, topic_name, {"max.message.bytes": "2000"})
+    letters = KafkaDeadLetters({"bootstrap.servers": kafka.bootstrap_servers}, topic_name, "g")
+    noise = random.Random(0).randbytes(60_000)  # what compresses well would fit
+    records = Records([1], [1], [None], [noise], [None])
+    with pytest.raises(TopicUnsuitable, match=r"max\.message\.bytes"):
+        letters.send(REGION, records, [Rejected(1, "too_large", "m")])
+    letters.send(REGION, RECORDS, REJECTED)  # and goes on with others
+    assert len(read(kafka, topic_name, 2)) == 2
+
+
+def test_silent_broker_is_no_acknowledgement() -> None:
+    (port,) = free_ports(1)
+    letters = KafkaDeadLetters({"bootstrap.servers": f"127.0.0.1:{port}"}, "t", "g", acknowledge_s=1.0)
+    with pytest.raises(KafkaUnavailable):
+        letters.send(REGION, RECORDS, REJECTED)
