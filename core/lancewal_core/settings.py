@@ -78,7 +78,7 @@ class Settings(BaseSettings):
 
     def dead_letter_topic(self, topic: str) -> str:
         """Where the bad records of ``topic`` go."""
-        return self.ingest.dead_letter_topic or f"{topic}.dlq"
+        return self.ingest.dead_letter_topic or f"{topic}.dead-letters"
 
     def masked(self) -> dict[str, Any]:
         """The tree as JSON values, secrets and credentials in URLs replaced by ``***``."""

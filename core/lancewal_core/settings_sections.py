@@ -196,7 +196,7 @@ class IngestSettings(Section):
     """A record that cannot become a row goes to the dead letters, or stops its partition.  Dead letters: one bad record
     should not hold back all others, and it stays listed and repairable."""
     dead_letter_topic: str | None = None
-    """Where bad records go; it must exist.  By default ``<topic>.dlq``."""
+    """Where bad records go; it must exist.  By default ``<topic>.dead-letters``."""
     drain_timeout_s: Seconds = 30.0
     """Time to make all durable and hand over on SIGTERM.  Kubernetes' default grace period: change both together."""
     retry_s: Seconds = 0.5

@@ -217,7 +217,7 @@ def test_need_names_all_that_is_missing() -> None:
 def test_derived_names() -> None:
     settings = load_settings(None, {})
     assert settings.kafka.group("u") == "lancewal-u"
-    assert settings.dead_letter_topic("t") == "t.dlq"
+    assert settings.dead_letter_topic("t") == "t.dead-letters"
     given_ = {"LANCEWAL_KAFKA__GROUP_ID": "g", "LANCEWAL_INGEST__DEAD_LETTER_TOPIC": "d"}
     settings = load_settings(None, given_)
     assert (settings.kafka.group("u"), settings.dead_letter_topic("t")) == ("g", "d")

@@ -249,7 +249,7 @@ def check_handed_over(contract: Contract, uri: str, produced: Produced) -> None:
 @pytest.mark.kafka
 def test_rows_become_durable_and_are_handed_over(kafka: KafkaBroker, topic_name: str, tmp_path: Path) -> None:
     make_topic(kafka, topic_name, 4)
-    make_topic(kafka, f"{topic_name}.dlq", 1)
+    make_topic(kafka, f"{topic_name}.dead-letters", 1)
     settings = Settings(**settings_tree(kafka, topic_name, tmp_path, ingest={"offset_commit_s": 0.2}))
     contract = create_table(settings)
     produced = produce(kafka, topic_name, 5000)
@@ -425,7 +425,7 @@ def test_what_a_person_must_change_is_one_line_and_exit_code_2(
     _, errors = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 2, errors.decode()
     (line,) = errors.decode().splitlines()
-    assert line.startswith(f"lancewal: topic_missing: the dead-letter topic '{topic_name}.dlq' does not exist")
+    assert line.startswith(f"lancewal: topic_missing: the dead-letter topic '{topic_name}.dead-letters' does not exist")
 
 
 # -- what is checked first -------------------------------------------------------------------------------------
