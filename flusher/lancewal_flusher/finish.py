@@ -49,8 +49,8 @@ from lancewal_core.table import (
     fragment_files,
 )
 from lancewal_core.watermarks import PROPERTY_FOLLOWUP, InForce
+from lancewal_flusher.commit import Refused, is_finished, prove, send, sentinel
 from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.merge import Refused, is_finished, prove, send, sentinel
 from lancewal_flusher.merge_facts import MergeFacts, facts_of
 
 _TRIES = 10

@@ -25,12 +25,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import assert_never
 
 import pyarrow as pa
 
-from lancewal_core import paths
-from lancewal_core.errors import CommitUnknown, MergeUnproven, ObjectMissing, StoreInconsistent, WatermarkUnknown
+from lancewal_core.errors import ObjectMissing, StoreInconsistent
 from lancewal_core.failpoints import point
 from lancewal_core.flush import rebuild_snapshot
 from lancewal_core.fold import Folded, complete, compose
@@ -39,18 +37,13 @@ from lancewal_core.open_checks import check_table
 from lancewal_core.region_index import GenerationRecord
 from lancewal_core.snapshot import Snapshot, read_folded, read_gone, read_partials, read_rows, read_snapshot
 from lancewal_core.table import (
-    CommitLost,
-    Committed,
-    Conflicted,
     Fragment,
     PinnedTable,
     TableCommit,
-    TransactionGone,
-    TransactionInfo,
-    TransactionUnreadable,
     fragment_files,
 )
 from lancewal_core.watermarks import PROPERTY_MERGE, InForce, Watermark, merge_properties
+from lancewal_flusher.commit import Refused, is_finished, prove, send, sentinel
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.fragment_task import FragmentResult, FragmentTask
 from lancewal_flusher.merge_facts import MergeFacts
@@ -72,13 +65,6 @@ class Merged:
     @property
     def landed_behind(self) -> bool:
         return self.version != self.read_version + 1
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """Another commit came first; nothing landed."""
-
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +104,8 @@ def merge_next(context: FlusherContext, limits: MergeLimits) -> MergeResult:
         _check_complete(context, indexes, in_force)
         waiting = unmerged(indexes, in_force)
     # Step 2
-    works = [
-        work
-        for region, records in sorted(waiting.items())
-        if (work := _prepare(context, region, records, limits)) is not None
-    ]
+    snapshots = _snapshots(context, waiting)
+    works = [work for region, found in sorted(snapshots.items()) if (work := _prepare(context, region, found, limits))]
     if not works:
         return NothingToMerge()
     # Step 3
@@ -176,55 +159,6 @@ def merge_next(context: FlusherContext, limits: MergeLimits) -> MergeResult:
     )
 
 
-def send(context: FlusherContext, commit: TableCommit, uuid_property: str) -> TableVersion | Refused:
-    """Steps 4 and 5; the commit's uuid stands in ``uuid_property``.
-
-    ``CommitUnknown`` when the fate cannot be learned now: the next round learns it from W.
-    """
-    with point("commit.send", read_version=commit.read_version):
-        outcome = context.table.commit(commit)
-    with point("commit.recv", read_version=commit.read_version):
-        pass
-    match outcome:
-        case Committed(version=version):
-            return version
-        case Conflicted(reason=reason):
-            return Refused(reason)
-        case CommitLost(cause=cause):
-            landed = _find(context, commit.read_version, uuid_property, commit.properties[uuid_property])
-            return landed if landed is not None else Refused(f"the commit did not land: {cause}")
-        case _:
-            assert_never(outcome)
-
-
-def prove(context: FlusherContext, read_version: TableVersion, version: TableVersion) -> None:
-    """Step 6: what was in force below the version landed must be what was in force at the version read."""
-    if version == read_version + 1:
-        return
-    computed = f"table version {version} is a merge computed at version {read_version}"
-    verify = f"run `lancewal verify` on versions {read_version} to {version}"
-    try:
-        before = context.watermarks.at(version - 1)
-    except WatermarkUnknown as error:
-        raise MergeUnproven(
-            f"{computed}; that no other merge came in between cannot be proven: {error}; {verify}", version=version
-        ) from error
-    if before.version > read_version:
-        raise MergeUnproven(f"{computed}, but version {before.version} is a merge too: {verify}", version=version)
-
-
-def is_finished(context: FlusherContext, in_force: InForce) -> bool:
-    """Whether the merge that set these watermarks needs no further work (``finish``)."""
-    if in_force.version == 0 or in_force.merge is None:
-        return True
-    return context.store.get(paths.merge_finished(in_force.version)) is not None
-
-
-def sentinel(fragments: Sequence[Fragment]) -> Fragment | None:
-    """The fragment that every merge touches, so that two merges from one version conflict."""
-    return min(fragments, key=lambda f: f.fragment_id, default=None)
-
-
 def _check_complete(context: FlusherContext, indexes: Mapping[Region, object], in_force: InForce) -> None:
     for region in context.contract.regions:
         if in_force.generation(region) > 0 and region not in indexes:
@@ -234,36 +168,53 @@ def _check_complete(context: FlusherContext, indexes: Mapping[Region, object], i
             )
 
 
-def _find(context: FlusherContext, read_version: TableVersion, key: str, uuid: str) -> TableVersion | None:
-    newest = context.table.newest().version
-    for version in range(read_version + 1, newest + 1):
-        found = context.table.transaction(version)
-        match found:
-            case TransactionInfo():
-                if found.properties.get(key) == uuid:
-                    return TableVersion(version)
-            case TransactionUnreadable():
-                pass
-            case TransactionGone():
-                raise CommitUnknown(
-                    f"the fate of commit {uuid} read at version {read_version} is unknown: version {version} is gone "
-                    "already; the next round reads it from the watermarks",
-                    version=version,
-                )
-            case _:
-                assert_never(found)
-    return None
+def _snapshots(
+    context: FlusherContext, waiting: Mapping[Region, Sequence[GenerationRecord]]
+) -> dict[Region, list[Snapshot]]:
+    """Step 2: per region the snapshots that wait, up to the first that somebody else is rebuilding."""
+    named = [(region, record) for region, records in sorted(waiting.items()) for record in records]
+    intact = context.tasks.map(lambda item: _intact(context, item[1]), named)
+    found: dict[Region, list[Snapshot]] = {}
+    ended: set[Region] = set()
+    for (region, record), snapshot in zip(named, intact, strict=True):
+        if region in ended:
+            continue
+        if snapshot is None:
+            snapshot = rebuild_snapshot(
+                context.store,
+                context.table,
+                context.indexes,
+                context.tasks,
+                context.contract,
+                region,
+                record,
+                context.new_id,
+            )
+        if snapshot is None:
+            ended.add(region)  # the next round reads what the other one has written
+        else:
+            found.setdefault(region, []).append(snapshot)
+    return found
+
+
+def _intact(context: FlusherContext, record: GenerationRecord) -> Snapshot | None:
+    """The snapshot, or None if any of its objects and files is missing."""
+    if record.snapshot is None:
+        return None
+    try:
+        snapshot = read_snapshot(context.store, record.snapshot)
+    except ObjectMissing:
+        return None
+    sides = [side.key for side in (snapshot.deletes, snapshot.patches) if side is not None]
+    if any(context.store.get_range(key, 0, 1) is None for key in sides):
+        return None
+    files = [name for fragment in snapshot.fragments for name in fragment_files(fragment)]
+    return None if context.table.files_missing(files) else snapshot
 
 
 def _prepare(
-    context: FlusherContext, region: Region, records: Sequence[GenerationRecord], limits: MergeLimits
+    context: FlusherContext, region: Region, snapshots: Sequence[Snapshot], limits: MergeLimits
 ) -> _Work | None:
-    snapshots = []
-    for record in records:
-        snapshot = _snapshot(context, region, record)
-        if snapshot is None:
-            break
-        snapshots.append(snapshot)
     merge = choose(region, snapshots, limits)
     if merge is None:
         return None
@@ -279,22 +230,6 @@ def _prepare(
     folded: Folded = compose([read_folded(context.store, context.table, s, rows) for s in merge.snapshots], rows)
     keys = pa.concat_tables([folded.partials.select(names), folded.gone, folded.rows.select(names)])
     return _Work(merge, (), folded.rows, folded.partials, keys, folded.gone.num_rows)
-
-
-def _snapshot(context: FlusherContext, region: Region, record: GenerationRecord) -> Snapshot | None:
-    """Step 2; None when somebody else rebuilt it first: the next round reads that one."""
-    if record.snapshot is None:
-        return None
-    try:
-        snapshot = read_snapshot(context.store, record.snapshot)
-        files = [name for fragment in snapshot.fragments for name in fragment_files(fragment)]
-        if not context.table.files_missing(files):
-            return snapshot
-    except ObjectMissing:
-        pass  # rebuilt below
-    return rebuild_snapshot(
-        context.store, context.table, context.indexes, context.tasks, context.contract, region, record, context.new_id
-    )
 
 
 def _run_tasks(

@@ -26,9 +26,10 @@ from lancewal_core.open_checks import check_table
 from lancewal_core.region_index import RegionIndex, State
 from lancewal_core.transitions import merged
 from lancewal_core.watermarks import InForce
+from lancewal_flusher.commit import Refused
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.finish import Finished, finish_newest
-from lancewal_flusher.merge import Merged, MergeResult, NothingToMerge, Refused, merge_next
+from lancewal_flusher.merge import Merged, MergeResult, NothingToMerge, merge_next
 from lancewal_flusher.plan import MergeLimits
 
 

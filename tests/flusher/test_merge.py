@@ -13,7 +13,8 @@ import pytest
 from lancewal_core.errors import ContractMismatch, MergeUnproven, TableReplaced, TableRestored, WatermarkUnknown
 from lancewal_core.regions import RegionIndexes
 from lancewal_core.table import fragment_files
-from lancewal_flusher.merge import Merged, NothingToMerge, Refused, merge_next
+from lancewal_flusher.commit import Refused
+from lancewal_flusher.merge import Merged, NothingToMerge, merge_next
 from tests.support.flusher_tables import (
     COLUMNS,
     COMBINE,

@@ -1,0 +1,110 @@
+"""Sending a commit, and what may be concluded from where it landed.
+
+Guarantees
+ 1. ``send`` returns the version at which the commit landed, ``Refused`` if it did not land and never will disturb a
+    later one, or raises ``CommitUnknown``.  A commit whose reply was lost is looked for by its uuid.
+ 2. ``prove`` returns only if no merge lies between the version that a merge was computed from and its own.
+
+A commit that was lost may still land after ``send`` has given it up.  The sentinel makes that harmless: either it lands
+before our next commit, which is then refused, or it is refused itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import assert_never
+
+from lancewal_core import paths
+from lancewal_core.errors import CommitUnknown, MergeUnproven, WatermarkUnknown
+from lancewal_core.failpoints import point
+from lancewal_core.ids import TableVersion
+from lancewal_core.table import (
+    CommitLost,
+    Committed,
+    Conflicted,
+    Fragment,
+    TableCommit,
+    TransactionGone,
+    TransactionInfo,
+    TransactionUnreadable,
+)
+from lancewal_core.watermarks import InForce
+from lancewal_flusher.context import FlusherContext
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Another commit came first; nothing landed."""
+
+    reason: str
+
+
+def send(context: FlusherContext, commit: TableCommit, uuid_property: str) -> TableVersion | Refused:
+    """Commit and learn its fate; the commit's uuid stands in ``uuid_property``.
+
+    ``CommitUnknown`` when the fate cannot be learned now: the next round learns it from W.
+    """
+    with point("commit.send", read_version=commit.read_version):
+        outcome = context.table.commit(commit)
+    with point("commit.recv", read_version=commit.read_version):
+        pass
+    match outcome:
+        case Committed(version=version):
+            return version
+        case Conflicted(reason=reason):
+            return Refused(reason)
+        case CommitLost(cause=cause):
+            landed = _find(context, commit.read_version, uuid_property, commit.properties[uuid_property])
+            return landed if landed is not None else Refused(f"the commit did not land: {cause}")
+        case _:
+            assert_never(outcome)
+
+
+def prove(context: FlusherContext, read_version: TableVersion, version: TableVersion) -> None:
+    """Guarantee 2: what was in force right below the version landed was so at the version read; else ``MergeUnproven``."""
+    if version == read_version + 1:
+        return
+    computed = f"table version {version} is a merge computed at version {read_version}"
+    verify = f"run `lancewal verify` on versions {read_version} to {version}"
+    try:
+        before = context.watermarks.at(version - 1)
+    except WatermarkUnknown as error:
+        raise MergeUnproven(
+            f"{computed}; that no other merge came in between cannot be proven: {error}; {verify}", version=version
+        ) from error
+    if before.version > read_version:
+        raise MergeUnproven(f"{computed}, but version {before.version} is a merge too: {verify}", version=version)
+
+
+def is_finished(context: FlusherContext, in_force: InForce) -> bool:
+    """Whether the merge that set these watermarks needs no further work (``finish``)."""
+    if in_force.version == 0 or in_force.merge is None:
+        return True
+    return context.store.get(paths.merge_finished(in_force.version)) is not None
+
+
+def sentinel(fragments: Sequence[Fragment]) -> Fragment | None:
+    """The fragment that every merge touches, so that two merges from one version conflict."""
+    return min(fragments, key=lambda f: f.fragment_id, default=None)
+
+
+def _find(context: FlusherContext, read_version: TableVersion, key: str, uuid: str) -> TableVersion | None:
+    newest = context.table.newest().version
+    for version in range(read_version + 1, newest + 1):
+        found = context.table.transaction(version)
+        match found:
+            case TransactionInfo():
+                if found.properties.get(key) == uuid:
+                    return TableVersion(version)
+            case TransactionUnreadable():
+                pass
+            case TransactionGone():
+                raise CommitUnknown(
+                    f"the fate of commit {uuid} read at version {read_version} is unknown: version {version} is gone "
+                    "already; the next round reads it from the watermarks",
+                    version=version,
+                )
+            case _:
+                assert_never(found)
+    return None

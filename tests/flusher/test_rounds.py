@@ -1,0 +1,241 @@
+"""Rounds: orphans, marks, checkpoints, stopping, and several flushers and an ingest at the same time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lancewal_core.errors import ObjectMissing
+from lancewal_core.flush import rebuild_snapshot
+from lancewal_core.ids import Region
+from lancewal_core.paths import wal_prefix
+from lancewal_core.tasks import ThreadTasks
+from lancewal_core.watermarks import Watermarks
+from lancewal_flusher import merge
+from lancewal_flusher import round as rounds
+from lancewal_flusher.finish import finish_newest
+from lancewal_flusher.merge import Merged, merge_next
+from lancewal_flusher.plan import MergeLimits
+from lancewal_flusher.round import SealedSince, run_round
+from lancewal_flusher.runner import ThreadRunner
+from tests.support.flusher_tables import COMBINE, OPEN_ROWS, FlusherTable, ScriptedTable, delete, upsert, upserts
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[FlusherTable]:
+    made = FlusherTable(tmp_path)
+    yield made
+    made.close()
+
+
+class TestClock:
+    """Time that a test moves."""
+
+    __test__ = False
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def now_ms(self) -> int:
+        return int(self.now * 1000)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_sealed_generations_are_left_to_their_ingest_for_a_while(table: FlusherTable) -> None:
+    from dataclasses import replace
+
+    clock = TestClock()
+    context = replace(table.context(), clock=clock)
+    since = SealedSince()
+    table.generation(0, upserts(range(5)), flush=False)
+    table.generation(0, [delete(3)], flush=False)
+    table.generation(1, upserts(range(3)), flush=False)
+    assert run_round(context, OPEN_ROWS, since, 60).flushed == 0
+    clock.now += 59
+    assert run_round(context, OPEN_ROWS, since, 60).flushed == 0
+    table.flush(1)  # its ingest is alive
+    clock.now += 2
+    report = run_round(context, OPEN_ROWS, since, 60)
+    assert report.flushed == 2
+    table.check()
+    assert table.states(0) == ["MERGED", "MERGED"]
+    run_round(context, OPEN_ROWS, since, 60)
+    assert since.seen == {}
+
+
+def test_an_orphan_whose_log_is_gone_stops(table: FlusherTable) -> None:
+    table.generation(0, upserts(range(5)), flush=False)
+    table.store.delete([info.key for info in table.store.list(wal_prefix())])
+    with pytest.raises(ObjectMissing):
+        table.round()
+
+
+def test_marks_are_repaired(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    table.generation(0, upserts(range(5)))
+    table.generation(1, upserts(range(5)))
+    with monkeypatch.context() as patched:
+        patched.setattr(rounds, "mark", lambda *_: None)
+        table.round()
+    assert table.states(0) == ["FLUSHED"]
+    report = table.round()
+    assert report.merges == ()
+    assert table.states(0) == table.states(1) == ["MERGED"]
+    assert table.record(0, 1).merged_version == table.dataset.version
+
+
+def test_only_finished_merges_are_marked(table: FlusherTable) -> None:
+    """Another flusher's merge lands, unfinished, right after our round has finished what there was."""
+    table.generation(1, upserts(range(5)))
+    table.round()
+    table.generation(0, upserts(range(5)))
+    context = table.context()
+    finish = finish_newest
+    settled: list[object] = []
+
+    def land(*arguments: Any) -> Any:
+        result = finish(*arguments)
+        if not settled:
+            settled.append(result)
+            other = ScriptedTable(table.uri)
+            other.before = [lambda: table.user_append(0, [3], in_model=False)]
+            assert isinstance(merge_next(table.context(other), OPEN_ROWS), Merged)
+            assert table.states(0) == ["FLUSHED"]
+        return result
+
+    marked = []
+    mark = rounds.mark
+
+    def spy(*arguments: Any) -> None:
+        mark(*arguments)
+        marked.append(
+            (table.states(0)[0], bool(set(table.finished()) & {table.dataset.version - 1, table.dataset.version}))
+        )
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(rounds, "finish_newest", land)
+        patched.setattr(rounds, "mark", spy)
+        run_round(context, OPEN_ROWS, SealedSince(), 0)
+    assert marked[0] == ("FLUSHED", False), "the first marks come before the other's merge is finished"
+    assert marked[-1][0] == "MERGED"
+    table.check()
+
+
+def test_a_checkpoint_for_every_version_and_no_request_for_the_same(
+    table: FlusherTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = table.context()
+    puts: list[str] = []
+    put = type(table.store).put_if_absent
+
+    def count(self: Any, key: str, data: bytes) -> Any:
+        puts.append(key)
+        return put(self, key, data)
+
+    table.user_append(0, [1], in_model=True)
+    table.round(context=context)
+    assert table.dataset.version in table.recorded()
+    monkeypatch.setattr(type(table.store), "put_if_absent", count)
+    for _ in range(3):
+        table.round(context=context)
+    assert puts == []
+    monkeypatch.undo()
+    assert Watermarks(table.store, table.context().table).at(table.dataset.version).version == 0
+
+
+def test_stopping_ends_after_the_merge_under_way(table: FlusherTable) -> None:
+    for n in range(3):
+        table.generation(0, upserts(range(n, n + 3), a=n))
+    stops = iter([False, True])
+    report = run_round(table.context(), OPEN_ROWS, SealedSince(), 0, lambda: next(stops))
+    assert (len(report.merges), report.done) == (1, False)
+    assert table.states(0) == ["MERGED", "FLUSHED", "FLUSHED"]
+    table.round()
+    table.check()
+
+
+def test_a_snapshot_that_another_flusher_rebuilds_is_taken_next_time(
+    table: FlusherTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+
+    table.generation(0, upserts(range(5)))
+    table.generation(1, upserts(range(5)))
+    table.remove_files(table.snapshot(0, 1))
+    rebuild = rebuild_snapshot
+
+    def lose(*arguments: Any) -> Any:
+        rebuild(*arguments)  # the other one, first
+        return rebuild(*arguments)
+
+    monkeypatch.setattr(merge, "rebuild_snapshot", lose)
+    context = table.context()
+    first = merge_next(context, OPEN_ROWS)
+    assert isinstance(first, Merged)
+    assert set(first.generations) == {table.regions[1]}
+    table.round(context=context)
+    table.check()
+
+
+@pytest.mark.parametrize("limits", [OPEN_ROWS, COMBINE])
+def test_flushers_and_ingest_at_the_same_time(tmp_path: Path, limits: MergeLimits) -> None:
+    """Three flushers run rounds while generations arrive; nothing is lost, nothing is there twice."""
+    table = FlusherTable(tmp_path, partitions=3)
+    ended = threading.Event()
+    errors: list[BaseException] = []
+    landed: list[tuple[Region, tuple[int, ...]]] = []
+
+    def flush() -> None:
+        from lancewal_core.errors import Refresh, Retry
+
+        tasks = ThreadTasks()
+        base = table.context()
+        from dataclasses import replace
+
+        context = replace(base, tasks=tasks, runner=ThreadRunner(base.table, tasks))
+        since = SealedSince()
+        while not errors:
+            last = ended.is_set()
+            try:
+                report = run_round(context, limits, since, 1_000)
+                landed.extend(item for m in report.merges for item in m.generations.items())
+                if last and report.done:
+                    break
+            except (Refresh, Retry):
+                continue
+            except BaseException as error:
+                errors.append(error)
+        tasks.close()
+
+    threads = [threading.Thread(target=flush) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for n in range(12):
+        for partition in range(3):
+            table.generation(partition, [*upserts(range(n, n + 6), a=n), delete(n + 1), upsert(1_000 + n)])
+    ended.set()
+    for thread in threads:
+        thread.join(120)
+    assert errors == []
+    table.check()
+    taken = sorted((region, g) for region, generations in landed for g in generations)
+    assert taken == [(region, g) for region in table.regions for g in range(1, 13)]
+    for partition in range(3):
+        assert table.states(partition) == ["MERGED"] * 12
+    table.close()
+
+
+def test_limits_and_combining(table: FlusherTable) -> None:
+    """``combine_changes`` bounds what one region puts into one merge."""
+    for n in range(5):
+        table.generation(0, upserts(range(10 * n, 10 * n + 10), a=n))
+    report = table.round(MergeLimits(adopt_rows=1_000, combine_changes=20))
+    assert [m.generations[table.regions[0]] for m in report.merges] == [(1, 2), (3, 4), (5,)]
+    table.check()
