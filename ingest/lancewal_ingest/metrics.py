@@ -43,6 +43,7 @@ class IngestMetrics:
         self._failure_logged: dict[str, float] = {}
         self._newest_ms: dict[Region, int] = {}
         self._durable: dict[Region, Position] = {}
+        self._regions: Mapping[int, Region] = {}
         self.registry = CollectorRegistry()
         self._rows = self._counter("rows", "Rows made durable.", _REGION)
         self._rejected = self._counter(
@@ -142,6 +143,7 @@ class IngestMetrics:
         self._paused.set(paused)
 
     def positions(self, regions: Mapping[int, Region], durable: Mapping[int, Position], unflushed: int) -> None:
+        self._regions = regions
         now_open = {regions[p]: position for p, position in durable.items()}
         for region in self._durable.keys() - now_open.keys():
             self._newest_ms.pop(region, None)
@@ -160,10 +162,10 @@ class IngestMetrics:
         """Set what follows from Kafka's ends and from the clock; ``stopped`` is all that is stopped now."""
         now_ms = self._clock.now_ms()
         self._stopped.clear()
+        for partition, error in stopped.items():  # also those that could not be opened
+            self._stopped.labels(self._regions[partition].topic, str(partition), error.kind).set(1)
         for region, position in self._durable.items():
             labels = (region.topic, str(region.partition))
-            if region.partition in stopped:
-                self._stopped.labels(*labels, stopped[region.partition].kind).set(1)
             high = highs.get(region.partition)
             if high is None:
                 continue

@@ -18,14 +18,14 @@ import secrets
 import signal
 import socket
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from lancewal_core.clock import Clock, SystemClock
 from lancewal_core.contract import Contract, read_contract
 from lancewal_core.errors import KafkaUnavailable, LancewalError
-from lancewal_core.ids import OwnerId
+from lancewal_core.ids import OwnerId, Position
 from lancewal_core.open_checks import check_settings, check_table
 from lancewal_core.regions import RegionIndexes
 from lancewal_core.settings import Settings
@@ -46,6 +46,8 @@ from lancewal_ingest.worker import IngestWorker, WorkerLimits
 
 TOPIC_CHECK_S = 5.0
 REFRESH_S = 1.0
+QUEUE_BYTES_MAX = 256 << 20
+"""More than this in librdkafka's queue makes nothing faster."""
 _TASK_THREADS = 3
 """One for the segment in flight, one for the flush, one for the question about the topic."""
 
@@ -71,7 +73,7 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
     clock = SystemClock()
     with ExitStack() as stack:
         # Step 1
-        queue_bytes = settings.ingest.memory_bytes_max // 4
+        queue_bytes = min(settings.ingest.memory_bytes_max // 4, QUEUE_BYTES_MAX)
         memory = MemoryPolicy(nbytes=settings.ingest.memory_bytes_max - queue_bytes)
         metrics = IngestMetrics(clock, memory.nbytes)
         tasks = ThreadTasks(workers=_TASK_THREADS)
@@ -110,10 +112,10 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
         while not stopping():
             worker.step()
             health.beat()
-            watch.look()
+            watch.look(worker.durable)
             if clock.monotonic() >= refresh_at:
                 refresh_at = clock.monotonic() + REFRESH_S
-                metrics.refresh(source.highs(), worker.stopped)
+                metrics.refresh(watch.highs(), worker.stopped)
         # Step 3
         metrics.event("draining")
         health.beat()
@@ -196,30 +198,44 @@ def _problems(worker: IngestWorker, watch: _TopicWatch) -> Sequence[str]:
 
 
 class _TopicWatch:
-    """Asks the broker for the topic on a timer, beside the loop: a consumer reads on in a recreated topic unawares."""
+    """Asks the broker for the topic and its ends on a timer, beside the loop.
 
-    def __init__(self, contract: Contract, source: KafkaSource, tasks: Tasks, clock: Clock) -> None:
+    A consumer reads on in a recreated topic unawares, and does not learn the end of a partition that is paused.
+    """
+
+    def __init__(self, contract: Contract, source: ConfluentSource, tasks: Tasks, clock: Clock) -> None:
         self.silent: KafkaUnavailable | None = None
         self._contract = contract
         self._source = source
         self._tasks = tasks
         self._clock = clock
-        self._asked: Task[None] | None = None
+        self._ends: dict[int, Position] = {}
+        self._asked: Task[dict[int, Position]] | None = None
         self._again_at = clock.monotonic() + TOPIC_CHECK_S
 
-    def look(self) -> None:
+    def look(self, partitions: Collection[int]) -> None:
         """``TopicReplaced``, ``PartitionCountChanged`` or ``TopicMissing`` once the broker says so."""
         if self._asked is None and self._clock.monotonic() >= self._again_at:
-            self._asked = self._tasks.start(lambda: check_topic(self._contract, self._source))
+            wanted = sorted(partitions)
+            self._asked = self._tasks.start(lambda: self._ask(wanted))
         if self._asked is None or not self._asked.done():
             return
         asked, self._asked = self._asked, None
         self._again_at = self._clock.monotonic() + TOPIC_CHECK_S
         try:
-            asked.result()
+            self._ends = asked.result()
             self.silent = None
         except KafkaUnavailable as error:
             self.silent = error
+
+    def highs(self) -> dict[int, Position]:
+        """The newest known end of each partition."""
+        fetched = self._source.highs()
+        return {p: max(fetched.get(p, end), end) for p, end in {**fetched, **self._ends}.items()}
+
+    def _ask(self, partitions: Sequence[int]) -> dict[int, Position]:
+        check_topic(self._contract, self._source)
+        return self._source.ends(partitions) if partitions else {}
 
 
 @contextmanager

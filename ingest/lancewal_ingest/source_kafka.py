@@ -198,8 +198,23 @@ class ConfluentSource:
             raise explained(error, act, self._topic) from error
         return Offsets(Position(low), Position(high))
 
+    def ends(self, partitions: Sequence[int]) -> dict[int, Position]:
+        """Position behind the last committed record of each partition, asked of the broker.  Safe from any thread."""
+        act = f"asking for the ends of topic {self._topic}"
+        try:
+            asked = self._admin.list_offsets(
+                {TopicPartition(self._topic, p): _OFFSET_SPEC.latest() for p in partitions},
+                isolation_level=IsolationLevel.READ_COMMITTED,
+                request_timeout=self._request_timeout_s,
+            )
+            return {
+                at.partition: Position(found.result(self._request_timeout_s + 1).offset) for at, found in asked.items()
+            }
+        except (KafkaException, TimeoutError) as error:
+            raise explained(error, act, self._topic) from error
+
     def highs(self) -> dict[int, Position]:
-        """Position behind the last committed record of each started partition, as far as the last fetches told."""
+        """As ``ends`` of each started partition, but only what the last fetches told: a paused one's stays as it was."""
         found: dict[int, Position] = {}
         for partition in self._next:
             limits = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), cached=True)

@@ -20,9 +20,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import yaml
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Message, Producer, TopicCollection
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    KafkaException,
+    Message,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from prometheus_client.parser import text_string_to_metric_families
@@ -32,16 +40,19 @@ from lancewal_core.contract import Contract
 from lancewal_core.errors import (
     ContractMismatch,
     InvalidInput,
+    RetentionLost,
     SettingsError,
     StoreNotWritable,
     TopicMissing,
     TopicReplaced,
 )
 from lancewal_core.flush import entries_of
+from lancewal_core.ids import Position, Region, TopicId
 from lancewal_core.region_index import RegionIndex, State
 from lancewal_core.region_key import encode_region_key
 from lancewal_core.regions import RegionIndexes
-from lancewal_core.rows import OFFSET
+from lancewal_core.rows import OFFSET, SYSTEM_FIELDS, TIMESTAMP
+from lancewal_core.segment import Entry, RejectedOffset
 from lancewal_core.settings import Settings
 from lancewal_core.snapshot import read_snapshot
 from lancewal_core.store import PutOutcome, Stored
@@ -51,9 +62,12 @@ from lancewal_core.tasks import ThreadTasks
 from lancewal_core.testing.memory_store import MemoryStore
 from lancewal_demo.stack import KafkaBroker
 from lancewal_flusher.create import create_table
+from lancewal_ingest.health import Health, HealthServer
+from lancewal_ingest.metrics import IngestMetrics
 from lancewal_ingest.service import Running, serve
 from lancewal_ingest.store_probe import check_writable
 
+TIMESTAMP_TYPE = next(f.type for f in SYSTEM_FIELDS if f.name == TIMESTAMP)
 DEADLINE_S = 60.0
 PACKAGES = ("core", "ingest", "flusher", "reader", "demo")
 ROOT = Path(__file__).resolve().parents[2]
@@ -341,6 +355,35 @@ def test_a_stopped_partition_is_shown_and_the_others_go_on(kafka: KafkaBroker, t
 
 
 @pytest.mark.kafka
+def test_lost_retention_stops_its_partition_alone(kafka: KafkaBroker, topic_name: str, tmp_path: Path) -> None:
+    make_topic(kafka, topic_name, 2)
+    settings = Settings(**settings_tree(kafka, topic_name, tmp_path, ingest={"bad_records": "stop"}))
+    create_table(settings)
+    produced = produce(kafka, topic_name, 100)
+    with serving(settings) as running:
+        until(lambda: running.worker.durable == produced.ends, lambda: running.worker.durable)
+        # Records of an open transaction are not readable yet, and are deleted before they are.
+        open_ = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic_name, "log_level": 2})
+        open_.init_transactions(30)
+        open_.begin_transaction()
+        open_.produce(topic_name, b"{}", partition=0)
+        open_.flush(30)
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        (deleted,) = admin.delete_records([TopicPartition(topic_name, 0, produced.ends[0] + 1)]).values()
+        deleted.result(30)
+        until(lambda: 0 in running.worker.stopped)
+        assert isinstance(running.worker.stopped[0], RetentionLost)
+        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+        for customer in (row[0] for row in produced.by_partition[1].values()):
+            value = json.dumps({"customer": customer, "id": 1})
+            producer.produce(topic_name, value, key=encode_region_key(customer), partition=1)
+        assert producer.flush(30) == 0
+        until(lambda: running.worker.durable.get(1) == 2 * produced.ends[1], lambda: running.worker.durable)
+        assert running.worker.durable[0] == produced.ends[0]
+        open_.abort_transaction(30)
+
+
+@pytest.mark.kafka
 def test_a_topic_that_is_recreated_ends_the_service(kafka: KafkaBroker, topic_name: str, tmp_path: Path) -> None:
     make_topic(kafka, topic_name, 1)
     settings = Settings(**settings_tree(kafka, topic_name, tmp_path, ingest={"bad_records": "stop"}))
@@ -463,6 +506,72 @@ def create_contract(tree: Mapping[str, Any]) -> Contract:
 
     uri = tree["table"]["uri"]
     return read_contract(open_store(uri), uri)
+
+
+def test_livez_fails_once_the_loop_hangs_and_readyz_says_why() -> None:
+    class Hands:
+        at = 0.0
+
+        def now_ms(self) -> int:
+            return int(self.at * 1000)
+
+        def monotonic(self) -> float:
+            return self.at
+
+        def sleep(self, seconds: float) -> None:
+            self.at += seconds
+
+    clock = Hands()
+    problems: list[str] = []
+    health = Health(clock, lambda: problems, loop_limit_s=10)
+    with HealthServer("127.0.0.1", 0, IngestMetrics(clock, 1000).registry, health) as server:
+        clock.at = 10
+        assert get(server.port, "/livez") == (200, "ok\n")
+        problems.append("Kafka does not answer")
+        assert get(server.port, "/readyz") == (503, "Kafka does not answer\n")
+        assert get(server.port, "/livez") == (200, "ok\n")
+        clock.at = 10.1
+        assert get(server.port, "/livez") == (503, "the loop has not turned for 10 s\n")
+        health.beat()
+        assert get(server.port, "/livez") == (200, "ok\n")
+        assert metric(server.port, "lancewal_ingest_memory_budget_bytes") == 1000
+
+
+def test_metrics_follow_the_partitions_that_are_ours(capsys: pytest.CaptureFixture[str]) -> None:
+    class At(SystemClock):
+        def now_ms(self) -> int:
+            return 60_000
+
+    metrics = IngestMetrics(At(), 1000)
+    value = metrics.registry.get_sample_value
+    regions = {p: Region("t", TopicId("x"), p) for p in (0, 1)}
+    rows = pa.RecordBatch.from_pydict({TIMESTAMP: pa.array([10_000, 20_000], TIMESTAMP_TYPE)})
+    metrics.appended(Entry(regions[0], Position(0), Position(2), 1, rows, (RejectedOffset(5, "type"),)))
+    metrics.positions(regions, {0: Position(2), 1: Position(7)}, unflushed=3)
+    metrics.refresh({0: Position(12), 1: Position(7)}, {1: RetentionLost("gone")})
+    zero, one = ({"topic": "t", "partition": p} for p in "01")
+    assert value("lancewal_ingest_rows_total", zero) == 2
+    assert value("lancewal_ingest_records_rejected_total", {**zero, "kind": "type"}) == 1
+    assert value("lancewal_ingest_durable_position", one) == 7
+    assert (value("lancewal_ingest_lag_records", zero), value("lancewal_ingest_lag_records", one)) == (10, 0)
+    assert value("lancewal_ingest_freshness_seconds", zero) == 40
+    assert value("lancewal_ingest_append_latency_seconds_sum") == 40
+    assert value("lancewal_ingest_unflushed_generations") == 3
+    assert value("lancewal_ingest_partition_stopped", {**one, "kind": "retention_lost"}) == 1
+    # Partition 0 moves away, partition 1 goes on.
+    metrics.positions(regions, {1: Position(8)}, unflushed=0)
+    metrics.refresh({1: Position(8)}, {0: RetentionLost("gone")})  # partition 0 came back and cannot be opened
+    assert value("lancewal_ingest_partition_stopped", {**zero, "kind": "retention_lost"}) == 1
+    for name in ("durable_position", "lag_records", "freshness_seconds"):
+        assert value(f"lancewal_ingest_{name}", zero) is None
+    assert value("lancewal_ingest_durable_position", one) == 8
+    assert value("lancewal_ingest_partition_stopped", {**one, "kind": "retention_lost"}) is None
+    # A fault that repeats is counted each time and logged once.
+    for _ in range(3):
+        metrics.failed("append", "the store is away")
+    assert value("lancewal_ingest_failures_total", {"act": "append"}) == 3
+    shown = capsys.readouterr()
+    assert (shown.out + shown.err).count("the store is away") == 1
 
 
 class Careless(MemoryStore):

@@ -169,6 +169,7 @@ def test_position_passes_markers_and_aborted_records(kafka: KafkaBroker, topic_n
         assert follower.offsets == {0: [4, 5, 6]}
         assert follower.source.offsets(0).high == 12
         assert follower.source.highs() == {0: 12}
+        assert follower.source.ends([0]) == {0: 12}
 
 
 @pytest.mark.kafka
