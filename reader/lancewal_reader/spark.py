@@ -187,7 +187,7 @@ class TaskPartition(InputPartition):
 
 def balanced(sizes: Sequence[tuple[T, int]], count: int) -> list[list[T]]:
     """Items in at most ``count`` non-empty groups of about equal size: the largest first, into the lightest group."""
-    groups: list[list[T]] = [[] for _ in range(min(count, len(sizes)))]
+    groups: list[list[T]] = [[] for _ in range(min(max(count, 1), len(sizes)))]
     weights = [0] * len(groups)
     for item, size in sorted(sizes, key=lambda pair: pair[1], reverse=True):
         lightest = min(range(len(groups)), key=lambda i: (weights[i], len(groups[i])))

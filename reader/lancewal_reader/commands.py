@@ -1,0 +1,164 @@
+"""``lancewal read URI``: rows of a table on stdout, the receipt on stderr."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import datetime
+import decimal
+import io
+import json
+import math
+import sys
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import IO, Annotated, Any, assert_never
+
+import pyarrow as pa
+import typer
+
+from lancewal_core.config_commands import ConfigOption, read_settings
+from lancewal_core.errors import InvalidInput
+
+
+class Output(StrEnum):
+    """What rows are written as.  ``json``: one object a line; ``arrow-file``: an Arrow IPC file."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+    ARROW_FILE = "arrow-file"
+
+
+class Consistency(StrEnum):
+    STRONG = "strong"
+    EVENTUAL = "eventual"
+
+
+def command(
+    uri: Annotated[str, typer.Argument(help="The table: a local path, file:// or s3://.")],
+    columns: Annotated[str, typer.Option(help="Comma-separated names; all by default.")] = "",
+    filter: Annotated[str, typer.Option(help="A Lance SQL condition, e.g. \"status = 'open' AND amount > 10\".")] = "",
+    consistency: Annotated[
+        Consistency, typer.Option(help="strong: every row durable before the call; eventual: the merged table alone.")
+    ] = Consistency.STRONG,
+    limit: Annotated[int, typer.Option(min=0, help="Most rows to print; 0 prints all.")] = 0,
+    output: Annotated[Output, typer.Option(help="Form of the rows.")] = Output.TABLE,
+    to: Annotated[Path | None, typer.Option(help="Write into this file instead of stdout.")] = None,
+    store_option: Annotated[
+        list[str] | None, typer.Option(help="A storage option NAME=VALUE of Lance; may be repeated.")
+    ] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Read a table as of now: merged rows, snapshots and WAL tail together.
+
+    The receipt (table version and position of each partition) is printed on stderr.
+    """
+    from lancewal_reader.receipt import receipt_of
+    from lancewal_reader.table import open_table
+
+    options = dict(read_settings(config).store.options) | _store_options(store_option or [])
+    names = [name.strip() for name in columns.split(",")] if columns else None
+    if output is Output.ARROW_FILE and to is None and sys.stdout.isatty():
+        raise InvalidInput("--output arrow-file writes bytes: name a file by --to, or redirect stdout")
+    table = open_table(uri, options)
+    rows = table.scan(names, filter or None, consistency.value)
+    print(f"receipt: {receipt_of(rows.schema).to_json()}", file=sys.stderr)
+    if to is None:
+        _write(rows.schema, limited(rows, limit), output, sys.stdout.buffer)
+    else:
+        with to.open("wb") as file:
+            _write(rows.schema, limited(rows, limit), output, file)
+
+
+def limited(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
+    """The first ``limit`` rows; all if it is 0."""
+    left = limit
+    for batch in batches:
+        if not limit:
+            yield batch
+            continue
+        yield batch.slice(0, left)
+        left -= min(left, batch.num_rows)
+        if not left:
+            return
+
+
+def _write(schema: pa.Schema, batches: Iterator[pa.RecordBatch], output: Output, file: IO[bytes]) -> None:
+    match output:
+        case Output.ARROW_FILE:
+            with pa.ipc.new_file(file, schema) as writer:
+                for batch in batches:
+                    writer.write_batch(batch)
+        case Output.JSON:
+            for batch in batches:
+                for row in batch.to_pylist():
+                    file.write(json.dumps(_plain(row), ensure_ascii=False, allow_nan=False).encode() + b"\n")
+        case Output.CSV:
+            file.write(_csv_line(schema.names))
+            for batch in batches:
+                for row in batch.to_pylist():
+                    file.write(_csv_line([_text(value) for value in row.values()]))
+        case Output.TABLE:
+            lines = [[_shown(v) for v in row.values()] for batch in batches for row in batch.to_pylist()]
+            file.write(_aligned(schema.names, lines).encode())
+        case _:
+            assert_never(output)
+    file.flush()
+
+
+def _aligned(names: list[str], lines: list[list[str]]) -> str:
+    widths = [max(len(line[i]) for line in [names, *lines]) for i in range(len(names))]
+    shown = [
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)) for line in [names, *lines]
+    ]
+    return "\n".join([shown[0], "  ".join("-" * width for width in widths), *shown[1:], f"({len(lines)} rows)", ""])
+
+
+def _shown(value: object) -> str:
+    """A cell of the table for people: at most 40 characters."""
+    text = "NULL" if value is None else _text(value).replace("\n", "\\n")
+    return text if len(text) <= 40 else text[:39] + "…"
+
+
+def _text(value: object) -> str:
+    """A cell: scalars as they are, empty for null, nested values as JSON."""
+    plain = _plain(value)
+    if plain is None:
+        return ""
+    return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    """A JSON value: decimals and numbers that JSON has not as strings, binaries in base64, times in ISO 8601."""
+    match value:
+        case dict():
+            return {name: _plain(item) for name, item in value.items()}
+        case list():
+            return [_plain(item) for item in value]
+        case bytes():
+            return base64.b64encode(value).decode()
+        case decimal.Decimal():
+            return str(value)
+        case datetime.date():
+            return value.isoformat()
+        case float() if not math.isfinite(value):
+            return str(value)
+    return value
+
+
+def _csv_line(cells: list[str]) -> bytes:
+    line = io.StringIO()
+    csv.writer(line).writerow(cells)
+    return line.getvalue().encode()
+
+
+def _store_options(given: list[str]) -> dict[str, str]:
+    found = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise InvalidInput(f"--store-option {name!r}: expected NAME=VALUE")  # a value is never shown
+        found[name] = value
+    return found

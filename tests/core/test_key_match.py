@@ -1,0 +1,52 @@
+"""``KeySet`` against a dict, for one to three key columns of any key type."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lancewal_core.key_match import KeySet
+
+TYPES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
+    "i": (pa.int64(), st.integers(-3, 3)),
+    "u": (pa.uint8(), st.integers(0, 3)),
+    "s": (pa.string(), st.sampled_from(["", "a", "b", "ä"])),
+    "b": (pa.binary(), st.sampled_from([b"", b"\x00", b"\xff"])),
+    "ok": (pa.bool_(), st.booleans()),
+    "day": (pa.date32(), st.sampled_from([datetime.date(1960, 1, 1), datetime.date(2020, 1, 1)])),
+    "at": (pa.timestamp("us"), st.sampled_from([datetime.datetime(2020, 1, day) for day in (1, 2)])),
+}
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[list[str], list[tuple[Any, ...]], list[tuple[Any, ...]], int]:
+    names = draw(st.lists(st.sampled_from(sorted(TYPES)), min_size=1, max_size=3, unique=True))
+    key = st.tuples(*(TYPES[name][1] for name in names))
+    return (
+        names,
+        draw(st.lists(key, max_size=8, unique=True)),
+        draw(st.lists(key, max_size=12)),
+        draw(st.integers(0, 12)),
+    )
+
+
+def table(names: list[str], rows: list[tuple[Any, ...]]) -> pa.Table:
+    return pa.table({name: pa.array([row[i] for row in rows], TYPES[name][0]) for i, name in enumerate(names)})
+
+
+@given(cases())
+def test_places_and_contains_are_the_dicts(
+    case: tuple[list[str], list[tuple[Any, ...]], list[tuple[Any, ...]], int],
+) -> None:
+    names, keys, rows, cut = case
+    places = {key: place for place, key in enumerate(keys)}
+    # Two chunks on either side: columns of a table come so.
+    found = KeySet(pa.concat_tables([table(names, keys[: cut // 2]), table(names, keys[cut // 2 :])]))
+    chunked = pa.concat_tables([table(names, rows[:cut]), table(names, rows[cut:])])
+    assert len(found) == len(keys)
+    assert found.places(chunked.columns).tolist() == [places.get(row, -1) for row in rows]
+    assert found.contains(chunked.columns).to_pylist() == [row in places for row in rows]

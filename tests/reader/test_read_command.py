@@ -1,0 +1,93 @@
+"""``lancewal read`` in this process, its stdout and stderr."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from lancewal_core.errors import InvalidInput
+from lancewal_reader.commands import command
+from lancewal_reader.receipt import Receipt, receipt_of
+from tests.support.pipeline import EVERY_TYPE, Pipeline, by_key
+
+app = typer.Typer()
+app.command()(command)
+
+
+@pytest.fixture(scope="module")
+def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
+    made = Pipeline(tmp_path_factory.mktemp("read"), EVERY_TYPE, seed=3)
+    made.produce(60)
+    made.merge_all()
+    made.produce(60)
+    made.ingest()
+    yield made
+    made.close()
+
+
+def read(pipeline: Pipeline, *arguments: str) -> Result:
+    result = CliRunner().invoke(app, [pipeline.uri, *arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def test_json_lines_and_the_receipt(pipeline: Pipeline) -> None:
+    result = read(pipeline, "--output", "json")
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert len(rows) == len(pipeline.oracle)
+    for row in rows:
+        expected = pipeline.oracle[row["region"], row["id"]]
+        assert row["st"] == expected["st"]
+        assert row["a"] == expected["a"]
+        assert row["dec"] == (None if expected["dec"] is None else str(expected["dec"]))
+        assert row["day"] == (None if expected["day"] is None else expected["day"].isoformat())
+    receipt = Receipt.from_json(result.stderr.partition("receipt: ")[2])
+    assert sum(receipt.cut.values()) == 120
+
+
+def test_columns_filter_limit_and_consistency(pipeline: Pipeline) -> None:
+    result = read(pipeline, "--columns", "id, region", "--filter", "a IS NULL", "--output", "json", "--limit", "3")
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert len(rows) == 3
+    assert all(list(r) == ["id", "region"] and pipeline.oracle[r["region"], r["id"]]["a"] is None for r in rows)
+    eventual = read(pipeline, "--consistency", "eventual", "--output", "json").stdout.splitlines()
+    assert 0 < len(eventual) < len(pipeline.oracle)
+
+
+def test_csv(pipeline: Pipeline) -> None:
+    found = list(csv.DictReader(io.StringIO(read(pipeline, "--output", "csv").stdout)))
+    assert {(row["region"], int(row["id"])) for row in found} == set(pipeline.oracle)
+    for row in found:
+        expected = pipeline.oracle[row["region"], int(row["id"])]
+        assert row["s"] == (expected["s"] or "")
+        assert (json.loads(row["tags"]) if row["tags"] else None) == expected["tags"]
+
+
+def test_arrow_file(pipeline: Pipeline, tmp_path: Path) -> None:
+    read(pipeline, "--output", "arrow-file", "--to", str(tmp_path / "rows.arrow"))
+    with pa.ipc.open_file(tmp_path / "rows.arrow") as file:
+        rows = file.read_all()
+    assert by_key(rows) == pipeline.oracle
+    assert receipt_of(rows.schema).table_uuid == "table-uuid"
+
+
+def test_table(pipeline: Pipeline) -> None:
+    lines = read(pipeline, "--columns", "region,id,s").stdout.splitlines()
+    assert lines[0].split() == ["region", "id", "s"]
+    assert len(lines) == len(pipeline.oracle) + 3
+    assert lines[-1] == f"({len(pipeline.oracle)} rows)"
+
+
+def test_a_malformed_storage_option_is_named_without_its_value(pipeline: Pipeline) -> None:
+    with pytest.raises(InvalidInput, match="expected NAME=VALUE"):
+        read(pipeline, "--store-option", "=secret")

@@ -1,0 +1,379 @@
+"""A lancewal table in a folder with production ingest and flusher in this process, and a dict that says what it holds.
+
+``Pipeline.produce`` gives a record to the topic (lists in memory) and folds it into ``oracle``: by this module's own few
+lines, not by the code under test.  ``ingest`` runs the worker until everything is durable, ``merge`` a flusher's round.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import decimal
+import json
+import random
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+
+from lancewal_core import paths
+from lancewal_core.clock import SystemClock
+from lancewal_core.column_types import format_type
+from lancewal_core.contract import Column, Contract, encode_contract
+from lancewal_core.ids import OwnerId, Position, Region
+from lancewal_core.murmur2 import partition_of
+from lancewal_core.region_key import encode_region_key
+from lancewal_core.regions import RegionIndexes
+from lancewal_core.store import Done, put_once
+from lancewal_core.store_obstore import open_store
+from lancewal_core.table_lance import LanceTable
+from lancewal_core.tasks import ThreadTasks
+from lancewal_core.watermarks import NOTHING_MERGED, TABLE_UUID, Watermarks
+from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.plan import MergeLimits
+from lancewal_flusher.round import RoundReport, SealedSince, run_round
+from lancewal_flusher.runner import ThreadRunner
+from lancewal_ingest.append import Preparer
+from lancewal_ingest.context import IngestContext
+from lancewal_ingest.decode.records import Records, Rejected
+from lancewal_ingest.observer import SilentObserver
+from lancewal_ingest.policy import MemoryPolicy, SealPolicy
+from lancewal_ingest.source import Listener, Offsets, Polled, TopicFacts
+from lancewal_ingest.worker import IngestWorker, WorkerLimits
+
+Row = dict[str, Any]
+Key = tuple[str, int]
+Message = tuple[bytes, bytes, str]
+"""Kafka key, value, operation."""
+
+KEY = [pa.field("region", pa.string(), nullable=False), pa.field("id", pa.int64(), nullable=False)]
+SMALL = pa.schema([*KEY, ("a", pa.int64()), ("s", pa.string())])
+EVERY_TYPE = pa.schema(
+    [
+        *KEY,
+        ("a", pa.int64()),
+        ("s", pa.string()),
+        ("ok", pa.bool_()),
+        ("i8", pa.int8()),
+        ("u8", pa.uint8()),
+        ("u32", pa.uint32()),
+        ("u64", pa.uint64()),
+        ("f", pa.float64()),
+        ("f4", pa.float32()),
+        ("dec", pa.decimal128(12, 2)),
+        ("bin", pa.binary()),
+        ("day", pa.date32()),
+        ("at", pa.timestamp("us", tz="UTC")),
+        ("fine", pa.timestamp("ns", tz="UTC")),
+        ("local", pa.timestamp("us")),
+        ("tags", pa.list_(pa.string())),
+        ("st", pa.struct([("x", pa.int32()), ("names", pa.list_(pa.string()))])),
+        ("sts", pa.list_(pa.struct([("day", pa.date32()), ("n", pa.uint16())]))),
+        ("vec", pa.list_(pa.float32(), 3)),
+    ]
+)
+
+
+@dataclass(slots=True)
+class MemoryTopic:
+    """A topic as lists, and a consumer of it that delivers a random number of records a poll.  Implements ``KafkaSource``."""
+
+    partitions: int
+    rng: random.Random
+    messages: list[list[Message]]
+    batch: int = 60
+    positions: dict[int, int] = field(default_factory=dict)
+    paused: set[int] = field(default_factory=set)
+    listener: Listener | None = None
+    assigned: bool = False
+
+    def subscribe(self, listener: Listener) -> None:
+        self.listener = listener
+
+    def poll(self, records_max: int, timeout_s: float) -> Polled:
+        if not self.assigned and self.listener is not None:
+            self.assigned = True
+            self.listener.assigned(range(self.partitions))
+        delivered: dict[int, Records] = {}
+        for partition, at in self.positions.items():
+            count = 0 if partition in self.paused else self.rng.randint(0, self.batch)
+            taken = self.messages[partition][at : at + count]
+            if taken:
+                delivered[partition] = Records(
+                    offsets=list(range(at, at + len(taken))),
+                    timestamps=[1_700_000_000_000] * len(taken),
+                    keys=[key for key, _, _ in taken],
+                    values=[value for _, value, _ in taken],
+                    headers=[None if op == "upsert" else [("lancewal.op", op.encode())] for _, _, op in taken],
+                )
+                self.positions[partition] = at + len(taken)
+        return Polled(delivered, {p: Position(at) for p, at in self.positions.items()})
+
+    def start(self, partition: int, position: Position) -> None:
+        self.positions[partition] = position
+
+    def stop(self, partition: int) -> None:
+        self.positions.pop(partition, None)
+
+    def pause(self, partitions: Sequence[int]) -> None:
+        self.paused |= set(partitions)
+
+    def resume(self, partitions: Sequence[int]) -> None:
+        self.paused -= set(partitions)
+
+    def facts(self) -> TopicFacts:
+        return TopicFacts("topic-id", self.partitions)
+
+    def offsets(self, partition: int) -> Offsets:
+        return Offsets(Position(0), Position(len(self.messages[partition])))
+
+    def commit(self, positions: Mapping[int, Position]) -> bool:
+        return True
+
+    def close(self) -> None: ...
+
+
+class NoDeadLetters:
+    """Every record of these tests is good."""
+
+    def send(self, region: Region, records: Records, rejected: Sequence[Rejected]) -> None:
+        raise AssertionError(f"{region.name}: {rejected}")
+
+
+class Pipeline:
+    """See the module docstring."""
+
+    def __init__(
+        self,
+        folder: Path,
+        columns: pa.Schema = SMALL,
+        *,
+        partitions: int = 3,
+        seed: int = 0,
+        seal_rows: int = 60,
+        batch: int = 60,
+        **contract: Any,
+    ) -> None:
+        self.uri = str(folder / "table")
+        self.columns = columns
+        self.rng = random.Random(seed)
+        self.oracle: dict[Key, Row] = {}
+        self._messages: list[list[Message]] = [[] for _ in range(partitions)]
+        self._seal_rows = seal_rows
+        self._batch = batch
+        self._clock = SystemClock()
+        self._tasks: list[ThreadTasks] = []
+        lance.write_dataset(columns.empty_table(), self.uri, schema=columns, mode="create")
+        lance.dataset(self.uri).update_config({TABLE_UUID: "table-uuid"})
+        self.store = open_store(self.uri)
+        self.table = LanceTable(self.uri)
+        self.contract = Contract(
+            table_uuid="table-uuid",
+            topic="orders",
+            topic_id="topic-id",
+            partitions=partitions,
+            primary_key=("region", "id"),
+            region_key=("region",),
+            start=(-1,) * partitions,
+            columns=tuple(
+                Column(name=f.name(), type=format_type(columns.field(f.name()).type), field_ids=tuple(_ids(f)))
+                for f in lance.dataset(self.uri).lance_schema.fields()
+            ),
+            **contract,
+        )
+        Watermarks(self.store, self.table).record(NOTHING_MERGED, self.table.newest().version, "checkpoint")
+        put = put_once(self.store, paths.contract_version(1), encode_contract(self.contract))
+        assert isinstance(put, Done)
+        self._sealed_since = SealedSince()
+        self._worker = self._new_worker()
+
+    # -- what is in the topic ------------------------------------------------------------------------------------
+
+    def upsert(self, region: str, id: int, **values: Any) -> None:
+        self._send("upsert", region, id, values)
+        self.oracle[region, id] = {**self._nulls(region, id), **values}
+
+    def patch(self, region: str, id: int, **values: Any) -> None:
+        self._send("patch", region, id, values)
+        self.oracle[region, id] = {**self.oracle.get((region, id), self._nulls(region, id)), **values}
+
+    def delete(self, region: str, id: int) -> None:
+        self._send("delete", region, id, {})
+        self.oracle.pop((region, id), None)
+
+    def produce(self, count: int, regions: int = 12, ids: int = 30) -> None:
+        """Random operations on random keys."""
+        rng = self.rng
+        columns = [f for f in self.columns if f.name not in ("region", "id")]
+        for _ in range(count):
+            region, id = f"r{rng.randrange(regions)}", rng.randrange(ids)
+            match rng.choice(["upsert", "upsert", "patch", "patch", "delete"]):
+                case "upsert":
+                    chosen = [f for f in columns if rng.random() < 0.7]
+                    self.upsert(region, id, **{f.name: random_value(rng, f.type) for f in chosen})
+                case "patch":
+                    chosen = [f for f in columns if rng.random() < 0.4]
+                    self.patch(region, id, **{f.name: random_value(rng, f.type) for f in chosen})
+                case _:
+                    self.delete(region, id)
+
+    # -- what the services do ------------------------------------------------------------------------------------
+
+    def ingest(self) -> None:
+        """Run the worker until everything produced is durable."""
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            self._worker.step(0)
+            durable = self._worker.durable
+            if self._worker.idle and all(durable.get(p, 0) == len(m) for p, m in enumerate(self._messages)):
+                return
+        raise AssertionError(f"not durable: {self._worker.durable}, stopped {self._worker.stopped}")
+
+    def crash(self) -> None:
+        """Go on with another worker; the old one is simply not called again."""
+        self._worker = self._new_worker()
+        self.ingest()
+
+    def hand_over(self) -> None:
+        """Stop the worker in order (everything is FLUSHED then) and start another."""
+        assert self._worker.drain(30)
+        self._worker = self._new_worker()
+
+    def merge(self, limits: MergeLimits | None = None, sealed_grace_s: float = 0.0) -> RoundReport:
+        """One round of a flusher."""
+        tasks = self._new_tasks()
+        context = FlusherContext(
+            self.store,
+            self.table,
+            RegionIndexes(self.store, self._clock),
+            Watermarks(self.store, self.table),
+            ThreadRunner(self.table, tasks),
+            tasks,
+            self._clock,
+            self.contract,
+            lambda: uuid.uuid4().hex,
+        )
+        return run_round(context, limits or MergeLimits(), self._sealed_since, sealed_grace_s)
+
+    def merge_all(self, limits: MergeLimits | None = None) -> None:
+        """Everything produced so far goes into the table."""
+        self.ingest()
+        self.hand_over()
+        self.merge(limits)
+        self.ingest()
+
+    def append_by_hand(self, rows: Sequence[Row]) -> None:
+        """What a user appends to the table with plain Lance."""
+        lance.write_dataset(pa.Table.from_pylist(list(rows), self.columns), self.uri, mode="append")
+        for row in rows:
+            self.oracle[row["region"], row["id"]] = {**self._nulls(row["region"], row["id"]), **row}
+
+    def close(self) -> None:
+        for tasks in self._tasks:
+            tasks.close()
+
+    def objects(self, suffix: str) -> list[Path]:
+        """Objects of lancewal's own folder whose name ends so."""
+        return sorted(p for p in (Path(self.uri) / "_lancewal").rglob(f"*{suffix}") if p.is_file())
+
+    def _send(self, op: str, region: str, id: int, values: Row) -> None:
+        value = {"region": region, "id": id} | {n: as_json(v, self.columns.field(n).type) for n, v in values.items()}
+        key = encode_region_key(region)
+        partition = partition_of(key, len(self._messages))
+        self._messages[partition].append((key, json.dumps(value).encode(), op))
+
+    def _nulls(self, region: str, id: int) -> Row:
+        return {**dict.fromkeys(self.columns.names), "region": region, "id": id}
+
+    def _new_tasks(self) -> ThreadTasks:
+        self._tasks.append(ThreadTasks())
+        return self._tasks[-1]
+
+    def _new_worker(self) -> IngestWorker:
+        context = IngestContext(
+            self.store,
+            self.table,
+            RegionIndexes(self.store, self._clock),
+            Watermarks(self.store, self.table),
+            self._new_tasks(),
+            self._clock,
+            self.contract,
+            lambda: uuid.uuid4().hex,
+        )
+        source = MemoryTopic(len(self._messages), self.rng, self._messages, self._batch)
+        worker = IngestWorker(
+            context,
+            source,
+            NoDeadLetters(),
+            Preparer(self.contract, "stop"),
+            OwnerId(f"owner-{uuid.uuid4().hex[:6]}"),
+            SilentObserver(),
+            SealPolicy(rows=self._seal_rows),
+            MemoryPolicy(),
+            WorkerLimits(linger_s=0.0, retry_s=0.01),
+        )
+        worker.subscribe()
+        return worker
+
+
+def by_key(rows: pa.Table) -> dict[Key, Row]:
+    """Rows by key; a key that is there twice is an error."""
+    found = {(row["region"], row["id"]): row for row in rows.to_pylist()}
+    assert len(found) == rows.num_rows, "a key shows twice"
+    return found
+
+
+def random_value(rng: random.Random, type_: pa.DataType, null: float = 0.2) -> Any:
+    """A value, often null, that JSON carries exactly."""
+    if rng.random() < null:
+        return None
+    if pa.types.is_boolean(type_):
+        return rng.random() < 0.5
+    if pa.types.is_integer(type_):
+        bits = type_.bit_width
+        low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1)) if pa.types.is_signed_integer(type_) else (0, 2**bits)
+        return rng.choice([low, high - 1, rng.randrange(max(low, -9), 10)])
+    if pa.types.is_floating(type_):
+        return rng.choice([0.0, 0.5, 0.75, -1.5, rng.randrange(-400, 400) / 8])
+    if pa.types.is_decimal128(type_):
+        return decimal.Decimal(rng.randrange(-(10**6), 10**6)).scaleb(-type_.scale)
+    if pa.types.is_string(type_):
+        return rng.choice(["", "a'b", "ähre", "x" * 40, f"s{rng.randrange(100)}"])
+    if pa.types.is_binary(type_):
+        return rng.choice([b"", b"\x00\xff", rng.randbytes(5)])
+    if pa.types.is_date32(type_):
+        return datetime.date(1960, 1, 1) + datetime.timedelta(days=rng.randrange(40_000))
+    if pa.types.is_timestamp(type_):
+        zone = None if type_.tz is None else datetime.UTC
+        return datetime.datetime(1965, 1, 1, tzinfo=zone) + datetime.timedelta(microseconds=rng.randrange(2**51))
+    if pa.types.is_fixed_size_list(type_):
+        return [random_value(rng, type_.value_type, 0) for _ in range(type_.list_size)]
+    if pa.types.is_list(type_):
+        return [random_value(rng, type_.value_type) for _ in range(rng.randrange(4))]
+    return {member.name: random_value(rng, member.type) for member in type_}
+
+
+def as_json(value: Any, type_: pa.DataType) -> Any:
+    """The JSON form that producers write."""
+    if value is None:
+        return None
+    if pa.types.is_decimal128(type_):
+        return str(value)
+    if pa.types.is_binary(type_):
+        return base64.b64encode(value).decode()
+    if pa.types.is_date32(type_) or pa.types.is_timestamp(type_):
+        return value.isoformat()
+    if pa.types.is_list(type_) or pa.types.is_fixed_size_list(type_):
+        return [as_json(item, type_.value_type) for item in value]
+    if pa.types.is_struct(type_):
+        return {member.name: as_json(value[member.name], member.type) for member in type_}
+    return value
+
+
+def _ids(field: Any) -> list[int]:
+    return [field.id(), *(i for child in field.children() for i in _ids(child))]
