@@ -1,0 +1,102 @@
+"""Ingest against its floor, over a real broker: from the first consume to the last row durable, in one process.
+
+The floor is one process with one thread: ``consume(10000)`` and one ``pyarrow.json`` read of the joined values, nothing
+else.  Floor and ingest alternate, so that both see the same machine; ratios of medians.
+
+Kinds: ``upserts`` only, and ``mixed`` (70 % upserts, 25 % patches some with explicit nulls, 5 % deletes).
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks.workload import Message, mixed, upserts
+from lancewal_demo.stack import KafkaBroker
+
+PARTITIONS = 4
+KEYS = 3_000_000
+BUDGET = 512 << 20
+"""``ingest.memory_bytes_max`` of the measured runs."""
+NO_SNAPSHOTS = 8 << 30
+"""Budget of the run without seals: all rows stay in memory."""
+
+
+def run(rows: int = 5_000_000, runs: int = 3) -> dict[str, float]:
+    folder = Path(tempfile.mkdtemp(prefix="lancewal-benchmark-"))
+    try:
+        with KafkaBroker(folder / "kafka") as broker:
+            result: dict[str, float] = {"rows": rows, "runs": runs, "memory_budget_mib": BUDGET / 2**20}
+            for kind, make in (("upserts", upserts), ("mixed", mixed)):
+                result |= _measure(folder, broker.bootstrap_servers, kind, make, rows, runs)
+            return result
+    finally:
+        shutil.rmtree(folder)
+
+
+def _measure(
+    folder: Path, servers: str, kind: str, make: Callable[[int, int, int], Iterator[Message]], rows: int, runs: int
+) -> dict[str, float]:
+    topic = f"benchmark-{kind}"
+    prefill(servers, topic, make(rows, KEYS, 1))
+    floors, rates, bare, peaks = [], [], [], []
+    for n in range(runs):
+        floors.append(_child("floor", servers, topic, rows, folder / "none", 0)["rows_per_s"])
+        for seals, rates_of in ((True, rates), (False, bare)):
+            table = folder / f"{kind}-{n}-{seals}"
+            found = _child("ingest", servers, topic, rows, table, BUDGET if seals else NO_SNAPSHOTS)
+            rates_of.append(found["rows_per_s"])
+            if seals:
+                peaks.append(found["peak_rss_mib"])
+            shutil.rmtree(table)
+    floor, rate = statistics.median(floors), statistics.median(rates)
+    return {
+        f"{kind}_floor_rows_per_s": floor,
+        f"{kind}_rows_per_s": rate,
+        f"{kind}_ratio": rate / floor,
+        f"{kind}_without_snapshots_ratio": statistics.median(bare) / floor,
+        f"{kind}_peak_rss_mib": max(peaks),
+    }
+
+
+def prefill(servers: str, topic: str, messages: Iterator[Message]) -> None:
+    """Create the topic and produce all messages."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    for name, partitions in ((topic, PARTITIONS), (f"{topic}.dead-letters", 1)):
+        try:
+            admin.create_topics([NewTopic(name, partitions, 1)])[name].result()
+        except KafkaException as error:
+            raise RuntimeError(f"could not create topic {name}: {error}") from error
+    producer = Producer(
+        {"bootstrap.servers": servers, "partitioner": "murmur2_random", "linger.ms": 50, "batch.size": 1_000_000,
+         "compression.type": "lz4", "queue.buffering.max.messages": 1_000_000}
+    )  # fmt: skip
+    for n, message in enumerate(messages):
+        headers = None if message.op == "upsert" else [("lancewal.op", message.op.encode())]
+        while True:
+            try:
+                producer.produce(topic, key=message.key, value=message.value, headers=headers)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        if n % 50_000 == 0:
+            producer.poll(0)
+    producer.flush()
+
+
+def _child(act: str, servers: str, topic: str, rows: int, table: Path, budget: int) -> dict[str, float]:
+    command = [sys.executable, "-m", "benchmarks.ingest_child", act, servers, topic, str(rows), str(table), str(budget)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{act} failed: {done.stderr[-3000:]}")
+    found: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found

@@ -1,0 +1,96 @@
+"""The measured process of ``benchmarks.ingest``: the floor, or the ingest service as production runs it."""
+
+from __future__ import annotations
+
+import io
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.json
+from confluent_kafka import Consumer, TopicPartition
+
+from benchmarks.ingest import PARTITIONS
+from benchmarks.workload import COLUMNS, PRIMARY_KEY, REGION_KEY, SCHEMA
+from lancewal_core.settings import load_settings
+from lancewal_flusher.create import create_table
+from lancewal_ingest.service import Running, serve
+
+_FETCH = {"fetch.max.bytes": 64 << 20, "max.partition.fetch.bytes": 16 << 20, "queued.min.messages": 500_000}
+
+
+def floor(servers: str, topic: str, rows: int) -> float:
+    """Rows per second of consuming and one JSON read, single-threaded."""
+    consumer = Consumer(
+        {"bootstrap.servers": servers, "group.id": "floor", "enable.auto.commit": False, "check.crcs": True,
+         "auto.offset.reset": "error", "queued.max.messages.kbytes": 256 << 10, **_FETCH}
+    )  # fmt: skip
+    consumer.assign([TopicPartition(topic, p, 0) for p in range(PARTITIONS)])
+    columns = pa.schema([field.with_nullable(True) for field in SCHEMA])
+    options = pyarrow.json.ParseOptions(explicit_schema=columns, unexpected_field_behavior="error")
+    reading = pyarrow.json.ReadOptions(use_threads=False, block_size=64 << 20)
+    count, start = 0, 0.0
+    while count < rows:
+        messages = consumer.consume(10_000, timeout=1.0)
+        if not messages:
+            continue
+        start = start or time.perf_counter()
+        values = io.BytesIO(b"\n".join([m.value() for m in messages]))
+        pyarrow.json.read_json(values, read_options=reading, parse_options=options)
+        count += len(messages)
+    seconds = time.perf_counter() - start
+    consumer.close()
+    return rows / seconds
+
+
+def ingest(servers: str, topic: str, rows: int, table: Path, budget: int, *, seals: bool) -> tuple[float, float]:
+    """Rows per second of the service until the last row is durable, and its peak resident memory in MiB."""
+    config = table.with_suffix(".yaml")
+    limits = "" if seals else ", seal_rows: 1000000000, seal_bytes: 7GiB, seal_log_distance: 1000000, seal_age_s: 86400"
+    config.write_text(
+        f"""
+table: {{uri: {table}, columns: {json.dumps(COLUMNS)}, primary_key: {list(PRIMARY_KEY)}, region_key: {list(REGION_KEY)}}}
+kafka: {{bootstrap_servers: "{servers}", topic: {topic}, group_id: "benchmark-{table.name}"}}
+ingest: {{memory_bytes_max: {budget}, segment_rows_max: 60000{limits}}}
+metrics: {{port: 0}}
+"""
+    )
+    settings = load_settings(config, {})
+    create_table(settings)
+    running: list[Running] = []
+    began = [0.0]
+    durable = [0]
+
+    def stopping() -> bool:
+        positions = running[0].worker.durable if running else {}
+        if not began[0] and len(positions) == PARTITIONS:
+            began[0] = time.perf_counter()  # all partitions are open, nothing was consumed yet
+        durable[0] = sum(positions.values())
+        return durable[0] >= rows
+
+    ended = [0.0]
+
+    def stop() -> bool:
+        if stopping():
+            ended[0] = ended[0] or time.perf_counter()
+            return True
+        return False
+
+    serve(settings, stop, running.append)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return rows / (ended[0] - began[0]), peak
+
+
+def main(act: str, servers: str, topic: str, rows: str, table: str, budget: str) -> None:
+    if act == "floor":
+        print(json.dumps({"rows_per_s": floor(servers, topic, int(rows))}))
+        return
+    rate, peak = ingest(servers, topic, int(rows), Path(table), int(budget), seals=int(budget) <= 2 << 30)
+    print(json.dumps({"rows_per_s": rate, "peak_rss_mib": peak}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,71 @@
+"""A ``KafkaSource`` over lists, for benchmarks that do not measure Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from benchmarks.workload import Message
+from lancewal_core.ids import Position
+from lancewal_core.murmur2 import partition_of
+from lancewal_ingest.decode.records import Records
+from lancewal_ingest.source import Listener, Offsets, Polled, TopicFacts
+
+
+class MemorySource:
+    """All partitions of one topic, assigned at the first poll."""
+
+    def __init__(self, topic_id: str, partitions: int) -> None:
+        self._topic_id = topic_id
+        self._records: list[list[Message]] = [[] for _ in range(partitions)]
+        self._next: dict[int, int] = {}
+        self._listener: Listener | None = None
+
+    def append(self, message: Message) -> None:
+        self._records[partition_of(message.key, len(self._records))].append(message)
+
+    @property
+    def ends(self) -> dict[int, int]:
+        return {p: len(records) for p, records in enumerate(self._records)}
+
+    def subscribe(self, listener: Listener) -> None:
+        self._listener = listener
+        self._next.clear()
+
+    def poll(self, records_max: int, timeout_s: float) -> Polled:
+        if self._listener is not None:
+            listener, self._listener = self._listener, None
+            listener.assigned(range(len(self._records)))
+        found: dict[int, Records] = {}
+        for partition, at in self._next.items():
+            messages = self._records[partition][at : at + records_max // len(self._records)]
+            if messages:
+                found[partition] = Records(
+                    list(range(at, at + len(messages))),
+                    [1_700_000_000_000] * len(messages),
+                    [m.key for m in messages],
+                    [m.value for m in messages],
+                    [None if m.op == "upsert" else [("lancewal.op", m.op.encode())] for m in messages],
+                )
+                self._next[partition] = at + len(messages)
+        return Polled(found, {p: Position(n) for p, n in self._next.items()})
+
+    def start(self, partition: int, position: Position) -> None:
+        self._next[partition] = position
+
+    def stop(self, partition: int) -> None:
+        self._next.pop(partition, None)
+
+    def pause(self, partitions: Sequence[int]) -> None: ...
+
+    def resume(self, partitions: Sequence[int]) -> None: ...
+
+    def facts(self) -> TopicFacts:
+        return TopicFacts(self._topic_id, len(self._records))
+
+    def offsets(self, partition: int) -> Offsets:
+        return Offsets(Position(0), Position(len(self._records[partition])))
+
+    def commit(self, positions: Mapping[int, Position]) -> bool:
+        return True
+
+    def close(self) -> None: ...

@@ -1,0 +1,79 @@
+"""Making tables for benchmarks without Kafka: contract written directly, rows through the ingest worker."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+import lance
+
+from benchmarks.memory_source import MemorySource
+from benchmarks.workload import PRIMARY_KEY, REGION_KEY, SCHEMA, Message
+from lancewal_core import paths
+from lancewal_core.clock import SystemClock
+from lancewal_core.column_types import format_type
+from lancewal_core.contract import Column, Contract, encode_contract
+from lancewal_core.ids import OwnerId
+from lancewal_core.regions import RegionIndexes
+from lancewal_core.store import put_once
+from lancewal_core.store_obstore import open_store
+from lancewal_core.table_lance import LanceTable
+from lancewal_core.tasks import ThreadTasks
+from lancewal_core.watermarks import NOTHING_MERGED, TABLE_UUID, Watermarks
+from lancewal_ingest.append import Preparer
+from lancewal_ingest.context import IngestContext
+from lancewal_ingest.observer import SilentObserver
+from lancewal_ingest.policy import SealPolicy
+from lancewal_ingest.worker import IngestWorker, WorkerLimits
+
+
+def create(path: Path, topic: str, topic_id: str, partitions: int) -> Contract:
+    """An empty table with a contract."""
+    table_uuid = uuid.uuid4().hex
+    dataset = lance.write_dataset(SCHEMA.empty_table(), str(path), mode="create", schema=SCHEMA)
+    dataset.update_config({TABLE_UUID: table_uuid})
+    dataset = lance.dataset(str(path))
+    store, table = open_store(str(path)), LanceTable(str(path))
+    Watermarks(store, table).record(NOTHING_MERGED, table.newest().version, "checkpoint")
+    columns = tuple(
+        Column(name=f.name(), type=format_type(SCHEMA.field(f.name()).type), field_ids=(f.id(),))
+        for f in dataset.lance_schema.fields()
+    )
+    contract = Contract(
+        table_uuid=table_uuid, topic=topic, topic_id=topic_id, partitions=partitions, primary_key=PRIMARY_KEY,
+        region_key=REGION_KEY, start=(-1,) * partitions, columns=columns,
+    )  # fmt: skip
+    put_once(store, paths.contract_version(1), encode_contract(contract))
+    return contract
+
+
+class MemoryIngest:
+    """The ingest worker over a ``MemorySource``."""
+
+    def __init__(
+        self, path: Path, contract: Contract, source: MemorySource, seal_rows: int, segment_rows: int
+    ) -> None:
+        store, table, clock = open_store(str(path)), LanceTable(str(path)), SystemClock()
+        context = IngestContext(
+            store, table, RegionIndexes(store, clock), Watermarks(store, table), ThreadTasks(), clock, contract,
+            lambda: uuid.uuid4().hex,
+        )  # fmt: skip
+        self.source = source
+        self.worker = IngestWorker(
+            context, self.source, _NoDeadLetters(), Preparer(contract, "stop"), OwnerId("benchmark"), SilentObserver(),
+            SealPolicy(rows=seal_rows), None, WorkerLimits(poll_records=segment_rows, segment_rows=1, linger_s=0.0),
+        )  # fmt: skip
+        self.worker.subscribe()
+
+    def feed(self, messages: Sequence[Message]) -> None:
+        """Append, and step until all of it is durable."""
+        for message in messages:
+            self.source.append(message)
+        while self.worker.durable != self.source.ends or not self.worker.idle:
+            self.worker.step(0.0)
+
+
+class _NoDeadLetters:
+    def send(self, region: object, records: object, rejected: object) -> None:
+        raise AssertionError("a benchmark's record was rejected")
