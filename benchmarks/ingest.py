@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from confluent_kafka import KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from benchmarks.workload import Message, mixed, upserts
 from lancewal_demo.stack import KafkaBroker
@@ -48,7 +49,10 @@ def _measure(
 ) -> dict[str, float]:
     topic = f"benchmark-{kind}"
     prefill(servers, topic, make(rows, KEYS, 1))
-    floors, rates, bare, peaks = [], [], [], []
+    floors: list[float] = []
+    rates: list[float] = []
+    bare: list[float] = []
+    peaks: list[float] = []
     for n in range(runs):
         floors.append(_child("floor", servers, topic, rows, folder / "none", 0)["rows_per_s"])
         for seals, rates_of in ((True, rates), (False, bare)):
@@ -81,6 +85,7 @@ def prefill(servers: str, topic: str, messages: Iterator[Message]) -> None:
          "compression.type": "lz4", "queue.buffering.max.messages": 1_000_000}
     )  # fmt: skip
     for n, message in enumerate(messages):
+        headers: list[tuple[str, str | bytes | None]] | None
         headers = None if message.op == "upsert" else [("lancewal.op", message.op.encode())]
         while True:
             try:

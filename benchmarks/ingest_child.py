@@ -38,7 +38,7 @@ def floor(servers: str, topic: str, rows: int) -> float:
         if not messages:
             continue
         start = start or time.perf_counter()
-        values = io.BytesIO(b"\n".join([m.value() for m in messages]))
+        values = io.BytesIO(b"\n".join([m.value() or b"" for m in messages]))
         pyarrow.json.read_json(values, read_options=reading, parse_options=options)
         count += len(messages)
     seconds = time.perf_counter() - start

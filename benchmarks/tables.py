@@ -51,9 +51,7 @@ def create(path: Path, topic: str, topic_id: str, partitions: int) -> Contract:
 class MemoryIngest:
     """The ingest worker over a ``MemorySource``."""
 
-    def __init__(
-        self, path: Path, contract: Contract, source: MemorySource, seal_rows: int, segment_rows: int
-    ) -> None:
+    def __init__(self, path: Path, contract: Contract, source: MemorySource, seal_rows: int, segment_rows: int) -> None:
         store, table, clock = open_store(str(path)), LanceTable(str(path)), SystemClock()
         context = IngestContext(
             store, table, RegionIndexes(store, clock), Watermarks(store, table), ThreadTasks(), clock, contract,

@@ -1,0 +1,54 @@
+"""``python -m benchmarks [ingest] [strong-read] [freshness]``: run, print, and write ``docs/benchmarks.md``.
+
+Results are kept as JSON in ``benchmarks/results/``, one file for each benchmark, with the machine they were measured on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from benchmarks import freshness, ingest, strong_read
+from benchmarks.report import write_page
+
+BENCHMARKS: dict[str, Callable[[], dict[str, float]]] = {
+    "strong-read": strong_read.run,
+    "freshness": freshness.run,
+    "ingest": ingest.run,
+}
+RESULTS = Path(__file__).parent / "results"
+
+
+def main(names: list[str]) -> None:
+    unknown = sorted(set(names) - set(BENCHMARKS))
+    if unknown:
+        raise SystemExit(f"unknown benchmarks {unknown}; there are {sorted(BENCHMARKS)}")
+    RESULTS.mkdir(exist_ok=True)
+    for name in names or list(BENCHMARKS):
+        print(f"{name} ...", flush=True)
+        result = {"machine": machine(), "figures": BENCHMARKS[name]()}
+        (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+        print(json.dumps(result["figures"], indent=1), flush=True)
+    write_page(RESULTS, Path(__file__).parent.parent / "docs" / "benchmarks.md")
+
+
+def machine() -> dict[str, object]:
+    """What the figures depend on."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "cores": os.cpu_count(),
+        "memory_gib": round(memory / 2**30),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "load_before": round(os.getloadavg()[0], 1),
+    }
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

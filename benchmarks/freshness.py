@@ -1,0 +1,98 @@
+"""Freshness: from the produce call to visible in a strong read of another process, at 10,000 rows/s for 60 s into a table
+of 1 M rows, while the flusher merges.  The reader keeps one table open and loops over ``scan`` of key and produce time.
+
+Broker, ingest service and flusher are processes as production runs them; the reader is one more; this process produces.
+Every row has a key of its own, so each is seen exactly once; its freshness is the end of the first scan that shows it
+minus the time of its produce call.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import lance
+import numpy as np
+from confluent_kafka import Producer
+
+from benchmarks.ingest import prefill
+from benchmarks.workload import COLUMNS, PRIMARY_KEY, REGION_KEY, SCHEMA, region_of, table_rows
+from lancewal_core.settings import load_settings
+from lancewal_demo.stack import KafkaBroker, Process
+from lancewal_flusher.create import create_table
+
+BASE_ROWS = 1_000_000
+RATE = 10_000
+SLICE_S = 0.01
+
+
+def run(seconds: int = 60) -> dict[str, float]:
+    folder = Path(tempfile.mkdtemp(prefix="lancewal-benchmark-"))
+    try:
+        with KafkaBroker(folder / "kafka") as broker:
+            return _measure(folder, broker.bootstrap_servers, seconds)
+    finally:
+        shutil.rmtree(folder)
+
+
+def _measure(folder: Path, servers: str, seconds: int) -> dict[str, float]:
+    table, config, topic = folder / "table", folder / "lancewal.yaml", "benchmark-freshness"
+    config.write_text(
+        f"""
+table: {{uri: {table}, columns: {json.dumps(COLUMNS)}, primary_key: {list(PRIMARY_KEY)}, region_key: {list(REGION_KEY)}}}
+kafka: {{bootstrap_servers: "{servers}", topic: {topic}}}
+ingest: {{seal_age_s: 5}}
+flusher: {{interval_s: 2}}
+metrics: {{port: 0}}
+"""
+    )
+    prefill(servers, topic, iter(()))
+    create_table(load_settings(config, {}))
+    lance.write_dataset(table_rows(np.arange(BASE_ROWS), 0), str(table), mode="append", schema=SCHEMA,
+                        max_rows_per_file=250_000)  # fmt: skip
+    rows = RATE * seconds
+    lancewal = [sys.executable, "-m", "lancewal_core.cli"]
+    services = [
+        Process([*lancewal, "ingest", "run", "--config", str(config)], folder / "ingest.log"),
+        Process([*lancewal, "flush", "run", "--config", str(config)], folder / "flusher.log"),
+    ]
+    try:
+        reader = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.freshness_reader", str(table), str(rows), str(seconds + 60)],
+            stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        time.sleep(10)  # imports and the first consumer group join are not what is measured
+        _produce(servers, topic, rows)
+        output, _ = reader.communicate(timeout=seconds + 120)
+    finally:
+        for service in services:
+            service.stop(30)
+    found: dict[str, float] = json.loads(output.strip().splitlines()[-1])
+    found["table_version"] = lance.dataset(str(table)).version
+    return found
+
+
+def _produce(servers: str, topic: str, rows: int) -> None:
+    producer = Producer({"bootstrap.servers": servers, "partitioner": "murmur2_random", "linger.ms": 5})
+    ids = np.random.default_rng(3).permutation(BASE_ROWS)[:rows].tolist()
+    start = time.time()
+    for n, row_id in enumerate(ids):
+        if n % int(RATE * SLICE_S) == 0:
+            producer.poll(0)
+            ahead = start + n / RATE - time.time()
+            if ahead > 0:
+                time.sleep(ahead)
+        region = region_of(row_id)
+        now = time.time_ns() // 1000
+        value = f'{{"region":"{region}","id":{row_id},"a":{n},"b":0.5,"name":"fresh","ts":{now},"pad":"{n:040d}"}}'
+        producer.produce(topic, key=region.encode(), value=value.encode())
+    producer.flush()
+
+
+if __name__ == "__main__":
+    print(json.dumps(run(int(sys.argv[1]) if len(sys.argv) > 1 else 60), indent=1))
