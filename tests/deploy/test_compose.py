@@ -1,0 +1,204 @@
+"""docker-compose.yml: services, what waits for what, and the settings that lancewal reads in each container."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lancewal_core.errors import SettingsError
+from lancewal_core.settings import Settings, load_settings
+
+ROOT = Path(__file__).resolve().parents[2]
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+LANCEWAL = sorted(name for name, service in SERVICES.items() if service["image"].startswith("lancewal:"))
+JOBS = {"credentials", "topics", "table"}
+
+TOP = {"name", "services", "configs", "volumes"}
+KEYS = {
+    "image", "build", "pull_policy", "init", "read_only", "tmpfs", "cap_drop", "security_opt", "volumes", "environment",
+    "ports", "healthcheck", "stop_grace_period", "entrypoint", "command", "depends_on", "configs", "user", "restart",
+    "deploy",
+}  # fmt: skip
+"""Of the keys that Compose knows, those that are used here: a misspelt key would silently do nothing."""
+HEALTH_KEYS = {"test", "interval", "timeout", "retries", "start_period", "start_interval", "disable"}
+SECRET_FILES = {"LANCEWAL_STORE__OPTIONS__AWS_ACCESS_KEY_ID", "LANCEWAL_STORE__OPTIONS__AWS_SECRET_ACCESS_KEY"}
+
+
+def has_health(service: Mapping[str, Any]) -> bool:
+    """Ours have the image's check unless it is switched off."""
+    check = service.get("healthcheck", {})
+    return not check.get("disable") and ("test" in check or service["image"].startswith("lancewal:"))
+
+
+def settings_of(name: str, folder: Path) -> Settings:
+    """What ``load_settings`` makes of the service's variables and of the files that the job ``credentials`` writes."""
+    environ = dict(SERVICES[name]["environment"])
+    assert all(isinstance(value, str) for value in environ.values()), "a truth value or number must be quoted"
+    assert environ["LANCEWAL_SECRETS_DIR"] == "/run/lancewal/secrets"
+    environ["LANCEWAL_SECRETS_DIR"] = str(folder)
+    for file in SECRET_FILES:
+        (folder / file).write_text("made-up\n")
+    return load_settings(None, environ)
+
+
+# -- Compose ---------------------------------------------------------------------------------------------------
+
+
+def test_keys_are_known() -> None:
+    assert {key for key in COMPOSE if not key.startswith("x-")} == TOP
+    for name, service in SERVICES.items():
+        assert service.keys() <= KEYS, name
+        assert service.get("healthcheck", {}).keys() <= HEALTH_KEYS, name
+        assert service.get("deploy", {}).keys() <= {"replicas", "resources"}, name
+
+
+def test_volumes_and_configs_are_declared() -> None:
+    mounted = {volume.split(":")[0] for service in SERVICES.values() for volume in service.get("volumes", [])}
+    assert mounted == COMPOSE["volumes"].keys()
+    used = {config["source"] for service in SERVICES.values() for config in service.get("configs", [])}
+    assert used == COMPOSE["configs"].keys()
+
+
+def test_images_have_a_version() -> None:
+    for service in SERVICES.values():
+        name, _, tag = service["image"].partition(":")
+        assert re.fullmatch(r"v?\d+\.\d+\.\d+", tag), service["image"]
+        assert name.count("/") <= 1, "a registry's host is the machine's setting"
+
+
+def test_our_image_is_this_version() -> None:
+    version = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert version is not None
+    assert {SERVICES[name]["image"] for name in LANCEWAL} == {f"lancewal:{version[1]}"}
+
+
+def test_what_is_waited_for_can_happen() -> None:
+    for name, service in SERVICES.items():
+        for other, how in service.get("depends_on", {}).items():
+            where = f"{name} waits for {other}"
+            match how["condition"]:
+                case "service_healthy":
+                    assert has_health(SERVICES[other]), where
+                    assert other not in JOBS, where
+                case "service_completed_successfully":
+                    assert other in JOBS, where
+                case unknown:
+                    pytest.fail(f"{where}: {unknown}")
+
+
+def test_nothing_waits_for_itself() -> None:
+    pending = {name: set(service.get("depends_on", {})) for name, service in SERVICES.items()}
+    while ready := {name for name, others in pending.items() if not others & pending.keys()}:
+        pending = {name: others for name, others in pending.items() if name not in ready}
+    assert pending == {}
+
+
+def test_jobs_end_and_services_come_back() -> None:
+    for name, service in SERVICES.items():
+        if name in JOBS:
+            assert service["restart"] == "no"
+            assert name not in LANCEWAL or service["healthcheck"] == {"disable": True}
+    assert {SERVICES[name]["restart"] for name in ("ingest", "flusher")} == {"unless-stopped"}
+
+
+def test_ports_are_open_to_this_machine_only() -> None:
+    published = [port for service in SERVICES.values() for port in service.get("ports", [])]
+    assert published
+    for port in published:
+        assert re.fullmatch(r"127\.0\.0\.1:\$\{[A-Z0-9]+_PORT:-\d+\}:\d+", port)
+
+
+def test_ingest_can_be_scaled() -> None:
+    assert SERVICES["ingest"]["deploy"]["replicas"] == 2
+    assert not SERVICES["ingest"].keys() & {"ports", "container_name", "hostname"}
+
+
+def test_our_containers_write_nowhere_but_in_tmp() -> None:
+    for name in LANCEWAL:
+        service = SERVICES[name]
+        assert (service["read_only"], service["cap_drop"], service["tmpfs"]) == (True, ["ALL"], ["/tmp"]), name
+        if name != "credentials":
+            assert all(volume.endswith(":ro") for volume in service["volumes"]), name
+            assert "user" not in service, name
+
+
+# -- lancewal --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["table", "ingest", "flusher"])
+def test_every_variable_is_a_setting(name: str, tmp_path: Path) -> None:
+    settings = settings_of(name, tmp_path)
+    settings.need("table.uri", "kafka.bootstrap_servers", "store.options")
+    assert settings.store.options["aws_secret_access_key"] == "made-up"
+    assert settings.store.options["allow_http"] == "true"
+    assert settings.metrics.host == "0.0.0.0"
+
+
+def test_a_misspelt_variable_would_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SERVICES["ingest"]["environment"], "LANCEWAL_INGEST__LINGER", "5")
+    with pytest.raises(SettingsError, match="LANCEWAL_INGEST__LINGER"):
+        settings_of("ingest", tmp_path)
+
+
+def test_all_containers_mean_the_same_table(tmp_path: Path) -> None:
+    found = [settings_of(name, tmp_path) for name in ("table", "ingest", "flusher")]
+    assert len({settings.table.uri for settings in found}) == 1
+    assert len({json.dumps(settings.store.options) for settings in found}) == 1
+
+
+def test_the_table_can_be_made(tmp_path: Path) -> None:
+    """Columns, keys and topic are a row schema that lancewal accepts."""
+    from lancewal_flusher.create import declared_rows
+
+    settings = settings_of("table", tmp_path)
+    rows = declared_rows(settings)
+    assert rows.region_key == ("city",)
+    (script,) = SERVICES["topics"]["command"]
+    topics = re.search(r"for topic in (.*); do", script)
+    assert topics is not None
+    topic = settings.kafka.topic
+    assert topics[1].split() == [topic, settings.dead_letter_topic(topic)]
+
+
+def test_addresses_lead_to_services(tmp_path: Path) -> None:
+    settings = settings_of("ingest", tmp_path)
+    listeners = SERVICES["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"]
+    assert f"PLAINTEXT://{settings.kafka.bootstrap_servers}," in listeners
+    assert settings.store.options["aws_endpoint"] == f"http://s3{SERVICES['s3']['environment']['VGW_PORT']}"
+    assert settings.store.options["aws_region"] == SERVICES["s3"]["environment"]["VGW_REGION"]
+    (script,) = SERVICES["s3"]["command"]
+    assert settings.table.uri.startswith("s3://lancewal/")
+    assert "mkdir -p /data/lancewal\n" in script
+    scraped = yaml.safe_load(COMPOSE["configs"]["prometheus"]["content"])["scrape_configs"]
+    targets = {(name, found["port"]) for job in scraped for found in job["dns_sd_configs"] for name in found["names"]}
+    assert targets == {("ingest", settings.metrics.port), ("flusher", settings.metrics.port)}
+
+
+def test_the_credentials_that_are_made_are_those_that_are_read(tmp_path: Path) -> None:
+    (program,) = SERVICES["credentials"]["command"]
+    in_folder = program.replace('"/secrets"', repr(str(tmp_path)))
+    exec(in_folder, {})
+    made = {file.name: file.read_text() for file in tmp_path.iterdir()}
+    assert made.keys() == SECRET_FILES
+    assert all(len(value) >= 20 for value in made.values())
+    exec(in_folder, {})
+    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == made, "a second run must keep them"
+    (script,) = SERVICES["s3"]["command"]
+    assert set(re.findall(r"cat /secrets/(\w+)", script)) == SECRET_FILES
+
+
+def test_compose_waits_longer_than_draining_takes(tmp_path: Path) -> None:
+    grace_s = float(SERVICES["ingest"]["stop_grace_period"].removesuffix("s"))
+    assert grace_s > settings_of("ingest", tmp_path).ingest.drain_timeout_s
+
+
+def test_memory_fits_the_rows_and_as_much_again(tmp_path: Path) -> None:
+    limit = SERVICES["ingest"]["deploy"]["resources"]["limits"]["memory"]
+    assert int(limit.removesuffix("M")) * 10**6 >= 2 * settings_of("ingest", tmp_path).ingest.memory_bytes_max
