@@ -39,8 +39,8 @@ RULES = {
     "lancewal_flusher": Rule("flusher", CORE),
     "lancewal_reader": Rule("reader", CORE, never=frozenset({KAFKA})),
     "pyspark_lancewal": Rule("reader", CORE | {"lancewal_reader"}, never=frozenset({KAFKA, "lance"})),
-    # The demonstration runs the services as processes, as a user does.
-    "lancewal_demo": Rule("demo", CORE, lazily=frozenset({KAFKA, SPARK})),
+    # The demonstration runs the services as processes and reads with the library, as a user does.
+    "lancewal_demo": Rule("demo", CORE | {"lancewal_reader"}, lazily=frozenset({KAFKA, SPARK})),
 }
 
 

@@ -1,0 +1,61 @@
+"""The result of a run, and how it is shown."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from lancewal_demo.comparison import Comparison
+from lancewal_demo.follower import percentile
+from lancewal_demo.producer import Sent
+from lancewal_demo.stored import Stored
+
+_PERCENTS = (50, 95, 99)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    backlog: Sent
+    """What waited in Kafka when the services started."""
+    caught_up_rows_per_s: float
+    """Durable, and seen by a reader beside it."""
+    live: Sent
+    ages: Counter[int]
+    """Freshness while the live part ran: age in ms at first sight -> rows."""
+    reads: int
+    """Strong reads of the follower."""
+    stored: Stored
+    comparisons: tuple[Comparison, ...]
+    seconds: float
+    """The whole run."""
+
+    @property
+    def holds(self) -> bool:
+        return all(comparison.holds for comparison in self.comparisons)
+
+
+def summary_text(summary: Summary) -> str:
+    """A few aligned lines."""
+    sent, stored = summary.backlog.messages + summary.live.messages, summary.stored
+    input_bytes = summary.backlog.nbytes + summary.live.nbytes
+    ages = [percentile(summary.ages, percent) for percent in _PERCENTS]
+    fresh = ", ".join(
+        f"p{percent} {'-' if age is None else f'{age:,} ms'}" for percent, age in zip(_PERCENTS, ages, strict=True)
+    )
+    live_rate = summary.live.messages / summary.live.seconds
+    lines = {
+        "messages": f"{sent:,} in {input_bytes / 1e6:,.0f} MB of keys and values",
+        "catching up": f"{summary.caught_up_rows_per_s:,.0f} messages a second from Kafka to a strong read",
+        "freshness": f"{fresh} from sending to a strong read, at {live_rate:,.0f} messages a second "
+        f"({summary.ages.total():,} rows)",
+        "strong reads": f"{summary.reads:,} beside it",
+        "write-ahead log": f"{stored.segments:,} segments, {stored.wal_bytes / 1e6:,.0f} MB",
+        "table": f"version {stored.table_version:,} after {stored.merges:,} merges of {stored.generations:,} "
+        f"generations, {stored.data_bytes / 1e6:,.0f} MB of data files",
+        "written": f"{stored.nbytes / input_bytes:.2f} bytes for each byte of input, all objects together",
+        "time": f"{summary.seconds:.0f} s",
+    }
+    width = max(map(len, lines))
+    shown = [f"{name:<{width}}  {text}" for name, text in lines.items()]
+    verdict = "All comparisons hold." if summary.holds else "A COMPARISON FAILED."
+    return "\n".join([*shown, "", *map(str, summary.comparisons), verdict])
