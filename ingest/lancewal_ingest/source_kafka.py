@@ -162,7 +162,7 @@ class ConfluentSource:
             self._consumer.pause(self._named(partitions))
 
     def resume(self, partitions: Sequence[int]) -> None:
-        # Pausing twice, or before the first fetch, can make librdkafka forget its place: we know it.
+        # From the position that we know, whatever librdkafka makes of a partition paused before its first fetch.
         started = [p for p in partitions if p in self._next]
         for partition in started:
             self._seek(partition, self._next[partition])

@@ -32,7 +32,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
 from lancewal_core.clock import SystemClock
@@ -40,6 +40,7 @@ from lancewal_core.contract import Contract
 from lancewal_core.errors import (
     ContractMismatch,
     InvalidInput,
+    PartitionCountChanged,
     RetentionLost,
     SettingsError,
     StoreNotWritable,
@@ -399,10 +400,38 @@ def test_a_topic_that_is_recreated_ends_the_service(kafka: KafkaBroker, topic_na
     with pytest.raises((TopicReplaced, TopicMissing)):
         recreate_meanwhile()
     # It was handed over all the same: what was durable stays as it was.
-    assert wal_offsets(contract, settings.table.uri) == {0: sorted(produced.by_partition[0])}
-    newest = indexes_of(contract, settings.table.uri)[0].newest
+    check_handed_over_only(contract, settings.table.uri, produced)
+
+
+@pytest.mark.kafka
+def test_added_partitions_end_the_service_before_anything_more_is_written(
+    kafka: KafkaBroker, topic_name: str, tmp_path: Path
+) -> None:
+    make_topic(kafka, topic_name, 1)
+    settings = Settings(**settings_tree(kafka, topic_name, tmp_path, ingest={"bad_records": "stop"}))
+    contract = create_table(settings)
+    produced = produce(kafka, topic_name, 100)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+
+    def add_meanwhile() -> None:
+        with serving(settings) as running:
+            until(lambda: running.worker.durable == {0: 100}, lambda: running.worker.durable)
+            admin.create_partitions([NewPartitions(topic_name, 2)])[topic_name].result(30)
+            until(lambda: len(admin.list_topics(topic_name, 30).topics[topic_name].partitions) == 2)
+            produce(kafka, topic_name, 20)
+            until(lambda: running.worker.durable == {}, lambda: running.worker.durable)
+
+    with pytest.raises(PartitionCountChanged):
+        add_meanwhile()
+    check_handed_over_only(contract, settings.table.uri, produced)
+
+
+def check_handed_over_only(contract: Contract, uri: str, produced: Produced) -> None:
+    """Not flushed: the next owner does that."""
+    assert wal_offsets(contract, uri) == {0: sorted(produced.by_partition[0])}
+    newest = indexes_of(contract, uri)[0].newest
     assert newest is not None
-    assert newest.state is not State.OPEN
+    assert newest.state is State.SEALED
 
 
 # -- as a process ----------------------------------------------------------------------------------------------
