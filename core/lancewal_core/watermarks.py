@@ -26,7 +26,7 @@ from lancewal_core.errors import FormatUnknown, ObjectCorrupt, TableReplaced, Ta
 from lancewal_core.failpoints import point
 from lancewal_core.ids import Generation, Position, Region, TableVersion
 from lancewal_core.store import Done, Lost, ObjectStore, Unknown, put_once
-from lancewal_core.table import Table, TransactionGone, TransactionInfo, TransactionUnreadable
+from lancewal_core.table import PinnedTable, Table, TransactionGone, TransactionInfo, TransactionUnreadable
 
 FORMAT = "1"
 PROPERTY_FORMAT = "lancewal.format"
@@ -109,6 +109,24 @@ class Watermarks:
 
     def at(self, version: int) -> InForce:
         """W(V).  Errors: see the module docstring."""
+        try:
+            return self._walk(version, listed=True)
+        except WatermarkUnknown:
+            return self._walk(version, listed=False)  # the listing may have been short of a record
+
+    def newest(self) -> tuple[PinnedTable, InForce]:
+        """The newest version and W of it; looks again where a clean-up has overtaken the version first found."""
+        pinned = self._table.newest()
+        while True:
+            try:
+                return pinned, self.at(pinned.version)
+            except WatermarkUnknown:
+                newer = self._table.newest()
+                if newer.version == pinned.version:
+                    raise
+                pinned = newer
+
+    def _walk(self, version: int, *, listed: bool) -> InForce:
         if version in self._found:
             return self._found[version]
         recorded: set[int] | None = None
@@ -117,7 +135,7 @@ class Watermarks:
         while True:
             known = self._found.get(at)
             if known is None:
-                if recorded is None and len(passed) >= 2:
+                if listed and recorded is None and len(passed) >= 2:
                     recorded = self._recorded()
                 known = self._at_version(at, recorded)
             passed.append(at)
@@ -169,9 +187,10 @@ class Watermarks:
         if version < 1:
             return NOTHING_MERGED
         if recorded is None or version in recorded:
-            in_force = self._read_record(version)
-            if in_force is not None:
-                return in_force
+            key = paths.merge_record(TableVersion(version))
+            data = self._store.get(key)
+            if data is not None:
+                return _decode_record(data, key)
         found = self._table.transaction(version)
         match found:
             case TransactionInfo():
@@ -190,9 +209,6 @@ class Watermarks:
             case TransactionUnreadable():
                 return None
             case TransactionGone():
-                in_force = self._read_record(version)  # the listing may have been short of it
-                if in_force is not None:
-                    return in_force
                 raise WatermarkUnknown(
                     f"table version {version} is gone and no record under {paths.merges_prefix()} is newer: what is "
                     "merged cannot be proven; see `lancewal repair --watermark`",
@@ -200,11 +216,6 @@ class Watermarks:
                 )
             case _:
                 assert_never(found)
-
-    def _read_record(self, version: int) -> InForce | None:
-        key = paths.merge_record(TableVersion(version))
-        data = self._store.get(key)
-        return None if data is None else _decode_record(data, key)
 
 
 def _decode_record(data: bytes, key: str) -> InForce:

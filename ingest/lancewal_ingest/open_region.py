@@ -114,7 +114,7 @@ def _end(context: IngestContext, writer: LogWriter, region: Region, record: Gene
 
 def _check_newest(context: IngestContext, region: Region, index: RegionIndex | None) -> None:
     """An index below what the table has merged is not the newest: a listing was empty or cut short."""
-    merged = context.watermarks.at(context.table.newest().version).generation(region)
+    merged = context.watermarks.newest()[1].generation(region)
     newest = index.newest if index is not None else None
     if merged > (0 if newest is None else newest.generation):
         raise StoreInconsistent(

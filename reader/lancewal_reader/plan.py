@@ -117,8 +117,8 @@ class PlanContext:
 def plan_eventual(context: PlanContext) -> ReadPlan:
     """The newest table version alone."""
     with point("plan.pin"):
-        version = context.table.newest().version
-        return ReadPlan(version, context.watermarks.at(version), ())
+        pinned, in_force = context.watermarks.newest()
+        return ReadPlan(pinned.version, in_force, ())
 
 
 def plan_strong(context: PlanContext) -> ReadPlan:
@@ -137,8 +137,7 @@ def plan_strong(context: PlanContext) -> ReadPlan:
 def _plan_once(context: PlanContext) -> ReadPlan:
     # Step 1
     with point("plan.pin"):
-        version = context.table.newest().version
-        in_force = context.watermarks.at(version)
+        pinned, in_force = context.watermarks.newest()
     # Step 2
     read = context.tasks.map(context.indexes.read, context.contract.regions)
     indexes = {index.region: index for index in read if index is not None}
@@ -150,7 +149,7 @@ def _plan_once(context: PlanContext) -> ReadPlan:
     ]
     # Step 3
     _prove_ends(context, above, walks)
-    return ReadPlan(version, in_force, tuple(deltas))
+    return ReadPlan(pinned.version, in_force, tuple(deltas))
 
 
 def _check_newest(regions: Seq[Region], indexes: Mapping[Region, RegionIndex], in_force: InForce) -> None:

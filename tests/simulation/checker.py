@@ -1,0 +1,219 @@
+"""The state of a stopped world, compared with the oracle: nothing moves while it looks.
+
+For each region
+ 1. every index version follows from the one before by an allowed change, and only the owner of the OPEN generation (or a
+    claimer that becomes it) changes that generation (I4);
+ 2. generations follow each other without a gap, and the entries of each cover [first, next) without a gap;
+ 3. the fold of a generation's entries, and its snapshot, equal the dict fold of the topic's records there (I9, I10);
+ 4. everything acknowledged lies below the end of the newest generation's log (I1);
+ 5. the bad records that entries list are those of the topic, and were acknowledged as dead letters before (I12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from lancewal_core.contract import Contract
+from lancewal_core.errors import ObjectMissing
+from lancewal_core.flush import entries_of
+from lancewal_core.fold import Folded, fold
+from lancewal_core.ids import Generation, OwnerId, Region
+from lancewal_core.log import walk
+from lancewal_core.region_index import TRANSITIONS, GenerationRecord, RegionIndex, State, decode_index
+from lancewal_core.regions import RegionIndexes, index_family
+from lancewal_core.rows import PRESENT
+from lancewal_core.segment import Entry
+from lancewal_core.snapshot import read_folded, read_snapshot
+from lancewal_core.store import ObjectStore
+from lancewal_core.tasks import Tasks
+from lancewal_core.testing.memory_table import MemoryTable
+from tests.simulation import oracle
+from tests.simulation.memory_kafka import MemoryTopic
+
+
+class Violation(AssertionError):
+    """An invariant does not hold."""
+
+
+def require(holds: bool, text: str, *facts: object) -> None:
+    if not holds:
+        raise Violation(" ".join([text, *map(str, facts)]))
+
+
+def states_of(folded: Folded, names: Sequence[str]) -> dict[int, oracle.KeyState]:
+    """A ``Folded`` in the oracle's words."""
+    found: dict[int, oracle.KeyState] = {}
+    for row in folded.rows.to_pylist():
+        k = row.pop("k")
+        found[k] = oracle.KeyState.of("row", row)
+    for row in folded.gone.to_pylist():
+        require(row["k"] not in found, "a key is in two parts of a fold:", row)
+        found[row["k"]] = oracle.KeyState.of("gone", {})
+    for row in folded.partials.to_pylist():
+        require(row["k"] not in found, "a key is in two parts of a fold:", row)
+        present = int.from_bytes(row.pop(PRESENT), "little")
+        values = {n: row[n] for i, n in enumerate(names) if present >> i & 1 and n != "k"}
+        found[row["k"]] = oracle.KeyState.of("partial", values)
+    return found
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What was checked of a region before."""
+
+    version: int = 0
+    index: RegionIndex | None = None
+    entries: set[Generation] = field(default_factory=set)
+    snapshots: set[str] = field(default_factory=set)
+
+
+class Checker:
+    """``store``, ``table`` and ``tasks`` work without faults and switches.  ``writer_of`` tells whose a write id is."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        table: MemoryTable,
+        tasks: Tasks,
+        indexes: RegionIndexes,
+        contract: Contract,
+        topic: MemoryTopic,
+        writer_of: Mapping[str, str],
+    ) -> None:
+        self.rejected: dict[int, set[int]] = {}
+        """Offsets acknowledged as dead letters, by partition."""
+        self.checks = 0
+        self.store = store
+        self.table = table
+        self._tasks = tasks
+        self.indexes = indexes
+        self._contract = contract
+        self._topic = topic
+        self._writer_of = writer_of
+        self._seen = {region: _Seen() for region in contract.regions}
+
+    def check(self, acknowledged: Mapping[int, int]) -> None:
+        """Raise ``Violation``; see the module docstring.  ``acknowledged``: durable position by partition."""
+        self.checks += 1
+        for region in self._contract.regions:
+            self._check_history(region)
+            index = self.indexes.read(region)
+            if index is None:
+                continue
+            end = self._check_generations(region, index)
+            known = acknowledged.get(region.partition, 0)
+            require(end >= known, f"{region.name}: acknowledged up to", known, "but the log ends at", end, index)
+
+    # -- the index's versions ------------------------------------------------------------------------------------
+
+    def _check_history(self, region: Region) -> None:
+        seen = self._seen[region]
+        family = index_family(region)
+        while True:
+            data = self.store.get(family.key(seen.version + 1))
+            if data is None:
+                return
+            after = decode_index(data, family.key(seen.version + 1))
+            if seen.index is not None:
+                self._check_change(seen.index, after)
+            seen.version, seen.index = seen.version + 1, after
+
+    def _check_change(self, before: RegionIndex, after: RegionIndex) -> None:
+        old = {r.generation: r for r in before.generations}
+        new = {r.generation: r for r in after.generations}
+        for generation, record in old.items():
+            later = new.get(generation)
+            if later is None:
+                require(record.state is State.MERGED, "a generation left the index unmerged:", record)
+                continue
+            require(
+                later.state is record.state or later.state in TRANSITIONS[record.state],
+                "a generation changed its state from", record, "to", later,
+            )  # fmt: skip
+            require((later.first, later.owner, later.log) == (record.first, record.owner, record.log), "a generation "
+                    "was rewritten:", record, later)  # fmt: skip
+            if record.next is not None:
+                require(later.next == record.next, "a sealed generation moved its end:", record, later)
+        was, became = before.newest, after.newest
+        if was is None or became is None:
+            raise Violation(f"an index without generations: {before} {after}")
+        writer = self._writer_of[after.write_id]
+        claimed = became.generation > was.generation
+        if claimed:
+            require(became.generation == was.generation + 1, "a generation was left out:", was, became)
+            require(became.owner == writer, "somebody opened a generation for another:", writer, became)
+        if was.state is State.OPEN and new.get(was.generation) != was and not claimed:
+            require(was.owner == OwnerId(writer), f"{writer} changed a generation that it does not own:", was, after)
+
+    # -- entries and snapshots -----------------------------------------------------------------------------------
+
+    def _check_generations(self, region: Region, index: RegionIndex) -> int:
+        """The position up to which everything is durable."""
+        end = 0
+        for record in index.generations:
+            if record.generation <= index.trimmed_generation:
+                continue
+            if record.state is State.OPEN:
+                end = self._check_open(region, record)
+            else:
+                self._check_sealed(region, record)
+                end = record.next or 0
+        return end
+
+    def _check_open(self, region: Region, record: GenerationRecord) -> int:
+        walked = walk(self.store, self._tasks, record.log, record.first_sequence, regions=(region,))
+        entries = [e for s in walked.segments for e in s.entries if e.region == region and e.first >= record.first]
+        return self._check_entries(region, record, entries)
+
+    def _check_sealed(self, region: Region, record: GenerationRecord) -> None:
+        seen = self._seen[region]
+        if record.generation not in seen.entries:
+            entries = entries_of(self.store, self._tasks, region, record)
+            end = self._check_entries(region, record, entries)
+            require(end == record.next, f"{region.name}: entries end at", end, "the generation is", record)
+            seen.entries.add(record.generation)
+        if record.snapshot is not None and record.snapshot not in seen.snapshots and record.state is State.FLUSHED:
+            snapshot = read_snapshot(self.store, record.snapshot)
+            require((snapshot.first, snapshot.next) == (record.first, record.next), "snapshot", snapshot, "of", record)
+            try:
+                folded = read_folded(self.store, self.table, snapshot, self._contract.rows)
+            except ObjectMissing:
+                return  # a user's clean-up took its files: the merge rebuilds it
+            self._check_fold(region, record, folded, snapshot.first, snapshot.next)
+            seen.snapshots.add(record.snapshot)
+
+    def _check_entries(self, region: Region, record: GenerationRecord, entries: Sequence[Entry]) -> int:
+        position = int(record.first)
+        for entry in entries:
+            require(entry.first == position, f"{region.name}: a gap before", entry.first, "expected", position, record)
+            position = entry.next
+            bad = {r.offset for r in self._between(region, entry.first, entry.next) if r.op is None}
+            listed = {r.offset for r in entry.rejected}
+            require(bad == listed, f"{region.name}: rejected", listed, "bad are", bad)
+            require(bad <= self.rejected.get(region.partition, set()), f"{region.name}: no dead letter for", bad)
+        folded = fold([e.rows for e in entries], self._contract.rows)
+        self._check_fold(region, record, folded, record.first, position)
+        return position
+
+    def _check_fold(self, region: Region, record: GenerationRecord, folded: Folded, first: int, next_: int) -> None:
+        found = states_of(folded, self._contract.rows.table.names)
+        expected = oracle.fold(self._between(region, first, next_))
+        require(found == expected, f"{region.name} generation {record.generation} [{first}, {next_}): holds", found,
+                "instead of", expected)  # fmt: skip
+
+    def _between(self, region: Region, first: int, next_: int) -> list[oracle.Record]:
+        return self._topic.partitions[region.partition].between(first, next_)
+
+
+def rows_of(batches: Iterable[pa.RecordBatch]) -> dict[int, oracle.Values]:
+    """Rows by key; a key that is there twice is a violation."""
+    found: dict[int, oracle.Values] = {}
+    for batch in batches:
+        for row in batch.to_pylist():
+            k = row.pop("k")
+            require(k not in found, "a key shows twice:", k, row, found.get(k))
+            found[k] = row
+    return found

@@ -1,0 +1,220 @@
+"""Kafka in memory: a topic, a consumer group, and members that satisfy ingest's ``KafkaSource``.
+
+Offsets have gaps (compaction, aborted records), and markers may follow the last record.  Assignment is cooperative: a
+member gives up what is not meant for it at its next poll, inside which the listener is called; only then can another get
+it.  A member that does not poll for long is *expelled*: its partitions go to others at once, and it learns that at its
+next poll (``lost``); until then it believes that it owns them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from lancewal_core.errors import KafkaUnavailable
+from lancewal_core.ids import Position
+from lancewal_core.testing.scheduler import Scheduler
+from lancewal_ingest.decode.records import Records
+from lancewal_ingest.source import Listener, Offsets, Polled, TopicFacts
+from tests.simulation.oracle import Record
+
+
+@dataclass(slots=True)
+class Partition:
+    """The log of one partition; ``high`` is the position behind everything, markers included."""
+
+    records: list[Record] = field(default_factory=list)
+    high: int = 0
+
+    @property
+    def end(self) -> int:
+        """The position behind the last record."""
+        return self.records[-1].offset + 1 if self.records else 0
+
+    def between(self, first: int, next_: int) -> list[Record]:
+        """Records with offsets in [first, next)."""
+        return [r for r in self.records if first <= r.offset < next_]
+
+
+class MemoryTopic:
+    def __init__(self, name: str, topic_id: str, partitions: int) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partitions = [Partition() for _ in range(partitions)]
+
+    def append(self, partition: int, make: Callable[[int], Record], gap: int = 0, markers: int = 0) -> Record:
+        """A record behind ``gap`` missing offsets, followed by ``markers``."""
+        log = self.partitions[partition]
+        record = make(log.high + gap)
+        log.records.append(record)
+        log.high = record.offset + 1 + markers
+        return record
+
+
+class MemoryGroup:
+    """The coordinator.  ``committed_check`` is told each position that it takes."""
+
+    def __init__(self, partitions: int, committed_check: Callable[[int, int], None]) -> None:
+        self.target: dict[int, str | None] = dict.fromkeys(range(partitions))
+        self.owner: dict[int, str | None] = dict.fromkeys(range(partitions))
+        self.members: set[str] = set()
+        self.committed: dict[int, int] = {}
+        self._check = committed_check
+
+    def expel(self, member: str) -> None:
+        """The member's session timed out."""
+        self.members.discard(member)
+        for assigned in (self.owner, self.target):
+            for partition in [p for p, m in assigned.items() if m == member]:
+                assigned[partition] = None
+
+    def balance(self, rng: Random) -> None:
+        """Every partition that is meant for nobody goes to some member."""
+        for partition, member in self.target.items():
+            if member is None and self.members:
+                self.target[partition] = rng.choice(sorted(self.members))
+
+    def commit(self, member: str, positions: Mapping[int, int]) -> bool:
+        if member not in self.members:
+            return False
+        for partition, position in positions.items():  # whoever is a member may commit any partition
+            self._check(partition, position)
+            self.committed[partition] = position
+        return True
+
+
+class MemorySource:
+    """One member's consumer."""
+
+    def __init__(
+        self,
+        member: str,
+        topic: MemoryTopic,
+        group: MemoryGroup,
+        scheduler: Scheduler,
+        rng: Random,
+        unavailable: Callable[[], bool],
+    ) -> None:
+        self.member = member
+        self._topic = topic
+        self._group = group
+        self._scheduler = scheduler
+        self._rng = rng
+        self._unavailable = unavailable
+        self._listener: Listener | None = None
+        self._owned: set[int] = set()
+        self._positions: dict[int, int] = {}
+        """Of started partitions."""
+        self._paused: set[int] = set()
+
+    def subscribe(self, listener: Listener) -> None:
+        self._listener = listener
+        self._group.members.add(self.member)
+
+    def poll(self, records_max: int, timeout_s: float) -> Polled:
+        self._scheduler.switch("kafka.poll")
+        self._rebalance()
+        if not self._anything():
+            self._scheduler.wait(self._anything, timeout_s, "kafka.poll waits")
+        delivered: dict[int, Records] = {}
+        for partition, position in self._positions.items():
+            if partition in self._paused:
+                continue
+            log = self._topic.partitions[partition]
+            waiting = log.between(position, log.high)
+            taken = waiting[: self._rng.randint(0, min(len(waiting), records_max, 12))]
+            if taken:
+                delivered[partition] = _records(taken)
+                self._positions[partition] = taken[-1].offset + 1
+            if len(taken) == len(waiting) and self._rng.random() < 0.7:
+                self._positions[partition] = log.high
+        return Polled(delivered, {p: Position(n) for p, n in self._positions.items()})
+
+    def start(self, partition: int, position: Position) -> None:
+        if partition in self._owned:
+            self._positions[partition] = position
+            self._paused.discard(partition)
+
+    def stop(self, partition: int) -> None:
+        self._positions.pop(partition, None)
+
+    def pause(self, partitions: Sequence[int]) -> None:
+        self._paused.update(partitions)
+
+    def resume(self, partitions: Sequence[int]) -> None:
+        self._paused.difference_update(partitions)
+
+    def facts(self) -> TopicFacts:
+        self._ask("describe the topic")
+        return TopicFacts(self._topic.topic_id, len(self._topic.partitions))
+
+    def offsets(self, partition: int) -> Offsets:
+        self._ask("list offsets")
+        return Offsets(Position(0), Position(self._topic.partitions[partition].high))
+
+    def commit(self, positions: Mapping[int, Position]) -> bool:
+        self._scheduler.switch("kafka.commit")
+        return not self._unavailable() and self._group.commit(self.member, positions)
+
+    def close(self) -> None:
+        self._scheduler.switch("kafka.close")
+        self._group.expel(self.member)
+
+    def _ask(self, what: str) -> None:
+        self._scheduler.switch(f"kafka.{what}")
+        if self._unavailable():
+            raise KafkaUnavailable(f"could not {what}")
+
+    def _anything(self) -> bool:
+        if self.member not in self._group.members or self._meant() != self._owned:
+            return True
+        return any(n < self._topic.partitions[p].end for p, n in self._positions.items() if p not in self._paused)
+
+    def _meant(self) -> set[int]:
+        """What this member owns after its next poll, as things stand."""
+        group = self._group
+        return {
+            p for p, member in group.target.items() if member == self.member and group.owner[p] in (None, self.member)
+        }
+
+    def _rebalance(self) -> None:
+        listener = self._listener
+        if listener is None:
+            return
+        if self.member not in self._group.members:
+            lost, self._owned = sorted(self._owned), set()
+            self._forget(lost)
+            if lost:
+                listener.lost(lost)
+            self._group.members.add(self.member)
+            return
+        revoked = sorted(self._owned - self._meant())
+        if revoked:
+            listener.revoked(revoked)
+            self._owned.difference_update(revoked)
+            self._forget(revoked)
+            for partition in revoked:
+                if self._group.owner[partition] == self.member:
+                    self._group.owner[partition] = None
+        assigned = sorted(self._meant() - self._owned)
+        if assigned:
+            self._owned.update(assigned)
+            for partition in assigned:
+                self._group.owner[partition] = self.member
+            listener.assigned(assigned)
+
+    def _forget(self, partitions: Sequence[int]) -> None:
+        for partition in partitions:
+            self._positions.pop(partition, None)
+            self._paused.discard(partition)
+
+
+def _records(taken: Sequence[Record]) -> Records:
+    return Records(
+        [r.offset for r in taken],
+        [r.timestamp for r in taken],
+        [r.key for r in taken],
+        [r.value for r in taken],
+        [r.headers for r in taken],
+    )

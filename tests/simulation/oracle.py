@@ -1,0 +1,96 @@
+"""What the rows must be: records as a producer makes them, and their fold by a plain dict.
+
+Nothing here uses lancewal's own fold or decoder.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Literal
+
+from lancewal_core.rows import Op
+
+Headers = list[tuple[str, bytes | None]] | None
+Values = Mapping[str, object]
+
+COLUMNS = {"k": "int64", "a": "string", "b": "int64"}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record of the topic, and what it means: ``op`` is None for one that is no row."""
+
+    offset: int
+    timestamp: int
+    key: bytes
+    value: bytes | None
+    headers: Headers
+    op: Op | None
+    k: int
+    values: Values
+
+
+@dataclass(frozen=True, slots=True)
+class KeyState:
+    """What a sequence of operations makes of a key.  A ``partial`` has only the values that its patches set."""
+
+    kind: Literal["row", "gone", "partial"]
+    values: tuple[tuple[str, object], ...]
+
+    @staticmethod
+    def of(kind: Literal["row", "gone", "partial"], values: Values) -> KeyState:
+        return KeyState(kind, tuple(sorted(values.items())))
+
+
+NULLS: Values = {"a": None, "b": None}
+
+
+def draw(rng: Random, offset: int, timestamp: int, key: bytes, k: int) -> Record:
+    """Some record of a key."""
+    kind = rng.random()
+    if kind < 0.03:
+        return Record(offset, timestamp, key, rng.choice([b"{oops", b"[]", b'{"k": null}']), None, None, k, {})
+    if kind < 0.2:
+        delete: list[tuple[str, bytes | None]] = [("lancewal.op", b"delete")]
+        value = None if kind < 0.1 else json.dumps({"k": k}).encode()
+        return Record(offset, timestamp, key, value, None if value is None else delete, Op.DELETE, k, {})
+    values: dict[str, object] = {"a": f"{key.decode()}@{offset}", "b": offset if rng.random() < 0.8 else None}
+    for name in [name for name in values if rng.random() < 0.3]:
+        del values[name]
+    value = json.dumps({"k": k, **values}).encode()
+    if kind < 0.6:
+        return Record(offset, timestamp, key, value, None, Op.UPSERT, k, {**NULLS, **values})
+    return Record(offset, timestamp, key, value, [("lancewal.op", b"patch")], Op.PATCH, k, values)
+
+
+def fold(records: Iterable[Record]) -> dict[int, KeyState]:
+    """State of each key that these records touch, beginning with nothing known."""
+    states: dict[int, KeyState] = {}
+    for record in records:
+        before = states.get(record.k)
+        match record.op:
+            case None:
+                continue
+            case Op.UPSERT:
+                states[record.k] = KeyState.of("row", record.values)
+            case Op.DELETE:
+                states[record.k] = KeyState.of("gone", {})
+            case Op.PATCH if before is None:
+                states[record.k] = KeyState.of("partial", record.values)
+            case Op.PATCH if before.kind == "gone":
+                states[record.k] = KeyState.of("row", {**NULLS, **record.values})
+            case Op.PATCH:
+                states[record.k] = KeyState.of(before.kind, {**dict(before.values), **record.values})
+    return states
+
+
+def rows(records: Iterable[Record]) -> dict[int, Values]:
+    """The rows of a table that was empty before these records."""
+    found: dict[int, Values] = {}
+    for k, state in fold(records).items():
+        if state.kind != "gone":
+            found[k] = {**NULLS, **dict(state.values)}
+    return found
