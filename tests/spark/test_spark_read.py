@@ -1,0 +1,158 @@
+"""``spark.read.format("lancewal")`` on a local Spark with two cores, against a dict."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+from pyspark.errors import AnalysisException, PySparkException
+
+from lancewal_core.errors import InvalidInput
+from lancewal_reader.spark import receipt_of_dataframe
+from tests.support.pipeline import EVERY_TYPE, SMALL, Key, Pipeline, Row, by_key
+from tests.support.spark import LocalSpark
+
+pytestmark = pytest.mark.spark
+
+
+def test_the_whole_table_by_tasks_in_executor_processes(spark: LocalSpark, pipeline: Pipeline) -> None:
+    df = spark.read(pipeline.uri)
+    spark.tasks()
+    assert by_key(df.toArrow()) == pipeline.oracle
+    tasks = spark.tasks()
+    base = [task for task in tasks if task.kind == "base"]
+    fragments = [f.fragment_id for f in lance.dataset(pipeline.uri).get_fragments()]
+    assert len(fragments) >= 8
+    assert 2 <= len(base) < len(fragments)
+    assert sorted(f for task in base for f in task.fragments) == fragments
+    assert [task.kind for task in tasks].count("delta") == 1
+    assert len({task.pid for task in base}) >= 2
+    assert os.getpid() not in {task.pid for task in tasks}
+    receipt = receipt_of_dataframe(df)
+    assert receipt.version == lance.dataset(pipeline.uri).version
+    assert sum(receipt.cut.values()) == 8 * 80 + 2 * 60
+
+
+def test_eventual_reads_the_merged_table(spark: LocalSpark, pipeline: Pipeline) -> None:
+    df = spark.read(pipeline.uri, Consistency="eventual", COLUMNS="id, region, vec,local")
+    found = df.toArrow()
+    assert found.column_names == ["id", "region", "vec", "local"]
+    merged = lance.dataset(pipeline.uri).to_table(columns=found.column_names)
+    assert by_key(found) == by_key(merged)
+    assert 0 < merged.num_rows != len(pipeline.oracle)
+    assert {task.kind for task in spark.tasks()} == {"base"}
+
+
+def test_a_user_schema_is_honoured(spark: LocalSpark, pipeline: Pipeline) -> None:
+    reader = spark.session.read.format("lancewal").schema("f4 double, region string, id long, u8 int")
+    df = reader.load(pipeline.uri)
+    expected = {key: {name: row[name] for name in ("f4", "region", "id", "u8")} for key, row in pipeline.oracle.items()}
+    assert by_key(df.toArrow()) == expected
+    with pytest.raises(InvalidInput, match="no receipt"):
+        receipt_of_dataframe(df)
+
+
+FILTERS: list[tuple[str, Callable[[Row], bool], list[str]]] = [
+    # what Spark still evaluates after the push: floats only
+    ("a > 0 AND f > 0.5", lambda r: r["a"] is not None and r["a"] > 0 and (r["f"] or 0) > 0.5, ["f#"]),
+    ("s LIKE 'a%' AND NOT ok", lambda r: (r["s"] or "").startswith("a") and r["ok"] is False, []),
+    (
+        "at >= timestamp '1990-01-01 00:00:00' AND u64 > 5",
+        lambda r: r["at"] is not None and r["at"].timestamp() >= 631_170_000 and (r["u64"] or 0) > 5,  # in New York
+        [],
+    ),
+]
+
+
+@pytest.mark.parametrize(("sql", "passes", "left"), FILTERS, ids=["floats stay", "text", "instants"])
+def test_pushed_filters(
+    spark: LocalSpark, pipeline: Pipeline, sql: str, passes: Callable[[Row], bool], left: list[str]
+) -> None:
+    expected: dict[Key, Row] = {key: row for key, row in pipeline.oracle.items() if passes(row)}
+    assert expected
+    df = spark.read(pipeline.uri)
+    with spark.pushdown():
+        filtered = df.filter(sql)
+        assert by_key(filtered.toArrow()) == expected
+        java: Any = filtered
+        plan = java._jdf.queryExecution().optimizedPlan().toString()
+        kept = [line for line in plan.splitlines() if line.startswith("Filter")]
+        assert len(kept) == len(left)
+        assert all(name in line and "a#" not in line for name, line in zip(left, kept, strict=True))
+
+
+def test_a_filter_without_the_setting_is_sparks(spark: LocalSpark, pipeline: Pipeline) -> None:
+    sql, passes, _ = FILTERS[0]
+    found = by_key(spark.read(pipeline.uri).filter(sql).toArrow())
+    assert found == {key: row for key, row in pipeline.oracle.items() if passes(row)}
+
+
+def test_one_dataframe_is_one_state(spark: LocalSpark, tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path, SMALL, seed=9)
+    pipeline.produce(60)
+    pipeline.merge_all()
+    pipeline.produce(30)
+    pipeline.ingest()
+    before = dict(pipeline.oracle)
+    df = spark.read(pipeline.uri)
+    spark.session.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW some USING lancewal OPTIONS(table '{pipeline.uri}', columns 'id')"
+    )
+    pipeline.produce(60)
+    pipeline.merge_all()
+    with spark.pushdown():  # a query with filters is planned anew
+        assert by_key(df.filter("id >= 0").toArrow()) == before
+    assert by_key(df.toArrow()) == before
+    assert spark.session.sql("SELECT count(*) FROM some").first() == (len(before),)
+    assert by_key(spark.read(pipeline.uri).toArrow()) == pipeline.oracle
+    # What the state needs is gone: the task says what to do.
+    pipeline.produce(20)
+    pipeline.ingest()
+    stale = spark.read(pipeline.uri)
+    for segment in (Path(pipeline.uri) / "_lancewal" / "wal").rglob("*"):
+        if segment.is_file():
+            segment.unlink()
+    with pytest.raises(PySparkException, match="Make the DataFrame anew"):
+        stale.toArrow()
+    pipeline.close()
+
+
+def test_an_empty_table(spark: LocalSpark, tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path, SMALL)
+    found = spark.read(pipeline.uri).toArrow()
+    assert (found.num_rows, found.column_names) == (0, SMALL.names)
+    pipeline.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"column": "id"}, "option 'column' is unknown"),
+        ({"aws_secret_access_key": "hush"}, "come from the environment of driver and executors"),
+    ],
+)
+def test_wrong_options_are_named(spark: LocalSpark, pipeline: Pipeline, options: dict[str, str], text: str) -> None:
+    with pytest.raises(AnalysisException, match=text):
+        spark.read(pipeline.uri, **options)
+
+
+def test_types_of_the_exchange(spark: LocalSpark, pipeline: Pipeline) -> None:
+    kinds = dict(spark.read(pipeline.uri, consistency="eventual").dtypes)
+    assert list(kinds) == EVERY_TYPE.names
+    assert {name: kinds[name] for name in ("u8", "u32", "u64", "dec", "at", "fine", "local", "st", "vec")} == {
+        "u8": "smallint",
+        "u32": "bigint",
+        "u64": "decimal(20,0)",
+        "dec": "decimal(12,2)",
+        "at": "timestamp",
+        "fine": "timestamp",
+        "local": "timestamp_ntz",
+        "st": "struct<x:int,names:array<string>>",
+        "vec": "array<float>",
+    }
+    assert pa.types.is_fixed_size_list(EVERY_TYPE.field("vec").type)
