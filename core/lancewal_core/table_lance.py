@@ -117,7 +117,7 @@ class LancePinnedTable:
             found = self._dataset.scanner(
                 columns=list(columns),
                 with_row_address=True,
-                row_addr_allowlist=serialize_row_addrs(addresses.to_pylist()),
+                row_addr_allowlist=serialize_row_addrs(self._listable(wanted[ROW_ADDRESS]).to_pylist()),
             ).to_table()
         except _READ_ERRORS as error:
             raise _read_error(error, f"reading rows of version {self.version}") from error
@@ -125,6 +125,20 @@ class LancePinnedTable:
         if places.null_count:
             raise VersionGone(f"version {self.version}: a row address is no longer live", version=self.version)
         return found.select(list(columns)).take(places)
+
+    def _listable(self, addresses: pa.ChunkedArray) -> pa.ChunkedArray:
+        """What Lance compares an allow list with: addresses, or row ids where the table has stable ones."""
+        if not self._dataset.has_stable_row_ids:
+            return addresses
+        fragments = np.unique(addresses.to_numpy() >> np.uint64(32)).tolist()
+        known = self._dataset.scanner(
+            columns=[],
+            with_row_id=True,
+            with_row_address=True,
+            fragments=[self._dataset.get_fragment(i) for i in fragments],
+        ).to_table()
+        wanted = pc.is_in(known[ROW_ADDRESS], addresses.combine_chunks())
+        return known["_rowid"].filter(wanted)
 
     def hide_rows(self, fragment_id: int, rows: Sequence[int]) -> str | None:
         try:

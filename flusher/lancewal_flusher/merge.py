@@ -28,13 +28,13 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lancewal_core.errors import ObjectMissing, StoreInconsistent
+from lancewal_core.errors import ObjectMissing, PlanStale, StoreInconsistent, VersionGone
 from lancewal_core.failpoints import point
 from lancewal_core.flush import rebuild_snapshot
 from lancewal_core.fold import Folded, complete, compose
 from lancewal_core.ids import Region, TableVersion
 from lancewal_core.open_checks import check_table
-from lancewal_core.region_index import GenerationRecord
+from lancewal_core.region_index import GenerationRecord, RegionIndex
 from lancewal_core.snapshot import Snapshot, read_folded, read_gone, read_partials, read_rows, read_snapshot
 from lancewal_core.table import (
     Fragment,
@@ -69,7 +69,11 @@ class Merged:
 
 @dataclass(frozen=True, slots=True)
 class NothingToMerge:
-    """No region has a FLUSHED generation above its watermark."""
+    """No region has a FLUSHED generation above its watermark: what was seen at ``version``."""
+
+    version: TableVersion
+    in_force: InForce
+    indexes: Mapping[Region, RegionIndex]
 
 
 MergeResult = Merged | Refused | NothingToMerge
@@ -90,11 +94,54 @@ class _Work:
     gone: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A merge that is ready to be committed."""
+
+    commit: TableCommit
+    merge: str
+    marks: Mapping[Region, Watermark]
+    works: Sequence[_Work]
+    facts: MergeFacts
+
+
 def merge_next(context: FlusherContext, limits: MergeLimits) -> MergeResult:
     """One merge of what waits; the caller has finished the merges before it."""
+    pinned = context.table.newest()
+    try:
+        plan = _plan(context, pinned, limits)
+    except VersionGone as error:
+        if _exists(context, pinned.version):
+            raise ObjectMissing(f"table version {pinned.version} refers to a file that is gone: {error}") from error
+        return Refused(f"version {pinned.version} was cleaned up while the merge was planned")
+    if not isinstance(plan, _Planned):
+        return plan
+    # Step 4, 5
+    version = send(context, plan.commit, PROPERTY_MERGE)
+    if isinstance(version, Refused):
+        return version
+    # Step 6
+    prove(context, pinned.version, version)
+    # Step 7
+    context.watermarks.record(InForce(version, plan.merge, plan.marks), version, "merge")
+    # Step 8
+    if version != pinned.version + 1:
+        check_table(context.table.at(version), context.contract)
+    return Merged(
+        version,
+        pinned.version,
+        {w.merge.region: tuple(int(s.generation) for s in w.merge.snapshots) for w in plan.works},
+        rows_adopted=plan.facts.rows_adopted,
+        rows_written=sum(w.rows.num_rows + w.partials.num_rows for w in plan.works),
+        rows_replaced=plan.facts.rows_replaced,
+        keys_deleted=sum(w.gone for w in plan.works),
+    )
+
+
+def _plan(context: FlusherContext, pinned: PinnedTable, limits: MergeLimits) -> _Planned | Refused | NothingToMerge:
+    """Steps 1 to 3."""
     # Step 1
     with point("plan.pin"):
-        pinned = context.table.newest()
         check_table(pinned, context.contract)
         in_force = context.watermarks.at(pinned.version)
         if not is_finished(context, in_force):
@@ -107,13 +154,12 @@ def merge_next(context: FlusherContext, limits: MergeLimits) -> MergeResult:
     snapshots = _snapshots(context, waiting)
     works = [work for region, found in sorted(snapshots.items()) if (work := _prepare(context, region, found, limits))]
     if not works:
-        return NothingToMerge()
+        return NothingToMerge(pinned.version, in_force, indexes)
     # Step 3
     fragments = pinned.fragments()
     results = _run_tasks(context, pinned, fragments, works)
     written = _write_rows(context, works, results)
-    # Step 4
-    merge_id = context.new_id()
+    merge = context.new_id()
     marks = dict(in_force.regions)
     for work in works:
         last = work.merge.snapshots[-1]
@@ -134,32 +180,20 @@ def merge_next(context: FlusherContext, limits: MergeLimits) -> MergeResult:
         new_fragments=(*adopted, *written),
         updated_fragments=_updated(fragments, results),
         removed_fragment_ids=tuple(r.fragment_id for r in results if r.hits and r.updated is None),
-        properties={**merge_properties(marks, merge_id), **facts.properties()},
+        properties={**merge_properties(marks, merge), **facts.properties()},
         strict=not fragments,
     )
-    # Step 5
-    version = send(context, commit, PROPERTY_MERGE)
-    if isinstance(version, Refused):
-        return version
-    # Step 6
-    prove(context, pinned.version, version)
-    # Step 7
-    context.watermarks.record(InForce(version, merge_id, marks), version, "merge")
-    # Step 8
-    if version != pinned.version + 1:
-        check_table(context.table.at(version), context.contract)
-    return Merged(
-        version,
-        pinned.version,
-        {w.merge.region: tuple(int(s.generation) for s in w.merge.snapshots) for w in works},
-        rows_adopted=facts.rows_adopted,
-        rows_written=sum(w.rows.num_rows + w.partials.num_rows for w in works),
-        rows_replaced=facts.rows_replaced,
-        keys_deleted=sum(w.gone for w in works),
-    )
+    return _Planned(commit, merge, marks, works, facts)
 
 
-def _check_complete(context: FlusherContext, indexes: Mapping[Region, object], in_force: InForce) -> None:
+def _exists(context: FlusherContext, version: TableVersion) -> bool:
+    try:
+        return context.table.at(version).version == version
+    except VersionGone:
+        return False
+
+
+def _check_complete(context: FlusherContext, indexes: Mapping[Region, RegionIndex], in_force: InForce) -> None:
     for region in context.contract.regions:
         if in_force.generation(region) > 0 and region not in indexes:
             raise StoreInconsistent(
@@ -180,21 +214,32 @@ def _snapshots(
         if region in ended:
             continue
         if snapshot is None:
-            snapshot = rebuild_snapshot(
-                context.store,
-                context.table,
-                context.indexes,
-                context.tasks,
-                context.contract,
-                region,
-                record,
-                context.new_id,
-            )
+            snapshot = _rebuild(context, region, record)
         if snapshot is None:
             ended.add(region)  # the next round reads what the other one has written
         else:
             found.setdefault(region, []).append(snapshot)
     return found
+
+
+def _rebuild(context: FlusherContext, region: Region, record: GenerationRecord) -> Snapshot | None:
+    """None when somebody else rebuilt, or merged, it first."""
+    try:
+        return rebuild_snapshot(
+            context.store,
+            context.table,
+            context.indexes,
+            context.tasks,
+            context.contract,
+            region,
+            record,
+            context.new_id,
+        )
+    except PlanStale as error:
+        index = context.indexes.read(region)
+        if index is None or record not in index.generations:
+            return None
+        raise ObjectMissing(f"{record.snapshot} cannot be rebuilt: {error}", object=record.snapshot) from error
 
 
 def _intact(context: FlusherContext, record: GenerationRecord) -> Snapshot | None:

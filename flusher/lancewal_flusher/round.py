@@ -42,8 +42,8 @@ class RoundReport:
     """Why a merge did not land, once for each try."""
     flushed: int
     finished: tuple[Finished, ...]
-    done: bool
-    """Nothing is left to merge."""
+    left: NothingToMerge | None
+    """What the last look found; None if the round ended before nothing was left to merge."""
 
 
 @dataclass(slots=True)
@@ -81,12 +81,12 @@ def run_round(
     merges: list[Merged] = []
     refused: list[str] = []
     in_a_row = 0
-    done = False
-    while not done and len(merges) < merges_max and in_a_row < refusals_max and not stopping():
+    left: NothingToMerge | None = None
+    while left is None and len(merges) < merges_max and in_a_row < refusals_max and not stopping():
         result: MergeResult = merge_next(context, limits)
         match result:
             case NothingToMerge():
-                done = True
+                left = result
                 continue
             case Refused(reason=reason):
                 refused.append(reason)
@@ -100,7 +100,7 @@ def run_round(
         if settled.finished is not None:
             finished.append(settled.finished)
         mark(context, context.read_indexes(), settled.in_force)
-    return RoundReport(tuple(merges), tuple(refused), flushed, tuple(finished), done)
+    return RoundReport(tuple(merges), tuple(refused), flushed, tuple(finished), left)
 
 
 def mark(context: FlusherContext, indexes: dict[Region, RegionIndex], in_force: InForce) -> None:

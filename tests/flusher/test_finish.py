@@ -247,6 +247,15 @@ def test_a_clean_up_of_unverified_files_before_the_merge(table: FlusherTable) ->
     table.check()
 
 
+def test_a_lost_snapshot_whose_log_is_gone_too_stops(table: FlusherTable) -> None:
+    table.generation(0, upserts(range(5, 15), a=1))
+    table.remove_files(table.snapshot(0, 2))
+    table.store.delete([info.key for info in table.store.list(paths.wal_prefix())])
+    with pytest.raises(ObjectMissing, match="cannot be rebuilt"):
+        table.round()
+    assert table.states(0) == ["MERGED", "FLUSHED"]
+
+
 def test_adopted_files_lost_between_check_and_commit_are_rebuilt(table: FlusherTable) -> None:
     table.generation(0, [*upserts(range(5, 15), a=1), delete(2)])
     table.generation(1, upserts(range(8, 12), a=1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,14 @@ import lance
 import pyarrow as pa
 import pytest
 
-from lancewal_core.errors import ContractMismatch, MergeUnproven, TableReplaced, TableRestored, WatermarkUnknown
+from lancewal_core.errors import (
+    ContractMismatch,
+    LancewalError,
+    MergeUnproven,
+    TableReplaced,
+    TableRestored,
+    WatermarkUnknown,
+)
 from lancewal_core.regions import RegionIndexes
 from lancewal_core.table import fragment_files
 from lancewal_flusher.commit import Refused
@@ -121,6 +129,20 @@ def test_patches_are_completed_from_the_table(filled: FlusherTable) -> None:
     assert filled.model["r0", 1] == {"region": "r0", "id": 1, "a": 7, "s": "s1", "tags": ["t1"]}
 
 
+def test_patches_of_a_compacted_table_with_stable_row_ids(tmp_path: Path) -> None:
+    """Row ids and addresses differ there."""
+    table = FlusherTable(tmp_path, stable_row_ids=True)
+    table.generation(0, upserts(range(10)))
+    table.round()
+    table.generation(0, [*upserts(range(5, 15), a=1), delete(2)])
+    table.round()
+    table.dataset.optimize.compact_files(target_rows_per_fragment=1_000)
+    table.generation(0, [patch(1, a=7), patch(7, s="x"), patch(14, a=None), patch(2, a=2)])
+    table.round()
+    table.check()
+    table.close()
+
+
 @pytest.mark.parametrize("limits", [OPEN_ROWS, COMBINE])
 def test_patches_over_several_generations(filled: FlusherTable, limits: Any) -> None:
     filled.generation(0, [patch(1, a=10), patch(2, a=20)])
@@ -194,8 +216,10 @@ def test_all_rows_deleted_and_inserted_again(filled: FlusherTable) -> None:
 
 @pytest.mark.parametrize("limits", [OPEN_ROWS, COMBINE])
 @pytest.mark.parametrize("before", [True, False])
-def test_scalar_indexes_stay_right(table: FlusherTable, limits: Any, before: bool) -> None:
+@pytest.mark.parametrize("stable_row_ids", [True, False])
+def test_scalar_indexes_stay_right(tmp_path: Path, limits: Any, before: bool, stable_row_ids: bool) -> None:
     """``before``: the indexes are made while the table has no fragment."""
+    table = FlusherTable(tmp_path, stable_row_ids=stable_row_ids)
 
     def index() -> None:
         table.dataset.create_scalar_index("a", "BTREE")
@@ -220,6 +244,7 @@ def test_scalar_indexes_stay_right(table: FlusherTable, limits: Any, before: boo
                 found = table.dataset.to_table(filter=f"{column} = {value}", columns=["region", "id"]).to_pylist()
                 want = sorted(key for key, row in table.model.items() if row[column] == value)
                 assert sorted((r["region"], r["id"]) for r in found) == want, (n, column, value)
+    table.close()
 
 
 def test_nothing_waits(filled: FlusherTable) -> None:
@@ -352,7 +377,7 @@ def test_endless_refusals_end_the_round(filled: FlusherTable) -> None:
     raced = scripted(filled)
     raced.lose_request = 1_000
     report = filled.round(context=filled.context(raced))
-    assert (len(report.refused), report.merges, report.done) == (8, (), False)
+    assert (len(report.refused), report.merges, report.left) == (8, (), None)
     filled.round()
     filled.check()
 
@@ -400,6 +425,24 @@ def test_a_zombie_wakes_up_long_after(filled: FlusherTable) -> None:
     filled.check()
     filled.generation(0, upserts(range(105, 120), a=4))
     filled.round(context=context)
+    filled.check()
+
+
+def test_a_clean_up_at_the_very_last_moment(filled: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lance must look for the version read by itself: nothing that we check before the commit is enough."""
+    filled.generation(0, upserts(range(100, 110)))
+    commit = lance.LanceDataset.commit
+
+    def late(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        filled.round()
+        filled.clean_up()
+        return commit(*arguments, **options)
+
+    monkeypatch.setattr(lance.LanceDataset, "commit", late)
+    with contextlib.suppress(LancewalError):
+        merge_next(filled.context(), OPEN_ROWS)
+    filled.round()
     filled.check()
 
 
@@ -657,7 +700,7 @@ def test_random_histories(tmp_path: Path, seed: int) -> None:
     import random
 
     rng = random.Random(seed)
-    table = FlusherTable(tmp_path, partitions=3)
+    table = FlusherTable(tmp_path, partitions=3, stable_row_ids=seed % 2 == 1)
 
     def operation() -> Operation:
         id = rng.randrange(40)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +52,6 @@ class TestClock:
 
 
 def test_sealed_generations_are_left_to_their_ingest_for_a_while(table: FlusherTable) -> None:
-    from dataclasses import replace
-
     clock = TestClock()
     context = replace(table.context(), clock=clock)
     since = SealedSince()
@@ -156,7 +155,7 @@ def test_stopping_ends_after_the_merge_under_way(table: FlusherTable) -> None:
         table.generation(0, upserts(range(n, n + 3), a=n))
     stops = iter([False, True])
     report = run_round(table.context(), OPEN_ROWS, SealedSince(), 0, lambda: next(stops))
-    assert (len(report.merges), report.done) == (1, False)
+    assert (len(report.merges), report.left) == (1, None)
     assert table.states(0) == ["MERGED", "FLUSHED", "FLUSHED"]
     table.round()
     table.check()
@@ -184,6 +183,38 @@ def test_a_snapshot_that_another_flusher_rebuilds_is_taken_next_time(
     table.check()
 
 
+def test_a_clean_up_while_a_merge_is_planned(table: FlusherTable) -> None:
+    """Its version goes away under it: it is planned again."""
+    table.generation(0, upserts(range(10)))
+    table.round()
+    table.generation(0, upserts(range(5, 15), a=1))
+    context = table.context()
+    run = context.runner.run
+    cleaned: list[bool] = []
+
+    class LateRunner:
+        def run(self, tasks: Any) -> Any:
+            if not cleaned:
+                cleaned.append(True)
+                table.user_delete(0, 0)
+                table.clean_up()
+            return run(tasks)
+
+    report = run_round(replace(context, runner=LateRunner()), OPEN_ROWS, SealedSince(), 0)
+    assert (len(report.refused), len(report.merges)) == (1, 1)
+    table.check()
+
+
+def test_a_data_file_of_the_table_that_is_gone_stops(table: FlusherTable) -> None:
+    table.generation(0, upserts(range(10)))
+    table.round()
+    for name in table.context().table.newest().fragments()[0].files:
+        (Path(table.uri) / "data" / name).unlink()
+    table.generation(0, upserts(range(5, 15), a=1))
+    with pytest.raises(ObjectMissing, match="refers to a file that is gone"):
+        table.round()
+
+
 @pytest.mark.parametrize("limits", [OPEN_ROWS, COMBINE])
 def test_flushers_and_ingest_at_the_same_time(tmp_path: Path, limits: MergeLimits) -> None:
     """Three flushers run rounds while generations arrive; nothing is lost, nothing is there twice."""
@@ -197,8 +228,6 @@ def test_flushers_and_ingest_at_the_same_time(tmp_path: Path, limits: MergeLimit
 
         tasks = ThreadTasks()
         base = table.context()
-        from dataclasses import replace
-
         context = replace(base, tasks=tasks, runner=ThreadRunner(base.table, tasks))
         since = SealedSince()
         while not errors:
@@ -206,7 +235,7 @@ def test_flushers_and_ingest_at_the_same_time(tmp_path: Path, limits: MergeLimit
             try:
                 report = run_round(context, limits, since, 1_000)
                 landed.extend(item for m in report.merges for item in m.generations.items())
-                if last and report.done:
+                if last and report.left is not None:
                     break
             except (Refresh, Retry):
                 continue

@@ -107,9 +107,11 @@ class ScriptedTable(LanceTable):
 class FlusherTable:
     """See the module docstring.  The region key of partition p is the text ``r<p>``."""
 
-    def __init__(self, folder: Path, partitions: int = 2, **contract: Any) -> None:
+    def __init__(self, folder: Path, partitions: int = 2, *, stable_row_ids: bool = False, **contract: Any) -> None:
         self.uri = str(folder / "table")
-        lance.write_dataset(COLUMNS.empty_table(), self.uri, schema=COLUMNS, mode="create")
+        lance.write_dataset(
+            COLUMNS.empty_table(), self.uri, schema=COLUMNS, mode="create", enable_stable_row_ids=stable_row_ids
+        )
         self.dataset.update_config({TABLE_UUID: "uuid-1"})
         self.store = open_store(self.uri)
         self.contract = Contract(
