@@ -1,7 +1,7 @@
 """Options of ``spark.read.format("lancewal")``, and where storage options come from.
 
 Spark shows options in plans, logs and its web pages: a credential is never one of them.  Storage options stand in the
-environment of the driver and of the executors (``LANCEWAL_STORE__OPTIONS``, ``LANCEWAL_CONFIG``, ``AWS_*``).
+environment of the driver and of the executors (``LANCEWAL_STORE__OPTIONS__...``, ``LANCEWAL_CONFIG``, ``AWS_*``).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def storage_options(environ: Mapping[str, str]) -> dict[str, str]:
 
     What is not said there (``AWS_ACCESS_KEY_ID``, a role, ...) Lance and the WAL reader look up by themselves.
     """
-    if not any(name in environ for name in ("LANCEWAL_STORE__OPTIONS", "LANCEWAL_CONFIG", "LANCEWAL_SECRETS_DIR")):
+    if not any(n.startswith("LANCEWAL_STORE__") or n in ("LANCEWAL_CONFIG", "LANCEWAL_SECRETS_DIR") for n in environ):
         return {}
     from lancewal_core.settings import load_settings
 
@@ -72,7 +72,7 @@ def _refusal(given: str) -> str:
         # The value is not shown, nor is it kept.
         return (
             f"option {given!r} is refused: Spark shows options in plans and logs, so credentials and storage options "
-            "come from the environment of driver and executors (AWS_* variables, a role, or LANCEWAL_STORE__OPTIONS)"
+            "come from the environment of driver and executors (AWS_* variables, a role, or LANCEWAL_STORE__OPTIONS__...)"
         )
     known = "; ".join(f"{name}: {text}" for name, text in OPTIONS.items())
     return f"option {given!r} is unknown. Options of format lancewal: {known}"

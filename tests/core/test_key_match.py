@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 from typing import Any
 
 import pyarrow as pa
@@ -50,3 +51,12 @@ def test_places_and_contains_are_the_dicts(
     assert len(found) == len(keys)
     assert found.places(chunked.columns).tolist() == [places.get(row, -1) for row in rows]
     assert found.contains(chunked.columns).to_pylist() == [row in places for row in rows]
+
+
+@given(st.sets(st.tuples(st.integers(0, 2), st.sampled_from("abc"), st.integers(0, 1)), max_size=10), st.integers(1, 3))
+def test_no_two_keys_are_taken_for_each_other(keys: set[tuple[int, str, int]], columns: int) -> None:
+    names = ["i", "s", "u"][:columns]
+    wanted = sorted({key[:columns] for key in keys})
+    every = sorted({key[:columns] for key in itertools.product(range(4), "abcd", range(3))})
+    found = KeySet(table(names, wanted)).places(table(names, every).columns)
+    assert found.tolist() == [wanted.index(row) if row in wanted else -1 for row in every]

@@ -93,6 +93,7 @@ def test_storage_options_come_from_the_environment() -> None:
     assert storage_options({"AWS_REGION": "eu-1"}) == {}
     found = storage_options({"LANCEWAL_STORE__OPTIONS": '{"aws_region": "eu-1"}'})
     assert found == {"aws_region": "eu-1"}
+    assert storage_options({"LANCEWAL_STORE__OPTIONS__AWS_REGION": "eu-2"}) == {"aws_region": "eu-2"}
     with pytest.raises(SettingsError):
         storage_options({"LANCEWAL_STORE__OPTIONS": "{}", "LANCEWAL_STOER__X": "1"})
 
