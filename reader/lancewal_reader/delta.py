@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from threading import Lock
 
 import pyarrow as pa
@@ -58,6 +59,35 @@ class SnapshotCache:
                 self._bytes -= self._found.popitem(last=False)[1].nbytes
 
 
+class Loaded:
+    """A folded delta and its mask."""
+
+    def __init__(self, folded: Folded, schema: RowSchema) -> None:
+        self.folded = folded
+        self._schema = schema
+
+    @cached_property
+    def mask(self) -> KeySet:
+        """Keys of the whole delta."""
+        return KeySet(self.folded.keys(self._schema))
+
+
+class LoadedCache:
+    """The last deltas that were folded: a reader that looks again often finds the same one, or one of few columns."""
+
+    def __init__(self, count_max: int = 2) -> None:
+        self._count_max = count_max
+        self._found: OrderedDict[tuple[tuple[RegionDelta, ...], tuple[str, ...]], Loaded] = OrderedDict()
+
+    def get(self, deltas: Sequence[RegionDelta], columns: Sequence[str]) -> Loaded | None:
+        return self._found.get((tuple(deltas), tuple(columns)))
+
+    def add(self, deltas: Sequence[RegionDelta], columns: Sequence[str], loaded: Loaded) -> None:
+        self._found[(tuple(deltas), tuple(columns))] = loaded
+        while len(self._found) > self._count_max:
+            self._found.popitem(last=False)
+
+
 @dataclass(frozen=True, slots=True)
 class DeltaContext:
     """What loading uses."""
@@ -69,10 +99,19 @@ class DeltaContext:
     segments: SegmentCache | None
     """None: segments are decoded for the entries wanted of them and not remembered."""
     snapshots: SnapshotCache
+    loaded: LoadedCache
 
 
-def load(context: DeltaContext, deltas: Sequence[RegionDelta], projected: RowSchema) -> Folded:
+def load(context: DeltaContext, deltas: Sequence[RegionDelta], projected: RowSchema) -> Loaded:
     """The fold of these regions' deltas; keys of different regions never meet."""
+    known = context.loaded.get(deltas, projected.table.names)
+    if known is None:
+        known = Loaded(_fold(context, deltas, projected), projected)
+        context.loaded.add(deltas, projected.table.names, known)
+    return known
+
+
+def _fold(context: DeltaContext, deltas: Sequence[RegionDelta], projected: RowSchema) -> Folded:
     refs = [(d.region, s) for d in deltas for s in d.sources if isinstance(s, SnapshotRef)]
     parts = context.tasks.map(lambda item: _snapshot(context, item[0], item[1], projected), refs) if refs else []
     wanted: dict[str, list[tuple[Region, EntryRef]]] = {}

@@ -10,17 +10,18 @@ The pieces (``base_batches`` of some fragments, ``delta_rows`` of some regions) 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lancewal_core.fold import Folded
 from lancewal_core.key_lookup import groups
 from lancewal_core.key_match import GROUP_ROWS, KeySet
 from lancewal_core.projection import project
 from lancewal_core.rows import RowSchema
 from lancewal_core.table import PinnedTable
+from lancewal_core.tasks import Tasks
 from lancewal_reader.delta import DeltaContext, complete_rows, load
 from lancewal_reader.filter import filter_rows
 from lancewal_reader.plan import ReadPlan, RegionDelta
@@ -64,22 +65,23 @@ def scan_plan(
     whole = context.contract.rows
     # A filter may name any column, so with one the delta keeps all.
     projected = whole if filter is not None else project(whole, columns)
-    folded = load(context, plan.deltas, projected)
+
+    def mask() -> KeySet:
+        return load(context, plan.deltas, projected).mask
+
+    if not any(delta.sources for delta in plan.deltas):
+        yield from base_batches(context.tasks, pinned, None, whole, columns, filter, None)
+        return
+    yield from base_batches(context.tasks, pinned, mask, whole, columns, filter, None)
+    folded = load(context, plan.deltas, projected).folded
     rows = filter_rows(complete_rows(folded, pinned, projected), filter, columns)
-    yield from base_batches(pinned, key_set(folded, projected), whole, columns, filter, None)
     target = result_schema(whole, columns)
     yield from rows.cast(target).to_batches(max_chunksize=batch_rows(target))
 
 
-def key_set(folded: Folded, schema: RowSchema) -> KeySet:
-    """Keys of the whole delta: the mask."""
-    return KeySet(folded.keys(schema))
-
-
 def delta_keys(context: DeltaContext, deltas: Sequence[RegionDelta]) -> KeySet:
     """The mask alone: only key columns are read."""
-    projected = project(context.contract.rows, ())
-    return key_set(load(context, deltas, projected), projected)
+    return load(context, deltas, project(context.contract.rows, ())).mask
 
 
 def delta_rows(
@@ -92,29 +94,48 @@ def delta_rows(
     """Rows of some regions' deltas, filtered and projected."""
     whole = context.contract.rows
     projected = whole if filter is not None else project(whole, columns)
-    rows = complete_rows(load(context, deltas, projected), pinned, projected)
+    rows = complete_rows(load(context, deltas, projected).folded, pinned, projected)
     return filter_rows(rows, filter, columns).cast(result_schema(whole, columns))
 
 
 def base_batches(
+    tasks: Tasks,
     pinned: PinnedTable,
-    mask: KeySet,
+    mask: Callable[[], KeySet] | None,
     schema: RowSchema,
     columns: Sequence[str],
     filter: str | None,
     fragment_ids: Sequence[int] | None,
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of the table, all fragments or these, without those whose key is in ``mask``."""
+    """Rows of the table, all fragments or these, without those whose key is in the mask.
+
+    The scan begins before ``mask`` is called, so that reading and folding overlap.  None: there is no delta.
+    """
     target = result_schema(schema, columns)
-    if len(mask) == 0:
+    if mask is None:
         for batch in pinned.scan(columns, filter=filter, fragment_ids=fragment_ids, batch_rows=batch_rows(target)):
             yield batch.cast(target)
         return
-    wanted = [*columns, *(name for name in mask.names if name not in columns)]
+    wanted = [*columns, *(name for name in schema.primary_key if name not in columns)]
     batches = pinned.scan(wanted, filter=filter, fragment_ids=fragment_ids, batch_rows=batch_rows(target))
-    for group in groups(batches, GROUP_ROWS):
-        masked = mask.contains([group[name] for name in mask.names])
-        kept = group.select(list(columns))
-        if pc.any(masked).as_py():
-            kept = kept.filter(pc.invert(masked))
-        yield from kept.cast(target).to_batches()
+    begun = tasks.start(lambda: next(batches, None))
+    try:
+        keys = mask()
+    finally:
+        first = begun.result()
+    if first is None:
+        return
+    for group in groups(itertools.chain([first], batches), GROUP_ROWS):
+        parts = group.select(list(columns)).cast(target).to_batches()
+        if len(keys):
+            masked = keys.contains([group[name] for name in keys.names])
+            if pc.any(masked).as_py():
+                keep = pc.invert(masked)
+                starts = itertools.accumulate((part.num_rows for part in parts), initial=0)
+                pairs = zip(parts, starts, strict=False)
+                parts = tasks.map(_kept, [(part, keep.slice(at, part.num_rows)) for part, at in pairs])
+        yield from parts
+
+
+def _kept(part: tuple[pa.RecordBatch, pa.Array]) -> pa.RecordBatch:
+    return part[0].filter(part[1])

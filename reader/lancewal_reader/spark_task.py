@@ -22,7 +22,7 @@ from lancewal_core.store_obstore import open_store
 from lancewal_core.table import PinnedTable
 from lancewal_core.table_lance import LanceTable
 from lancewal_core.tasks import ThreadTasks
-from lancewal_reader.delta import DeltaContext, SnapshotCache
+from lancewal_reader.delta import DeltaContext, LoadedCache, SnapshotCache
 from lancewal_reader.plan import ReadPlan, RegionDelta
 from lancewal_reader.scan import base_batches, batch_rows, delta_keys, delta_rows
 from lancewal_reader.spark_options import storage_options
@@ -72,6 +72,7 @@ class _Opened:
             pinned_plan.contract,
             None,
             SnapshotCache(0),
+            LoadedCache(1),
         )
         self.pinned: PinnedTable = table.at(pinned_plan.plan.version)
         self._deltas = pinned_plan.plan.deltas
@@ -102,7 +103,9 @@ def run_task(pinned_plan: PinnedPlan, task: Task, columns: list[str], filter: st
             match task:
                 case BaseTask(fragment_ids=ids):
                     rows = pinned_plan.contract.rows
-                    yield from base_batches(opened.pinned, opened.mask(), rows, columns, filter, ids)
+                    yield from base_batches(
+                        opened.context.tasks, opened.pinned, opened.mask, rows, columns, filter, ids
+                    )
                 case DeltaTask(places=places):
                     found = delta_rows(opened.context, opened.pinned, opened.deltas(places), columns, filter)
                     yield from found.to_batches(max_chunksize=batch_rows(found.schema))

@@ -26,7 +26,7 @@ from lancewal_core.table import PinnedTable
 from lancewal_core.table_lance import LanceTable
 from lancewal_core.tasks import ThreadTasks
 from lancewal_core.watermarks import TABLE_UUID, Watermarks
-from lancewal_reader.delta import DeltaContext, SnapshotCache
+from lancewal_reader.delta import DeltaContext, LoadedCache, SnapshotCache
 from lancewal_reader.filter import check_filter
 from lancewal_reader.plan import PLANS_MAX, PlanContext, ReadPlan, plan_eventual, plan_strong
 from lancewal_reader.receipt import Receipt, with_receipt
@@ -61,7 +61,9 @@ class LancewalTable:
         self._plan = PlanContext(
             store, table, RegionIndexes(store, clock), Watermarks(store, table), tasks, clock, self._contract, segments
         )
-        self._delta = DeltaContext(store, table, tasks, self._contract, segments, SnapshotCache(CACHE_BYTES))
+        self._delta = DeltaContext(
+            store, table, tasks, self._contract, segments, SnapshotCache(CACHE_BYTES), LoadedCache()
+        )
         self._seen: dict[str, tuple[int, dict[Region, Position]]] = {}
 
     @property

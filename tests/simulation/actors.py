@@ -18,7 +18,7 @@ from lancewal_flusher.gc import GarbageState, collect_garbage
 from lancewal_flusher.plan import MergeLimits
 from lancewal_flusher.round import SealedSince, run_round
 from lancewal_flusher.runner import ThreadRunner
-from lancewal_reader.delta import DeltaContext, SnapshotCache
+from lancewal_reader.delta import DeltaContext, LoadedCache, SnapshotCache
 from lancewal_reader.plan import PlanContext
 from lancewal_reader.receipt import receipt_of
 from lancewal_reader.table import Consistency, LancewalTable
@@ -131,7 +131,7 @@ class SimTable(LancewalTable):
             world.contract, cache,
         )  # fmt: skip
         self._delta = DeltaContext(
-            process.store, process.table, process.tasks, world.contract, segments, SnapshotCache(1 << 20)
+            process.store, process.table, process.tasks, world.contract, segments, SnapshotCache(1 << 20), LoadedCache()
         )
         self._seen = {}
 
