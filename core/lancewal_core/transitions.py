@@ -91,8 +91,10 @@ def claim(
                 f"region {index.region.name}: generation {newest.generation} starts at {newest.first}, its log ends "
                 f"at {ended.next}", region=index.region.name,
             )  # fmt: skip
-        end = Sequence(max(ended.end_sequence, newest.first_sequence))
-        generations = (*generations[:-1], _sealed(newest, ended.next, end, ended.entries))
+        if ended.end_sequence < newest.first_sequence:
+            # Re-anchored since, and what was found absent had been trimmed: no end was found, nor was the log ended.
+            return None
+        generations = (*generations[:-1], _sealed(newest, ended.next, ended.end_sequence, ended.entries))
     first = generations[-1].next
     if first is None:
         raise StoreInconsistent(f"region {index.region.name}: a sealed generation has no end")
