@@ -81,16 +81,12 @@ def finish_newest(context: FlusherContext) -> Settled:
     in_force = context.watermarks.at(context.table.newest().version)
     if is_finished(context, in_force):
         return Settled(in_force, None)
-    facts = _facts(context, in_force)
-    # Step 2
-    prove(context, facts.read_version, in_force.version)
-    context.watermarks.record(in_force, in_force.version, "merge")
-    for _ in range(_TRIES):
-        finished = _follow_up(context, in_force, facts)
-        if finished is not None:
-            break
-    else:
-        raise StoreUnavailable(f"the follow-up of table version {in_force.version} lost every race; tried {_TRIES}")
+    try:
+        finished = _finish(context, in_force)
+    except (MergeUnproven, ObjectMissing):
+        if is_finished(context, in_force):
+            return Settled(in_force, None)  # another flusher was faster, and what it left behind is trimmed by now
+        raise
     # Step 6
     key = paths.merge_finished(in_force.version)
     outcome = put_once(context.store, key, (in_force.merge or "").encode())
@@ -101,6 +97,19 @@ def finish_newest(context: FlusherContext) -> Settled:
             raise StoreUnavailable(f"no verdict on writing {key}: {cause}", object=key)
         case _:
             assert_never(outcome)
+
+
+def _finish(context: FlusherContext, in_force: InForce) -> Finished:
+    """Steps 2 to 5."""
+    facts = _facts(context, in_force)
+    # Step 2
+    prove(context, facts.read_version, in_force.version)
+    context.watermarks.record(in_force, in_force.version, "merge")
+    for _ in range(_TRIES):
+        finished = _follow_up(context, in_force, facts)
+        if finished is not None:
+            return finished
+    raise StoreUnavailable(f"the follow-up of table version {in_force.version} lost every race; tried {_TRIES}")
 
 
 def _facts(context: FlusherContext, in_force: InForce) -> MergeFacts:
@@ -206,8 +215,8 @@ def _taken(context: FlusherContext, facts: MergeFacts) -> list[tuple[Region, Gen
             record = records.get(Generation(generation))
             if record is None or record.snapshot is None:
                 raise MergeUnproven(
-                    f"table version {facts.read_version} and above: generation {generation} of region {region.name} is "
-                    "merged, its merge is not finished, and the index no longer names it; run `lancewal verify`",
+                    f"a merge computed at table version {facts.read_version} was never finished, and generation "
+                    f"{generation} of region {region.name}, which it took, is trimmed already; run `lancewal verify`",
                     region=region.name,
                 )
             found.append((region, record, record.snapshot))

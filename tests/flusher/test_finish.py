@@ -18,6 +18,7 @@ from lancewal_core.table import TransactionInfo, fragment_files
 from lancewal_core.watermarks import PROPERTY_FOLLOWUP, PROPERTY_WATERMARKS
 from lancewal_flusher.commit import Refused
 from lancewal_flusher.finish import finish_newest
+from lancewal_flusher.gc import GarbageState, collect_garbage
 from lancewal_flusher.merge import Merged, merge_next
 from tests.support.flusher_tables import COMBINE, OPEN_ROWS, FlusherTable, ScriptedTable, delete, patch, upsert, upserts
 
@@ -199,6 +200,33 @@ def test_two_flushers_finish_the_same_merge(table: FlusherTable) -> None:
         and PROPERTY_FOLLOWUP in info.properties
     ]
     assert len(followups) == 1
+
+
+def test_a_flusher_that_finishes_what_is_finished_and_trimmed(tmp_path: Path) -> None:
+    """It asked whether the merge is finished, and then another one finished it, merged on, and trimmed all of it."""
+    table = FlusherTable(tmp_path, history_window_s=0, grace_s=0)
+    table.generation(0, upserts(range(10)))
+    table.round()
+    table.generation(0, upserts(range(5, 15), a=1))
+    slow = table.context(raced(table, lambda: table.user_append(0, [7], in_model=False)))
+    assert isinstance(merge_next(slow, OPEN_ROWS), Merged)
+    read = type(slow).read_indexes
+    garbage = GarbageState()
+
+    def late(context: Any) -> Any:
+        patched.undo()
+        table.round()
+        table.generation(0, [upsert(1, a=9)])
+        table.round()
+        collect_garbage(table.context(), garbage)
+        assert next(r.generation for r in table.index(0).generations) > 2
+        return read(context)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(type(slow), "read_indexes", late)
+        assert finish_newest(slow).finished is None
+    table.check()
+    table.close()
 
 
 def test_a_follow_up_that_loses_every_race_is_tried_by_the_next_round(table: FlusherTable) -> None:

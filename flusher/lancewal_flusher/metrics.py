@@ -1,0 +1,179 @@
+"""What the flusher shows to people: JSON log lines and Prometheus metrics, from the reports of rounds.
+
+Guarantees
+ 1. No payload and no secret: only names, numbers and the messages of our own errors.
+ 2. The age of what waits grows while rounds fail: it is computed when the metrics are read.
+ 3. A fault that repeats is counted each time and logged at most every ``REPEAT_LOG_S``.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from functools import partial
+from importlib import metadata
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
+
+from lancewal_core.clock import Clock
+from lancewal_core.contract import Contract
+from lancewal_core.errors import LancewalError
+from lancewal_core.ids import Generation, Region
+from lancewal_core.region_index import GenerationRecord
+from lancewal_flusher.backlog import Backlog
+from lancewal_flusher.finish import Finished
+from lancewal_flusher.gc import GarbageReport
+from lancewal_flusher.merge import Merged
+from lancewal_flusher.round import RoundReport
+
+REPEAT_LOG_S = 10.0
+_ROUND_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+_REGION = ("topic", "partition")
+
+
+class FlusherMetrics:
+    """``registry`` holds every metric; nothing is registered globally."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._log = structlog.get_logger("lancewal.flusher")
+        self._failure_logged: dict[str, float] = {}
+        self._first_seen: dict[tuple[Region, Generation], float] = {}
+        self._waiting: dict[Region, tuple[GenerationRecord, ...]] = {}
+        self.registry = CollectorRegistry()
+        self._merges = self._counter("merges", "Merges that landed.")
+        self._adopted = self._counter("rows_adopted", "Rows taken with the data files of a snapshot.")
+        self._written = self._counter("rows_written", "Rows written anew: combined generations, completed patches.")
+        self._replaced = self._counter("rows_replaced", "Rows of the table that a merge hid, deleted ones included.")
+        self._deleted = self._counter("keys_deleted", "Keys whose newest record is a delete.")
+        self._merged = self._counter("generations_merged", "Generations that merges took.", _REGION)
+        self._conflicts = self._counter("conflicts", "Merges that did not land, and were planned again.")
+        self._flushed = self._counter("generations_flushed", "SEALED generations whose ingest did not flush them.")
+        self._hidden = self._counter(
+            "foreign_rows_hidden", "Rows that users appended with a key of the merge under way."
+        )
+        self._rebuilt = self._counter("fragments_rebuilt", "Adopted fragments whose files a clean-up had taken.")
+        self._failures = self._counter("failures", "Rounds that failed and are tried again, by kind.", ("kind",))
+        self._gc_deleted = self._counter(
+            "gc_deleted_objects", "WAL segments, snapshot files and index versions deleted."
+        )
+        self._gc_waiting = self._gauge("gc_waiting_objects", "Free objects that wait for their grace period.")
+        self._version = self._gauge("table_version", "Newest version of the Lance table.")
+        self._generation = self._gauge("watermark_generation", "Newest merged generation.", _REGION)
+        self._position = self._gauge("watermark_position", "Kafka offset from which on nothing is merged.", _REGION)
+        self._generations = self._gauge(
+            "unmerged_generations", "Generations that have ended and are not merged.", _REGION
+        )
+        self._rows = self._gauge("unmerged_rows", "Changed keys in snapshots that are not merged.", _REGION)
+        self._age = self._gauge(
+            "oldest_unmerged_seconds", "How long this process has known of the oldest unmerged generation.", _REGION
+        )
+        self._success = self._gauge("last_round_timestamp_seconds", "When a round last ended without an error.")
+        self._rounds = Histogram(
+            "lancewal_flusher_round_seconds", "Duration of a round.", buckets=_ROUND_S, registry=self.registry
+        )
+        self._info = Info("lancewal_flusher_build", "Version and what is merged.", registry=self.registry)
+
+    def started(self, contract: Contract, runner: str) -> None:
+        """Say once what this process is."""
+        try:
+            version = metadata.version("lancewal")
+        except metadata.PackageNotFoundError:
+            version = "unknown"
+        what = {"topic": contract.topic, "table": contract.table_uuid, "runner": runner}
+        self._info.info({"version": version, "python": platform.python_version(), **what})
+        self._log.info("started", version=version, contract=contract.version, partitions=contract.partitions, **what)
+
+    def round(self, report: RoundReport, seconds: float) -> None:
+        """A round ended without an error."""
+        self._rounds.observe(seconds)
+        self._success.set(self._clock.now_ms() / 1000)
+        self._flushed.inc(report.flushed)
+        if report.flushed:
+            self._log.info("flushed orphans", generations=report.flushed)
+        for reason in report.refused:
+            self._conflicts.inc()
+            self._log.info("merge refused", reason=reason)
+        for merge in report.merges:
+            self._landed(merge)
+        for finished in report.finished:
+            self._finished(finished)
+
+    def backlog(self, backlog: Backlog) -> None:
+        """What is merged and what waits."""
+        now = self._clock.monotonic()
+        self._version.set(backlog.version)
+        for region, watermark in backlog.in_force.regions.items():
+            self._generation.labels(region.topic, str(region.partition)).set(watermark.generation)
+            self._position.labels(region.topic, str(region.partition)).set(watermark.next)
+        self._waiting = dict(backlog.waiting)
+        keys = {(region, r.generation) for region, records in backlog.waiting.items() for r in records}
+        self._first_seen = {key: self._first_seen.get(key, now) for key in keys}
+        for region, records in backlog.waiting.items():
+            labels = (region.topic, str(region.partition))
+            self._generations.labels(*labels).set(len(records))
+            self._rows.labels(*labels).set(backlog.rows[region])
+            self._age.labels(*labels).set_function(partial(self._oldest_s, region))
+
+    def garbage(self, report: GarbageReport) -> None:
+        self._gc_deleted.inc(report.deleted)
+        self._gc_waiting.set(report.waiting)
+        if report.deleted or report.trimmed:
+            trimmed: Mapping[str, int] = {region.name: g for region, g in report.trimmed.items()}
+            self._log.info("garbage", deleted=report.deleted, waiting=report.waiting, trimmed=trimmed)
+
+    def failed(self, act: str, error: LancewalError, again_s: float) -> None:
+        """A fault after which ``act`` is tried again."""
+        self._failures.labels(error.kind).inc()
+        now = self._clock.monotonic()
+        if now - self._failure_logged.get(error.kind, -REPEAT_LOG_S) >= REPEAT_LOG_S:
+            self._failure_logged[error.kind] = now
+            self._log.warning(
+                "failed, trying again", act=act, kind=error.kind, error=str(error), again_s=again_s, **error.where
+            )
+
+    def stopping(self) -> None:
+        self._log.info("stopping")
+
+    def _landed(self, merge: Merged) -> None:
+        self._merges.inc()
+        self._adopted.inc(merge.rows_adopted)
+        self._written.inc(merge.rows_written)
+        self._replaced.inc(merge.rows_replaced)
+        self._deleted.inc(merge.keys_deleted)
+        for region, generations in merge.generations.items():
+            self._merged.labels(region.topic, str(region.partition)).inc(len(generations))
+        self._log.info(
+            "merged",
+            version=merge.version,
+            read_version=merge.read_version,
+            regions=len(merge.generations),
+            generations=sum(len(g) for g in merge.generations.values()),
+            rows_adopted=merge.rows_adopted,
+            rows_written=merge.rows_written,
+            rows_replaced=merge.rows_replaced,
+            keys_deleted=merge.keys_deleted,
+        )
+
+    def _finished(self, finished: Finished) -> None:
+        self._hidden.inc(finished.rows_hidden)
+        self._rebuilt.inc(finished.fragments_rebuilt)
+        if finished.rows_hidden or finished.fragments_rebuilt:
+            self._log.warning(
+                "merge needed a follow-up",
+                version=finished.version,
+                foreign_rows_hidden=finished.rows_hidden,
+                fragments_rebuilt=finished.fragments_rebuilt,
+            )
+
+    def _oldest_s(self, region: Region) -> float:
+        seen = [self._first_seen.get((region, r.generation)) for r in self._waiting.get(region, ())]
+        known = [since for since in seen if since is not None]
+        return max(0.0, self._clock.monotonic() - min(known)) if known else 0.0
+
+    def _counter(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
+        return Counter(f"lancewal_flusher_{name}", text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Gauge:
+        return Gauge(f"lancewal_flusher_{name}", text, labels, registry=self.registry)

@@ -1,0 +1,193 @@
+"""The flusher service: build everything from settings, check, run rounds until told to stop.
+
+Steps
+ 1. Read the contract; check settings and table.
+ 2. A round every ``flusher.interval_s``, sooner while it leaves work behind; garbage collection every
+    ``flusher.gc_interval_s``.
+ 3. Told to stop: the merge under way is finished, nothing is begun.
+
+A fault that may pass (``Retry``, ``Refresh``) is logged, and the round tried again after a pause that doubles up to
+``PAUSE_MAX_S``.  What a person must look at (``InvalidInput``, ``Corrupt``) ends the service with that error.
+
+``once``: one flush of every SEALED generation, merges until nothing is FLUSHED, no garbage collection; every error ends it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from lancewal_core.clock import Clock, SystemClock
+from lancewal_core.contract import read_contract
+from lancewal_core.errors import PlanRetriesExhausted, Refresh, Retry
+from lancewal_core.http import Health, HealthServer
+from lancewal_core.open_checks import check_settings, check_table
+from lancewal_core.regions import RegionIndexes
+from lancewal_core.settings import Settings
+from lancewal_core.stop_signals import stop_signals
+from lancewal_core.store_obstore import open_store
+from lancewal_core.table_lance import LanceTable
+from lancewal_core.tasks import ThreadTasks
+from lancewal_core.watermarks import Watermarks
+from lancewal_flusher.backlog import backlog_after
+from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.gc import GarbageState, collect_garbage
+from lancewal_flusher.metrics import FlusherMetrics
+from lancewal_flusher.plan import MergeLimits
+from lancewal_flusher.round import RoundReport, SealedSince, run_round
+from lancewal_flusher.runner import Runner, ThreadRunner
+
+SEALED_GRACE_S = 60.0
+"""How long an ingest may take to flush what it sealed: several times what writing a large snapshot takes."""
+PAUSE_S = 1.0
+PAUSE_MAX_S = 60.0
+LOOP_LIMIT_S = 1800.0
+"""The loop turns between two merges; one merge of a long backlog may take minutes."""
+_WAIT_S = 0.2
+_ONCE_ROUNDS = 5
+"""Rounds without a merge, though something waits, after which ``once`` gives up."""
+
+
+@dataclass(slots=True)
+class _Loop:
+    """What rounds need from one to the next."""
+
+    context: FlusherContext
+    metrics: FlusherMetrics
+    stopping: Callable[[], bool]
+    sealed_since: SealedSince = field(default_factory=SealedSince)
+    garbage: GarbageState = field(default_factory=GarbageState)
+    limits: MergeLimits = field(default_factory=MergeLimits)
+    problem: str | None = "no round has ended yet"
+    """Why the service is not ready."""
+
+    def round(self, sealed_grace_s: float) -> RoundReport:
+        clock = self.context.clock
+        began = clock.monotonic()
+        report = run_round(self.context, self.limits, self.sealed_since, sealed_grace_s, self.stopping)
+        self.metrics.round(report, clock.monotonic() - began)
+        self.metrics.backlog(backlog_after(self.context, report))
+        self.problem = None
+        return report
+
+    def collect(self) -> None:
+        self.metrics.garbage(collect_garbage(self.context, self.garbage))
+
+
+def run_flusher(settings: Settings, once: bool = False) -> None:
+    """Run until SIGTERM or SIGINT, or once.  Raises ``LancewalError`` where a person or a supervisor must act."""
+    with stop_signals() as stopping:
+        if once:
+            run_once(settings, stopping)
+        else:
+            serve(settings, stopping)
+
+
+def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[int], None] = lambda _: None) -> None:
+    """Steps 1 to 3; ``began`` is told the port of the HTTP side."""
+    with ExitStack() as stack:
+        # Step 1
+        loop = _start(settings, stopping, stack)
+        clock = loop.context.clock
+        health = Health(clock, lambda: _problems(loop), LOOP_LIMIT_S)
+        loop.stopping = _beating(health, stopping)
+        server = stack.enter_context(
+            HealthServer(settings.metrics.host, settings.metrics.port, loop.metrics.registry, health)
+        )
+        began(server.port)
+        # Step 2
+        failures = 0
+        collect_at = clock.monotonic() + settings.flusher.gc_interval_s
+        while not stopping():
+            act = "round"
+            try:
+                report = loop.round(SEALED_GRACE_S)
+                pause = settings.flusher.interval_s if report.left is not None else PAUSE_S
+                if clock.monotonic() >= collect_at and not stopping():
+                    act = "garbage collection"
+                    collect_at = clock.monotonic() + settings.flusher.gc_interval_s
+                    loop.collect()
+                failures = 0
+            except (Retry, Refresh) as error:
+                pause = min(PAUSE_MAX_S, PAUSE_S * 2.0**failures)
+                failures = min(failures + 1, 10)
+                loop.problem = f"{act} failed: {error.kind}"
+                loop.metrics.failed(act, error, pause)
+            _wait(clock, pause, loop.stopping)
+        # Step 3
+        loop.metrics.stopping()
+
+
+def run_once(settings: Settings, stopping: Callable[[], bool] = lambda: False) -> None:
+    """See the module docstring."""
+    with ExitStack() as stack:
+        loop = _start(settings, stopping, stack)
+        in_vain = 0
+        while not stopping():
+            report = loop.round(0.0)
+            if report.left is not None:
+                return
+            in_vain = 0 if report.merges else in_vain + 1
+            if in_vain >= _ONCE_ROUNDS:
+                raise PlanRetriesExhausted(
+                    f"{_ONCE_ROUNDS} rounds have merged nothing though something waits; the last refusal: "
+                    f"{report.refused[-1] if report.refused else 'none'}"
+                )
+
+
+def _start(settings: Settings, stopping: Callable[[], bool], stack: ExitStack) -> _Loop:
+    settings.need("table.uri")
+    clock = SystemClock()
+    uri, options = settings.table.uri, settings.store.options
+    store = open_store(uri, options)
+    contract = read_contract(store, uri)
+    check_settings(settings, contract)
+    table = LanceTable(uri, options)
+    check_table(table.newest(), contract)
+    tasks = ThreadTasks()
+    stack.callback(tasks.close)
+    context = FlusherContext(
+        store=store,
+        table=table,
+        indexes=RegionIndexes(store, clock),
+        watermarks=Watermarks(store, table),
+        runner=_runner(settings, table, stack),
+        tasks=tasks,
+        clock=clock,
+        contract=contract,
+        new_id=lambda: uuid.uuid4().hex,
+    )
+    metrics = FlusherMetrics(clock)
+    metrics.started(contract, settings.flusher.runner)
+    return _Loop(context, metrics, stopping)
+
+
+def _runner(settings: Settings, table: LanceTable, stack: ExitStack) -> Runner:
+    match settings.flusher.runner:
+        case "threads":
+            tasks = ThreadTasks(io_threads=settings.flusher.threads)
+            stack.callback(tasks.close)
+            return ThreadRunner(table, tasks)
+        case _:
+            assert_never(settings.flusher.runner)
+
+
+def _problems(loop: _Loop) -> Sequence[str]:
+    return () if loop.problem is None else (loop.problem,)
+
+
+def _beating(health: Health, stopping: Callable[[], bool]) -> Callable[[], bool]:
+    def ask() -> bool:
+        health.beat()
+        return stopping()
+
+    return ask
+
+
+def _wait(clock: Clock, seconds: float, stopping: Callable[[], bool]) -> None:
+    until = clock.monotonic() + seconds
+    while not stopping() and (left := until - clock.monotonic()) > 0:
+        clock.sleep(min(left, _WAIT_S))
