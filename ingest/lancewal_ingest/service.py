@@ -15,20 +15,21 @@ from __future__ import annotations
 
 import os
 import secrets
-import signal
 import socket
 import uuid
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from lancewal_core.clock import Clock, SystemClock
 from lancewal_core.contract import Contract, read_contract
 from lancewal_core.errors import KafkaUnavailable, LancewalError
+from lancewal_core.http import Health, HealthServer
 from lancewal_core.ids import OwnerId, Position
 from lancewal_core.open_checks import check_settings, check_table
 from lancewal_core.regions import RegionIndexes
 from lancewal_core.settings import Settings
+from lancewal_core.stop_signals import stop_signals
 from lancewal_core.store_obstore import open_store
 from lancewal_core.table_lance import LanceTable
 from lancewal_core.tasks import Task, Tasks, ThreadTasks
@@ -36,7 +37,6 @@ from lancewal_core.watermarks import Watermarks
 from lancewal_ingest.append import DeadLetters, Preparer, check_topic
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.dead_letters import KafkaDeadLetters, RefusedDeadLetters
-from lancewal_ingest.health import Health, HealthServer
 from lancewal_ingest.metrics import IngestMetrics, TimedStore
 from lancewal_ingest.policy import MemoryPolicy, SealPolicy
 from lancewal_ingest.source import KafkaSource
@@ -63,7 +63,7 @@ class Running:
 
 def run_ingest(settings: Settings) -> None:
     """Run until SIGTERM or SIGINT.  Raises ``LancewalError`` where a person or a supervisor must act."""
-    with _stop_signals() as stopping:
+    with stop_signals() as stopping:
         serve(settings, stopping)
 
 
@@ -236,21 +236,3 @@ class _TopicWatch:
     def _ask(self, partitions: Sequence[int]) -> dict[int, Position]:
         check_topic(self._contract, self._source)
         return self._source.ends(partitions) if partitions else {}
-
-
-@contextmanager
-def _stop_signals() -> Iterator[Callable[[], bool]]:
-    """A question that becomes true with the first SIGTERM or SIGINT; a second one ends the process at once."""
-    told = False
-
-    def stop(number: int, _: object) -> None:
-        nonlocal told
-        told = True
-        signal.signal(number, signal.SIG_DFL)
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield lambda: told
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

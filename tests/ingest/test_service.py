@@ -48,6 +48,7 @@ from lancewal_core.errors import (
     TopicReplaced,
 )
 from lancewal_core.flush import entries_of
+from lancewal_core.http import Health, HealthServer
 from lancewal_core.ids import Position, Region, TopicId
 from lancewal_core.region_index import RegionIndex, State
 from lancewal_core.region_key import encode_region_key
@@ -63,7 +64,6 @@ from lancewal_core.tasks import ThreadTasks
 from lancewal_core.testing.memory_store import MemoryStore
 from lancewal_demo.stack import KafkaBroker
 from lancewal_flusher.create import create_table
-from lancewal_ingest.health import Health, HealthServer
 from lancewal_ingest.metrics import IngestMetrics
 from lancewal_ingest.service import Running, serve
 from lancewal_ingest.store_probe import check_writable
