@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lancewal_core.key_match import GROUP_ROWS, KeySet
+from lancewal_core.key_match import KeySet
 from lancewal_core.table import ROW_ADDRESS, PinnedTable
 
 
@@ -30,7 +30,7 @@ def find_keys(pinned: PinnedTable, keys: KeySet, fragment_ids: Sequence[int] | N
     places: list[npt.NDArray[np.int64]] = [np.zeros(0, np.int64)]
     if len(keys):
         batches = pinned.scan(keys.names, fragment_ids=fragment_ids, with_row_address=True, batch_rows=65_536)
-        for group in groups(batches, GROUP_ROWS):
+        for group in groups(batches, keys.group_rows):
             found = keys.places([group[name] for name in keys.names])
             hit = np.flatnonzero(found >= 0)
             if len(hit):

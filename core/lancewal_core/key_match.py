@@ -1,7 +1,9 @@
 """Matching keys against rows: which of these rows have one of those keys.
 
-Both directions are vectorised hash lookups of Arrow.  A kernel builds its hash table anew at every call, so callers match
-large groups of rows at once, not small batches.
+Two ways, both vectorised.  Where the keys have an integer-like column whose values are all different, it is the *pivot*: a
+table of hash bits throws out most rows, a binary search finds the one key that a row can have, and the other columns are
+compared with that key's.  This keeps its structures between calls, so small batches are cheap.  Otherwise the columns are
+looked up by Arrow's hash kernels, which build their tables anew at every call: such callers match large groups at once.
 """
 
 from __future__ import annotations
@@ -15,77 +17,147 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 GROUP_ROWS = 262_144
-"""Rows to gather before matching them: building the hash table is then a small part."""
+"""Rows to gather before matching them where there is no pivot: building the hash table is then a small part."""
 
 Column: TypeAlias = Any
 """``pyarrow.Array`` or ``pyarrow.ChunkedArray``."""
+Places = npt.NDArray[np.int64]
 
 
 class KeySet:
-    """A set of primary keys, each at a place 0..n-1.  ``keys`` has one column per key column, rows distinct.
-
-    Several columns are matched one after the other, fixed-width ones first because they are cheap, each only for the
-    rows that are still candidates: the place found so far and the next column's code make a number, which is looked up
-    among the numbers that occur.
-    """
+    """A set of primary keys, each at a place 0..n-1.  ``keys`` has one column per key column, rows distinct."""
 
     def __init__(self, keys: pa.Table) -> None:
         self.names: list[str] = list(keys.column_names)
         self._size = int(keys.num_rows)
-        self._order = sorted(range(len(self.names)), key=lambda i: (_variable_width(keys.schema.field(i).type), i))
-        columns = [keys.column(i).combine_chunks() for i in self._order]
-        self._first = columns[0]
-        self._more: list[tuple[pa.Array, pa.Array]] = []
-        codes = columns[0]
-        for at, column in enumerate(columns[1:]):
-            if at == 0:
-                encoded = codes.dictionary_encode()
-                self._first, codes = encoded.dictionary, _numpy(encoded.indices)
-            more = column.dictionary_encode()
-            mixed = pa.array(codes * np.int64(max(len(more.dictionary), 1)) + _numpy(more.indices))
-            combined = mixed.dictionary_encode()
-            self._more.append((more.dictionary, combined.dictionary))
-            codes = _numpy(combined.indices)
+        columns = [column.combine_chunks() for column in keys.columns]
+        self._pivot = _Pivot.of(columns)
+        self._kernels = _Kernels(columns) if self._pivot is None else None
 
     def __len__(self) -> int:
         return self._size
 
-    def places(self, columns: Sequence[Column]) -> npt.NDArray[np.int64]:
+    @property
+    def group_rows(self) -> int:
+        """How many rows to gather for one call."""
+        return 1 if self._pivot is not None else GROUP_ROWS
+
+    def places(self, columns: Sequence[Column]) -> Places:
         """Per row the place of its key, -1 where the key is not in the set.  ``columns`` in the order of ``names``."""
-        if self._size == 0:
-            return np.full(len(columns[0]), -1, np.int64)
-        codes = _places(columns[self._order[0]], self._first)
-        if not self._more:
-            return codes
+        found = np.full(len(columns[0]), -1, np.int64)
+        if self._size:
+            rows, places = (self._pivot or self._kernels).match(columns)  # type: ignore[union-attr] # one of them is there
+            found[rows] = places
+        return found
+
+    def contains(self, columns: Sequence[Column]) -> npt.NDArray[np.bool_]:
+        """Per row whether its key is in the set."""
+        return self.places(columns) >= 0
+
+
+class _Pivot:
+    """Matching by an integer-like column in which every key differs."""
+
+    def __init__(self, at: int, values: Places, columns: Sequence[pa.Array]) -> None:
+        self._at = at
+        self._order = np.argsort(values, kind="stable")
+        self._sorted = values[self._order]
+        self._columns = columns
+        bits = min(max(len(values).bit_length() + 4, 10), 24)
+        self._shift = np.uint64(64 - bits)
+        self._bits = np.zeros(1 << bits, np.bool_)
+        self._bits[self._hash(values)] = True
+
+    @staticmethod
+    def of(columns: Sequence[pa.Array]) -> _Pivot | None:
+        """With the first column that can be a pivot, if there is one."""
+        for at, column in enumerate(columns):
+            if _integer_like(column.type):
+                values = _integers(column)
+                if len(np.unique(values)) == len(values):
+                    return _Pivot(at, values, columns)
+        return None
+
+    def match(self, columns: Sequence[Column]) -> tuple[Places, Places]:
+        """Rows with a key of the set, and its places."""
+        values = _integers(columns[self._at])
+        rows = np.flatnonzero(self._bits[self._hash(values)])
+        values = values[rows]
+        near = np.minimum(np.searchsorted(self._sorted, values), len(self._sorted) - 1)
+        same = self._sorted[near] == values
+        rows, places = rows[same], self._order[near[same]]
+        for at, mine in enumerate(self._columns):
+            if at == self._at or len(rows) == 0:
+                continue
+            equal = _numpy(pc.equal(_taken(columns[at], rows), mine.take(pa.array(places))))
+            rows, places = rows[equal], places[equal]
+        return rows, places
+
+    def _hash(self, values: Places) -> npt.NDArray[np.uint64]:
+        return (values.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)) >> self._shift
+
+
+class _Kernels:
+    """Matching by hash kernels, column after column, each only for the rows that are still candidates: the place found
+    so far and the next column's code make a number, which is looked up among the numbers that occur."""
+
+    def __init__(self, columns: Sequence[pa.Array]) -> None:
+        self._order = sorted(range(len(columns)), key=lambda i: (_variable_width(columns[i].type), i))
+        ordered = [columns[i] for i in self._order]
+        self._first = ordered[0]
+        self._more: list[tuple[pa.Array, pa.Array]] = []
+        codes = ordered[0]
+        for at, column in enumerate(ordered[1:]):
+            if at == 0:
+                encoded = codes.dictionary_encode()
+                self._first, codes = encoded.dictionary, _numpy(encoded.indices).astype(np.int64)
+            more = column.dictionary_encode()
+            radix = np.int64(max(len(more.dictionary), 1))
+            combined = pa.array(codes * radix + _numpy(more.indices)).dictionary_encode()
+            self._more.append((more.dictionary, combined.dictionary))
+            codes = _numpy(combined.indices).astype(np.int64)
+
+    def match(self, columns: Sequence[Column]) -> tuple[Places, Places]:
+        """Rows with a key of the set, and its places."""
+        codes = _index_in(columns[self._order[0]], self._first)
         rows = np.flatnonzero(codes >= 0)
         codes = codes[rows]
         for at, (distinct, combined) in zip(self._order[1:], self._more, strict=True):
-            more = _places(columns[at].take(pa.array(rows)), distinct)
+            more = _index_in(_taken(columns[at], rows), distinct)
             mixed = codes * np.int64(len(distinct)) + more
             mixed[more < 0] = -1
-            codes = _places(pa.array(mixed), combined)
+            codes = _index_in(pa.array(mixed), combined)
             rows, codes = rows[codes >= 0], codes[codes >= 0]
-        found = np.full(len(columns[0]), -1, np.int64)
-        found[rows] = codes
-        return found
+        return rows, codes
 
-    def contains(self, columns: Sequence[Column]) -> pa.Array:
-        """Per row whether its key is in the set (boolean)."""
-        if self._more:
-            return pa.array(self.places(columns) >= 0)
-        found = pc.is_in(columns[0], self._first)
-        return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+
+def _taken(column: Column, rows: Places) -> Column:
+    return column.take(pa.array(rows))
+
+
+def _integer_like(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(type_) or pa.types.is_timestamp(type_) or pa.types.is_date32(type_))
+
+
+def _integers(column: Column) -> Places:
+    """An integer-like column as int64; of uint64 the same bits."""
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    elif pa.types.is_date32(column.type):
+        column = column.cast(pa.int32())
+    values = _numpy(column)
+    return values.view(np.int64) if values.dtype == np.uint64 else values.astype(np.int64, copy=False)
 
 
 def _variable_width(type_: pa.DataType) -> bool:
     return bool(pa.types.is_string(type_) or pa.types.is_binary(type_))
 
 
-def _places(column: Column, distinct: pa.Array) -> npt.NDArray[np.int64]:
-    return _numpy(pc.fill_null(pc.index_in(column, distinct), -1))
+def _index_in(column: Column, distinct: pa.Array) -> Places:
+    return _numpy(pc.fill_null(pc.index_in(column, distinct), -1)).astype(np.int64)
 
 
-def _numpy(column: Column) -> npt.NDArray[np.int64]:
+def _numpy(column: Column) -> npt.NDArray[Any]:
     if isinstance(column, pa.ChunkedArray):
-        return np.asarray(column.to_numpy()).astype(np.int64)
-    return np.asarray(column.to_numpy(zero_copy_only=False)).astype(np.int64)
+        return np.asarray(column.to_numpy())
+    return np.asarray(column.to_numpy(zero_copy_only=False))

@@ -43,6 +43,11 @@ from lancewal_ingest.source import KafkaSource, Polled
 _RECORD_OVERHEAD = 200
 """Bytes that a consumed record costs beside its value: Python objects for value, key, headers and list places."""
 
+_DECODE_COPIES = 2
+"""Decoding holds a batch's values, their joined text and the rows at the same time."""
+_FLUSH_COPIES = 2
+"""Folding a MemTable copies it once to join its batches and once to take the surviving rows."""
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerLimits:
@@ -570,7 +575,8 @@ class IngestWorker:
         pending = sum(r.pending.nbytes for r in state.open.values() if r.pending)
         in_flight = 0 if self._job is None else self._job_nbytes
         tables = sum(r.memtable.nbytes for r in state.open.values()) + sum(u.nbytes for u in state.unflushed)
-        return pending + in_flight + tables
+        flushing = state.unflushed[0].nbytes if self._flush_task is not None and state.unflushed else 0
+        return pending + in_flight * _DECODE_COPIES + tables + flushing * _FLUSH_COPIES
 
     def _apply_backpressure(self) -> None:
         used = self._memory()

@@ -14,10 +14,9 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lancewal_core.key_lookup import groups
-from lancewal_core.key_match import GROUP_ROWS, KeySet
+from lancewal_core.key_match import KeySet
 from lancewal_core.projection import project
 from lancewal_core.rows import RowSchema
 from lancewal_core.table import PinnedTable
@@ -125,17 +124,9 @@ def base_batches(
         first = begun.result()
     if first is None:
         return
-    for group in groups(itertools.chain([first], batches), GROUP_ROWS):
-        parts = group.select(list(columns)).cast(target).to_batches()
-        if len(keys):
-            masked = keys.contains([group[name] for name in keys.names])
-            if pc.any(masked).as_py():
-                keep = pc.invert(masked)
-                starts = itertools.accumulate((part.num_rows for part in parts), initial=0)
-                pairs = zip(parts, starts, strict=False)
-                parts = tasks.map(_kept, [(part, keep.slice(at, part.num_rows)) for part, at in pairs])
-        yield from parts
-
-
-def _kept(part: tuple[pa.RecordBatch, pa.Array]) -> pa.RecordBatch:
-    return part[0].filter(part[1])
+    for group in groups(itertools.chain([first], batches), keys.group_rows):
+        hidden = keys.contains([group[name] for name in keys.names])
+        kept = group.select(list(columns))
+        if hidden.any():
+            kept = kept.filter(pa.array(~hidden))
+        yield from kept.cast(target).to_batches()

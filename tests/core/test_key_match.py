@@ -50,7 +50,7 @@ def test_places_and_contains_are_the_dicts(
     chunked = pa.concat_tables([table(names, rows[:cut]), table(names, rows[cut:])])
     assert len(found) == len(keys)
     assert found.places(chunked.columns).tolist() == [places.get(row, -1) for row in rows]
-    assert found.contains(chunked.columns).to_pylist() == [row in places for row in rows]
+    assert found.contains(chunked.columns).tolist() == [row in places for row in rows]
 
 
 @given(st.sets(st.tuples(st.integers(0, 2), st.sampled_from("abc"), st.integers(0, 1)), max_size=10), st.integers(1, 3))
