@@ -1,0 +1,377 @@
+"""The flusher as a service and as a program: start-up checks, rounds on a timer, metrics, health, signals, exit codes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import lance
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from lancewal_core.errors import (
+    ContractMismatch,
+    NotALancewalTable,
+    PlanRetriesExhausted,
+    SettingsError,
+    StoreUnavailable,
+    TableReplaced,
+    TableRestored,
+)
+from lancewal_core.settings import Settings
+from lancewal_core.store_obstore import ObstoreStore
+from lancewal_core.watermarks import TABLE_UUID
+from lancewal_flusher import service
+from lancewal_flusher.service import run_once, serve
+from tests.support.flusher_tables import COLUMNS, FlusherTable, delete, patch, upserts
+
+DEADLINE_S = 60.0
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[FlusherTable]:
+    made = FlusherTable(tmp_path)
+    yield made
+    made.close()
+
+
+def tree(made: FlusherTable, /, **sections: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "table": {"uri": made.uri},
+        "flusher": {"interval_s": 0.05, "gc_interval_s": 0.05},
+        "metrics": {"port": 0},
+    }
+    for name, section in sections.items():
+        found[name] = {**found.get(name, {}), **section}
+    return found
+
+
+def settings_of(made: FlusherTable, /, **sections: dict[str, Any]) -> Settings:
+    return Settings(**tree(made, **sections))
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    until = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < until, "waited too long"
+        time.sleep(0.01)
+
+
+@contextmanager
+def serving(settings: Settings, *, fails: bool = False) -> Iterator[int]:
+    """A service in a thread; yields its port, and raises its error at the end."""
+    stop = threading.Event()
+    ports: list[int] = []
+    errors: list[BaseException] = []
+
+    def target() -> None:
+        try:
+            serve(settings, stop.is_set, ports.append)
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=target)
+    thread.start()
+    try:
+        wait_for(lambda: ports or errors)
+        if errors:
+            raise errors[0]
+        yield ports[0]
+    finally:
+        stop.set()
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+    if errors:
+        raise errors[0]
+
+
+def get(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def samples(port: int) -> dict[str, float]:
+    """``name{label values}`` to value, the prefix left out."""
+    found = {}
+    for family in text_string_to_metric_families(get(port, "/metrics")[1]):
+        for sample in family.samples:
+            labels = ",".join(v for k, v in sorted(sample.labels.items()) if k != "topic")
+            found[sample.name.removeprefix("lancewal_flusher_") + (f"{{{labels}}}" if labels else "")] = sample.value
+    return found
+
+
+# -- once ------------------------------------------------------------------------------------------------------
+
+
+def test_once_flushes_and_merges_everything(table: FlusherTable) -> None:
+    table.generation(0, upserts(range(10)))
+    table.generation(0, [delete(3), patch(4, a=4)], flush=False)
+    table.generation(1, upserts(range(5)), flush=False)
+    run_once(settings_of(table))
+    table.check()
+    assert table.states(0) == ["MERGED", "MERGED"]
+    assert table.states(1) == ["MERGED"]
+    run_once(settings_of(table))
+    table.check()
+
+
+def test_once_gives_up_where_nothing_lands(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise OSError("connection refused")
+
+    table.generation(0, upserts(range(10)))
+    monkeypatch.setattr(lance.LanceDataset, "commit", refuse)
+    with pytest.raises(PlanRetriesExhausted, match="connection refused"):
+        run_once(settings_of(table))
+
+
+# -- what is checked first -------------------------------------------------------------------------------------
+
+CONTRADICTIONS: list[tuple[dict[str, Any], Sequence[str]]] = [
+    ({"table": {"primary_key": ["id"]}}, ["table.primary_key", "['id']", "['region', 'id']"]),
+    ({"table": {"region_key": ["id"]}}, ["table.region_key", "['id']", "['region']"]),
+    ({"table": {"patches": False}}, ["table.patches", "False", "True", "LANCEWAL_TABLE__PATCHES"]),
+    ({"table": {"history_window_s": 5}}, ["table.history_window_s", "5", "86400"]),
+    ({"table": {"columns": {"region": "string"}}}, ["table.columns", "tags: list<string>"]),
+    ({"kafka": {"topic": "other"}}, ["kafka.topic", "'other'", "'orders'"]),
+    ({"table": {"grace_s": 5}, "kafka": {"topic": "other"}}, ["table.grace_s", "kafka.topic"]),
+]
+
+
+@pytest.mark.parametrize(("sections", "texts"), CONTRADICTIONS)
+def test_settings_that_contradict_the_contract(
+    table: FlusherTable, sections: dict[str, Any], texts: Sequence[str]
+) -> None:
+    with pytest.raises(ContractMismatch) as caught:
+        run_once(settings_of(table, **sections))
+    for text in texts:
+        assert text in str(caught.value)
+
+
+def test_settings_that_say_the_same(table: FlusherTable) -> None:
+    same = {
+        "primary_key": ["region", "id"],
+        "region_key": ["region"],
+        "patches": True,
+        "history_window_s": 86_400,
+        "columns": {c.name: c.type for c in table.contract.columns},
+    }
+    run_once(settings_of(table, table=same, kafka={"topic": "orders"}))
+
+
+def test_no_table_no_contract_another_table(table: FlusherTable, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"table\.uri"):
+        run_once(Settings())
+    plain = str(tmp_path / "plain")
+    lance.write_dataset(COLUMNS.empty_table(), plain)
+    with pytest.raises(NotALancewalTable):
+        run_once(settings_of(table, table={"uri": plain}))
+    table.dataset.update_config({TABLE_UUID: "uuid-2"})
+    with pytest.raises(TableReplaced, match=r"uuid-2.*uuid-1"):
+        run_once(settings_of(table))
+
+
+def test_a_port_that_is_taken(table: FlusherTable) -> None:
+    with (
+        serving(settings_of(table)) as port,
+        pytest.raises(SettingsError, match=r"metrics\.port"),
+        serving(settings_of(table, metrics={"port": port})),
+    ):
+        pass
+
+
+# -- the service -----------------------------------------------------------------------------------------------
+
+
+def test_it_merges_what_comes(table: FlusherTable) -> None:
+    with serving(settings_of(table)) as port:
+        wait_for(lambda: get(port, "/readyz")[0] == 200)
+        for n in range(3):
+            table.generation(0, [*upserts(range(n, n + 5), a=n), delete(100)])
+            table.generation(1, [patch(n, a=n)])
+            wait_for(lambda n=n: table.states(0) == ["MERGED"] * (n + 1) == table.states(1))  # type: ignore[misc] # no type for a default
+            table.check()
+        wait_for(lambda: samples(port)["watermark_position{1}"] == 3)
+        found = samples(port)
+        assert get(port, "/livez") == (200, "ok\n")
+    assert found["merges_total"] >= 3
+    assert found["generations_merged_total{0}"] == found["generations_merged_total{1}"] == 3
+    assert found["rows_adopted_total"] + found["rows_written_total"] == 18
+    assert found["rows_replaced_total"] == 8
+    assert found["keys_deleted_total"] == 3
+    assert found["watermark_generation{0}"] == 3
+    assert found["watermark_position{0}"] == 18
+    assert found["unmerged_generations{0}"] == found["unmerged_rows{0}"] == found["oldest_unmerged_seconds{0}"] == 0
+    assert found["table_version"] == table.dataset.version
+    assert found["round_seconds_count"] >= 3
+    assert "conflicts_total" in found
+
+
+def test_what_waits_is_shown_and_orphans_are_left_for_a_while(table: FlusherTable) -> None:
+    table.generation(0, upserts(range(5)), flush=False)
+    with serving(settings_of(table)) as port:
+        wait_for(lambda: samples(port).get("unmerged_generations{0}") == 1)
+        wait_for(lambda: samples(port)["oldest_unmerged_seconds{0}"] > 0.05)
+        assert table.states(0) == ["SEALED"]
+        assert samples(port)["unmerged_generations{1}"] == 0
+
+
+def test_orphans_are_flushed_after_the_grace(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "SEALED_GRACE_S", 0.2)
+    table.generation(0, upserts(range(5)), flush=False)
+    with serving(settings_of(table)) as port:
+        wait_for(lambda: samples(port)["generations_flushed_total"] == 1)
+        wait_for(lambda: table.states(0) == ["MERGED"])
+    table.check()
+
+
+def test_garbage_is_collected(tmp_path: Path) -> None:
+    table = FlusherTable(tmp_path, history_window_s=0, grace_s=0)
+    with serving(settings_of(table)) as port:
+        for n in range(3):
+            table.generation(0, upserts(range(n, n + 5), a=n))
+        wait_for(lambda: table.index(0).trimmed_generation == 3)
+        wait_for(lambda: samples(port)["gc_deleted_objects_total"] > 0)
+    table.check()
+    table.close()
+
+
+def test_passing_faults_are_counted_and_tried_again(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    down = threading.Event()
+    read = ObstoreStore.get
+
+    def fail(self: ObstoreStore, key: str) -> bytes | None:
+        if down.is_set():
+            raise StoreUnavailable("503")
+        return read(self, key)
+
+    monkeypatch.setattr(ObstoreStore, "get", fail)
+    monkeypatch.setattr(service, "PAUSE_S", 0.01)
+    with serving(settings_of(table)) as port:
+        wait_for(lambda: get(port, "/readyz")[0] == 200)
+        table.generation(0, upserts(range(5)))
+        down.set()
+        wait_for(lambda: samples(port).get("failures_total{store_unavailable}", 0) >= 3)
+        assert get(port, "/readyz") == (503, "round failed: store_unavailable\n")
+        down.clear()
+        wait_for(lambda: get(port, "/readyz")[0] == 200)
+        wait_for(lambda: table.states(0) == ["MERGED"])
+    table.check()
+
+
+def test_what_a_person_must_see_ends_it(table: FlusherTable) -> None:
+    table.generation(0, upserts(range(5)))
+
+    def restore() -> None:
+        with serving(settings_of(table)) as port:
+            wait_for(lambda: table.states(0) == ["MERGED"])
+            old: Any = lance.dataset(table.uri, version=table.dataset.version - 1)
+            old.restore()
+            wait_for(lambda: not _answers(port))
+
+    with pytest.raises(TableRestored):
+        restore()
+
+
+def _answers(port: int) -> bool:
+    try:
+        get(port, "/livez")
+    except OSError:
+        return False
+    return True
+
+
+# -- the program -----------------------------------------------------------------------------------------------
+
+PROGRAM = """
+import sys
+from lancewal_core import cli
+from lancewal_flusher.commands import app
+cli.app.add_typer(app, name="flush")
+sys.exit(cli.run(sys.argv[1:]))
+"""
+
+
+def program(
+    table: FlusherTable, settings: dict[str, Any], *arguments: str, **environment: str
+) -> subprocess.Popen[str]:
+    file = Path(table.uri).parent / "settings.yaml"
+    file.write_text(yaml.safe_dump(settings))
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, "flush", "run", "--config", str(file), *arguments],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_once_as_a_program(table: FlusherTable) -> None:
+    table.generation(0, upserts(range(10)))
+    table.generation(0, upserts(range(5, 15), a=1), flush=False)
+    process = program(table, tree(table), "--once", "--runner", "threads")
+    out, errors = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, out) == (0, ""), errors
+    assert '"event": "merged"' in errors
+    table.check()
+    assert table.states(0) == ["MERGED", "MERGED"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_end_it_orderly(table: FlusherTable, number: signal.Signals) -> None:
+    table.generation(0, upserts(range(10)))
+    process = program(table, tree(table))
+    wait_for(lambda: table.states(0) == ["MERGED"] or process.poll() is not None)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0, errors
+    assert '"event": "stopping"' in errors
+    table.check()
+
+
+def test_errors_are_one_line_and_an_exit_code(table: FlusherTable) -> None:
+    process = program(table, tree(table, kafka={"topic": "other"}), "--once")
+    _, errors = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 2
+    (line,) = errors.splitlines()
+    assert line.startswith("lancewal: contract_mismatch: kafka.topic")
+
+
+def test_damage_is_exit_code_1(table: FlusherTable) -> None:
+    table.generation(0, upserts(range(10)))
+    table.round()
+    for path in (Path(table.uri) / "_lancewal" / "regions").rglob("*.binpb"):
+        path.write_bytes(path.read_bytes()[:-3])
+    process = program(table, tree(table), "--once")
+    _, errors = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 1
+    assert errors.splitlines()[-1].startswith("lancewal: object_corrupt:")
+
+
+def test_a_killed_program_is_continued(table: FlusherTable) -> None:
+    """SIGKILL right after the commit: nothing records it, nothing is marked."""
+    table.generation(0, upserts(range(10)))
+    process = program(table, tree(table), "--once", LANCEWAL_TESTING="1", LANCEWAL_FAILPOINT="commit.recv:after=kill")
+    process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == -signal.SIGKILL
+    assert table.states(0) == ["FLUSHED"]
+    table.check()
+    process = program(table, tree(table), "--once")
+    _, errors = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0, errors
+    assert table.states(0) == ["MERGED"]
+    table.check()
