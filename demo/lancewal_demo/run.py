@@ -75,15 +75,15 @@ def run_demo(folder: Path, options: Options, display: Display) -> Summary:
             services.run_command("create", "table", "create")
             display.step("filling the topic")
             producer = FlightProducer(broker.bootstrap_servers, TOPIC)
-            backlog = producer.send(feed.messages(0, live_from), display.bar("sent   ", live_from).update)
+            backlog = producer.send(feed.messages(0, live_from), display.bar("waiting in Kafka", live_from).update)
             # Step 3
             display.step("starting ingest, flusher and a reader, which catch up")
             services.start_service("ingest", "ingest", "run")
             services.start_service("flusher", "flush", "run")
             services.start_follower(table, folder / "sights.jsonl")
             sights = Sights(folder / "sights.jsonl")
-            _wait_visible(services, sights, display.bar("visible", live_from), 0, live_from)
-            caught_up = _rows_per_s(sights.all)
+            _wait_visible(services, sights, display.bar("seen by the reader", live_from), 0, live_from)
+            caught_up = _messages_per_s(sights.all)
             # Step 4
             display.step(f"live: {options.live_messages_per_s:,.0f} messages a second")
             live_started = time.time()
@@ -105,7 +105,7 @@ def run_demo(folder: Path, options: Options, display: Display) -> Summary:
     comparisons.append(_compare_lance(given.rows, table))
     return Summary(
         backlog=backlog,
-        caught_up_rows_per_s=caught_up,
+        caught_up_per_s=caught_up,
         live=live,
         ages=sights.ages_after(live_started),
         reads=len(sights.all),
@@ -122,11 +122,11 @@ def _read_input(csv: Path, options: Options) -> _Input:
     return _Input(feed, live_from, expected_rows(csv), expected_by_carrier(csv))
 
 
-def _rows_per_s(sights: list[Sight]) -> float:
-    """From the first read that saw anything to the newest one."""
+def _messages_per_s(sights: list[Sight]) -> float | None:
+    """From the first read that saw anything to the newest one; None if that is the same."""
     first = next(sight for sight in sights if sight.visible)
     last = sights[-1]
-    return (last.visible - first.visible) / (last.at - first.at) if last.at > first.at else float("nan")
+    return (last.visible - first.visible) / (last.at - first.at) if last.visible > first.visible else None
 
 
 def _send_live(
@@ -134,7 +134,8 @@ def _send_live(
 ) -> Sent:
     """Send the live part at its rate and wait until a read saw all of it."""
     start, stop = given.live_from, len(given.feed)
-    sent, visible = display.bar("sent   ", stop - start), display.bar("visible", stop - start)
+    sent = display.bar("live: sent", stop - start)
+    visible = display.bar("live: seen", stop - start)
     look = _seldom(lambda: _look(services, sights, visible, start))
 
     def tick(count: int) -> None:

@@ -19,6 +19,7 @@ def main(uri: str, output: Path) -> None:
         SparkSession.builder.master("local[2]")
         .appName("lancewal demo")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "4")
         .getOrCreate()

@@ -17,8 +17,8 @@ _PERCENTS = (50, 95, 99)
 class Summary:
     backlog: Sent
     """What waited in Kafka when the services started."""
-    caught_up_rows_per_s: float
-    """Durable, and seen by a reader beside it."""
+    caught_up_per_s: float | None
+    """Messages of it, durable and seen by the reader; None if the first read that saw any saw all."""
     live: Sent
     ages: Counter[int]
     """Freshness while the live part ran: age in ms at first sight -> rows."""
@@ -45,7 +45,9 @@ def summary_text(summary: Summary) -> str:
     live_rate = summary.live.messages / summary.live.seconds
     lines = {
         "messages": f"{sent:,} in {input_bytes / 1e6:,.0f} MB of keys and values",
-        "catching up": f"{summary.caught_up_rows_per_s:,.0f} messages a second from Kafka to a strong read",
+        "catching up": "at once"
+        if summary.caught_up_per_s is None
+        else f"{summary.caught_up_per_s:,.0f} messages a second from Kafka to a strong read",
         "freshness": f"{fresh} from sending to a strong read, at {live_rate:,.0f} messages a second "
         f"({summary.ages.total():,} rows)",
         "strong reads": f"{summary.reads:,} beside it",
