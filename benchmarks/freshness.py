@@ -70,8 +70,12 @@ metrics: {{port: 0}}
         _produce(servers, topic, rows)
         output, _ = reader.communicate(timeout=seconds + 120)
     finally:
+        codes = [service.exit_code for service in services]
         for service in services:
             service.stop(30)
+    if codes != [None, None]:
+        logs = [(folder / name).read_text()[-1500:] for name in ("ingest.log", "flusher.log")]
+        raise RuntimeError(f"a service ended by itself, exit codes {codes}: {logs}")
     found: dict[str, float] = json.loads(output.strip().splitlines()[-1])
     found["table_version"] = lance.dataset(str(table)).version
     return found

@@ -194,10 +194,8 @@ def _fold_patched(
     columns: list[pa.Array] = []
     carried = np.zeros((len(starts), len(schema.table)), np.bool_)
     for i, field in enumerate(schema.table):
-        if field.name in key_indices:
-            winner = newest
-        else:
-            winner = np.maximum.reduceat(np.where(live & bits[:, i], place, -1), starts)
+        carriers = np.where(live & bits[:, i], place, -1)
+        winner = newest if field.name in key_indices else np.maximum.reduceat(carriers, starts)
         carried[:, i] = winner >= 0
         source = np.where(winner >= 0, order[np.maximum(winner, 0)], -1)
         columns.append(_single(operations[field.name].take(_nullable_indices(source))))
