@@ -436,7 +436,8 @@ def test_a_clean_up_at_the_very_last_moment(filled: FlusherTable, monkeypatch: p
     def late(*arguments: Any, **options: Any) -> Any:
         monkeypatch.undo()
         filled.round()
-        filled.clean_up()
+        filled.user_append(1, [500], in_model=True)
+        filled.clean_up()  # the version read, and the other one's merge
         return commit(*arguments, **options)
 
     monkeypatch.setattr(lance.LanceDataset, "commit", late)
