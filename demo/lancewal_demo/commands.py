@@ -23,7 +23,7 @@ class FolderNotEmpty(InvalidInput):
 
 @app.command()
 def demo(
-    flights: Annotated[int | None, typer.Option(min=1, help="Only the first so many of the 336,776 flights.")] = None,
+    flights: Annotated[int | None, typer.Option(min=100, help="Only the first so many of the 336,776 flights.")] = None,
     rate: Annotated[float, typer.Option(min=1, help="Messages a second in the live part.")] = 5_000,
     keep: Annotated[
         Path | None, typer.Option(help="Run in this folder, new or empty, and leave everything in it.", metavar="DIR")
