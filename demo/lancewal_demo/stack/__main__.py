@@ -1,6 +1,7 @@
-"""``python -m lancewal_demo.stack missing | fetch``: what dev.py asks before it starts anything.
+"""``python -m lancewal_demo.stack missing|fetch kafka|s3...``: what dev.py asks before it starts anything.
 
-``missing`` prints the tool chains that must come from wheels ("java", "go"), one a line; ``fetch`` fills the cache.
+``missing`` prints the tool chains that must come from wheels ("java", "go"), one a line; ``fetch`` fills the cache.  Each
+for the servers that are named.
 """
 
 from __future__ import annotations
@@ -14,17 +15,18 @@ from lancewal_demo.stack.processes import StackError
 
 def main(arguments: list[str]) -> int:
     match arguments:
-        case ["missing"]:
+        case ["missing", *servers]:
             if java.installed_java() is None:
                 print("java")
-            if not versitygw.is_built() and versitygw.installed_go() is None:
+            if "s3" in servers and not versitygw.is_built() and versitygw.installed_go() is None:
                 print("go")
-        case ["fetch"]:
+        case ["fetch", *servers]:
             try:
                 java.find_java()
                 # One waits for the network, the other one compiles.
                 with ThreadPoolExecutor() as pool:
-                    for fetched in [pool.submit(kafka_jars.kafka_jars), pool.submit(versitygw.versitygw)]:
+                    fetches = {"kafka": kafka_jars.kafka_jars, "s3": versitygw.versitygw}
+                    for fetched in [pool.submit(fetches[server]) for server in servers]:
                         fetched.result()
             except StackError as error:
                 print(error, file=sys.stderr)
