@@ -37,7 +37,7 @@ from lancewal_core.ids import Generation, Region, TableVersion
 from lancewal_core.key_lookup import find_keys
 from lancewal_core.key_match import KeySet
 from lancewal_core.region_index import GenerationRecord
-from lancewal_core.snapshot import Snapshot, read_gone, read_partials, read_rows, read_snapshot
+from lancewal_core.snapshot import read_gone, read_partials, read_rows, read_snapshot
 from lancewal_core.store import Done, Lost, Unknown, put_once
 from lancewal_core.table import (
     Fragment,
@@ -46,7 +46,6 @@ from lancewal_core.table import (
     TransactionGone,
     TransactionInfo,
     TransactionUnreadable,
-    fragment_files,
 )
 from lancewal_core.watermarks import PROPERTY_FOLLOWUP, InForce
 from lancewal_flusher.commit import Refused, is_finished, prove, send, sentinel
@@ -249,20 +248,16 @@ def _rebuild(
     """
     tables: list[pa.Table] = []
     replaced: set[str] = set()
-    for region, record, key in _taken(context, facts):
-        files = _files(read_snapshot(context.store, key))
+    for region, record, _ in _taken(context, facts):
+        files = facts.adopted.get(region, frozenset())
         if files & missing:
             replaced |= files
             entries = entries_of(context.store, context.tasks, region, record)
             tables.append(fold([e.rows for e in entries], context.contract.rows).rows)
     if missing - replaced:
         raise ObjectMissing(
-            f"table version {in_force.version} refers to data files that are gone and that no snapshot explains: "
+            f"table version {in_force.version} refers to data files that are gone and that it did not adopt: "
             f"{sorted(missing - replaced)[:3]}; run `lancewal verify`",
             version=in_force.version,
         )
     return replaced, context.table.write_rows(pa.concat_tables(tables))
-
-
-def _files(snapshot: Snapshot) -> set[str]:
-    return {name for fragment in snapshot.fragments for name in fragment_files(fragment)}

@@ -169,6 +169,11 @@ def _plan(context: FlusherContext, pinned: PinnedTable, limits: MergeLimits) -> 
         read_version=pinned.version,
         fragments_below=max((f.fragment_id + 1 for f in fragments), default=0),
         files=frozenset(name for fragment in (*adopted, *written) for name in fragment_files(fragment)),
+        adopted={
+            w.merge.region: frozenset(name for fragment in w.adopted for name in fragment_files(fragment))
+            for w in works
+            if w.adopted
+        },
         generations={
             w.merge.region: (w.merge.snapshots[0].generation, w.merge.snapshots[-1].generation) for w in works
         },

@@ -5,6 +5,7 @@ Properties beside the watermarks
 * ``lancewal.read_version``: the version that it was computed from.  A rebase changes the transaction's own read version.
 * ``lancewal.fragments_below``: all fragments of that version have lower ids; Lance never uses an id again.
 * ``lancewal.files``: names of the data files that it adds, as a JSON list.
+* ``lancewal.adopted``: per region the data files that it took from a snapshot as they were, as JSON.
 * ``lancewal.generations``: per region the first and the last generation that it takes, as JSON.
 * ``lancewal.rows_adopted``, ``lancewal.rows_replaced``: for people.
 """
@@ -22,6 +23,7 @@ from lancewal_core.table import TransactionInfo
 _READ_VERSION = "lancewal.read_version"
 _FRAGMENTS_BELOW = "lancewal.fragments_below"
 _FILES = "lancewal.files"
+_ADOPTED = "lancewal.adopted"
 _GENERATIONS = "lancewal.generations"
 _ROWS_ADOPTED = "lancewal.rows_adopted"
 _ROWS_REPLACED = "lancewal.rows_replaced"
@@ -34,6 +36,8 @@ class MergeFacts:
     read_version: TableVersion
     fragments_below: int
     files: frozenset[str]
+    adopted: Mapping[Region, frozenset[str]]
+    """Of one generation each: what lies in the index may name a snapshot that was rebuilt since."""
     generations: Mapping[Region, tuple[Generation, Generation]]
     rows_adopted: int
     rows_replaced: int
@@ -49,6 +53,7 @@ class MergeFacts:
             _READ_VERSION: str(self.read_version),
             _FRAGMENTS_BELOW: str(self.fragments_below),
             _FILES: json.dumps(sorted(self.files)),
+            _ADOPTED: json.dumps({region.name: sorted(files) for region, files in sorted(self.adopted.items())}),
             _GENERATIONS: json.dumps({region.name: list(g) for region, g in sorted(self.generations.items())}),
             _ROWS_ADOPTED: str(self.rows_adopted),
             _ROWS_REPLACED: str(self.rows_replaced),
@@ -64,6 +69,7 @@ def facts_of(info: TransactionInfo, version: TableVersion) -> MergeFacts:
             TableVersion(int(properties[_READ_VERSION])),
             int(properties[_FRAGMENTS_BELOW]),
             frozenset(json.loads(properties[_FILES])),
+            {Region.parse(name): frozenset(files) for name, files in json.loads(properties[_ADOPTED]).items()},
             {Region.parse(name): (Generation(first), Generation(last)) for name, (first, last) in generations.items()},
             int(properties[_ROWS_ADOPTED]),
             int(properties[_ROWS_REPLACED]),
