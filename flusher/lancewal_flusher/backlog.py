@@ -30,8 +30,8 @@ def backlog_after(context: FlusherContext, report: RoundReport) -> Backlog:
     if report.left is not None:
         version, in_force, indexes = report.left.version, report.left.in_force, dict(report.left.indexes)
     else:
-        version = context.table.newest().version
-        in_force = context.watermarks.at(version)
+        pinned, in_force = context.watermarks.newest()
+        version = pinned.version
         indexes = context.read_indexes()
     waiting = {region: _ended(indexes.get(region), in_force) for region in context.contract.regions}
     rows = {region: sum(_rows(context, record) for record in records) for region, records in waiting.items()}

@@ -77,7 +77,7 @@ class Settled:
 def finish_newest(context: FlusherContext) -> Settled:
     """Finish the newest merge, if it is not.  ``MergeUnproven``, ``ObjectMissing``: a person must look."""
     # Step 1
-    in_force = context.watermarks.at(context.table.newest().version)
+    in_force = context.watermarks.newest()[1]
     if is_finished(context, in_force):
         return Settled(in_force, None)
     try:

@@ -68,8 +68,8 @@ def run_round(
     settled = finish_newest(context)
     finished = [] if settled.finished is None else [settled.finished]
     # Step 2
-    newest = context.table.newest().version
-    in_force = context.watermarks.at(newest)
+    pinned, in_force = context.watermarks.newest()
+    newest = pinned.version
     if in_force.version != newest:
         context.watermarks.record(in_force, newest, "checkpoint")
     # Step 3
