@@ -1,0 +1,80 @@
+"""The values inside the golden files of the JSON formats; ``python -m tests.golden.json_formats`` writes missing files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from lancewal_core import paths
+from lancewal_core.clock import SystemClock
+from lancewal_core.contract import Column, Contract, encode_contract
+from lancewal_core.ids import Generation, Position, TableUuid, TableVersion
+from lancewal_core.paths import SnapshotFile
+from lancewal_core.snapshot import SideFile, Snapshot, _encode
+from lancewal_core.testing.memory_store import MemoryStore
+from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
+from lancewal_core.watermarks import InForce, Watermark, Watermarks
+from lancewal_reader.receipt import Receipt
+from tests.golden.core_formats import NORTH, ROWS, SOUTH
+
+FOLDER = Path(__file__).parent
+
+CONTRACT = Contract(
+    table_uuid="0123456789abcdef0123456789abcdef",
+    topic=NORTH.topic,
+    topic_id=NORTH.topic_id,
+    partitions=13,
+    primary_key=("id", "country"),
+    region_key=("id",),
+    start=(-1,) * 12 + (42,),
+    columns=(
+        Column(name="id", type="int64", field_ids=(0,)),
+        Column(name="country", type="string", field_ids=(1,)),
+        Column(name="price", type="decimal128(10, 2)", field_ids=(2,)),
+        Column(name="place", type="struct<x: float64, y: float64>", field_ids=(3, 4, 5)),
+        Column(name="vector", type="fixed_size_list<float32>[2]", field_ids=(6,)),
+        Column(name="changed", type="timestamp[us, UTC]", field_ids=(7,)),
+    ),
+)
+_FRAGMENT = json.dumps(
+    {"id": 0, "files": [{"path": "abc.lance", "fields": [0, 1], "file_size_bytes": 2048}], "physical_rows": 3}
+)
+SNAPSHOT_KEY = paths.snapshot_file(NORTH, Generation(7), "0a1b2c3d", SnapshotFile.MANIFEST)
+SNAPSHOT = Snapshot(
+    key=SNAPSHOT_KEY,
+    region=NORTH,
+    generation=Generation(7),
+    first=Position(1000),
+    next=Position(1010),
+    contract_version=1,
+    fragments=(_FRAGMENT,),
+    rows=3,
+    rows_bytes=2048,
+    deletes=SideFile(paths.snapshot_file(NORTH, Generation(7), "0a1b2c3d", SnapshotFile.DELETES), 2, 400, 12345),
+    patches=None,
+)
+IN_FORCE = InForce(
+    TableVersion(9),
+    "fedcba9876543210fedcba9876543210",
+    {NORTH: Watermark(Generation(7), Position(1010)), SOUTH: Watermark(Generation(1), Position(3))},
+)
+RECEIPT = Receipt(TableUuid(CONTRACT.table_uuid), TableVersion(9), {NORTH: Position(1015), SOUTH: Position(3)})
+
+
+def encoded() -> dict[str, bytes]:
+    """What today's writers make of the values, by file name."""
+    store = MemoryStore(SystemClock())
+    Watermarks(store, MemoryTable(MemoryDataset(ROWS.table))).record(IN_FORCE, TableVersion(11), "checkpoint")
+    record = store.get(paths.merge_record(TableVersion(11)))
+    return {
+        "contract_1.json": encode_contract(CONTRACT),
+        "snapshot_1.json": _encode(SNAPSHOT),
+        "merge_record_1.json": record or b"",
+        "receipt_1.json": RECEIPT.to_json().encode(),
+    }
+
+
+if __name__ == "__main__":
+    for name, data in encoded().items():
+        if not (FOLDER / name).exists():
+            (FOLDER / name).write_bytes(data)

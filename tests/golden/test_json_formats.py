@@ -1,0 +1,51 @@
+"""Every stored JSON format stays readable, and what is written today is what was written then."""
+
+from __future__ import annotations
+
+import pytest
+
+from lancewal_core import paths
+from lancewal_core.clock import SystemClock
+from lancewal_core.contract import decode_contract
+from lancewal_core.ids import TableVersion
+from lancewal_core.snapshot import read_snapshot
+from lancewal_core.testing.memory_store import MemoryStore
+from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
+from lancewal_core.watermarks import Watermarks
+from lancewal_reader.receipt import Receipt
+from tests.golden import json_formats as golden
+from tests.golden.core_formats import ROWS
+
+
+def stored(name: str) -> bytes:
+    return (golden.FOLDER / name).read_bytes()
+
+
+def test_the_contract_is_read() -> None:
+    read = decode_contract(stored("contract_1.json"), "here")
+    assert read == golden.CONTRACT
+    assert [str(f.type) for f in read.rows.columns][3:5] == [
+        "struct<x: double, y: double>",
+        "fixed_size_list<item: float>[2]",
+    ]
+
+
+def test_the_snapshot_is_read() -> None:
+    store = MemoryStore(SystemClock())
+    store.put_if_absent(golden.SNAPSHOT_KEY, stored("snapshot_1.json"))
+    assert read_snapshot(store, golden.SNAPSHOT_KEY) == golden.SNAPSHOT
+
+
+def test_the_merge_record_is_read() -> None:
+    store = MemoryStore(SystemClock())
+    store.put_if_absent(paths.merge_record(TableVersion(11)), stored("merge_record_1.json"))
+    assert Watermarks(store, MemoryTable(MemoryDataset(ROWS.table))).at(11) == golden.IN_FORCE
+
+
+def test_the_receipt_is_read() -> None:
+    assert Receipt.from_json(stored("receipt_1.json").decode()) == golden.RECEIPT
+
+
+@pytest.mark.parametrize("name", sorted(golden.encoded()))
+def test_what_is_written_today_has_the_same_bytes(name: str) -> None:
+    assert golden.encoded()[name] == stored(name)
