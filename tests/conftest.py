@@ -1,4 +1,4 @@
-"""What every test may ask for: one Kafka broker and one S3 server a run, a fresh topic name, the run's budget."""
+"""What every test may ask for: one Kafka broker, S3 server and Spark session a run, a fresh topic name, the run's budget."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tests.support import budget
 
 if TYPE_CHECKING:
     from lancewal_demo.stack import KafkaBroker, S3Server
+    from tests.support.spark import LocalSpark
 
 # No deadline: the machine is shared, and a slow example is no failure.  Failures print a blob that repeats them.
 settings.register_profile("lancewal", deadline=None, print_blob=True)
@@ -44,6 +45,15 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
     with S3Server(tmp_path_factory.mktemp("s3")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSpark]:
+    """One Spark session for the whole run; its first query takes seconds, the others about one."""
+    from tests.support.spark import local_spark
+
+    with local_spark(tmp_path_factory.mktemp("spark")) as started:
+        yield started
 
 
 @pytest.fixture

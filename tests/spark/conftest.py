@@ -1,4 +1,4 @@
-"""The session and one table that most tests read."""
+"""One table that most tests read."""
 
 from __future__ import annotations
 
@@ -7,14 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.pipeline import EVERY_TYPE, Pipeline
-from tests.support.spark import LocalSpark, local_spark
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSpark]:
-    """One session for the run; its first query takes seconds, the others about one."""
-    with local_spark(tmp_path_factory.mktemp("spark")) as started:
-        yield started
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,319 @@
+"""An HTTP proxy between an S3 client and its server that damages chosen PUTs the ways networks do.
+
+Requests and answers are forwarded byte for byte, the Host that the client has signed included.  Only PUTs whose path
+contains ``part`` are damaged:
+
+* ``cut``: the PUT lands, then the connection ends without an answer (by FIN or RST, in turns);
+* ``refuse``: the connection ends before the server gets the PUT;
+* ``unavailable``: the answer is 503, the server does not get the PUT;
+* ``delay_s``: whatever happens happens later, by a random part of it.
+
+``hold`` keeps the next such PUT back until ``release``, to look at what goes on meanwhile.  A PUT that was refused is
+treated the same a few times over, so that a client's own repetitions do not hide it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import socketserver
+import struct
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Literal, Protocol, Self
+from urllib.parse import unquote, urlsplit
+
+Kind = Literal["forward", "cut", "refuse", "unavailable"]
+_STICKY = 4
+_HOLD_MAX_S = 60.0
+_UNAVAILABLE = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
+_NO_BODY = (204, 304)
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """Probabilities of what happens to a PUT; the rest is forwarded."""
+
+    cut: float = 0.0
+    refuse: float = 0.0
+    unavailable: float = 0.0
+    delay_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """One PUT that was not simply forwarded; ``status`` is the server's answer to it, None if it never got it."""
+
+    kind: Kind
+    path: str
+    status: int | None
+
+
+class HttpFaultProxy:
+    """Runs inside ``with``, in threads of this process; ``endpoint`` is what clients are given."""
+
+    def __init__(self, upstream: str, part: str, seed: int) -> None:
+        address = urlsplit(upstream)
+        assert address.hostname is not None
+        assert address.port is not None
+        self.upstream = (address.hostname, address.port)
+        self.faults = Faults()
+        self.damaged: list[Damaged] = []
+        self._part = part
+        self._rng = random.Random(f"proxy {seed}")
+        self._lock = threading.Lock()
+        self._sticky: dict[str, tuple[Kind, int]] = {}
+        self._hold: str | None = None
+        self._held = threading.Event()
+        self._go = threading.Event()
+        self._then: Kind = "forward"
+        self._server = _Server(self)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="fault-proxy")
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def count(self, kind: Kind, part: str = "") -> int:
+        """Damaged PUTs of a kind; for ``cut`` only those that the server has stored."""
+        with self._lock:
+            return sum(d.kind == kind and part in d.path and d.status in (None, 200) for d in self.damaged)
+
+    def hold(self, part: str) -> None:
+        """Keep the next PUT back whose path contains ``part``."""
+        with self._lock:
+            self._held.clear()
+            self._go.clear()
+            self._hold = part
+
+    @property
+    def holding(self) -> bool:
+        return self._held.is_set()
+
+    def release(self, then: Kind) -> None:
+        """Let the PUT that is held back go on, as ``then`` says."""
+        self._then = then
+        self._go.set()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._go.set()
+        self._server.shutdown()
+        self._server.close_connections()
+        self._server.server_close()
+        self._thread.join()
+
+    # -- for the connections -------------------------------------------------------------------------------------
+
+    def decide(self, method: str, path: str) -> Kind:
+        """What is to happen to a request; returns when it is to happen."""
+        if method != "PUT" or self._part not in path:
+            return "forward"
+        with self._lock:
+            wanted = self._hold is not None and self._hold in path
+            if wanted:
+                self._hold = None
+        if wanted:
+            self._held.set()
+            assert self._go.wait(_HOLD_MAX_S), "nobody has released the PUT that was held back"
+            if self._then in ("refuse", "unavailable"):
+                with self._lock:
+                    self._sticky[path] = (self._then, _STICKY)
+            return self._then
+        with self._lock:
+            faults = self.faults
+            delay_s = self._rng.random() * faults.delay_s
+            kind = self._drawn(path, faults)
+        time.sleep(delay_s)
+        return kind
+
+    def note(self, kind: Kind, path: str, status: int | None) -> None:
+        if kind != "forward":
+            with self._lock:
+                self.damaged.append(Damaged(kind, path, status))
+
+    def by_reset(self) -> bool:
+        with self._lock:
+            return self._rng.random() < 0.5
+
+    def _drawn(self, path: str, faults: Faults) -> Kind:
+        kind, left = self._sticky.get(path, ("forward", 0))
+        if left:
+            self._sticky[path] = (kind, left - 1)
+            return kind
+        if path in self._sticky:
+            return "forward"
+        at = self._rng.random()
+        choices: tuple[tuple[Kind, float], ...] = (
+            ("cut", faults.cut),
+            ("refuse", faults.refuse),
+            ("unavailable", faults.unavailable),
+        )
+        for kind, probability in choices:
+            at -= probability
+            if at < 0:
+                if kind != "cut":
+                    self._sticky[path] = (kind, self._rng.randrange(_STICKY))
+                return kind
+        return "forward"
+
+
+class _Stream(Protocol):
+    def readline(self) -> bytes: ...
+
+    def read(self, size: int, /) -> bytes: ...
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 64
+
+    def __init__(self, proxy: HttpFaultProxy) -> None:
+        self.proxy = proxy
+        self._connections: set[socket.socket] = set()
+        self._connections_lock = threading.Lock()
+        super().__init__(("127.0.0.1", 0), _Connection)
+
+    def opened(self, connection: socket.socket) -> None:
+        with self._connections_lock:
+            self._connections.add(connection)
+
+    def closed(self, connection: socket.socket) -> None:
+        with self._connections_lock:
+            self._connections.discard(connection)
+
+    def close_connections(self) -> None:
+        with self._connections_lock:
+            for connection in self._connections:
+                _shut(connection)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Connections end in all kinds of ways here; the tests look at what came of it."""
+
+
+class _Connection(socketserver.StreamRequestHandler):
+    server: _Server
+    disable_nagle_algorithm = True
+
+    def handle(self) -> None:
+        proxy = self.server.proxy
+        self.server.opened(self.connection)
+        upstream = socket.create_connection(proxy.upstream)
+        upstream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.server.opened(upstream)
+        try:
+            with upstream, upstream.makefile("rb") as answers:
+                while self._exchange(proxy, upstream, answers):
+                    pass
+        except OSError:
+            pass  # one side has gone away
+        finally:
+            self.server.closed(upstream)
+            self.server.closed(self.connection)
+
+    def _exchange(self, proxy: HttpFaultProxy, upstream: socket.socket, answers: _Stream) -> bool:
+        """One request and its answer; False when the connection is to be closed."""
+        head = _head(self.rfile)
+        if head is None:
+            return False
+        method, target = head.first.split(" ")[:2]
+        path = unquote(urlsplit(target).path)
+        body = _body(self.rfile, head)
+        kind = proxy.decide(method, path)
+        if kind == "refuse":
+            proxy.note(kind, path, None)
+            self._reset_by_chance(proxy)
+            return False
+        if kind == "unavailable":
+            proxy.note(kind, path, None)
+            self.wfile.write(_UNAVAILABLE)
+            return True
+        upstream.sendall(head.raw + body)
+        answer = _head(answers)
+        if answer is None:
+            return False
+        status = int(answer.first.split(" ")[1])
+        if kind == "cut":
+            _answer_body(answers, answer, method, status, lambda _: None)
+            proxy.note(kind, path, status)
+            self._reset_by_chance(proxy)
+            return False
+        self.wfile.write(answer.raw)
+        return _answer_body(answers, answer, method, status, self.wfile.write)
+
+    def _reset_by_chance(self, proxy: HttpFaultProxy) -> None:
+        if proxy.by_reset():
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.connection.close()
+
+    def finish(self) -> None:
+        with contextlib.suppress(OSError, ValueError):  # reset on purpose
+            super().finish()
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    first: str
+    headers: dict[str, str]
+    raw: bytes
+
+
+def _head(file: _Stream) -> _Head | None:
+    """The first line and the headers, and exactly the bytes they came as; None at the end of the stream."""
+    lines = [file.readline()]
+    if not lines[0].endswith(b"\r\n"):
+        return None
+    while lines[-1] != b"\r\n":
+        lines.append(file.readline())
+        if not lines[-1]:
+            return None
+    pairs = (line.decode("latin-1").partition(":") for line in lines[1:-1])
+    headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+    return _Head(lines[0].decode("latin-1").strip(), headers, b"".join(lines))
+
+
+def _body(file: _Stream, head: _Head) -> bytes:
+    assert "transfer-encoding" not in head.headers, "requests in chunks are not expected here"
+    return file.read(int(head.headers.get("content-length", "0")))
+
+
+def _answer_body(file: _Stream, head: _Head, method: str, status: int, take: Callable[[bytes], object]) -> bool:
+    """Pass the body of an answer on; False when the server closes the connection behind it."""
+    if method == "HEAD" or status in _NO_BODY:
+        pass
+    elif head.headers.get("transfer-encoding", "").lower() == "chunked":
+        while True:
+            size = file.readline()
+            take(size)
+            length = int(size.split(b";")[0], 16)
+            take(file.read(length + 2))
+            if not length:
+                break
+    elif "content-length" in head.headers:
+        left = int(head.headers["content-length"])
+        while left:
+            data = file.read(min(left, 1 << 16))
+            if not data:
+                return False
+            take(data)
+            left -= len(data)
+    else:
+        while data := file.read(1 << 16):
+            take(data)
+        return False
+    return head.headers.get("connection", "").lower() != "close"
+
+
+def _shut(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # closed by the other side already
+        connection.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,148 @@
+"""The whole path over a store whose PUTs are delayed, refused, or stored without an answer.
+
+A proxy between the services and the S3 server damages PUTs under ``_lancewal/``: segments, indexes, snapshots, records of
+merges.  Readers go to the server directly.  What was damaged is in the proxy's books; what came of it is in the services'
+event logs and metrics.
+"""
+
+from __future__ import annotations
+
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import lance
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from lancewal_demo.stack import KafkaBroker, S3Server
+from lancewal_demo.stack.ports import free_ports
+from tests.support.http_fault_proxy import Faults, HttpFaultProxy
+from tests.support.whole_path import DEADLINE_S, Event, Service, until
+from tests.whole_path.world import World, make_world, plain_rows, positions
+
+pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.slow, pytest.mark.timeout(300)]
+
+FAULTS = Faults(cut=0.25, refuse=0.03, unavailable=0.03, delay_s=0.15)
+
+
+def metric(port: int, name: str, **labels: str) -> float:
+    """The sum of a metric's samples with these labels; 0 if there is none."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    families: Any = text_string_to_metric_families
+    samples = [sample for family in families(text) for sample in family.samples]
+    return sum(float(s.value) for s in samples if s.name == name and labels.items() <= s.labels.items())
+
+
+def missing(proxy: HttpFaultProxy, ingest: Service) -> list[str]:
+    """What has not happened often enough: every kind of damage, and consumption beside PUTs."""
+    counts = {
+        **{f"answers lost, {part}": (proxy.count("cut", part), 2) for part in ("/wal/", "/index/", "/merges/")},
+        "refused": (proxy.count("refuse"), 5),
+        "unavailable": (proxy.count("unavailable"), 5),
+        "polls beside the PUT of a segment": (polls_beside_puts(ingest.events), 10),
+    }
+    return [f"{what}: {found} of {wanted}" for what, (found, wanted) in counts.items() if found < wanted]
+
+
+def polls_beside_puts(events: Sequence[Event]) -> int:
+    """Polls that ended while the PUT of a segment was under way."""
+    putting = False
+    found = 0
+    for event in events:
+        if event["point"] == "wal.put":
+            putting = event["when"] == "before"
+        found += putting and (event["point"], event["when"]) == ("poll", "after")
+    return found
+
+
+def test_lost_replies(kafka: KafkaBroker, s3: S3Server, topic_name: str, tmp_path: Path, seed: int) -> None:
+    options = {name.lower(): value for name, value in s3.environment.items()}
+    (port,) = free_ports(1)
+    with HttpFaultProxy(s3.endpoint, "/_lancewal/", seed) as proxy:
+        world = make_world(
+            kafka,
+            topic_name,
+            tmp_path,
+            seed,
+            uri=f"s3://{s3.bucket(f'replies-{seed}')}/one",
+            options={**options, "aws_endpoint": proxy.endpoint},
+            metrics={"port": port},
+        )
+        world.options = options
+        ingest = world.lancewal.start("ingest", "run")
+        world.feed.produce(40)
+        world.wait_caught_up()
+        consumption_goes_on(world, proxy, ingest, port)
+        the_same_segment_is_put_again(world, proxy, ingest, port)
+        world.lancewal.settings({**world.lancewal.tree, "metrics": {"port": 0}})
+        flusher = world.lancewal.start("flush", "run")
+        proxy.faults = FAULTS
+        ends_at = time.monotonic() + DEADLINE_S
+        while still := missing(proxy, ingest):
+            assert time.monotonic() < ends_at, f"{still}\n{ingest.tail}\n{flusher.tail}"
+            world.feed.produce(40)
+            world.check_strong()
+            world.check_merged()
+        world.wait_caught_up()
+        world.wait_caught_up("eventual")
+        world.check_strong()
+        ingest.stop()
+        flusher.stop()
+        # A segment whose answer was lost counts as stored all the same, under the same number.
+        stored = {event["object"] for event in ingest.events_of("wal.put") if event["when"] == "after"}
+        lost = {d.path.partition("/one/")[2] for d in proxy.damaged if d.kind == "cut" and "/wal/" in d.path}
+        assert lost <= stored
+        print({kind: proxy.count(kind) for kind in ("cut", "refuse", "unavailable")})
+        proxy.faults = Faults()
+        world.merge_all()
+    receipt = world.check_merged()
+    assert positions(receipt) == world.feed.history.ends
+    newest = lance.dataset(world.uri, storage_options=options).to_table()
+    world.compare(plain_rows(newest), world.feed.history.ends, "plain Lance")
+
+
+def consumption_goes_on(world: World, proxy: HttpFaultProxy, ingest: Service, port: int) -> None:
+    """A segment's PUT hangs; what is produced meanwhile is consumed and waits; the PUT lands, its answer is lost."""
+    proxy.hold("/_lancewal/wal/")
+    world.feed.produce(10)
+    until(lambda: proxy.holding)
+    segments = metric(port, "lancewal_ingest_segments_total")
+    rows = metric(port, "lancewal_ingest_rows_total")
+    memory = metric(port, "lancewal_ingest_memory_bytes")
+    polls = ingest.passed("poll")
+    sent = world.feed.produce(500)
+    until(
+        lambda: metric(port, "lancewal_ingest_memory_bytes") >= memory + sent,
+        lambda: f"{metric(port, 'lancewal_ingest_memory_bytes')} from {memory}, {sent} bytes sent",
+    )
+    assert ingest.passed("poll") > polls
+    assert ingest.events_of("wal.put")[-1]["when"] == "before"
+    assert metric(port, "lancewal_ingest_segments_total") == segments
+    assert metric(port, "lancewal_ingest_rows_total") == rows
+    world.check_strong()
+    proxy.release("cut")
+    world.wait_caught_up()
+    world.check_strong()
+    assert proxy.count("cut", "/wal/") == 1
+    assert metric(port, "lancewal_ingest_segments_total") > segments
+    assert metric(port, "lancewal_ingest_fences_total") == 0
+
+
+def the_same_segment_is_put_again(world: World, proxy: HttpFaultProxy, ingest: Service, port: int) -> None:
+    """The store is away for longer than the client repeats by itself: no verdict, and no number is skipped."""
+    proxy.hold("/_lancewal/wal/")
+    world.feed.produce(10)
+    until(lambda: proxy.holding)
+    proxy.release("unavailable")
+    world.wait_caught_up()
+    world.check_strong()
+    assert metric(port, "lancewal_ingest_failures_total", act="append") >= 1
+    begun = Counter(event["object"] for event in ingest.events_of("wal.put") if event["when"] == "before")
+    assert max(begun.values()) > 1
+    sequences = [int(name.rpartition("/")[2].partition(".")[0]) for name in begun]
+    assert sequences == list(range(len(sequences)))

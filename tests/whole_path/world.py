@@ -1,0 +1,186 @@
+"""One table with its topic, its feed and its program, and the ways to read it, each compared with the fold."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from lancewal_demo.stack import KafkaBroker
+from lancewal_reader import LancewalTable, Receipt, open_table, receipt_of
+from tests.support.whole_path import Lancewal, until
+from tests.whole_path.feed import COLUMNS, PARTITIONS, PRIMARY_KEY, Feed, Key, Row
+
+SESSION_MS = 2_500
+"""A dead member is noticed after this; also under load the client's own thread sends its heartbeats in time."""
+
+
+@dataclass(slots=True)
+class World:
+    lancewal: Lancewal
+    feed: Feed
+    uri: str
+    options: Mapping[str, str]
+    servers: str
+    users: dict[Key, Row] = field(default_factory=dict)
+    """Rows that a user has appended, of keys that Kafka never writes."""
+    reads: int = 0
+    _kept: LancewalTable | None = None
+
+    def check_strong(self) -> Receipt:
+        """Two strong reads, one of them by an object that has read before, against the fold of what they say they saw."""
+        if self._kept is None:
+            self._kept = open_table(self.uri, self.options)
+        self._checked(self._kept.to_arrow())
+        return self._checked(open_table(self.uri, self.options).to_arrow())
+
+    def check_merged(self) -> Receipt:
+        """The merged table, by the reader and as a plain Lance data set of the same version."""
+        receipt = self._checked(open_table(self.uri, self.options).to_arrow(consistency="eventual"))
+        plain = lance.dataset(self.uri, version=receipt.version, storage_options=dict(self.options)).to_table()
+        self.compare(plain.to_pylist(), positions(receipt), "plain Lance")
+        return receipt
+
+    def caught_up(self, consistency: str = "strong") -> bool:
+        """Whether a read now sees everything that was produced."""
+        table = open_table(self.uri, self.options)
+        rows = table.scan(["id"], consistency="strong" if consistency == "strong" else "eventual")
+        cut = positions(receipt_of(rows.schema))
+        rows.close()
+        return all(cut.get(partition, 0) >= end for partition, end in self.feed.history.ends.items())
+
+    def compare(self, rows: Sequence[Row], cut: Mapping[int, int], what: str) -> None:
+        """These rows are the fold of the records below ``cut``, and what users have appended."""
+        self.reads += 1
+        expected = {**self.feed.history.fold(cut), **self.users}
+        found: dict[Key, list[Row]] = {}
+        for row in rows:
+            found.setdefault((row["customer"], row["id"]), []).append(row)
+        wrong = [key for key in found.keys() | expected.keys() if found.get(key, []) != _once(expected.get(key))]
+        if wrong:
+            key = min(wrong)
+            lines = [
+                f"{what} differs from the fold in {len(wrong)} of {len(expected)} keys, cut {dict(cut)}; {key}:",
+                f"read     {found.get(key, [])}",
+                f"expected {_once(expected.get(key))}",
+                *self.feed.history.of(key),
+            ]
+            raise AssertionError("\n".join(lines))
+
+    def append_as_user(self, rows: Sequence[Row]) -> None:
+        """As somebody does who knows nothing of lancewal."""
+        schema = lance.dataset(self.uri, storage_options=dict(self.options)).schema
+        lance.write_dataset(
+            pa.Table.from_pylist([dict(row) for row in rows], schema),
+            self.uri,
+            mode="append",
+            storage_options=dict(self.options),
+        )
+
+    def merge_all(self) -> None:
+        """Flush runs until everything produced is in the table; ingest has handed everything over."""
+        for _ in range(5):
+            self.lancewal.succeed("flush", "run", "--once")
+            if self.caught_up("eventual"):
+                return
+        raise AssertionError("five runs of `lancewal flush run --once` have left something unmerged")
+
+    def wait_caught_up(self, consistency: str = "strong") -> None:
+        until(lambda: self.caught_up(consistency), lambda: f"{consistency} reads see {self.feed.history.ends}")
+
+    def _checked(self, rows: pa.Table) -> Receipt:
+        receipt = receipt_of(rows.schema)
+        self.compare(rows.to_pylist(), positions(receipt), f"a read of version {receipt.version}")
+        return receipt
+
+
+def positions(receipt: Receipt) -> dict[int, int]:
+    """The receipt's cut, by partition."""
+    return {region.partition: int(position) for region, position in receipt.cut.items()}
+
+
+def user_row(customer: str, number: int, status: str) -> Row:
+    return {**dict.fromkeys(COLUMNS), "customer": customer, "id": number, "status": status}
+
+
+def make_world(
+    kafka: KafkaBroker,
+    topic: str,
+    folder: Path,
+    seed: int,
+    *,
+    region_key: Sequence[str] = ("customer",),
+    uri: str | None = None,
+    options: Mapping[str, str] | None = None,
+    **sections: Mapping[str, object],
+) -> World:
+    """Topics, settings, and the table by ``lancewal table create``.  ``sections`` change the settings."""
+    make_topics(kafka.bootstrap_servers, {topic: PARTITIONS, f"{topic}.dead-letters": 1})
+    place = uri or str(folder / "table")
+    tree: dict[str, dict[str, object]] = {
+        "table": {
+            "uri": place,
+            "columns": dict(COLUMNS),
+            "primary_key": list(PRIMARY_KEY),
+            "region_key": list(region_key),
+            # Short, so that objects are trimmed while the test reads.
+            "history_window_s": 2,
+            "grace_s": 4,
+        },
+        "kafka": {
+            "bootstrap_servers": kafka.bootstrap_servers,
+            "topic": topic,
+            "librdkafka": {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": 400},
+        },
+        "store": {"options": dict(options or {})},
+        # Many small generations and segments.
+        "ingest": {"seal_rows": 60, "seal_age_s": 0.5, "linger_ms": 10, "retry_s": 0.1, "offset_commit_s": 0.5},
+        "flusher": {"interval_s": 0.2, "gc_interval_s": 1.0},
+        "metrics": {"port": 0},
+    }
+    for name, section in sections.items():
+        tree[name].update(section)
+    lancewal = Lancewal(folder, tree)
+    lancewal.succeed("table", "create")
+    patches = tree["table"].get("patches", True) is not False
+    feed = Feed(kafka.bootstrap_servers, topic, seed, region_key, patches=patches)
+    return World(lancewal, feed, place, dict(options or {}), kafka.bootstrap_servers)
+
+
+def make_topics(servers: str, partitions_of: Mapping[str, int], config: Mapping[str, str] | None = None) -> None:
+    """Create topics and wait until the broker itself knows them."""
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 2})
+    new = [NewTopic(name, num_partitions=n, config=dict(config or {})) for name, n in partitions_of.items()]
+    for created in admin.create_topics(new).values():
+        created.result(60)
+    for name in partitions_of:
+        _wait_known(admin, name)
+
+
+def _wait_known(admin: AdminClient, topic: str) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            admin.describe_topics(TopicCollection([topic]))[topic].result(60)
+            return
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART or time.monotonic() > deadline:
+                raise
+
+
+def _once(row: Row | None) -> Sequence[Row]:
+    return [] if row is None else [row]
+
+
+def plain_rows(table: Any) -> Sequence[Row]:
+    """Rows of an Arrow table as dicts."""
+    rows: list[Row] = table.to_pylist()
+    return rows
