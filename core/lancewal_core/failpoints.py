@@ -50,6 +50,7 @@ POINTS: frozenset[str] = frozenset(
         "merged.cas",
         "trim.cas",
         "trim.delete",
+        "spark.task",
     ]
 )
 

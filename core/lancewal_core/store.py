@@ -66,7 +66,10 @@ class ObjectStore(Protocol):
         """
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Delete objects; one that is not there is no error."""
+        """Delete objects, one after the other in this order; one that is not there is no error.
+
+        An error leaves the object it names, and those after it.
+        """
 
 
 @dataclass(frozen=True, slots=True)

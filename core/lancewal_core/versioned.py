@@ -6,7 +6,9 @@ version, so a store that lists in key order shows the newest first.
 Guarantees
  1. ``newest_version`` returns a version that was the newest at some moment during the call, as far as a listing (a hint)
     or the caller's ``known`` leads to it: from there it probes version + 1 by GET until that is absent.  Versions are
-    deleted in ascending order, never version 1 and never the newest 100, so probing from any version but 1 finds it.
+    deleted in ascending order, never version 1 and never the newest 100, so probing from any version but 1 finds it,
+    and from version 1 too where version 2 exists.  Version 1 alone counts only if a listing shows it: a listing that is
+    empty, or names a version that is gone, is asked again, and then is ``StoreInconsistent``.
  2. ``swap`` applies ``decide`` to the newest version and stores the result as the next one, or returns what it found
     when ``decide`` declines.  A lost race decides again; a lost reply is recognised because every encoded value differs
     (it carries a write id).
@@ -19,12 +21,14 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar, assert_never
 
 from lancewal_core.clock import Clock
-from lancewal_core.errors import StoreUnavailable
+from lancewal_core.errors import StoreInconsistent, StoreUnavailable
 from lancewal_core.store import Done, Lost, ObjectStore, Unknown, put_once
 
 V = TypeVar("V")
 
 FIRST_VERSION = 1
+_LISTINGS = 4
+"""Times that a listing which cannot be right is asked again."""
 _UNKNOWN_TRIES = 8
 _UNKNOWN_PAUSE_S = 0.1
 
@@ -48,16 +52,26 @@ class Version:
 
 def newest_version(store: ObjectStore, family: Family, known: Version | None = None) -> Version | None:
     """The newest version (guarantee 1), or None if there is none.  ``known`` is one that the caller read before."""
-    newest = known if known is not None and known.version != FIRST_VERSION else None
-    if newest is None:
+    if known is not None and known.version != FIRST_VERSION:
+        return _probe(store, family, known)
+    for _ in range(_LISTINGS):
         listed = [v for info in store.list(family.prefix, limit=1) if (v := family.parse(info.key)) is not None]
-        for version in [max(listed)] if listed else [FIRST_VERSION]:
-            data = store.get(family.key(version))
-            newest = None if data is None else Version(version, data)
-        if newest is None and known is not None:
-            newest = known
-    if newest is None:
-        return None
+        version = max(listed, default=FIRST_VERSION)
+        data = store.get(family.key(version))
+        if data is not None:
+            newest = _probe(store, family, Version(version, data))
+            if listed or newest.version != FIRST_VERSION:
+                return newest
+        elif not listed and known is None:
+            return None
+    raise StoreInconsistent(
+        f"the listing of {family.prefix!r} does not show what is there: {_LISTINGS} times it was empty, or named a "
+        "version that is gone",
+        object=family.prefix,
+    )
+
+
+def _probe(store: ObjectStore, family: Family, newest: Version) -> Version:
     while (data := store.get(family.key(newest.version + 1))) is not None:
         newest = Version(newest.version + 1, data)
     return newest

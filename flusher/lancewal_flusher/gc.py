@@ -2,24 +2,28 @@
 
 Guarantees
  1. Nothing is deleted that a table version in force, an index or a history page above the trimmed boundary names.
+    What cannot be seen whole (an index below the table's watermark, a page missing from a listing, a newer contract)
+    ends the round.
  2. The boundary moves forward in the index before anything below it is deleted.
  3. Only objects under ``_lancewal/`` are deleted; adopted data files are the table's.
  4. A running reader has the grace period: a free object is deleted by a later round, at least that long after it was
-    first found free, if it still is.
+    first found free, if it still is.  The same rule covers an index change that is still on its way.
  5. A fence outlives its log's segments by seven days, so that a process frozen for hours still meets it.
  6. Any error while reading ends the round before anything is deleted.
+ 7. Of each region's index, what remains is version 1 and one run up to the newest: versions go oldest first.
 
 Steps of ``collect_garbage``
  1. List the candidates: WAL segments and snapshot files.  Before the indexes: a generation opened later begins behind
     every segment listed here.
- 2. Read the index and the history pages of every region; regions come from the contract, never from a listing.
+ 2. Read W of the newest table version, then the index and the history pages of every region; regions come from the
+    contract, never from a listing.  After a restore, or where W is unknown, that is an error: nothing is trimmed.
  3. Per region: long indexes leave their oldest MERGED generations to a history page; generations whose history window is
-    over go behind the trimmed boundary.  Each by compare-and-swap.
+    over, and that W holds, go behind the trimmed boundary.  Each by compare-and-swap.
  4. What of the candidates is free now?  Segments below the lowest first segment that a kept generation of their log has
     (all, where none is kept); snapshot files of trimmed generations and of attempts that lost.
- 5. Delete what was free at an earlier round already, grace period ago; remember the rest.
- 6. Old index versions (over seven days, not among the newest hundred, never version 1), in ascending order, and pages
-    below the boundary.
+ 5. Find the old index versions (over seven days, not among the newest hundred, never version 1), and the pages below the
+    boundary.
+ 6. Delete what was free at an earlier round already, grace period ago, and remember the rest; then what step 5 found.
 """
 
 from __future__ import annotations
@@ -30,14 +34,16 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from lancewal_core import paths
-from lancewal_core.errors import StoreUnavailable
+from lancewal_core.errors import ContractMismatch, StoreUnavailable
 from lancewal_core.failpoints import point
 from lancewal_core.ids import Generation, LogId, Region, Sequence
-from lancewal_core.region_index import GenerationRecord, RegionIndex, State, decode_history, encode_history
+from lancewal_core.region_index import GenerationRecord, State, decode_history, encode_history
 from lancewal_core.segment import Fence, decode_segment
 from lancewal_core.store import Done, Lost, ObjectInfo, Unknown, put_once
 from lancewal_core.transitions import paged, trim
+from lancewal_core.versioned import FIRST_VERSION
 from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.history import History, read_history
 
 FENCE_KEPT_MS = 7 * 24 * 3600 * 1000
 INDEX_KEPT_MS = FENCE_KEPT_MS
@@ -51,9 +57,9 @@ PAGE_REST = 16
 
 @dataclass(slots=True)
 class GarbageState:
-    """What one flusher remembers between rounds: since when (wall clock, ms) an object is free."""
+    """What one flusher remembers between rounds: since when (monotonic seconds) an object is free."""
 
-    free_since: dict[str, int] = field(default_factory=dict)
+    free_since: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +71,6 @@ class GarbageReport:
     trimmed: Mapping[Region, Generation]
 
 
-@dataclass(frozen=True, slots=True)
-class _History:
-    """Everything that is kept of a region: generations of its pages above the boundary, then those of its index."""
-
-    index: RegionIndex
-    pages: tuple[tuple[str, tuple[GenerationRecord, ...]], ...]
-
-    @property
-    def generations(self) -> tuple[GenerationRecord, ...]:
-        known = {r.generation: r for _, page in self.pages for r in page}
-        known |= {r.generation: r for r in self.index.generations}
-        return tuple(r for _, r in sorted(known.items()) if r.generation > self.index.trimmed_generation)
-
-
 def collect_garbage(context: FlusherContext, state: GarbageState) -> GarbageReport:
     """One round; see the module docstring."""
     now = context.clock.now_ms()
@@ -88,47 +80,49 @@ def collect_garbage(context: FlusherContext, state: GarbageState) -> GarbageRepo
         info for region in context.contract.regions for info in context.store.list(paths.snapshots_prefix(region))
     ]
     # Step 2
-    histories = {h.index.region: h for r in context.contract.regions if (h := _read(context, r)) is not None}
+    _check_contract(context)
+    in_force = context.watermarks.newest()[1]
+    histories = {
+        h.index.region: h for r in context.contract.regions if (h := read_history(context, r, in_force)) is not None
+    }
     # Step 3
     trimmed: dict[Region, Generation] = {}
     for region, history in list(histories.items()):
-        changed = _shorten(context, history, now)
+        changed = _shorten(context, history, in_force.generation(region), now)
         if changed is not None:
             histories[region] = changed
             trimmed[region] = changed.index.trimmed_generation
     # Step 4
     free = _free_segments(context, segments, histories, now) | _free_snapshots(snapshots, histories)
     # Step 5
-    state.free_since = {key: state.free_since.get(key, now) for key in free}
-    grace_ms = context.contract.grace_s * 1000
-    due = sorted(k for k, since in state.free_since.items() if since < now and now - since >= grace_ms)
+    old = [key for region in histories for key in _old_versions(context, region, now)]
+    old += [key for history in histories.values() for key in _old_pages(history)]
+    # Step 6
+    monotonic = context.clock.monotonic()
+    due = sorted(k for k in free if monotonic - state.free_since.get(k, float("inf")) >= context.contract.grace_s)
+    state.free_since = {key: state.free_since.get(key, monotonic) for key in free}
     _delete(context, due)
     for key in due:
         del state.free_since[key]
-    # Step 6
-    old = [key for region, history in histories.items() for key in _old_versions(context, region, history, now)]
     _delete(context, old)
     return GarbageReport(len(due) + len(old), len(state.free_since), trimmed)
 
 
-def _read(context: FlusherContext, region: Region) -> _History | None:
-    index = context.indexes.read(region)
-    if index is None:
-        return None
-    pages = []
-    for info in context.store.list(paths.history_prefix(region)):
-        if paths.parse_history_page(info.key) is None:
-            continue
-        data = context.store.get(info.key)
-        if data is not None:
-            pages.append((info.key, decode_history(data, info.key).generations))
-    return _History(index, tuple(sorted(pages)))
+def _check_contract(context: FlusherContext) -> None:
+    """Regions that only a newer contract knows would seem to need nothing."""
+    newer = paths.contract_version(context.contract.version + 1)
+    if context.store.get(newer) is not None:
+        raise ContractMismatch(
+            f"the table's contract has changed since this flusher started with version {context.contract.version}: "
+            f"{newer} exists. Start the flusher again",
+            object=newer,
+        )
 
 
-def _shorten(context: FlusherContext, history: _History, now: int) -> _History | None:
+def _shorten(context: FlusherContext, history: History, watermark: Generation, now: int) -> History | None:
     """Step 3 for one region; the new state, or None when nothing changed."""
     region = history.index.region
-    changed: _History | None = None
+    changed: History | None = None
     merged = [r for r in history.index.generations if r.state is State.MERGED]
     if len(merged) >= PAGE_AT:
         page = tuple(merged[:-PAGE_REST])
@@ -138,13 +132,13 @@ def _shorten(context: FlusherContext, history: _History, now: int) -> _History |
             region, lambda found: found and paged(found, page[-1].generation, context.new_id())
         )
         if ours and index is not None:
-            changed = history = _History(index, (*history.pages, (key, page)))
-    boundary = _boundary(history, now, context.contract.history_window_s * 1000)
+            changed = history = History(index, (*history.pages, (key, page)))
+    boundary = _boundary(history, watermark, now, context.contract.history_window_s * 1000)
     if boundary is not None:
         with point("trim.cas", region=region.name, generation=boundary.generation):
             ours, index = context.indexes.swap(region, lambda found: found and trim(found, boundary, context.new_id()))
         if ours and index is not None:
-            changed = _History(index, history.pages)
+            changed = History(index, history.pages)
     return changed
 
 
@@ -164,18 +158,20 @@ def _put_page(
             assert_never(outcome)
 
 
-def _boundary(history: _History, now: int, window_ms: int) -> GenerationRecord | None:
+def _boundary(history: History, watermark: Generation, now: int, window_ms: int) -> GenerationRecord | None:
     """The newest generation whose history window is over, if that lies above the boundary so far; never the newest."""
     found: GenerationRecord | None = None
     for record in history.generations[:-1]:
-        if record.state is not State.MERGED or record.merged_at_ms is None or now - record.merged_at_ms < window_ms:
+        if record.state is not State.MERGED or record.generation > watermark:
+            break
+        if record.merged_at_ms is None or now - record.merged_at_ms < window_ms:
             break
         found = record
     return found
 
 
 def _free_segments(
-    context: FlusherContext, segments: Seq[ObjectInfo], histories: Mapping[Region, _History], now: int
+    context: FlusherContext, segments: Seq[ObjectInfo], histories: Mapping[Region, History], now: int
 ) -> set[str]:
     needed: dict[LogId, Sequence] = {}
     for history in histories.values():
@@ -197,7 +193,7 @@ def _is_fence(context: FlusherContext, key: str) -> bool:
     return data is not None and isinstance(decode_segment(data, key, ()), Fence)
 
 
-def _free_snapshots(snapshots: Seq[ObjectInfo], histories: Mapping[Region, _History]) -> set[str]:
+def _free_snapshots(snapshots: Seq[ObjectInfo], histories: Mapping[Region, History]) -> set[str]:
     free: set[str] = set()
     for info in snapshots:
         parsed = paths.parse_snapshot_file(info.key)
@@ -216,23 +212,26 @@ def _free_snapshots(snapshots: Seq[ObjectInfo], histories: Mapping[Region, _Hist
     return free
 
 
-def _old_versions(context: FlusherContext, region: Region, history: _History, now: int) -> list[str]:
-    """Step 6 for one region: keys in the order of deletion."""
+def _old_versions(context: FlusherContext, region: Region, now: int) -> list[str]:
+    """Index versions that may go, oldest first; none where the listing leaves one out that is older or between them."""
     found = []
     for info in context.store.list(paths.index_prefix(region)):
         parsed = paths.parse_index_version(info.key)
-        if parsed is not None:
-            found.append((parsed[1], info))
-    found.sort(key=lambda item: item[0])
-    old = []
-    for version, info in found[:-INDEX_VERSIONS_KEPT]:
-        if version == 1:
-            continue
-        if now - info.modified_ms < INDEX_KEPT_MS:
+        if parsed is not None and parsed[1] != FIRST_VERSION:
+            found.append((parsed[1], info.modified_ms))
+    found.sort()
+    old: list[int] = []
+    for version, modified_ms in found[:-INDEX_VERSIONS_KEPT]:
+        if now - modified_ms < INDEX_KEPT_MS or (old and version != old[-1] + 1):
             break
-        old.append(info.key)
-    trimmed = history.index.trimmed_generation
-    return old + [key for key, page in history.pages if page[-1].generation <= trimmed]
+        old.append(version)
+    if old and old[0] - 1 != FIRST_VERSION and context.store.get(paths.index_version(region, old[0] - 1)) is not None:
+        return []
+    return [paths.index_version(region, version) for version in old]
+
+
+def _old_pages(history: History) -> list[str]:
+    return [key for key, page in history.pages if page[-1].generation <= history.index.trimmed_generation]
 
 
 def _delete(context: FlusherContext, keys: Seq[str]) -> None:

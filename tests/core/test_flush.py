@@ -1,0 +1,320 @@
+"""Flush: the snapshot is the fold of the generation's records, wherever it is folded from and whoever else does it."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Sequence as Seq
+
+import pyarrow as pa
+import pytest
+
+from lancewal_core import paths
+from lancewal_core.contract import Column, Contract
+from lancewal_core.errors import ObjectMissing, PlanStale, StoreUnavailable
+from lancewal_core.flush import entries_of, flush_from_log, flush_generation, rebuild_snapshot
+from lancewal_core.fold import Folded
+from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion
+from lancewal_core.log import Durable, LogWriter
+from lancewal_core.region_index import GenerationRecord, RegionIndex, State
+from lancewal_core.regions import RegionIndexes
+from lancewal_core.segment import Entry
+from lancewal_core.snapshot import Snapshot, read_folded, read_snapshot
+from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
+from lancewal_core.transitions import Claimant, first_claim, merged, seal
+from tests.support.scripted import InlineTasks, ManualClock, ScriptedStore
+
+CONTRACT = Contract(
+    table_uuid="uuid-1",
+    topic="orders",
+    topic_id="topic-id-1",
+    partitions=2,
+    primary_key=("k",),
+    region_key=("k",),
+    start=(0, 0),
+    columns=(Column(name="k", type="int64", field_ids=(0,)), Column(name="v", type="string", field_ids=(1,))),
+)
+NORTH, SOUTH = CONTRACT.regions
+LOG, OWNER = LogId("log-a"), OwnerId("a")
+
+
+class World:
+    """One writer with both regions in its log; the model is a dict by region, generation and key."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.store = ScriptedStore(self.clock)
+        self.dataset = MemoryDataset(CONTRACT.rows.table)
+        self.table = MemoryTable(self.dataset)
+        self.tasks = InlineTasks()
+        self.indexes = RegionIndexes(self.store, self.clock)
+        self.writer = LogWriter(self.store.plain, self.clock, LOG, OWNER, CONTRACT.rows.wal)
+        self._numbers = itertools.count(1)
+        self.offsets = {NORTH: 0, SOUTH: 0}
+        self.firsts: dict[Region, list[int]] = {NORTH: [], SOUTH: []}
+        self.model: dict[Region, dict[int, str | None]] = {NORTH: {}, SOUTH: {}}
+        """Of the OPEN generation: the value, None for a deleted key."""
+        for region in (NORTH, SOUTH):
+            self.indexes.swap(
+                region, lambda _, region=region: first_claim(region, 1, Position(0), self.claimant(), self.new_id())  # type: ignore[misc] # mypy infers no type for a default
+            )  # fmt: skip
+
+    def new_id(self) -> str:
+        return f"{next(self._numbers):016x}"[::-1]
+
+    def claimant(self) -> Claimant:
+        return Claimant(OWNER, LOG, self.writer.next_unsent)
+
+    def write(self, **operations: list[tuple[int, str | None]]) -> None:
+        """A segment; ``north`` and ``south`` are (key, value or None for a delete)."""
+        entries = []
+        for name, changes in operations.items():
+            region = {"north": NORTH, "south": SOUTH}[name]
+            first = self.offsets[region]
+            rows = [
+                {"k": k, "v": v, "_offset": first + 2 * i, "_timestamp": 0, "_op": 1 if v is None else 0}
+                for i, (k, v) in enumerate(changes)
+            ]
+            self.model[region].update(changes)
+            self.offsets[region] = first + 2 * max(1, len(changes))  # offsets have gaps
+            self.firsts[region].append(first)
+            batch = pa.RecordBatch.from_pylist(rows, schema=CONTRACT.rows.wal)
+            entries.append(Entry(region, Position(first), Position(self.offsets[region]), 1, batch, ()))
+        assert isinstance(self.writer.put(entries), Durable)
+
+    def seal(self, region: Region) -> dict[int, str | None]:
+        """What the sealed generation holds."""
+        newest = self.index(region).generations[-1]
+        reached, firsts = Position(self.offsets[region]), tuple(self.firsts[region])
+        ours, _ = self.indexes.swap(
+            region,
+            lambda i: (
+                i and seal(i, newest.generation, self.claimant(), reached, firsts, self.new_id(), hand_over=False)
+            ),
+        )
+        assert ours
+        held, self.model[region], self.firsts[region] = self.model[region], {}, []
+        return held
+
+    def index(self, region: Region) -> RegionIndex:
+        found = RegionIndexes(self.store.plain, self.clock).read(region)
+        assert found is not None
+        return found
+
+    def record(self, region: Region, generation: int) -> GenerationRecord:
+        return next(r for r in self.index(region).generations if r.generation == generation)
+
+    def flush(self, region: Region) -> Snapshot | None:
+        return flush_from_log(self.store, self.table, self.indexes, self.tasks, CONTRACT, region, self.new_id)
+
+    def flush_memory(self, region: Region, record: GenerationRecord, batches: Seq[pa.RecordBatch]) -> Snapshot | None:
+        return flush_generation(self.store, self.table, self.indexes, CONTRACT, region, record, batches, self.new_id)
+
+    def held(self, region: Region, generation: int) -> dict[int, str | None]:
+        """What the snapshot that the index names holds."""
+        key = self.record(region, generation).snapshot
+        assert key is not None
+        return values(read_folded(self.store.plain, self.table, read_snapshot(self.store.plain, key), CONTRACT.rows))
+
+
+def values(folded: Folded) -> dict[int, str | None]:
+    assert folded.partials.num_rows == 0
+    found: dict[int, str | None] = {row["k"]: row["v"] for row in folded.rows.to_pylist()}
+    return found | dict.fromkeys(folded.gone["k"].to_pylist())
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_entries_of_a_generation_are_its_own(world: World) -> None:
+    world.write(north=[(1, "a")], south=[(5, "x")])
+    world.write(south=[(6, "y")])
+    world.write(north=[(2, "b")])
+    world.seal(NORTH)
+    world.write(north=[(3, "c")])
+    found = entries_of(world.store, world.tasks, NORTH, world.record(NORTH, 1))
+    assert [(e.region, e.first, e.next) for e in found] == [(NORTH, 0, 2), (NORTH, 2, 4)]
+    assert [row["k"] for e in found for row in e.rows.to_pylist()] == [1, 2]
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_an_entry_that_is_not_there_is_stale(world: World, lost: int) -> None:
+    for k in range(3):
+        world.write(north=[(k, "a")])
+    world.seal(NORTH)
+    world.store.bucket.delete(paths.wal_segment(LOG, Sequence(lost)))
+    with pytest.raises(PlanStale, match=r"has entries \[0, 2, 4\].*up to segment " + str(lost)):
+        entries_of(world.store, world.tasks, NORTH, world.record(NORTH, 1))
+
+
+def test_a_lost_segment_of_another_region_is_no_matter_behind_ours(world: World) -> None:
+    world.write(north=[(1, "a")])
+    world.write(south=[(1, "b")])
+    world.seal(NORTH)
+    world.store.bucket.delete(paths.wal_segment(LOG, Sequence(1)))
+    assert len(entries_of(world.store, world.tasks, NORTH, world.record(NORTH, 1))) == 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_snapshot_is_the_fold_from_memory_as_from_the_log(seed: int) -> None:
+    rng = random.Random(seed)
+    world = World()
+    for _ in range(12):
+        changes = {
+            name: [(rng.randrange(8), rng.choice([None, f"v{rng.random()}"])) for _ in range(rng.randrange(5))]
+            for name in ("north", "south")
+            if rng.random() < 0.7
+        }
+        if changes:
+            world.write(**changes)
+    model = {region: world.seal(region) for region in (NORTH, SOUTH)}
+    entries = entries_of(world.store, world.tasks, NORTH, world.record(NORTH, 1))
+    assert world.flush_memory(NORTH, world.record(NORTH, 1), [e.rows for e in entries]) is not None
+    assert world.flush(SOUTH) is not None
+    assert world.held(NORTH, 1) == model[NORTH]
+    assert world.held(SOUTH, 1) == model[SOUTH]
+    for region in (NORTH, SOUTH):
+        assert world.record(region, 1).state is State.FLUSHED
+
+
+def test_generations_are_flushed_from_the_log_oldest_first(world: World) -> None:
+    models = []
+    for k in range(3):
+        world.write(north=[(k, f"v{k}"), (9, f"w{k}")])
+        models.append(world.seal(NORTH))
+    for generation in (1, 2, 3):
+        snapshot = world.flush(NORTH)
+        assert snapshot is not None
+        assert (snapshot.generation, world.held(NORTH, generation)) == (generation, models[generation - 1])
+    assert world.flush(NORTH) is None
+    assert world.flush(SOUTH) is None
+
+
+def test_a_later_generation_waits_for_the_earlier(world: World) -> None:
+    for _ in range(2):
+        world.write(north=[(1, "a")])
+        world.seal(NORTH)
+    assert world.flush_memory(NORTH, world.record(NORTH, 2), []) is None
+    assert [r.state for r in world.index(NORTH).generations] == [State.SEALED, State.SEALED, State.OPEN]
+
+
+def test_a_generation_without_rows_has_an_empty_snapshot(world: World) -> None:
+    world.write(north=[])
+    world.seal(NORTH)
+    snapshot = world.flush(NORTH)
+    assert snapshot is not None
+    assert (snapshot.changes, snapshot.fragments, snapshot.next) == (0, (), 2)
+
+
+def test_of_two_flushes_one_result_stays(world: World) -> None:
+    """Another process flushes between our snapshot and our compare-and-swap."""
+    world.write(north=[(1, "a"), (2, None)])
+    model = world.seal(NORTH)
+    other = RegionIndexes(world.store.plain, world.clock)
+    theirs: list[Snapshot | None] = []
+    world.store.after(
+        "put",
+        "snapshot.json",
+        lambda: theirs.append(
+            flush_from_log(world.store.plain, world.table, other, world.tasks, CONTRACT, NORTH, world.new_id)
+        ),
+    )
+    assert world.flush(NORTH) is None
+    (snapshot,) = theirs
+    assert snapshot is not None
+    assert world.record(NORTH, 1).snapshot == snapshot.key
+    assert world.held(NORTH, 1) == model
+
+
+def test_a_crash_before_the_swap_leaves_it_sealed_and_is_repeated(world: World) -> None:
+    world.write(north=[(1, "a")])
+    model = world.seal(NORTH)
+    world.store.fail("put", "/index/", times=100)
+    world.store.fail("get", "/index/", times=0)
+    with pytest.raises(StoreUnavailable):
+        world.flush(NORTH)
+    assert world.record(NORTH, 1).state is State.SEALED
+    world.store, world.indexes = (
+        ScriptedStore(world.clock, world.store.bucket),
+        RegionIndexes(world.store.plain, world.clock),
+    )
+    assert world.flush(NORTH) is not None
+    assert world.held(NORTH, 1) == model
+
+
+def test_missing_segments_of_a_sealed_generation_are_a_loss_and_named(world: World) -> None:
+    world.write(north=[(1, "a")])
+    world.seal(NORTH)
+    world.store.bucket.delete(paths.wal_segment(LOG, Sequence(0)))
+    with pytest.raises(ObjectMissing, match="log-a"):
+        world.flush(NORTH)
+
+
+def test_segments_trimmed_after_another_s_flush_and_merge_are_no_loss(world: World) -> None:
+    world.write(north=[(1, "a")])
+    world.seal(NORTH)
+    other = RegionIndexes(world.store.plain, world.clock)
+
+    def meanwhile() -> None:
+        snapshot = flush_from_log(world.store.plain, world.table, other, world.tasks, CONTRACT, NORTH, world.new_id)
+        assert snapshot is not None
+        other.swap(NORTH, lambda i: i and merged(i, Generation(1), TableVersion(2), 5, world.new_id()))
+        world.store.bucket.delete(paths.wal_segment(LOG, Sequence(0)))
+
+    world.store.before("get", paths.wal_segment(LOG, Sequence(0)), meanwhile)
+    assert world.flush(NORTH) is None
+
+
+# -- rebuilding --------------------------------------------------------------------------------------------------
+
+
+def rebuild(world: World, record: GenerationRecord) -> Snapshot | None:
+    return rebuild_snapshot(
+        world.store, world.table, world.indexes, world.tasks, CONTRACT, NORTH, record, world.new_id
+    )  # fmt: skip
+
+
+def test_a_snapshot_that_lost_its_files_is_made_anew_from_the_log(world: World) -> None:
+    world.write(north=[(1, "a"), (2, "b")])
+    world.write(north=[(2, None)])
+    model = world.seal(NORTH)
+    old = world.flush(NORTH)
+    world.dataset.files.clear()
+    new = rebuild(world, world.record(NORTH, 1))
+    assert old is not None
+    assert new is not None
+    assert world.record(NORTH, 1).snapshot == new.key != old.key
+    assert world.held(NORTH, 1) == model
+
+
+def test_rebuilding_gives_way_to_who_rebuilt_or_merged_first(world: World) -> None:
+    world.write(north=[(1, "a")])
+    world.seal(NORTH)
+    world.flush(NORTH)
+    record = world.record(NORTH, 1)
+    first = rebuild(world, record)
+    assert first is not None
+    assert rebuild(world, record) is None
+    assert world.record(NORTH, 1).snapshot == first.key
+    record = world.record(NORTH, 1)
+    world.indexes.swap(NORTH, lambda i: i and merged(i, Generation(1), TableVersion(2), 5, world.new_id()))
+    assert rebuild(world, record) is None
+    assert world.record(NORTH, 1).snapshot == first.key
+
+
+def test_what_was_never_flushed_has_nothing_to_rebuild(world: World) -> None:
+    world.write(north=[(1, "a")])
+    world.seal(NORTH)
+    with pytest.raises(ValueError, match="no snapshot to rebuild"):
+        rebuild(world, world.record(NORTH, 1))
+
+
+def test_nothing_to_rebuild_from_is_stale(world: World) -> None:
+    world.write(north=[(1, "a")])
+    world.seal(NORTH)
+    world.flush(NORTH)
+    world.store.bucket.delete(paths.wal_segment(LOG, Sequence(0)))
+    with pytest.raises(PlanStale, match="has entries"):
+        rebuild(world, world.record(NORTH, 1))

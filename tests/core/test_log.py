@@ -1,0 +1,365 @@
+"""A log: one writer, one end.  What a walk shows is exactly what was durable before the end, whoever races."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from functools import partial
+
+import pyarrow as pa
+import pytest
+
+from lancewal_core import paths
+from lancewal_core.errors import ObjectCorrupt, StoreUnavailable
+from lancewal_core.ids import LogId, OwnerId, Position, Region, Sequence, TopicId
+from lancewal_core.log import (
+    Durable,
+    FencedOut,
+    LogWriter,
+    SegmentCache,
+    Unsettled,
+    end_log,
+    walk,
+    walk_cached,
+    walk_trailers,
+)
+from lancewal_core.rows import RowSchema
+from lancewal_core.segment import Entry, Fence, Segment, decode_segment, encode_fence
+from lancewal_core.tasks import ThreadTasks
+from lancewal_core.testing.faults import PutFault, RandomFaults, Rates
+from lancewal_core.testing.memory_store import MemoryBucket, MemoryStore
+from lancewal_core.testing.scheduler import Scheduler
+from lancewal_core.testing.sim_clock import SimClock
+from tests.support.scripted import InlineTasks, ManualClock, ScriptedStore
+
+LOG = LogId("log-a")
+SCHEMA = RowSchema(pa.schema([("k", pa.int64()), ("v", pa.string())]), ("k",), ("k",))
+NORTH = Region("orders", TopicId("topic-id-1"), 0)
+SOUTH = Region("orders", TopicId("topic-id-1"), 1)
+TASKS = InlineTasks()
+
+
+def key(sequence: int) -> str:
+    return paths.wal_segment(LOG, Sequence(sequence))
+
+
+def entry(region: Region, first: int, count: int = 1) -> Entry:
+    rows = [{"k": o, "v": f"v{o}", "_offset": o, "_timestamp": 0, "_op": 0} for o in range(first, first + count)]
+    batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA.wal)
+    return Entry(region, Position(first), Position(first + count), 1, batch, ())
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def store(clock: ManualClock) -> ScriptedStore:
+    return ScriptedStore(clock)
+
+
+@pytest.fixture
+def writer(store: ScriptedStore, clock: ManualClock) -> LogWriter:
+    return LogWriter(store, clock, LOG, OwnerId("ours"), SCHEMA.wal)
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadTasks]:
+    tasks = ThreadTasks()
+    yield tasks
+    tasks.close()
+
+
+def fence(store: ScriptedStore, sequence: int, by: str = "theirs") -> Fence:
+    put = Fence(LOG, Sequence(sequence), by, 5)
+    store.plain.put_if_absent(key(sequence), encode_fence(put))
+    return put
+
+
+def fill(writer: LogWriter, count: int, region: Region = NORTH) -> None:
+    for _ in range(count):
+        assert isinstance(writer.put([entry(region, int(writer.next_unsent))]), Durable)
+
+
+# -- writing -----------------------------------------------------------------------------------------------------
+
+
+def test_segments_are_numbered_without_holes(store: ScriptedStore, writer: LogWriter) -> None:
+    for sequence in range(3):
+        assert (writer.next_unsent, writer.settled) == (sequence, True)
+        outcome = writer.put([entry(NORTH, sequence), entry(SOUTH, 10 * sequence, 10)])
+        data = store.plain.get(key(sequence))
+        assert data is not None
+        assert outcome == Durable(Sequence(sequence), len(data))
+        stored = decode_segment(data, key(sequence))
+        assert isinstance(stored, Segment)
+        assert (stored.writer, [e.region for e in stored.entries]) == ("ours", [NORTH, SOUTH])
+
+
+@pytest.mark.parametrize("fault", [PutFault.NEVER_ARRIVED, PutFault.LANDS_LATER, PutFault.REFUSED])
+def test_without_a_verdict_the_number_stays_taken(store: ScriptedStore, writer: LogWriter, fault: PutFault) -> None:
+    store.faults.puts.append(fault)
+    store.faults.landing = False
+    assert isinstance(writer.put([entry(NORTH, 0)]), Unsettled)
+    assert (writer.next_unsent, writer.settled) == (1, False)
+    with pytest.raises(RuntimeError, match="not settled"):
+        writer.put([entry(NORTH, 1)])
+    store.faults.landing = True
+    assert isinstance(writer.put_again(), Durable)
+    assert (writer.next_unsent, writer.settled) == (1, True)
+
+
+def test_putting_again_sends_the_same_bytes(store: ScriptedStore, writer: LogWriter, clock: ManualClock) -> None:
+    """Time has passed, yet what an earlier try may have stored is still recognised."""
+    store.faults.puts.append(PutFault.LANDS_LATER)
+    store.faults.landing = False
+    assert isinstance(writer.put([entry(NORTH, 0)]), Unsettled)
+    clock.seconds += 100
+    store.faults.landing = True
+    assert isinstance(writer.put_again(), Durable)
+    assert [k for act, k in store.calls if act == "put"] == [key(0)] * 2
+
+
+def test_a_lost_reply_is_settled_at_once(store: ScriptedStore, writer: LogWriter) -> None:
+    store.faults.puts.append(PutFault.REPLY_LOST)
+    assert isinstance(writer.put([entry(NORTH, 0)]), Durable)
+    assert writer.settled
+
+
+def test_there_is_nothing_to_put_again(writer: LogWriter) -> None:
+    with pytest.raises(RuntimeError, match="no unsettled segment"):
+        writer.put_again()
+
+
+def test_a_fence_stops_the_writer_for_good(store: ScriptedStore, writer: LogWriter) -> None:
+    fill(writer, 2)
+    put = fence(store, 2)
+    assert writer.put([entry(NORTH, 2)]) == FencedOut(put)
+    assert not writer.settled
+    assert writer.put_again() == FencedOut(put)
+    assert store.plain.get(key(3)) is None
+
+
+def test_a_foreign_data_segment_is_corruption(store: ScriptedStore, clock: ManualClock, writer: LogWriter) -> None:
+    other = LogWriter(store.plain, clock, LOG, OwnerId("impostor"), SCHEMA.wal)
+    assert isinstance(other.put([entry(NORTH, 0)]), Durable)
+    with pytest.raises(ObjectCorrupt, match="impostor") as caught:
+        writer.put([entry(NORTH, 0)])
+    assert caught.value.where["object"] == key(0)
+
+
+# -- walking -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 5, 6, 7, 40, 99])
+def test_a_walk_finds_the_tail_whatever_its_windows(store: ScriptedStore, writer: LogWriter, count: int) -> None:
+    fill(writer, count)
+    for start in {0, 1, count // 2, count}:
+        walked = walk(store, TASKS, LOG, Sequence(start))
+        assert [s.sequence for s in walked.segments] == list(range(start, count))
+        assert (walked.end, walked.fence) == (max(count, start), None)
+
+
+def test_a_walk_asks_for_few_more_than_there_are(store: ScriptedStore, writer: LogWriter) -> None:
+    fill(writer, 1)
+    store.calls.clear()
+    walk(store, TASKS, LOG, Sequence(1))
+    assert len(store.calls) <= 2  # the tail alone, as most strong reads see it
+
+
+@pytest.mark.parametrize("before", [0, 2, 7, 8, 50])
+def test_before_bounds_a_walk(store: ScriptedStore, writer: LogWriter, before: int) -> None:
+    fill(writer, 8)
+    store.calls.clear()
+    walked = walk(store, TASKS, LOG, Sequence(2), before=Sequence(before))
+    assert [s.sequence for s in walked.segments] == list(range(2, min(before, 8)))
+    assert walked.end == max(2, min(before, 8))
+    assert all(k < key(before) for _, k in store.calls)
+
+
+def test_a_hole_and_a_fence_both_end_a_walk(store: ScriptedStore, writer: LogWriter) -> None:
+    fill(writer, 6)
+    store.bucket.delete(key(3))
+    assert walk(store, TASKS, LOG, Sequence(0)).end == 3
+    put = fence(store, 3)
+    walked = walk(store, TASKS, LOG, Sequence(1))
+    assert [s.sequence for s in walked.segments] == [1, 2]
+    assert (walked.end, walked.fence) == (3, put)
+
+
+def test_regions_limit_what_is_decoded(store: ScriptedStore, writer: LogWriter) -> None:
+    writer.put([entry(NORTH, 0), entry(SOUTH, 5, 3)])
+    writer.put([entry(SOUTH, 8)])
+    walked = walk(store, TASKS, LOG, Sequence(0), regions=(NORTH,))
+    assert [[e.region for e in s.entries] for s in walked.segments] == [[NORTH], []]
+
+
+def test_an_unanswered_get_is_not_the_tail(store: ScriptedStore, writer: LogWriter) -> None:
+    fill(writer, 4)
+    store.fail("get", key(2))
+    with pytest.raises(StoreUnavailable):
+        walk(store, TASKS, LOG, Sequence(0))
+
+
+def test_trailers_say_what_segments_say(store: ScriptedStore, writer: LogWriter, threads: ThreadTasks) -> None:
+    rng = random.Random(4)
+    at = {NORTH: 0, SOUTH: 1000}
+    for _ in range(45):
+        entries = []
+        for region in rng.sample([NORTH, SOUTH], rng.randint(1, 2)):
+            count = rng.randint(1, 4)
+            entries.append(entry(region, at[region], count))
+            at[region] += count
+        assert isinstance(writer.put(entries), Durable)
+    fence(store, 45)
+    for start in (0, 7, 44, 45):
+        whole = walk(store, threads, LOG, Sequence(start))
+        trailers = walk_trailers(store, threads, LOG, Sequence(start))
+        assert (whole.log, whole.end, whole.fence) == (trailers.log, trailers.end, trailers.fence)
+        assert [
+            (s.sequence, s.writer, [(e.region, e.first, e.next, e.rows.num_rows, e.rejected) for e in s.entries])
+            for s in whole.segments
+        ] == [
+            (t.sequence, t.writer, [(e.region, e.first, e.next, e.row_count, e.rejected) for e in t.entries])
+            for t in trailers.segments
+        ]
+
+
+def test_a_cached_walk_reads_only_what_is_new(store: ScriptedStore, writer: LogWriter) -> None:
+    cache = SegmentCache(1 << 20)
+    fill(writer, 10)
+    assert walk_cached(store, TASKS, LOG, Sequence(0), cache) == walk(store, TASKS, LOG, Sequence(0))
+    fill(writer, 1)
+    store.calls.clear()
+    assert walk_cached(store, TASKS, LOG, Sequence(0), cache) == walk(store.plain, TASKS, LOG, Sequence(0))
+    assert all(k >= key(10) for _, k in store.calls)
+    put = fence(store, 11)
+    assert walk_cached(store, TASKS, LOG, Sequence(0), cache).fence == put
+
+
+def test_a_small_cache_keeps_the_newest(store: ScriptedStore, writer: LogWriter) -> None:
+    cache = SegmentCache(2500)
+    fill(writer, 6)
+    assert len(walk_cached(store, TASKS, LOG, Sequence(0), cache).segments) == 6
+    assert [n for n in range(6) if cache.get(key(n)) is not None] in ([4, 5], [5])
+
+
+# -- ending ------------------------------------------------------------------------------------------------------
+
+
+def test_the_end_is_a_fence_behind_the_last_segment(
+    store: ScriptedStore, clock: ManualClock, writer: LogWriter
+) -> None:
+    fill(writer, 3)
+    walked = end_log(store, TASKS, clock, LOG, Sequence(1), OwnerId("new"), NORTH)
+    assert ([s.sequence for s in walked.segments], walked.end) == ([1, 2], 3)
+    assert walked.fence is not None
+    assert (walked.fence.writer, walked.fence.sequence) == ("new", 3)
+    assert writer.put([entry(NORTH, 3)]) == FencedOut(walked.fence)
+
+
+def test_a_log_that_had_ended_keeps_its_fence(store: ScriptedStore, clock: ManualClock, writer: LogWriter) -> None:
+    fill(writer, 2)
+    first = end_log(store, TASKS, clock, LOG, Sequence(0), OwnerId("one"), NORTH)
+    puts = sum(act == "put" for act, _ in store.calls)
+    again = end_log(store, TASKS, clock, LOG, Sequence(0), OwnerId("two"), NORTH)
+    assert again == first
+    assert sum(act == "put" for act, _ in store.calls) == puts
+
+
+def test_segments_that_come_before_the_fence_are_in_the_walk(
+    store: ScriptedStore, clock: ManualClock, writer: LogWriter
+) -> None:
+    """Twice the writer is faster than the fence that was already on its way."""
+    fill(writer, 2)
+
+    def write() -> None:
+        assert isinstance(writer.put([entry(NORTH, int(writer.next_unsent))]), Durable)
+
+    other = ScriptedStore(clock, store.bucket)
+    other.before("put", key(2), write)
+    other.before("put", key(3), write)
+    walked = end_log(other, TASKS, clock, LOG, Sequence(0), OwnerId("new"), NORTH)
+    assert [s.sequence for s in walked.segments] == [0, 1, 2, 3]
+    assert (walked.end, walked.fence and walked.fence.writer) == (4, "new")
+
+
+def test_another_claimer_s_fence_in_between_is_the_end(
+    store: ScriptedStore, clock: ManualClock, writer: LogWriter
+) -> None:
+    fill(writer, 1)
+    store.before("put", key(1), lambda: fence(store, 1, "faster"))
+    walked = end_log(store, TASKS, clock, LOG, Sequence(0), OwnerId("new"), NORTH)
+    assert (walked.end, walked.fence and walked.fence.writer) == (1, "faster")
+
+
+@pytest.mark.parametrize("fault", [PutFault.NEVER_ARRIVED, PutFault.LANDS_LATER, PutFault.REFUSED, PutFault.REPLY_LOST])
+def test_a_fence_without_a_verdict_is_tried_until_the_log_has_ended(
+    store: ScriptedStore, clock: ManualClock, writer: LogWriter, fault: PutFault
+) -> None:
+    fill(writer, 1)
+    store.faults.puts.append(fault)
+    walked = end_log(store, TASKS, clock, LOG, Sequence(0), OwnerId("new"), NORTH)
+    data = store.plain.get(key(1))
+    assert data is not None
+    assert decode_segment(data, key(1)) == walked.fence
+    assert [s.sequence for s in walked.segments] == [0]
+
+
+def test_a_segment_that_lands_while_the_fence_has_no_verdict_is_in_the_walk(
+    store: ScriptedStore, clock: ManualClock, writer: LogWriter
+) -> None:
+    store.faults.puts.append(PutFault.LANDS_LATER)
+    store.faults.landing = False
+    assert isinstance(writer.put([entry(NORTH, 0)]), Unsettled)
+    other = ScriptedStore(clock, store.bucket)
+    other.faults.landing = False
+    other.faults.puts.append(PutFault.NEVER_ARRIVED)
+    other.after("put", key(0), lambda: setattr(other.faults, "landing", True))
+    walked = end_log(other, TASKS, clock, LOG, Sequence(0), OwnerId("new"), NORTH)
+    assert ([s.sequence for s in walked.segments], walked.end) == ([0], 1)
+    assert isinstance(writer.put_again(), Durable)
+
+
+def test_no_verdict_on_the_fence_for_long(store: ScriptedStore, clock: ManualClock) -> None:
+    store.faults.puts.extend([PutFault.NEVER_ARRIVED] * 100)
+    with pytest.raises(StoreUnavailable, match=key(0)):
+        end_log(store, TASKS, clock, LOG, Sequence(0), OwnerId("new"), NORTH)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_writer_and_claimers_race(seed: int) -> None:
+    """All claimers see the same end, and before it lies exactly what the writer knows to be durable."""
+    rng = random.Random(seed)
+    scheduler = Scheduler(str(seed), stay=rng.choice([0.0, 0.5, 0.9]))
+    clock = SimClock(scheduler)
+    bucket = MemoryBucket()
+    durable: list[int] = []
+    stopped: list[FencedOut] = []
+    ends: list[tuple[int, list[int]]] = []
+
+    def client() -> MemoryStore:
+        faults = RandomFaults(random.Random(rng.random()), Rates(put=0.3, unavailable=0.0, lands=0.3))
+        return MemoryStore(clock, bucket, faults, scheduler.switch)
+
+    def write(store: MemoryStore) -> None:
+        writer = LogWriter(store, clock, LOG, OwnerId("ours"), SCHEMA.wal)
+        while not stopped:
+            outcome = writer.put([entry(NORTH, int(writer.next_unsent))]) if writer.settled else writer.put_again()
+            if isinstance(outcome, Durable):
+                durable.append(outcome.sequence)
+            elif isinstance(outcome, FencedOut):
+                stopped.append(outcome)
+
+    def claim(store: MemoryStore, name: str, after: int) -> None:
+        scheduler.wait(lambda: len(durable) >= after or bool(stopped), None, "claim")
+        walked = end_log(store, TASKS, clock, LOG, Sequence(0), OwnerId(name), NORTH)
+        ends.append((walked.end, [s.sequence for s in walked.segments]))
+
+    scheduler.spawn("writer", partial(write, client()))
+    for i in range(3):
+        scheduler.spawn(f"claimer {i}", partial(claim, client(), f"c{i}", rng.randint(0, 8)))
+    scheduler.run(lambda: len(ends) == 3 and bool(stopped), 20_000)
+    assert ends == [(len(durable), list(range(len(durable))))] * 3
+    assert durable == list(range(len(durable)))

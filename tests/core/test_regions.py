@@ -1,0 +1,138 @@
+"""Region indexes as read and swapped: remembered, looked for anew after an hour, and never going back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from lancewal_core import paths
+from lancewal_core.errors import ObjectCorrupt, StoreInconsistent
+from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TopicId
+from lancewal_core.region_index import RegionIndex, encode_index
+from lancewal_core.regions import KNOWN_FOR_S, RegionIndexes, index_family
+from lancewal_core.testing.faults import ListFault
+from lancewal_core.transitions import Claimant, first_claim, reanchor
+from tests.support.scripted import Act, ManualClock, ScriptedStore
+
+REGION = Region("orders", TopicId("topic-id-1"), 3)
+OTHER = Region("orders", TopicId("topic-id-1"), 4)
+LISTING: tuple[Act, str] = ("list", paths.index_prefix(REGION))
+
+
+def claimant(sequence: int) -> Claimant:
+    return Claimant(OwnerId("o"), LogId("log-o"), Sequence(sequence))
+
+
+FIRST = first_claim(REGION, 1, Position(7), claimant(0), "w1")
+
+
+def put_version(store: ScriptedStore, version: int) -> RegionIndex:
+    """Version n of an index that is re-anchored all the time."""
+    index = FIRST if version == 1 else reanchor(FIRST, Generation(1), claimant(version), f"w{version}")
+    assert index is not None
+    store.bucket.put(paths.index_version(REGION, version), encode_index(index), 0)
+    return index
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def store(clock: ManualClock) -> ScriptedStore:
+    return ScriptedStore(clock)
+
+
+@pytest.fixture
+def indexes(store: ScriptedStore, clock: ManualClock) -> RegionIndexes:
+    return RegionIndexes(store, clock)
+
+
+def test_the_family_takes_its_own_region_s_keys_only() -> None:
+    family = index_family(REGION)
+    assert family.parse(family.key(9)) == 9
+    assert family.parse(paths.index_version(OTHER, 9)) is None
+    assert family.parse(family.prefix + "note.txt") is None
+
+
+def test_nobody_has_claimed_it_yet(indexes: RegionIndexes) -> None:
+    assert indexes.read(REGION) is None
+
+
+def test_swaps_build_one_version_after_the_other(store: ScriptedStore, indexes: RegionIndexes) -> None:
+    assert indexes.swap(REGION, lambda found: FIRST) == (True, FIRST)
+    seen: list[RegionIndex | None] = []
+
+    def again(found: RegionIndex | None) -> RegionIndex | None:
+        seen.append(found)
+        return found and replace(found, write_id="w2")
+
+    assert indexes.swap(REGION, again) == (True, replace(FIRST, write_id="w2"))
+    assert seen == [FIRST]
+    assert indexes.read(REGION) == replace(FIRST, write_id="w2")
+    assert indexes.swap(REGION, lambda found: None) == (False, replace(FIRST, write_id="w2"))
+    assert len(store.plain.list(paths.index_prefix(REGION))) == 2
+
+
+def test_within_an_hour_an_index_is_found_without_a_listing(
+    store: ScriptedStore, clock: ManualClock, indexes: RegionIndexes
+) -> None:
+    put_version(store, 1)
+    put_version(store, 2)
+    indexes.read(REGION)
+    store.calls.clear()
+    newest = put_version(store, 3)
+    clock.seconds += KNOWN_FOR_S
+    assert indexes.read(REGION) == newest
+    assert LISTING not in store.calls
+    clock.seconds += KNOWN_FOR_S + 1
+    assert indexes.read(REGION) == newest
+    assert store.calls.count(LISTING) == 1
+
+
+def test_after_an_hour_versions_may_have_been_trimmed_behind_the_known_one(
+    store: ScriptedStore, clock: ManualClock, indexes: RegionIndexes
+) -> None:
+    for version in range(1, 4):
+        put_version(store, version)
+    indexes.read(REGION)
+    for version in range(2, 8):
+        put_version(store, version)
+        store.bucket.delete(paths.index_version(REGION, version))
+    newest = put_version(store, 8)
+    clock.seconds += KNOWN_FOR_S + 1
+    assert indexes.read(REGION) == newest
+
+
+def test_an_index_never_goes_back(store: ScriptedStore, clock: ManualClock, indexes: RegionIndexes) -> None:
+    """Version 1 stays for good; a listing that shows nothing else must not make it the newest."""
+    put_version(store, 1)
+    for version in (5, 6):
+        put_version(store, version)
+    assert indexes.read(REGION) == put_version(store, 6)
+    clock.seconds += KNOWN_FOR_S + 1
+    hidden = [store.bucket.get(paths.index_version(REGION, v)) for v in (5, 6)]
+    for version in (5, 6):
+        store.bucket.delete(paths.index_version(REGION, version))
+    with pytest.raises(StoreInconsistent, match="version 6"):
+        indexes.read(REGION)
+    with pytest.raises(StoreInconsistent, match="version 6"):
+        indexes.swap(REGION, lambda found: found)
+    for version, data in zip((5, 6), hidden, strict=True):
+        store.bucket.put(paths.index_version(REGION, version), data or b"", 0)
+    assert indexes.read(REGION) == put_version(store, 6)
+
+
+def test_an_empty_listing_does_not_unclaim_a_region(store: ScriptedStore, indexes: RegionIndexes) -> None:
+    put_version(store, 1)
+    newest = put_version(store, 5)
+    store.faults.listings.append(ListFault.PARTIAL)
+    assert indexes.read(REGION) == newest
+
+
+def test_an_index_of_another_region_is_corrupt(store: ScriptedStore, indexes: RegionIndexes) -> None:
+    store.bucket.put(paths.index_version(OTHER, 1), encode_index(FIRST), 0)
+    with pytest.raises(ObjectCorrupt, match="another region"):
+        indexes.read(OTHER)

@@ -1,0 +1,229 @@
+"""Snapshots: exactly what was folded comes back, and whatever is lost or changed is named."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import google_crc32c
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lancewal_core import paths
+from lancewal_core.errors import FormatUnknown, ObjectCorrupt, ObjectMissing, StoreUnavailable
+from lancewal_core.fold import Folded, partial_schema
+from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TopicId
+from lancewal_core.paths import SnapshotFile
+from lancewal_core.region_index import GenerationRecord, State
+from lancewal_core.rows import RowSchema
+from lancewal_core.snapshot import (
+    Snapshot,
+    read_folded,
+    read_gone,
+    read_partials,
+    read_rows,
+    read_snapshot,
+    write_snapshot,
+)
+from lancewal_core.table import fragment_files
+from lancewal_core.testing.faults import PutFault
+from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
+from lancewal_core.u64_segment import U64Segment
+from tests.support.scripted import ManualClock, ScriptedStore
+
+REGION = Region("orders", TopicId("topic-id-1"), 2)
+SCHEMA = RowSchema(pa.schema([("v", pa.string()), ("k", pa.int64()), ("tags", pa.list_(pa.string()))]), ("k",), ("k",))
+RECORD = GenerationRecord(
+    generation=Generation(4),
+    state=State.SEALED,
+    owner=OwnerId("o"),
+    log=LogId("log"),
+    first=Position(10),
+    next=Position(25),
+    first_sequence=Sequence(3),
+    end_sequence=Sequence(6),
+    wal_entries=U64Segment.of((10,)),
+    snapshot=None,
+    merged_version=None,
+    merged_at_ms=None,
+)
+ATTEMPT = "0badcafe"
+
+
+class World:
+    def __init__(self) -> None:
+        self.store = ScriptedStore(ManualClock())
+        self.dataset = MemoryDataset(SCHEMA.table)
+        self.table = MemoryTable(self.dataset)
+
+    def write(self, folded: Folded, attempt: str = ATTEMPT) -> Snapshot:
+        return write_snapshot(self.store, self.table, REGION, RECORD, 3, folded, attempt)
+
+    def key(self, file: SnapshotFile) -> str:
+        return paths.snapshot_file(REGION, RECORD.generation, ATTEMPT, file)
+
+    def replace(self, key: str, data: bytes) -> None:
+        self.store.bucket.delete(key)
+        self.store.bucket.put(key, data, 0)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def folded(rows: int = 0, gone: int = 0, partials: int = 0) -> Folded:
+    keys = iter(range(rows + gone + partials))
+    return Folded(
+        pa.Table.from_pylist(
+            [{"k": k, "v": f"v{k}", "tags": ["a", None]} for k, _ in zip(keys, range(rows), strict=False)], SCHEMA.table
+        ),
+        pa.Table.from_pylist([{"k": 1000 + k} for k in range(gone)], SCHEMA.key),
+        pa.Table.from_pylist(
+            [{"k": 2000 + k, "v": None, "tags": [], "_present": b"\x03"} for k in range(partials)],
+            partial_schema(SCHEMA),
+        ),
+    )
+
+
+def same(left: Folded, right: Folded) -> bool:
+    pairs = ((left.rows, right.rows), (left.gone, right.gone), (left.partials, right.partials))
+    return all(bool(ours.equals(theirs)) for ours, theirs in pairs)
+
+
+@given(rows=st.integers(0, 5), gone=st.integers(0, 3), partials=st.integers(0, 3))
+def test_what_was_folded_comes_back(rows: int, gone: int, partials: int) -> None:
+    world = World()
+    content = folded(rows, gone, partials)
+    written = world.write(content)
+    found = read_snapshot(world.store, written.key)
+    assert found == written
+    assert (found.region, found.generation, found.first, found.next) == (REGION, 4, 10, 25)
+    assert (found.contract_version, found.rows, found.changes) == (3, rows, rows + gone + partials)
+    assert same(read_folded(world.store, world.table, found, SCHEMA), content)
+
+
+def test_only_what_is_there_is_written(world: World) -> None:
+    snapshot = world.write(folded())
+    assert [key for _, key in world.store.calls] == [world.key(SnapshotFile.MANIFEST)]
+    assert (world.dataset.files, snapshot.fragments, snapshot.deletes, snapshot.patches) == ({}, (), None, None)
+
+
+def test_the_manifest_is_written_last(world: World) -> None:
+    """Whoever finds it finds everything that it names."""
+    world.store.before("put", "snapshot.json", lambda: counts.append(len(world.dataset.files)))
+    counts: list[int] = []
+    world.write(folded(1, 1, 1))
+    names = [key.rsplit("/")[-1] for _, key in world.store.calls]
+    assert names == ["deletes.arrow", "patches.arrow", "snapshot.json"]
+    assert counts == [1]
+
+
+def test_rows_of_some_columns(world: World) -> None:
+    snapshot = world.write(folded(3))
+    found = read_rows(world.table, snapshot, ["tags", "k"], SCHEMA)
+    assert found.to_pylist() == [{"tags": ["a", None], "k": k} for k in range(3)]
+
+
+def test_an_open_generation_has_no_snapshot(world: World) -> None:
+    record = replace(RECORD, state=State.OPEN, next=None, end_sequence=None, wal_entries=U64Segment.of(()))
+    with pytest.raises(ValueError, match="still OPEN"):
+        write_snapshot(world.store, world.table, REGION, record, 3, folded(1), ATTEMPT)
+
+
+def test_attempts_never_meet(world: World) -> None:
+    first, second = world.write(folded(1)), world.write(folded(2), "0badf00d")
+    assert first.key != second.key
+    assert not set(map(fragment_files, first.fragments)) & set(map(fragment_files, second.fragments))
+    with pytest.raises(ObjectCorrupt, match="one attempt"):
+        world.write(folded(3))
+
+
+@pytest.mark.parametrize("fault", [PutFault.REPLY_LOST, PutFault.NONE])
+def test_a_lost_reply_is_no_failure(world: World, fault: PutFault) -> None:
+    world.store.faults.puts.extend([fault] * 3)
+    assert read_snapshot(world.store, world.write(folded(1, 1, 1)).key).rows == 1
+
+
+@pytest.mark.parametrize("at", range(3))
+def test_without_a_verdict_the_attempt_is_given_up(world: World, at: int) -> None:
+    world.store.faults.puts.extend([*[PutFault.NONE] * at, PutFault.NEVER_ARRIVED])
+    with pytest.raises(StoreUnavailable):
+        world.write(folded(1, 1, 1))
+    assert world.store.plain.get(world.key(SnapshotFile.MANIFEST)) is None
+
+
+# -- loss and damage ---------------------------------------------------------------------------------------------
+
+
+def test_a_missing_manifest(world: World) -> None:
+    with pytest.raises(ObjectMissing, match=r"snapshot\.json is missing"):
+        read_snapshot(world.store, world.key(SnapshotFile.MANIFEST))
+
+
+def test_a_missing_data_file_is_missing_not_empty(world: World) -> None:
+    snapshot = world.write(folded(2, 1))
+    world.dataset.files.clear()
+    with pytest.raises(ObjectMissing):
+        read_folded(world.store, world.table, snapshot, SCHEMA)
+
+
+def test_data_files_of_another_length_are_corrupt(world: World) -> None:
+    snapshot = world.write(folded(2))
+    (name,) = world.dataset.files
+    world.dataset.files[name] = world.dataset.files[name].slice(1)
+    with pytest.raises(ObjectCorrupt, match="1 rows instead of 2"):
+        read_rows(world.table, snapshot, ["k"], SCHEMA)
+
+
+@pytest.mark.parametrize("file", [SnapshotFile.DELETES, SnapshotFile.PATCHES])
+def test_side_files_lost_or_changed_are_named(world: World, file: SnapshotFile) -> None:
+    snapshot, key = world.write(folded(1, 2, 2)), world.key(file)
+    read = read_gone if file is SnapshotFile.DELETES else read_partials
+    data = world.store.plain.get(key)
+    assert data is not None
+    for broken in (data[:-1], data + b"x", bytes([*data[:40], data[40] ^ 1, *data[41:]]), b""):
+        world.replace(key, broken)
+        with pytest.raises(ObjectCorrupt, match=file.value):
+            read(world.store, snapshot, SCHEMA)
+    world.store.bucket.delete(key)
+    with pytest.raises(ObjectMissing, match=file.value):
+        read(world.store, snapshot, SCHEMA)
+
+
+def test_any_changed_byte_of_the_manifest_is_found(world: World) -> None:
+    """Or it says the same: white space."""
+    written = world.write(folded(2, 1, 1))
+    data = world.store.plain.get(written.key)
+    assert data is not None
+    for at in range(len(data)):
+        for byte in (data[at] ^ 1, ord("7"), ord(" ")):
+            if byte == data[at]:
+                continue
+            world.replace(written.key, bytes([*data[:at], byte, *data[at + 1 :]]))
+            try:
+                found = read_snapshot(world.store, written.key)
+            except ObjectCorrupt:
+                continue
+            assert found == written
+
+
+def test_a_truncated_manifest_is_corrupt(world: World) -> None:
+    written = world.write(folded(2, 1, 1))
+    data = world.store.plain.get(written.key)
+    assert data is not None
+    for length in range(0, len(data), 7):
+        world.replace(written.key, data[:length])
+        with pytest.raises(ObjectCorrupt):
+            read_snapshot(world.store, written.key)
+
+
+def test_a_later_format_is_refused(world: World) -> None:
+    written = world.write(folded(1))
+    content = json.loads(world.store.plain.get(written.key) or b"")["snapshot"] | {"format": 2, "more": "things"}
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+    world.replace(written.key, json.dumps({"snapshot": content, "crc32c": google_crc32c.value(canonical)}).encode())
+    with pytest.raises(FormatUnknown, match="format 2"):
+        read_snapshot(world.store, written.key)

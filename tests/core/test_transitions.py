@@ -1,0 +1,388 @@
+"""The rules by which a region index changes, one by one, and any sequence of them by several owners."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lancewal_core.errors import StoreInconsistent
+from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion, TopicId
+from lancewal_core.region_index import TRANSITIONS, GenerationRecord, RegionIndex, State, decode_index, encode_index
+from lancewal_core.transitions import (
+    Claimant,
+    Ended,
+    claim,
+    first_claim,
+    flushed,
+    is_ours,
+    merged,
+    paged,
+    reanchor,
+    refreshed,
+    seal,
+    trim,
+)
+
+REGION = Region("orders", TopicId("topic-id-1"), 0)
+
+
+def owner(name: str, sequence: int) -> Claimant:
+    return Claimant(OwnerId(name), LogId(f"log-{name}"), Sequence(sequence))
+
+
+def ended(next_: int, end: int, *entries: int, generation: int = 1, log: str = "log-a") -> Ended:
+    return Ended(
+        Generation(generation), LogId(log), Position(next_), Sequence(end), tuple(Position(e) for e in entries)
+    )
+
+
+def states(index: RegionIndex | None) -> str:
+    assert index is not None
+    index.check()
+    return "".join(r.state.name[0] for r in index.generations)
+
+
+def sure(index: RegionIndex | None) -> RegionIndex:
+    assert index is not None
+    index.check()
+    return index
+
+
+OPEN = first_claim(REGION, 1, Position(10), owner("a", 3), "w")
+
+
+def sealed_times(count: int) -> RegionIndex:
+    """Generations 1 to ``count`` SEALED, each of ten positions and two segments; the next is OPEN."""
+    index = OPEN
+    for n in range(1, count + 1):
+        first, behind = 10 * n, Position(10 * n + 10)
+        entries = (first, first + 4)
+        index = sure(seal(index, Generation(n), owner("a", 3 + 2 * n), behind, entries, "w", hand_over=False))
+    return index
+
+
+def flushed_to(index: RegionIndex, last: int) -> RegionIndex:
+    for n in range(1, last + 1):
+        index = flushed(index, Generation(n), f"snapshot {n}", "w") or index
+    return index
+
+
+# -- claim -------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_claim_opens_generation_one() -> None:
+    OPEN.check()
+    (record,) = OPEN.generations
+    assert (record.generation, record.state, record.owner, record.log) == (1, State.OPEN, "a", "log-a")
+    assert (record.first, record.next, record.first_sequence, record.end_sequence) == (10, None, 3, None)
+    assert (OPEN.trimmed_generation, OPEN.trimmed) == (0, 0)
+
+
+def test_a_claim_seals_what_the_caller_has_ended() -> None:
+    index = sure(claim(OPEN, ended(25, 6, 10, 14), 2, owner("b", 0), "w2"))
+    old, new = index.generations
+    assert (old.state, old.next, old.end_sequence, old.wal_entries.values()) == (State.SEALED, 25, 6, (10, 14))
+    assert (old.owner, old.log, old.first_sequence) == ("a", "log-a", 3)
+    assert (new.generation, new.state, new.first, new.owner, new.log) == (2, State.OPEN, 25, "b", "log-b")
+    assert (index.contract_version, index.write_id) == (2, "w2")
+
+
+def test_a_claim_after_a_hand_over_needs_no_end() -> None:
+    handed = sure(seal(OPEN, Generation(1), owner("a", 5), Position(30), (10,), "w", hand_over=True))
+    index = sure(claim(handed, None, 1, owner("b", 9), "w"))
+    assert states(index) == "SO"
+    assert (index.generations[1].first, index.generations[1].first_sequence) == (30, 9)
+
+
+@pytest.mark.parametrize(
+    "end",
+    [None, ended(25, 6, generation=2), ended(25, 6, log="log-x")],
+    ids=["nothing ended", "another generation ended", "another log ended"],
+)
+def test_a_claim_of_what_was_not_ended_does_not_apply(end: Ended | None) -> None:
+    assert claim(OPEN, end, 1, owner("b", 0), "w") is None
+
+
+def test_an_end_below_the_generation_s_first_segment_proves_nothing() -> None:
+    """Re-anchored after the claimer read the index: the number it found absent, and fenced, may have been trimmed."""
+    index = sure(reanchor(OPEN, Generation(1), owner("a", 9), "w"))
+    assert claim(index, ended(10, 3), 1, owner("b", 0), "w") is None
+    assert claim(index, ended(10, 8), 1, owner("b", 0), "w") is None
+    assert states(claim(index, ended(10, 9), 1, owner("b", 0), "w")) == "SO"
+
+
+def test_an_end_below_the_first_position_is_no_end_at_all() -> None:
+    with pytest.raises(StoreInconsistent, match="starts at 10, its log ends at 9"):
+        claim(OPEN, ended(9, 6), 1, owner("b", 0), "w")
+
+
+def test_an_index_without_a_generation_cannot_be_claimed() -> None:
+    with pytest.raises(StoreInconsistent, match="no generation"):
+        claim(replace(OPEN, generations=()), None, 1, owner("b", 0), "w")
+
+
+# -- seal, re-anchor ---------------------------------------------------------------------------------------------
+
+
+def test_seal_opens_the_next_generation_right_behind() -> None:
+    index = sealed_times(1)
+    old, new = index.generations
+    assert (old.state, old.next, old.end_sequence, old.wal_entries.values()) == (State.SEALED, 20, 5, (10, 14))
+    assert (new.generation, new.state, new.first, new.first_sequence) == (2, State.OPEN, 20, 5)
+
+
+def test_handing_over_opens_none() -> None:
+    assert states(seal(OPEN, Generation(1), owner("a", 5), Position(10), (), "w", hand_over=True)) == "S"
+
+
+NOT_OURS: dict[str, tuple[RegionIndex, int, Claimant]] = {
+    "another owner": (OPEN, 1, Claimant(OwnerId("b"), LogId("log-a"), Sequence(5))),
+    "another log": (OPEN, 1, Claimant(OwnerId("a"), LogId("log-b"), Sequence(5))),
+    "an older generation": (sealed_times(1), 1, owner("a", 9)),
+    "a later generation": (OPEN, 2, owner("a", 9)),
+    "handed over": (
+        sure(seal(OPEN, Generation(1), owner("a", 5), Position(10), (), "w", hand_over=True)), 1, owner("a", 9)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("index", "generation", "claimant"), NOT_OURS.values(), ids=NOT_OURS.keys())
+def test_only_the_owner_of_the_open_generation_changes_it(
+    index: RegionIndex, generation: int, claimant: Claimant
+) -> None:
+    number = Generation(generation)
+    assert not is_ours(index, number, claimant.owner, claimant.log)
+    assert seal(index, number, claimant, Position(99), (), "w", hand_over=False) is None
+    assert reanchor(index, number, claimant, "w") is None
+
+
+def test_reanchoring_moves_the_first_segment_forward_only() -> None:
+    index = sure(reanchor(OPEN, Generation(1), owner("a", 7), "w2"))
+    assert index.generations == (replace(OPEN.generations[0], first_sequence=Sequence(7)),)
+    assert reanchor(index, Generation(1), owner("a", 7), "w") is None
+    assert reanchor(index, Generation(1), owner("a", 6), "w") is None
+
+
+# -- flushed, refreshed, merged ----------------------------------------------------------------------------------
+
+
+def test_generations_are_flushed_strictly_in_order() -> None:
+    index = sealed_times(3)
+    assert flushed(index, Generation(2), "s", "w") is None
+    index = sure(flushed(index, Generation(1), "snapshot 1", "w"))
+    assert states(index) == "FSSO"
+    assert index.generations[0].snapshot == "snapshot 1"
+    assert flushed(index, Generation(1), "another attempt", "w") is None
+    assert flushed(index, Generation(4), "s", "w") is None  # OPEN
+    assert flushed(index, Generation(9), "s", "w") is None
+    assert states(flushed(index, Generation(2), "s", "w")) == "FFSO"
+
+
+def test_only_the_snapshot_found_broken_is_replaced() -> None:
+    index = flushed_to(sealed_times(2), 1)
+    assert refreshed(index, Generation(1), "another", "new", "w") is None
+    assert refreshed(index, Generation(2), "snapshot 1", "new", "w") is None
+    assert sure(refreshed(index, Generation(1), "snapshot 1", "new", "w")).generations[0].snapshot == "new"
+    in_table = sure(merged(index, Generation(1), TableVersion(4), 77, "w"))
+    assert refreshed(in_table, Generation(1), "snapshot 1", "new", "w") is None
+
+
+def test_merged_follows_the_watermark() -> None:
+    index = flushed_to(sealed_times(3), 2)
+    assert merged(index, Generation(0), TableVersion(4), 77, "w") is None
+    index = sure(merged(index, Generation(1), TableVersion(4), 77, "w"))
+    assert states(index) == "MFSO"
+    assert (index.generations[0].merged_version, index.generations[0].merged_at_ms) == (4, 77)
+    index = sure(merged(index, Generation(2), TableVersion(6), 99, "w"))
+    assert [(r.merged_version, r.merged_at_ms) for r in index.generations[:2]] == [(4, 77), (6, 99)]
+    assert merged(index, Generation(2), TableVersion(6), 99, "w") is None
+
+
+# -- trim, paged -------------------------------------------------------------------------------------------------
+
+
+def merged_to(count: int, last: int) -> RegionIndex:
+    index = flushed_to(sealed_times(count), last)
+    return sure(merged(index, Generation(last), TableVersion(4), 77, "w"))
+
+
+def test_trim_moves_the_boundary_and_names_its_position() -> None:
+    index = merged_to(3, 2)
+    trimmed = sure(trim(index, index.generations[1], "w"))
+    assert (trimmed.trimmed_generation, trimmed.trimmed) == (2, 30)
+    assert [r.generation for r in trimmed.generations] == [3, 4]
+    assert trim(trimmed, index.generations[1], "w") is None
+    assert trim(trimmed, index.generations[0], "w") is None
+
+
+def test_only_what_is_merged_is_trimmed_and_never_the_newest() -> None:
+    index = merged_to(3, 2)
+    assert trim(index, index.generations[2], "w") is None
+    assert trim(index, index.generations[3], "w") is None
+    handed = sure(seal(OPEN, Generation(1), owner("a", 5), Position(30), (10,), "w", hand_over=True))
+    handed = sure(merged(flushed_to(handed, 1), Generation(1), TableVersion(4), 77, "w"))
+    assert trim(handed, handed.generations[0], "w") is None
+
+
+def test_a_page_takes_merged_generations_only_and_leaves_one() -> None:
+    index = merged_to(4, 3)
+    assert [r.generation for r in sure(paged(index, Generation(2), "w")).generations] == [3, 4, 5]
+    assert paged(index, Generation(4), "w") is None
+    left = sure(paged(index, Generation(3), "w"))
+    assert (left.trimmed_generation, left.trimmed) == (0, 0)
+    assert paged(left, Generation(3), "w") is None
+    boundary = index.generations[1]  # it left for the page
+    assert states(trim(left, boundary, "w")) == "SO"
+
+
+# -- any sequence ------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Owners:
+    """Several processes that believe what they last saw, and a model of the region: the ranges that were sealed."""
+
+    rng: random.Random
+    index: RegionIndex | None = None
+    sequences: dict[str, int] = field(default_factory=dict)
+    written: dict[tuple[str, int], list[int]] = field(default_factory=dict)
+    """(owner, generation) -> entry positions, the last being the position reached."""
+    history: dict[int, GenerationRecord] = field(default_factory=dict)
+    applied: dict[str, int] = field(default_factory=dict)
+
+    def claimant(self, name: str) -> Claimant:
+        self.sequences[name] = self.sequences.get(name, 0) + self.rng.randint(0, 2)
+        return owner(name, self.sequences[name])
+
+    def step(self) -> None:
+        name = self.rng.choice("abc")
+        change = self.rng.choice(
+            [
+                self.claim,
+                self.append,
+                self.append,
+                self.seal,
+                self.reanchor,
+                self.flush,
+                self.merge,
+                self.trim,
+                self.page,
+            ]
+        )
+        before, after = self.index, change(name)
+        if after is None or after == before:
+            return
+        self.applied[change.__name__] = self.applied.get(change.__name__, 0) + 1
+        self.check(before, after, change)
+        self.index = after
+
+    def claim(self, name: str) -> RegionIndex | None:
+        if self.index is None:
+            return first_claim(REGION, 1, Position(5), self.claimant(name), "w")
+        newest = self.index.generations[-1]
+        end = None
+        if self.rng.random() < 0.8:
+            entries = self.written.get((newest.owner, newest.generation), [newest.first])
+            log_end = Sequence(self.sequences.get(newest.owner, 0) + self.rng.randint(-1, 1))
+            generation = Generation(newest.generation - self.rng.choice([0, 0, 0, 1]))
+            end = Ended(
+                generation, newest.log, Position(entries[-1]), log_end, tuple(Position(e) for e in entries[:-1])
+            )
+        return claim(self.index, end, 1, self.claimant(name), "w")
+
+    def append(self, name: str) -> None:
+        """Records become durable in the log of whoever believes that it owns the region."""
+        if self.index is not None and (newest := self.index.generations[-1]).owner == name:
+            entries = self.written.setdefault((name, newest.generation), [newest.first])
+            entries.append(entries[-1] + self.rng.randint(1, 9))
+            self.sequences[name] += 1
+
+    def seal(self, name: str) -> RegionIndex | None:
+        """By whoever holds the newest generation, or believes so."""
+        if self.index is None:
+            return None
+        generation = Generation(self.index.generations[-1].generation - self.rng.choice([0, 0, 0, 1]))
+        entries = self.written.get((name, generation), [self.index.generations[-1].first])
+        return seal(
+            self.index, generation, self.claimant(name), Position(entries[-1]), entries[:-1], "w",
+            hand_over=self.rng.random() < 0.3,
+        )  # fmt: skip
+
+    def reanchor(self, name: str) -> RegionIndex | None:
+        if self.index is None or (name, self.index.generations[-1].generation) in self.written:
+            return None
+        return reanchor(self.index, self.index.generations[-1].generation, self.claimant(name), "w")
+
+    def flush(self, name: str) -> RegionIndex | None:
+        if self.index is None:
+            return None
+        generation = self.rng.choice(self.index.generations).generation
+        return flushed(self.index, generation, f"snapshot {generation} {name}", "w")
+
+    def merge(self, name: str) -> RegionIndex | None:
+        if self.index is None:
+            return None
+        watermark = self.rng.choice(self.index.generations).generation
+        return merged(self.index, watermark, TableVersion(watermark), 1000 + watermark, "w")
+
+    def trim(self, name: str) -> RegionIndex | None:
+        if self.index is None or not self.history or self.rng.random() < 0.7:
+            return None
+        return trim(self.index, self.rng.choice(list(self.history.values())), "w")
+
+    def page(self, name: str) -> RegionIndex | None:
+        if self.index is None or self.rng.random() < 0.7:
+            return None
+        return paged(self.index, self.rng.choice(self.index.generations).generation, "w")
+
+    def check(self, before: RegionIndex | None, after: RegionIndex, change: Callable[[str], object]) -> None:
+        assert decode_index(encode_index(after), "there") == after  # checks it, too
+        old = {r.generation: r for r in before.generations} if before is not None else {}
+        for record in after.generations:
+            known = old.get(record.generation) or self.history.get(record.generation)
+            if known is not None and known.state is not record.state:
+                assert record.state in TRANSITIONS[known.state], change.__name__
+            if known is not None and known.state is not State.OPEN:
+                kept = (known.owner, known.log, known.first, known.next, known.first_sequence, known.wal_entries)
+                assert kept == (
+                    record.owner, record.log, record.first, record.next, record.first_sequence, record.wal_entries
+                )  # fmt: skip
+            if record.state is not State.OPEN and known is not None and known.state is State.OPEN:
+                entries = self.written.get((record.owner, record.generation), [record.first])
+                assert (list(record.wal_entries.values()), record.next) == (entries[:-1], entries[-1])
+        self.history |= {r.generation: r for r in after.generations}
+        numbers = sorted(self.history)
+        assert numbers == list(range(1, len(numbers) + 1))
+        assert all(self.history[b].first == self.history[a].next for a, b in pairwise(numbers))
+        if before is not None:
+            assert after.trimmed_generation >= before.trimmed_generation
+            gone = old.keys() - {r.generation for r in after.generations}
+            assert all(old[g].state is State.MERGED for g in gone)
+            if after.trimmed_generation > before.trimmed_generation:
+                boundary = self.history[after.trimmed_generation]
+                assert (boundary.state, boundary.next) == (State.MERGED, after.trimmed)
+
+
+@given(seed=st.integers(0, 2**32))
+def test_any_sequence_of_changes_keeps_the_index_sound(seed: int) -> None:
+    owners = Owners(random.Random(seed))
+    for _ in range(120):
+        owners.step()
+
+
+def test_random_sequences_come_through_every_change() -> None:
+    counts: dict[str, int] = {}
+    for seed in range(20):
+        owners = Owners(random.Random(seed))
+        for _ in range(200):
+            owners.step()
+        for name, count in owners.applied.items():
+            counts[name] = counts.get(name, 0) + count
+    assert counts.keys() == {"claim", "seal", "reanchor", "flush", "merge", "trim", "page"}
+    assert min(counts.values()) > 5, counts
