@@ -18,8 +18,10 @@ import secrets
 import socket
 import uuid
 from collections.abc import Callable, Collection, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+
+import pyarrow as pa
 
 from lancewal_core.clock import Clock, SystemClock
 from lancewal_core.contract import Contract, read_contract
@@ -70,6 +72,7 @@ def run_ingest(settings: Settings) -> None:
 def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Running], None] = lambda _: None) -> bool:
     """Steps 1 to 4; True if everything was handed over and flushed in time."""
     settings.need("table.uri", "kafka.bootstrap_servers")
+    _use_jemalloc()
     clock = SystemClock()
     with ExitStack() as stack:
         # Step 1
@@ -126,6 +129,13 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
             metrics.warning("not all was handed over in time: the next owner continues from the log and from Kafka")
         # Step 4 is the stack's
     return drained
+
+
+def _use_jemalloc() -> None:
+    """Arrow's memory by jemalloc, where Arrow has it: own measurement, 1 M mixed rows on two cores, against its default
+    mimalloc a peak of 700 instead of 839 MiB and a quarter less CPU time (freed pages are used again)."""
+    with suppress(NotImplementedError):
+        pa.set_memory_pool(pa.jemalloc_memory_pool())
 
 
 def new_owner() -> OwnerId:
