@@ -5,15 +5,16 @@ Guarantees
     everything before is durable: nothing is skipped, nothing is read twice into different generations.
  2. Nothing can be added behind our back: the former owner's log has ended (a fence), or it handed over.
  3. Losing the race leaves everything as the winner made it.
+ 4. A Kafka that does not answer, or that lost what comes next, costs no generation: it is asked before the claim.
 
 Steps
  1. Read the newest region index.
  2. Where does the region continue?  No index: the contract's start.  Handed over: the newest generation's ``next``.
     OPEN in our own log (the region's state was dropped): read that log up to the next unsent segment; the caller has
     settled every PUT.  OPEN in another log: end that log with a fence; ``next`` of the region's last entry before it.
- 3. Claim by compare-and-swap: the old generation SEALED there, the next OPEN.  Lost: ``OwnershipLost``; the caller starts
-    again while the partition is still assigned to it.
- 4. Kafka must still have that position: ``RetentionLost``, ``LogTruncated``.
+ 3. Kafka must still have that position: ``RetentionLost``, ``LogTruncated``.
+ 4. Claim by compare-and-swap: the old generation SEALED there, the next OPEN.  Lost: ``OwnershipLost``; the caller starts
+    again while the partition is still assigned to it.  Another owner's hand-over came in between: step 3 again.
  5. Generations that are SEALED and not FLUSHED are the caller's to flush.
 """
 
@@ -22,7 +23,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lancewal_core.errors import LogTruncated, OwnershipLost, RetentionLost, StoreInconsistent
+from lancewal_core.errors import (
+    LogTruncated,
+    OwnershipLost,
+    RetentionLost,
+    StoreInconsistent,
+    TableRestored,
+    WatermarkUnknown,
+)
 from lancewal_core.failpoints import point
 from lancewal_core.ids import Position, Region
 from lancewal_core.log import LogWriter, Walk, end_log, walk
@@ -42,7 +50,7 @@ class Opened:
 
 
 def open_region(context: IngestContext, writer: LogWriter, region: Region, offsets: Callable[[], Offsets]) -> Opened:
-    """Steps 1 to 4.  The caller has settled ``writer``; ``offsets`` asks Kafka anew at each call."""
+    """Steps 1 to 5.  The caller has settled ``writer``; ``offsets`` asks Kafka anew at each call."""
     # Step 1
     index = context.indexes.read(region)
     _check_newest(context, region, index)
@@ -51,9 +59,16 @@ def open_region(context: IngestContext, writer: LogWriter, region: Region, offse
     ended: Ended | None = None
     if newest is not None and newest.state is State.OPEN:
         ended = _end(context, writer, region, newest)
-    start = _start(context, region, offsets) if index is None else None
-
+    kafka = offsets()
+    start = _start(context, region, kafka) if index is None else None
+    position = start if newest is None else newest.next if ended is None else ended.next
     # Step 3
+    if position is not None:
+        if kafka.low > position and context.indexes.read(region) != index:
+            raise OwnershipLost(f"region {region.name}: another process went on with it", region=region.name)
+        _check_offsets(region, position, kafka)
+
+    # Step 4
     def decide(found: RegionIndex | None) -> RegionIndex | None:
         claimant = Claimant(writer.owner, writer.log, writer.next_unsent)
         if found is None:
@@ -66,16 +81,16 @@ def open_region(context: IngestContext, writer: LogWriter, region: Region, offse
         ours, claimed = context.indexes.swap(region, decide)
     if not ours or claimed is None or claimed.newest is None:
         raise OwnershipLost(f"region {region.name}: another process claimed it first", region=region.name)
-    # Step 4
-    _check_offsets(region, claimed.newest.first, offsets())  # anew: others may have come far before our claim
+    if claimed.newest.first != position:
+        _check_offsets(region, claimed.newest.first, offsets())  # anew: others may have come far before our claim
     # Step 5
     unflushed = tuple(r for r in claimed.generations if r.state is State.SEALED)
     return Opened(claimed.newest, unflushed)
 
 
-def _start(context: IngestContext, region: Region, offsets: Callable[[], Offsets]) -> Position:
+def _start(context: IngestContext, region: Region, kafka: Offsets) -> Position:
     start = context.contract.start_of(region.partition)
-    return offsets().low if start is None else start
+    return kafka.low if start is None else start
 
 
 def _end(context: IngestContext, writer: LogWriter, region: Region, record: GenerationRecord) -> Ended:
@@ -114,7 +129,11 @@ def _end(context: IngestContext, writer: LogWriter, region: Region, record: Gene
 
 def _check_newest(context: IngestContext, region: Region, index: RegionIndex | None) -> None:
     """An index below what the table has merged is not the newest: a listing was empty or cut short."""
-    merged = context.watermarks.newest()[1].generation(region)
+    try:
+        merged = context.watermarks.newest()[1].generation(region)
+    except (TableRestored, WatermarkUnknown):
+        # Merges stop until a person has decided; consuming must not, or Kafka loses what nobody has made durable.
+        return
     newest = index.newest if index is not None else None
     if merged > (0 if newest is None else newest.generation):
         raise StoreInconsistent(

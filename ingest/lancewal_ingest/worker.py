@@ -41,7 +41,9 @@ from lancewal_ingest.seal import reanchor_generation, seal_generation
 from lancewal_ingest.source import KafkaSource, Polled
 
 _RECORD_OVERHEAD = 200
-"""Bytes that a consumed record costs beside its value: Python objects for value, key, headers and list places."""
+"""Bytes that a consumed record costs beside what is in it: Python objects for value, key, headers and list places."""
+_HEADER_OVERHEAD = 200
+"""The same for each header of a record: a tuple, a text and bytes."""
 
 _DECODE_COPIES = 2
 """Decoding holds a batch's values, their joined text and the rows at the same time."""
@@ -62,6 +64,9 @@ class WorkerLimits:
     retry_s: float = 0.5
     settle_s: float = 10.0
     """How long a revoked partition may wait for the segment in flight."""
+    open_s: float = 1.0
+    """A turn begins to open no further partition after so long: between turns the consumer polls and the loop shows that
+    it lives."""
 
 
 @dataclass(slots=True)
@@ -206,8 +211,7 @@ class IngestWorker:
             if self._fenced:
                 return False
             self._start_job(now=True)
-        for partition in sorted(self._state.open):
-            self._hand_over(partition)
+        handed_over = [self._hand_over(partition) for partition in sorted(self._state.open)]
         self._commit(dict(self._committed), force=True)
         while self._state.unflushed or self._flush_task is not None:
             if self._context.clock.monotonic() >= end:
@@ -216,7 +220,7 @@ class IngestWorker:
             self._advance_flush()
             if self._flush_task is not None:
                 self._finish_flush()
-        return True
+        return all(handed_over)
 
     # -- assignment (called from within poll) --------------------------------------------------------------------
 
@@ -248,26 +252,30 @@ class IngestWorker:
             return
         settled = self._wait_job(self._context.clock.monotonic() + self._limits.settle_s)
         for partition in leaving:
+            self._state.stopped.pop(partition, None)  # the segment waited for may have stopped it
             if partition not in self._state.open:
                 continue
             if settled and not self._fenced:
-                self._hand_over(partition)
+                # A store that fails takes long to do so: it must not use up the rebalance's time once per partition.
+                settled = self._hand_over(partition)
             else:
                 self._state.open.pop(partition)  # not settled: do not hand over; the next owner fences
 
-    def _hand_over(self, partition: int) -> None:
+    def _hand_over(self, partition: int) -> bool:
+        """False if the region is left as it is: the next owner fences."""
         region = self._state.open.pop(partition)
         try:
             record, _ = seal_generation(self._context, self._writer, region.memtable, hand_over=True)
         except OwnershipLost as error:
             self._observer.ownership_lost(region.memtable.region, error)
-            return
-        except Retry as error:
+            return True
+        except (Retry, Refresh) as error:
             self._observer.failed("hand over", error)
-            return
+            return False
         self._committed[partition] = region.memtable.position
         self._queue_flush(region.memtable, record)
         self._observer.sealed(region.memtable.region, record)
+        return True
 
     # -- consuming -----------------------------------------------------------------------------------------------
 
@@ -278,7 +286,9 @@ class IngestWorker:
             partition = error.where.get("partition")
             if not isinstance(partition, int):
                 raise
-            self._stop_partition(partition, error)  # its next offset is gone: it alone stops
+            # Its next offset is gone: it alone stops.  What was consumed before still becomes durable: Kafka may have
+            # lost that too.
+            self._stop_partition(partition, error)
             return Polled({}, {})
 
     def _poll_timeout(self, timeout_s: float) -> float:
@@ -400,13 +410,14 @@ class IngestWorker:
         if result is not None:
             self._observer.segment(result, job.rejected)
         for stop in job.stops:
-            self._stop_partition(stop.partition, stop.error)
+            region = self._state.open.get(stop.partition)
+            if region is not None:  # else given up meanwhile: whoever reads the record again stops there
+                region.pending = None  # lies behind the record that stops it
+                self._stop_partition(stop.partition, stop.error)
 
     def _stop_partition(self, partition: int, error: LancewalError) -> None:
         self._state.stopped[partition] = error
-        region = self._state.open.get(partition)
-        if region is not None:
-            region.pending = None
+        if partition in self._state.open:
             self._source.stop(partition)
         self._observer.stopped(self._regions[partition], error)
 
@@ -418,8 +429,9 @@ class IngestWorker:
         return LogWriter(context.store, context.clock, log, self._owner, context.contract.rows.wal)
 
     def _restart_after_fence(self) -> bool:
-        """Begin a new log once the group coordinator confirms that we are a member."""
-        if not self._source.commit({}):
+        """Begin a new log once the group coordinator confirms that we are a member, or at once if nothing is ours: each
+        later assignment is such a confirmation."""
+        if self._state.assigned and not self._source.commit({}):
             return False
         self._fenced = False
         self._writer = self._new_log()
@@ -430,6 +442,8 @@ class IngestWorker:
     def _open_due(self) -> None:
         now = self._context.clock.monotonic()
         for partition in [p for p, at in self._state.to_open.items() if at <= now]:
+            if self._now() - now >= self._limits.open_s:
+                return
             region = self._regions.get(partition)
             try:
                 check_topic(self._context.contract, self._source)
@@ -487,7 +501,7 @@ class IngestWorker:
                         assert_never(decision)
             except OwnershipLost as error:
                 self._drop(partition, error)
-            except Retry as error:
+            except (Retry, Refresh) as error:
                 self._observer.failed("seal", error)
 
     def _seal(self, region: _OpenRegion) -> None:
@@ -568,6 +582,7 @@ class IngestWorker:
         if mine:
             with point("offset.commit"):
                 if not self._source.commit(mine):
+                    self._committed.update(mine)  # again when it is due: a quiet partition has nothing newer to tell
                     self._observer.failed("offset commit", "the group coordinator did not take it")
 
     def _memory(self) -> int:
@@ -604,4 +619,10 @@ def _joined(pending: _Pending | None, more: Records, next_: Position) -> _Pendin
 
 
 def _nbytes(records: Records) -> int:
-    return sum(map(len, filter(None, records.values))) + _RECORD_OVERHEAD * len(records)
+    headers = [header for of_record in filter(None, records.headers) for header in of_record]
+    return (
+        sum(map(len, filter(None, records.values)))
+        + sum(map(len, filter(None, records.keys)))
+        + sum(len(name) + len(value or b"") + _HEADER_OVERHEAD for name, value in headers)
+        + _RECORD_OVERHEAD * len(records)
+    )

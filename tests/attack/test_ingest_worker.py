@@ -1,0 +1,395 @@
+"""Moments of an ingest worker's life that cost rows, generations or the whole service: a worker on twins, one thread, its
+Kafka driven by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import pytest
+
+from lancewal_core.contract import Column, Contract
+from lancewal_core.errors import InvalidInput, KafkaUnavailable, RetentionLost, StoreInconsistent
+from lancewal_core.ids import OwnerId, Position, Region
+from lancewal_core.ids import Sequence as Number
+from lancewal_core.log import end_log
+from lancewal_core.murmur2 import partition_of
+from lancewal_core.region_index import State
+from lancewal_core.region_key import encode_region_key
+from lancewal_core.regions import RegionIndexes
+from lancewal_core.store import PutOutcome, PutUnknown
+from lancewal_core.tasks import Task
+from lancewal_core.testing.memory_store import MemoryBucket, MemoryStore
+from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
+from lancewal_core.watermarks import TABLE_UUID, Watermarks
+from lancewal_ingest.append import Preparer
+from lancewal_ingest.context import IngestContext
+from lancewal_ingest.dead_letters import RefusedDeadLetters
+from lancewal_ingest.decode.records import Records
+from lancewal_ingest.observer import SilentObserver
+from lancewal_ingest.policy import SealPolicy
+from lancewal_ingest.source import Listener, Offsets, Polled, TopicFacts
+from lancewal_ingest.worker import IngestWorker, WorkerLimits
+
+T = TypeVar("T")
+A = TypeVar("A")
+OTHER = OwnerId("other")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def now_ms(self) -> int:
+        return int(self.now * 1000)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class Ended:
+    """A task that ran when it was started."""
+
+    def __init__(self, call: Callable[[], T]) -> None:
+        self._error: BaseException | None = None
+        try:
+            self._value: object = call()
+        except Exception as error:
+            self._error = error
+
+    def done(self) -> bool:
+        return True
+
+    def result(self) -> object:
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+class AtOnce:
+    def start(self, call: Callable[[], T]) -> Task[T]:
+        return Ended(call)  # type: ignore[return-value] # what it holds is what the call returned
+
+    def map(self, call: Callable[[A], T], items: Sequence[A]) -> list[T]:
+        return [call(item) for item in items]
+
+
+class Store(MemoryStore):
+    """``silent``: puts of keys with this prefix get no verdict, and nothing is stored."""
+
+    silent: str | None = None
+    puts = 0
+
+    def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
+        self.puts += 1
+        if self.silent is not None and key.startswith(self.silent):
+            return PutUnknown("no answer")
+        return super().put_if_absent(key, data)
+
+
+@dataclass
+class Source:
+    """A consumer that delivers what a test puts into ``coming``."""
+
+    partitions: int
+    coming: list[Polled | InvalidInput] = field(default_factory=list)
+    ends: dict[int, Offsets | KafkaUnavailable] = field(default_factory=dict)
+    started: dict[int, Position] = field(default_factory=dict)
+    stopped: list[int] = field(default_factory=list)
+    member: bool = True
+    commits: list[dict[int, Position]] = field(default_factory=list)
+
+    def subscribe(self, listener: Listener) -> None: ...
+
+    def poll(self, records_max: int, timeout_s: float) -> Polled:
+        polled = self.coming.pop(0) if self.coming else Polled({}, {})
+        if isinstance(polled, InvalidInput):
+            raise polled
+        return polled
+
+    def start(self, partition: int, position: Position) -> None:
+        self.started[partition] = position
+
+    def stop(self, partition: int) -> None:
+        self.stopped.append(partition)
+
+    def pause(self, partitions: Sequence[int]) -> None: ...
+
+    def resume(self, partitions: Sequence[int]) -> None: ...
+
+    def facts(self) -> TopicFacts:
+        return TopicFacts("topic-id-1", self.partitions)
+
+    def offsets(self, partition: int) -> Offsets:
+        found = self.ends.get(partition, Offsets(Position(0), Position(10**9)))
+        if isinstance(found, KafkaUnavailable):
+            raise found
+        return found
+
+    def commit(self, positions: Mapping[int, Position]) -> bool:
+        self.commits.append(dict(positions))
+        return self.member
+
+    def close(self) -> None: ...
+
+
+class Place:
+    """Everything around one worker."""
+
+    def __init__(self, partitions: int = 1) -> None:
+        self.contract = Contract(
+            table_uuid="table", topic="orders", topic_id="topic-id-1", partitions=partitions, primary_key=("k",),
+            region_key=("k",), start=tuple([0] * partitions), history_window_s=60, grace_s=60,
+            columns=(Column(name="k", type="int64", field_ids=(0,)), Column(name="a", type="string", field_ids=(1,))),
+        )  # fmt: skip
+        self.clock = Clock()
+        self.bucket = MemoryBucket()
+        self.store = Store(self.clock, self.bucket)
+        self.table = MemoryTable(MemoryDataset(self.contract.rows.table, {TABLE_UUID: "table"}))
+        self.source = Source(partitions)
+        self._ids = 0
+        self.context = IngestContext(
+            self.store, self.table, RegionIndexes(self.store, self.clock), Watermarks(self.store, self.table), AtOnce(),
+            self.clock, self.contract, self._new_id,
+        )  # fmt: skip
+
+    def _new_id(self) -> str:
+        self._ids += 1
+        return f"{self._ids:016x}"
+
+    def worker(self, seal: SealPolicy | None = None, limits: WorkerLimits | None = None) -> IngestWorker:
+        return IngestWorker(
+            self.context, self.source, RefusedDeadLetters(), Preparer(self.contract, "stop"), OwnerId("me"),
+            SilentObserver(), seal, None, limits or WorkerLimits(linger_s=0.0, idle_position_s=1e9),
+        )  # fmt: skip
+
+    def region(self, partition: int = 0) -> Region:
+        return self.contract.regions[partition]
+
+    def records(self, first: int, count: int, partition: int = 0) -> Polled:
+        keys = [k for k in range(10_000) if partition_of(encode_region_key(k), self.contract.partitions) == partition]
+        chosen = keys[:count]
+        records = Records(
+            list(range(first, first + count)),
+            [0] * count,
+            [encode_region_key(k) for k in chosen],
+            [json.dumps({"k": k, "a": "x"}).encode() for k in chosen],
+            [None] * count,
+        )
+        return Polled({partition: records}, {partition: Position(first + count)})
+
+
+def _ready(worker: IngestWorker) -> bool:
+    return worker.ready
+
+
+def test_what_was_consumed_before_retention_took_the_rest_becomes_durable() -> None:
+    place = Place()
+    worker = place.worker()
+    worker.assigned([0])
+    place.store.silent = "_lancewal/wal/"
+    place.source.coming = [Polled({}, {}), place.records(0, 3), place.records(3, 4)]
+    for _ in range(3):
+        worker.step()
+    assert worker.durable == {0: 0}  # 0 to 2 are in flight, 3 to 6 wait behind them
+    lost = RetentionLost("7 is gone", topic="orders", partition=0)
+    place.source.coming = [lost]
+    worker.step()
+    place.store.silent = None
+    for _ in range(5):
+        place.clock.sleep(1)
+        worker.step()
+    assert worker.stopped == {0: lost}
+    assert worker.durable == {0: 7}
+
+
+def test_a_partition_without_a_leader_costs_no_generations() -> None:
+    place = Place()
+    worker = place.worker()
+    worker.assigned([0])
+    place.source.ends[0] = KafkaUnavailable("leader not available")
+    for _ in range(20):
+        worker.step()
+        place.clock.sleep(1)
+    del place.source.ends[0]
+    worker.step()
+    index = place.context.indexes.read(place.region())
+    assert worker.durable == {0: 0}
+    assert index is not None
+    assert [r.generation for r in index.generations] == [1]
+
+
+def test_a_partition_that_lost_its_records_is_not_claimed() -> None:
+    place = Place()
+    worker = place.worker()
+    worker.assigned([0])
+    place.source.coming = [Polled({}, {}), place.records(0, 3)]
+    for _ in range(3):
+        worker.step()
+    worker.revoked([0])
+    before = place.context.indexes.read(place.region())
+    place.source.ends[0] = Offsets(Position(50), Position(60))
+    worker.assigned([0])
+    worker.step()
+    assert isinstance(worker.stopped[0], RetentionLost)
+    # An OPEN generation of a partition that does not run would pin the log, and the next owner would have to fence it.
+    after = place.context.indexes.read(place.region())
+    assert before is not None
+    assert after is not None
+    assert [r.generation for r in after.generations] == [r.generation for r in before.generations]
+    assert all(r.state is not State.OPEN for r in after.generations)
+
+
+def test_a_restored_table_does_not_end_consuming() -> None:
+    place = Place()
+    place.table.append(place.contract.rows.table.empty_table())
+    place.table.restore(1)
+    worker = place.worker()
+    worker.assigned([0])
+    place.source.coming = [Polled({}, {}), place.records(0, 3)]
+    for _ in range(3):
+        worker.step()
+    assert worker.durable == {0: 3}
+
+
+def test_a_stop_found_while_leaving_does_not_stay() -> None:
+    place = Place()
+    worker = place.worker()
+    worker.assigned([0])
+    bad = Polled({0: Records([0], [0], [b"0"], [b"no json"], [None])}, {0: Position(1)})
+    place.source.coming = [Polled({}, {}), bad]
+    worker.step()
+    worker.step()  # in flight
+    worker.revoked([0])
+    assert worker.stopped == {}
+    assert worker.ready
+
+
+def test_a_fenced_member_without_partitions_goes_on() -> None:
+    place = Place()
+    worker = place.worker(SealPolicy(rows=1))
+    worker.assigned([0])
+    place.source.coming = [Polled({}, {}), place.records(0, 3)]
+    for _ in range(3):
+        worker.step()
+    index = place.context.indexes.read(place.region())
+    assert index is not None
+    newest = index.generations[-1]
+    end_log(place.store, AtOnce(), place.clock, newest.log, Number(0), OTHER, place.region())
+    place.source.coming = [place.records(3, 3)]
+    for _ in range(2):
+        worker.step()
+    place.source.member = False
+    for _ in range(3):
+        place.clock.sleep(1)
+        worker.step()
+    assert not _ready(worker)  # declared dead, and the partition may still be ours
+    worker.lost([0])
+    for _ in range(3):
+        place.clock.sleep(1)
+        worker.step()
+    assert _ready(worker)
+    flushed = place.context.indexes.read(place.region())
+    assert flushed is not None
+    assert flushed.generations[0].state is State.FLUSHED
+
+
+def test_drain_says_when_a_region_was_not_handed_over() -> None:
+    place = Place()
+    worker = place.worker()
+    worker.assigned([0])
+    worker.step()
+    place.store.silent = "_lancewal/regions/"
+    assert not worker.drain(60.0)
+
+
+def test_a_silent_store_uses_up_the_time_of_a_rebalance_once() -> None:
+    place = Place(partitions=50)
+    worker = place.worker()
+    worker.assigned(range(50))
+    worker.step()
+    assert len(worker.durable) == 50
+    place.store.silent = "_lancewal/regions/"
+    began = place.clock.now
+    worker.revoked(range(50))
+    assert worker.durable == {}
+    assert place.clock.now - began < 60
+
+
+def test_a_stale_listing_does_not_end_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place()
+    worker = place.worker(SealPolicy(rows=1))
+    worker.assigned([0])
+    place.source.coming = [Polled({}, {}), place.records(0, 3)]
+    worker.step()
+    worker.step()
+
+    def stale(*_: object) -> object:
+        raise StoreInconsistent("the listing leads to an older version")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RegionIndexes, "swap", stale)
+        worker.step()
+    worker.step()
+    index = place.context.indexes.read(place.region())
+    assert index is not None
+    assert index.generations[0].state is not State.OPEN
+
+
+def test_many_partitions_are_opened_over_several_turns() -> None:
+    place = Place(partitions=8)
+    worker = place.worker()
+    offsets = place.source.offsets
+
+    def slow(partition: int) -> Offsets:
+        place.clock.sleep(0.4)
+        return offsets(partition)
+
+    place.source.offsets = slow  # type: ignore[method-assign]
+    worker.assigned(range(8))
+    began = place.clock.now
+    worker.step()
+    assert place.clock.now - began < 2
+    for _ in range(8):
+        worker.step()
+    assert len(worker.durable) == 8
+
+
+def test_headers_and_keys_count_as_memory() -> None:
+    place = Place()
+    used: list[int] = []
+
+    class Watching(SilentObserver):
+        def memory(self, used_: int, paused: bool) -> None:
+            used.append(used_)
+
+    worker = place.worker()
+    worker._observer = Watching()
+    worker.assigned([0])
+    worker.step()
+    place.store.silent = "_lancewal/wal/"
+    big = Polled({0: Records([0], [0], [b"0"], [b'{"k": 0}'], [[("trace", b"x" * 1_000_000)]])}, {0: Position(1)})
+    place.source.coming = [big]
+    worker.step()
+    assert used[-1] >= 1_000_000
+
+
+def test_a_failed_commit_of_positions_is_repeated() -> None:
+    place = Place()
+    worker = place.worker()
+    worker.assigned([0])
+    place.source.coming = [Polled({}, {}), place.records(0, 3)]
+    for _ in range(3):
+        worker.step()
+    place.source.member = False
+    place.clock.sleep(10)
+    worker.step()
+    place.source.member = True
+    place.clock.sleep(10)
+    worker.step()
+    assert place.source.commits[-2:] == [{0: 3}, {0: 3}]
