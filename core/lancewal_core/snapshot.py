@@ -63,6 +63,11 @@ class Snapshot:
         """Number of keys that the generation touches."""
         return self.rows + (self.deletes.rows if self.deletes else 0) + (self.patches.rows if self.patches else 0)
 
+    @property
+    def nbytes(self) -> int:
+        """Stored bytes of its content."""
+        return self.rows_bytes + (self.deletes.size if self.deletes else 0) + (self.patches.size if self.patches else 0)
+
 
 def write_snapshot(
     store: ObjectStore,

@@ -152,7 +152,8 @@ def _plan(context: FlusherContext, pinned: PinnedTable, limits: MergeLimits) -> 
         waiting = unmerged(indexes, in_force)
     # Step 2
     snapshots = _snapshots(context, waiting)
-    works = [work for region, found in sorted(snapshots.items()) if (work := _prepare(context, region, found, limits))]
+    share = limits.share(len(snapshots))
+    works = [work for region, found in sorted(snapshots.items()) if (work := _prepare(context, region, found, share))]
     if not works:
         return NothingToMerge(pinned.version, in_force, indexes)
     # Step 3

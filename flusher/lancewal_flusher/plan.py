@@ -8,7 +8,7 @@ not carry a deletion file (Lance names that file by the fragment id, which is as
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lancewal_core.errors import StoreInconsistent
 from lancewal_core.ids import Region
@@ -19,12 +19,19 @@ from lancewal_core.watermarks import InForce
 
 @dataclass(frozen=True, slots=True)
 class MergeLimits:
-    """Sizes in rows (changed keys)."""
+    """Sizes in rows (changed keys), and in bytes as stored."""
 
     adopt_rows: int = 50_000
     """A generation with at least this many rows and nothing else to write is adopted by itself."""
     combine_changes: int = 2_000_000
     """Most changes that one region puts into one merge."""
+    combine_bytes: int = 256 << 20
+    """Most bytes that one merge combines, all its regions together: combined rows are held in memory.  A generation that
+    is too large for that is taken by itself, and then adopted."""
+
+    def share(self, regions: int) -> MergeLimits:
+        """The limits of one of so many regions."""
+        return replace(self, combine_bytes=self.combine_bytes // max(regions, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +79,11 @@ def choose(region: Region, snapshots: Sequence[Snapshot], limits: MergeLimits) -
     if snapshots[0].rows >= limits.adopt_rows:
         return RegionMerge(region, (snapshots[0],))
     taken = [snapshots[0]]
-    changes = snapshots[0].changes
+    changes, nbytes = snapshots[0].changes, snapshots[0].nbytes
     for snapshot in snapshots[1:]:
         changes += snapshot.changes
-        if snapshot.rows >= limits.adopt_rows or changes > limits.combine_changes:
+        nbytes += snapshot.nbytes
+        if snapshot.rows >= limits.adopt_rows or changes > limits.combine_changes or nbytes > limits.combine_bytes:
             break
         taken.append(snapshot)
     return RegionMerge(region, tuple(taken))
