@@ -98,7 +98,7 @@ def flush_from_log(
         entries = entries_of(store, tasks, region, record)
     except PlanStale as error:
         newer = indexes.read(region)
-        if newer != index:
+        if newer is None or record not in newer.generations:
             return None  # flushed, merged or trimmed meanwhile
         raise ObjectMissing(str(error), region=region.name, log=record.log) from error
     return flush_generation(store, table, indexes, contract, region, record, [e.rows for e in entries], new_id)
