@@ -13,7 +13,15 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, GenericError, NotFoundError, PreconditionError
+from obstore.exceptions import (
+    AlreadyExistsError,
+    GenericError,
+    JoinError,
+    NotFoundError,
+    PermissionDeniedError,
+    PreconditionError,
+    UnauthenticatedError,
+)
 from obstore.store import LocalStore, S3Store
 
 from lancewal_core.errors import SettingsError, StoreUnavailable, TableMissing
@@ -22,6 +30,8 @@ from lancewal_core.store import ObjectInfo, PutOutcome, PutUnknown, Stored, Take
 _CLIENT_OPTIONS = {"allow_http": "allow_http", "aws_allow_http": "allow_http", "timeout": "timeout",
                    "connect_timeout": "connect_timeout"}  # fmt: skip
 _LANCE_ONLY = {"download_retry_count", "client_max_retries", "client_retry_timeout"}
+# Denied counts as well: credentials expire, are renewed behind our back, and rights are given back.
+_NO_ANSWER = (GenericError, PermissionDeniedError, UnauthenticatedError, JoinError, OSError)
 # WAL puts repeat by themselves (same bytes, same key), so the client gives up early and reports.
 _RETRY: Any = {
     "max_retries": 2,
@@ -42,7 +52,7 @@ class ObstoreStore:
             return obstore.get(self._store, key).bytes().to_bytes()
         except (NotFoundError, FileNotFoundError):
             return None
-        except (GenericError, OSError, PermissionError) as error:
+        except _NO_ANSWER as error:
             raise self._unavailable("read", key, error) from error
 
     def get_range(self, key: str, start: int, end: int) -> bytes | None:
@@ -50,7 +60,7 @@ class ObstoreStore:
             return obstore.get_range(self._store, key, start=start, end=end).to_bytes()
         except (NotFoundError, FileNotFoundError):
             return None
-        except (GenericError, OSError, PermissionError) as error:
+        except _NO_ANSWER as error:
             raise self._unavailable("read", key, error) from error
 
     def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
@@ -58,7 +68,7 @@ class ObstoreStore:
             obstore.put(self._store, key, data, mode="create")
         except (AlreadyExistsError, FileExistsError, PreconditionError):
             return Taken()
-        except (GenericError, OSError, PermissionError) as error:
+        except _NO_ANSWER as error:
             return PutUnknown(f"{type(error).__name__} while writing {key!r} to {self._name}: {_first_line(error)}")
         return Stored()
 
@@ -73,7 +83,7 @@ class ObstoreStore:
                     break  # S3 lists in key order, a local folder in none
         except (NotFoundError, FileNotFoundError):
             return []
-        except (GenericError, OSError, PermissionError) as error:
+        except _NO_ANSWER as error:
             raise self._unavailable("list", prefix, error) from error
         return found
 
@@ -83,7 +93,7 @@ class ObstoreStore:
                 obstore.delete(self._store, key)
             except (NotFoundError, FileNotFoundError):
                 continue
-            except (GenericError, OSError, PermissionError) as error:
+            except _NO_ANSWER as error:
                 raise self._unavailable("delete", key, error) from error
 
     def _unavailable(self, act: str, key: str, error: BaseException) -> StoreUnavailable:
