@@ -14,6 +14,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+ATTACH_A_COPY = (
+    "copy the table's rows into a new Lance table and make that one a lancewal table (`lancewal table attach`)"
+)
+"""The way on where no command mends a table; ``attach`` also refuses keys that are there twice, and names them."""
+
 
 class LancewalError(Exception):
     """Base of all errors that lancewal raises on purpose.  ``where`` names objects or offsets, for logs."""
@@ -88,12 +93,6 @@ class StoreInconsistent(Refresh):
 
 class Fenced(LancewalError):
     kind = "fenced"
-
-
-class LogFenced(Fenced):
-    """Our log was ended by another process: we were declared dead."""
-
-    kind = "log_fenced"
 
 
 class OwnershipLost(Fenced):
@@ -173,12 +172,6 @@ class BadRecordStop(InvalidInput):
     kind = "bad_record"
 
 
-class RegionConflict(InvalidInput):
-    """A key of one region is already in the table as a row of another region."""
-
-    kind = "region_conflict"
-
-
 class DuplicateKeys(InvalidInput):
     """A table to be attached holds a primary key more than once."""
 
@@ -225,12 +218,6 @@ class VersionGone(InvalidInput):
     """The table version was removed by a clean-up."""
 
     kind = "version_gone"
-
-
-class OutsideHistoryWindow(InvalidInput):
-    """The positions asked for are older than the history window."""
-
-    kind = "outside_history_window"
 
 
 class StoreNotWritable(InvalidInput):

@@ -83,12 +83,12 @@ class TableSettings(Section):
     record_bytes_max: Bytes = ByteSize(1_000_000)
     """Largest record value.  Just below the brokers' default limit (1 MiB): hardly a record that Kafka takes is refused."""
     history_window_s: Annotated[int, BeforeValidator(_no_bool), Field(ge=0)] = 24 * 3600
-    """How long WAL entries stay after their merge.  A day: a receipt of yesterday's job can still be read again."""
+    """How long WAL entries stay after their merge.  A day: lost files can be rebuilt, and a fault can be looked into."""
     grace_s: Annotated[int, BeforeValidator(_no_bool), Field(ge=0)] = 600
     """How long an object that nothing refers to stays.  Longer than any plan or PUT under way takes."""
     freshness_target_s: Seconds = 60.0
-    """Age of a durable row above which readers and alerts call the table stale.  Several times what a healthy
-    ingest needs, so that it does not fire in a rebalance."""
+    """Age of the newest durable row above which the table counts as stale: an aim for your alerts, which ``table show``
+    shows; nothing acts on it.  Several times what a healthy ingest needs, so that it does not fire in a rebalance."""
 
     @field_validator("uri")
     @classmethod

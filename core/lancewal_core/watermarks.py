@@ -22,7 +22,14 @@ from dataclasses import dataclass
 from typing import Literal, assert_never
 
 from lancewal_core import paths
-from lancewal_core.errors import FormatUnknown, ObjectCorrupt, TableReplaced, TableRestored, WatermarkUnknown
+from lancewal_core.errors import (
+    ATTACH_A_COPY,
+    FormatUnknown,
+    ObjectCorrupt,
+    TableReplaced,
+    TableRestored,
+    WatermarkUnknown,
+)
 from lancewal_core.failpoints import point
 from lancewal_core.ids import Generation, Position, Region, TableVersion
 from lancewal_core.store import Done, Lost, ObjectStore, Unknown, put_once
@@ -199,8 +206,8 @@ class Watermarks:
                     return in_force
                 if found.operation == "Restore":
                     raise TableRestored(
-                        f"table version {version} is a restore of an older one; merges and strong reads stop until a "
-                        "person decides: `lancewal repair --after-restore replay|keep`",
+                        f"table version {version} is a restore of an older one: what is merged is not known any more, so "
+                        f"merges and reads stop. To go on, {ATTACH_A_COPY}",
                         version=version,
                     )
                 if found.operation == "Overwrite" and version > 1:
@@ -211,7 +218,7 @@ class Watermarks:
             case TransactionGone():
                 raise WatermarkUnknown(
                     f"table version {version} is gone and no record under {paths.merges_prefix()} is newer: what is "
-                    "merged cannot be proven; see `lancewal repair --watermark`",
+                    f"merged cannot be proven. To go on, {ATTACH_A_COPY}",
                     version=version,
                 )
             case _:

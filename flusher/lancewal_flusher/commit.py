@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from lancewal_core import paths
-from lancewal_core.errors import CommitUnknown, MergeUnproven, WatermarkUnknown
+from lancewal_core.errors import ATTACH_A_COPY, CommitUnknown, MergeUnproven, WatermarkUnknown
 from lancewal_core.failpoints import point
 from lancewal_core.ids import TableVersion
 from lancewal_core.table import (
@@ -66,15 +66,15 @@ def prove(context: FlusherContext, read_version: TableVersion, version: TableVer
     if version == read_version + 1:
         return
     computed = f"table version {version} is a merge computed at version {read_version}"
-    verify = f"run `lancewal verify` on versions {read_version} to {version}"
+    doubt = f"rows of both may be there, keys twice. To go on, {ATTACH_A_COPY}"
     try:
         before = context.watermarks.at(version - 1)
     except WatermarkUnknown as error:
         raise MergeUnproven(
-            f"{computed}; that no other merge came in between cannot be proven: {error}; {verify}", version=version
+            f"{computed}; that no other merge came in between cannot be proven: {error}; {doubt}", version=version
         ) from error
     if before.version > read_version:
-        raise MergeUnproven(f"{computed}, but version {before.version} is a merge too: {verify}", version=version)
+        raise MergeUnproven(f"{computed}, but version {before.version} is a merge too: {doubt}", version=version)
 
 
 def is_finished(context: FlusherContext, in_force: InForce) -> bool:

@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 
 from lancewal_core import paths
-from lancewal_core.errors import MergeUnproven, ObjectMissing, StoreUnavailable, VersionGone
+from lancewal_core.errors import ATTACH_A_COPY, MergeUnproven, ObjectMissing, StoreUnavailable, VersionGone
 from lancewal_core.failpoints import point
 from lancewal_core.flush import entries_of
 from lancewal_core.fold import fold
@@ -119,7 +119,7 @@ def _facts(context: FlusherContext, in_force: InForce) -> MergeFacts:
         case TransactionGone() | TransactionUnreadable():
             raise MergeUnproven(
                 f"table version {in_force.version} is a merge that was never finished, and it is gone: whether users "
-                "appended the same keys, or its files were lost, can no longer be told; run `lancewal verify`",
+                f"appended the same keys, or its files were lost, can no longer be told. To go on, {ATTACH_A_COPY}",
                 version=in_force.version,
             )
         case _:
@@ -156,8 +156,8 @@ def _between(context: FlusherContext, in_force: InForce, facts: MergeFacts, live
         landed = {f.fragment_id for f in context.table.at(in_force.version).fragments()}
     except VersionGone as error:
         raise MergeUnproven(
-            f"table version {in_force.version} is a merge that was never finished, and it is gone: {error}; run "
-            "`lancewal verify`",
+            f"table version {in_force.version} is a merge that was never finished, and it is gone: {error}. To go on, "
+            f"{ATTACH_A_COPY}",
             version=in_force.version,
         ) from error
     return [
@@ -215,7 +215,8 @@ def _taken(context: FlusherContext, facts: MergeFacts) -> list[tuple[Region, Gen
             if record is None or record.snapshot is None:
                 raise MergeUnproven(
                     f"a merge computed at table version {facts.read_version} was never finished, and generation "
-                    f"{generation} of region {region.name}, which it took, is trimmed already; run `lancewal verify`",
+                    f"{generation} of region {region.name}, which it took, is trimmed already. To go on, "
+                    f"{ATTACH_A_COPY}",
                     region=region.name,
                 )
             found.append((region, record, record.snapshot))
@@ -257,7 +258,7 @@ def _rebuild(
     if missing - replaced:
         raise ObjectMissing(
             f"table version {in_force.version} refers to data files that are gone and that it did not adopt: "
-            f"{sorted(missing - replaced)[:3]}; run `lancewal verify`",
+            f"{sorted(missing - replaced)[:3]}; put them back, from a backup or the store's own versions",
             version=in_force.version,
         )
     return replaced, context.table.write_rows(pa.concat_tables(tables))

@@ -25,7 +25,14 @@ import numpy as np
 import pyarrow as pa
 
 from lancewal_core.contract import Contract
-from lancewal_core.errors import BadRecordStop, LancewalError, Misrouted, PartitionCountChanged, TopicReplaced
+from lancewal_core.errors import (
+    ATTACH_A_COPY,
+    BadRecordStop,
+    LancewalError,
+    Misrouted,
+    PartitionCountChanged,
+    TopicReplaced,
+)
 from lancewal_core.failpoints import point
 from lancewal_core.ids import Position, Region
 from lancewal_core.log import LogWriter, PutResult
@@ -127,8 +134,7 @@ class Preparer:
         if bad is not None:
             return Position(bad.offset), BadRecordStop(
                 f"topic {region.topic} partition {region.partition} offset {bad.offset}: {bad.message} ({bad.kind}); "
-                "ingest.bad_records is 'stop'. Let it go to the dead letters ('dlq'), or reject it by "
-                f"`lancewal offsets reject {region.topic} {region.partition} {bad.offset}`",
+                "ingest.bad_records is 'stop'. Set it to 'dlq', at least until this record has gone to the dead letters",
                 topic=region.topic, partition=region.partition, offset=bad.offset,
             )  # fmt: skip
         return Position(0), None
@@ -197,13 +203,13 @@ def check_topic(contract: Contract, source: KafkaSource) -> None:
     if facts.topic_id != contract.topic_id:
         raise TopicReplaced(
             f"topic {contract.topic} has id {facts.topic_id}, the table's contract says {contract.topic_id}: it was "
-            "deleted and recreated. Merge all, then `lancewal table rebind --topic-id`",
+            f"deleted and recreated. To take up the new topic, {ATTACH_A_COPY} (a strong read gives all durable rows)",
             topic=contract.topic,
         )
     if facts.partitions != contract.partitions:
         raise PartitionCountChanged(
             f"topic {contract.topic} has {facts.partitions} partitions, the table's contract says "
-            f"{contract.partitions}. Stop the producers, merge all, then `lancewal table alter --partitions "
-            f"{facts.partitions}`",
+            f"{contract.partitions}; a table keeps the number that it was made with. To take up the new one, "
+            f"{ATTACH_A_COPY} (a strong read gives all durable rows)",
             topic=contract.topic,
         )

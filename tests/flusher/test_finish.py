@@ -327,7 +327,7 @@ def test_lost_files_that_nothing_explains_stop(table: FlusherTable) -> None:
     table.generation(0, [upsert(5, a=1)])
     table.generation(0, [upsert(6, a=1)])
     context = table.context(raced(table, lambda: table.clean_up(delete_unverified=True)))
-    with pytest.raises(ObjectMissing, match="lancewal verify"):
+    with pytest.raises(ObjectMissing, match="data files that are gone"):
         table.round(COMBINE, context)
     assert table.states(0) == ["MERGED", "FLUSHED", "FLUSHED"]
 
