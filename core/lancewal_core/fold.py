@@ -48,10 +48,6 @@ class Folded:
     """Keys in state Partial; columns of ``RowSchema.table`` and ``_present`` (which of them the patches set)."""
 
     @property
-    def key_count(self) -> int:
-        return int(self.rows.num_rows + self.gone.num_rows + self.partials.num_rows)
-
-    @property
     def nbytes(self) -> int:
         return int(self.rows.nbytes + self.gone.nbytes + self.partials.nbytes)
 

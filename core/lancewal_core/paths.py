@@ -49,18 +49,6 @@ def parse_contract_version(key: str) -> int | None:
     return _parse_inverted(rf"{contract_prefix()}({_DIGITS_20})\.json", key)
 
 
-def control_prefix() -> str:
-    return f"{ROOT}control/"
-
-
-def control_version(version: int) -> str:
-    return f"{control_prefix()}{inverted_version(version)}.json"
-
-
-def parse_control_version(key: str) -> int | None:
-    return _parse_inverted(rf"{control_prefix()}({_DIGITS_20})\.json", key)
-
-
 def merges_prefix() -> str:
     return f"{ROOT}merges/"
 
@@ -83,20 +71,6 @@ def merge_finished(version: TableVersion) -> str:
 def parse_merge_finished(key: str) -> TableVersion | None:
     version = _parse_inverted(rf"{merges_prefix()}({_DIGITS_20})\.finished\.json", key)
     return None if version is None else TableVersion(version)
-
-
-def keys_prefix() -> str:
-    return f"{ROOT}keys/"
-
-
-def key_run(name: str) -> str:
-    """One run of the key index."""
-    return f"{keys_prefix()}{_word('key run', name)}"
-
-
-def parse_key_run(key: str) -> str | None:
-    match = re.fullmatch(rf"{keys_prefix()}({_WORD})", key)
-    return match[1] if match and _is_word(match[1]) else None
 
 
 def probe(name: str) -> str:

@@ -299,12 +299,3 @@ def _read_error(error: Exception, act: str) -> Exception:
 def _first_line(error: BaseException) -> str:
     lines = _SOURCE_PLACE.sub("", str(error).strip()).splitlines()
     return lines[0][:400] if lines else type(error).__name__
-
-
-def row_addresses_by_fragment(addresses: np.ndarray) -> dict[int, list[int]]:
-    """Split row addresses (uint64) into physical rows by fragment id."""
-    ordered = np.sort(addresses)
-    ids = (ordered >> np.uint64(32)).astype(np.int64)
-    rows = (ordered & np.uint64(0xFFFFFFFF)).astype(np.int64)
-    cuts = np.flatnonzero(np.diff(ids)) + 1
-    return {int(i[0]): r.tolist() for i, r in zip(np.split(ids, cuts), np.split(rows, cuts), strict=True) if len(i)}

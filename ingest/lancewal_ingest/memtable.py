@@ -25,8 +25,6 @@ class MemTable:
     rows: int = 0
     nbytes: int = 0
     last_entry_at: float = 0.0
-    last_timestamp_ms: int | None = None
-    """Kafka's timestamp of the newest row."""
 
     def apply(self, entry: Entry, now: float) -> None:
         """Add the next durable entry."""

@@ -44,10 +44,9 @@ FOLDER = "_lancewal/regions/orders.eu/AAAAAAAAQACAAAAAAAAAAQ/00017/"
 
 def test_the_keys_are_those_of_the_format() -> None:
     assert paths.contract_version(1) == "_lancewal/contract/18446744073709551614.json"
-    assert paths.control_version(2) == "_lancewal/control/18446744073709551613.json"
     assert paths.merge_record(TableVersion(5)) == "_lancewal/merges/18446744073709551610.json"
     assert paths.merge_finished(TableVersion(5)) == "_lancewal/merges/18446744073709551610.finished.json"
-    assert paths.key_run("run-1") == "_lancewal/keys/run-1"
+    assert paths.probe("run-1") == "_lancewal/probe/run-1"
     assert paths.wal_segment(LogId("a1"), Sequence(3)) == "_lancewal/wal/a1/00000000000000000003.arrow"
     assert paths.index_version(REGION, 1) == FOLDER + "index/18446744073709551614.binpb"
     assert paths.history_page(REGION, Generation(9)) == FOLDER + "history/00000000000000000009.binpb"
@@ -59,10 +58,8 @@ def test_the_keys_are_those_of_the_format() -> None:
 def test_keys_lie_under_their_prefixes() -> None:
     pairs = [
         (paths.contract_version(1), paths.contract_prefix()),
-        (paths.control_version(1), paths.control_prefix()),
         (paths.merge_record(TableVersion(1)), paths.merges_prefix()),
         (paths.merge_finished(TableVersion(1)), paths.merges_prefix()),
-        (paths.key_run("r"), paths.keys_prefix()),
         (paths.wal_segment(LogId("a"), Sequence(0)), paths.log_prefix(LogId("a"))),
         (paths.log_prefix(LogId("a")), paths.wal_prefix()),
         (paths.index_version(REGION, 1), paths.index_prefix(REGION)),
@@ -79,7 +76,6 @@ def test_keys_lie_under_their_prefixes() -> None:
 @given(u64)
 def test_versions_come_back(version: int) -> None:
     assert paths.parse_contract_version(paths.contract_version(version)) == version
-    assert paths.parse_control_version(paths.control_version(version)) == version
     assert paths.parse_merge_record(paths.merge_record(TableVersion(version))) == version
     assert paths.parse_merge_finished(paths.merge_finished(TableVersion(version))) == version
     assert paths.parse_merge_record(paths.merge_finished(TableVersion(version))) is None
@@ -95,7 +91,6 @@ def test_newer_versions_sort_first(one: int, other: int) -> None:
 def test_log_keys_come_back(log: LogId, sequence: Sequence) -> None:
     assert paths.parse_wal_segment(paths.wal_segment(log, sequence)) == (log, sequence)
     assert paths.parse_log_prefix(paths.log_prefix(log)) == log
-    assert paths.parse_key_run(paths.key_run(log)) == log
 
 
 @given(regions, u64, hexes, files)
@@ -110,10 +105,8 @@ def test_region_keys_come_back(region: Region, number: int, attempt: str, file: 
 
 PARSERS = [
     paths.parse_contract_version,
-    paths.parse_control_version,
     paths.parse_merge_record,
     paths.parse_merge_finished,
-    paths.parse_key_run,
     paths.parse_log_prefix,
     paths.parse_wal_segment,
     paths.parse_index_version,
@@ -122,10 +115,8 @@ PARSERS = [
 ]
 ONE_OF_EACH = [
     paths.contract_version(1),
-    paths.control_version(1),
     paths.merge_record(TableVersion(1)),
     paths.merge_finished(TableVersion(1)),
-    paths.key_run("r"),
     paths.log_prefix(LogId("a")),
     paths.wal_segment(LogId("a"), Sequence(1)),
     paths.index_version(REGION, 1),
@@ -187,7 +178,7 @@ def test_hostile_names_are_refused(text: str) -> None:
         lambda: paths.region_prefix(Region("t", TopicId(text), 0)),
         lambda: paths.log_prefix(LogId(text)),
         lambda: paths.wal_segment(LogId(text), Sequence(0)),
-        lambda: paths.key_run(text),
+        lambda: paths.probe(text),
         lambda: paths.snapshot_prefix(REGION, Generation(1), text),
     )
     for build in builds:
