@@ -9,7 +9,7 @@ import typer
 
 from lancewal_core.config_commands import ConfigOption, read_settings
 
-app = typer.Typer(no_args_is_help=True, help="Merge snapshots into the table.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Merge snapshots into the table.")
 
 
 class RunnerName(StrEnum):

@@ -11,7 +11,7 @@ from lancewal_core.config_commands import ConfigOption, Output, OutputOption, re
 if TYPE_CHECKING:
     from lancewal_core.contract import Contract
 
-app = typer.Typer(no_args_is_help=True, help="Make lancewal tables, and show what a table is.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Make lancewal tables, and show what a table is.")
 
 
 @app.command()

@@ -6,7 +6,7 @@ import typer
 
 from lancewal_core.config_commands import ConfigOption, read_settings
 
-app = typer.Typer(no_args_is_help=True, help="Consume Kafka and make rows durable.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Consume Kafka and make rows durable.")
 
 
 @app.callback()
