@@ -34,11 +34,52 @@ from lancewal_core.store_obstore import open_store
 from lancewal_core.table_lance import LanceTable
 from lancewal_core.tasks import Tasks, ThreadTasks
 from lancewal_core.watermarks import TABLE_UUID, InForce, Watermarks
-from lancewal_flusher.status import RegionStatus, TableStatus
 
 T = TypeVar("T")
 _WINDOW = 8
 """Segments fetched at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegionStatus:
+    """Positions are Kafka's; None where a figure could not be had, or where there is nothing to say yet."""
+
+    partition: int
+    owner: str | None
+    """Who claimed the region's newest generation."""
+    end: int | None
+    """Position behind the last committed record in Kafka."""
+    durable: int | None
+    """Position behind the newest WAL entry; None if nobody has claimed the region."""
+    lag: int | None
+    """``end`` minus ``durable``: an upper bound of the records that are not durable."""
+    merged: int | None
+    """Position up to which the table's newest version holds the region."""
+    merged_generation: int | None
+    generations: Mapping[str, int]
+    """Number of generations in the index by state."""
+    unmerged_rows: int
+    """Changes in unmerged snapshots, and rows in the WAL that no snapshot holds yet."""
+    unmerged_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """What ``lancewal status --output json`` shows."""
+
+    uri: str
+    table_uuid: str
+    table_version: int
+    table_rows: int
+    table_fragments: int
+    contract_version: int
+    topic: str
+    topic_id: str
+    primary_key: tuple[str, ...]
+    region_key: tuple[str, ...]
+    regions: tuple[RegionStatus, ...]
+    problems: tuple[str, ...]
+    """Why figures are missing, and what contradicts the contract."""
 
 
 @dataclass(slots=True)

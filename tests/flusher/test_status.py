@@ -32,8 +32,8 @@ from lancewal_core.table_lance import LanceTable
 from lancewal_core.transitions import Claimant
 from lancewal_core.watermarks import InForce, Watermark, Watermarks
 from lancewal_flusher.create import create_table
-from lancewal_flusher.region_status import table_status
-from lancewal_flusher.status import RegionStatus, status_text
+from lancewal_flusher.region_status import RegionStatus, table_status
+from lancewal_flusher.status import status_text
 from tests.flusher.table_settings import content, make_topic, table_settings
 
 if TYPE_CHECKING:
