@@ -42,6 +42,8 @@ _WINDOW = 32
 """Most segments that one step of a walk asks for at the same time."""
 _FENCE_TRIES = 8
 _FENCE_PAUSE_S = 0.1
+_FENCE_S = 15.0
+"""No further try after so long: where requests hang until they time out, a caller's loop must still turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +263,7 @@ def end_log(
     """
     segments: list[Segment] = []
     unknown = 0
+    unknown_since = 0.0
     while True:
         walked = walk(store, tasks, log, start, regions=(region,))
         segments.extend(walked.segments)
@@ -268,6 +271,7 @@ def end_log(
             return Walk(log, tuple(segments), walked.end, walked.fence)
         fence = Fence(log, walked.end, writer, clock.now_ms())
         key = paths.wal_segment(log, walked.end)
+        sent_at = clock.monotonic()
         with point("fence.put", object=key):
             outcome = put_once(store, key, encode_fence(fence))
         match outcome:
@@ -276,8 +280,9 @@ def end_log(
             case Lost():
                 start = walked.end  # a data segment came first, or another claimer's fence: go on walking
             case Unknown(cause=cause):
+                unknown_since = unknown_since if unknown else sent_at
                 unknown += 1
-                if unknown >= _FENCE_TRIES:
+                if unknown >= _FENCE_TRIES or clock.monotonic() - unknown_since > _FENCE_S:
                     raise StoreUnavailable(f"no verdict on the fence {key!r}: {cause}", object=key)
                 clock.sleep(_FENCE_PAUSE_S * 2**unknown)
                 start = walked.end

@@ -31,6 +31,8 @@ _LISTINGS = 4
 """Times that a listing which cannot be right is asked again."""
 _UNKNOWN_TRIES = 8
 _UNKNOWN_PAUSE_S = 0.1
+_UNKNOWN_S = 15.0
+"""No further try after so long: where requests hang until they time out, a caller's loop must still turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,10 @@ def swap(
         version = FIRST_VERSION if current is None else current.version + 1
         data = encode(value)
         cause = ""
+        began = clock.monotonic()
         for attempt in range(_UNKNOWN_TRIES):
+            if clock.monotonic() - began > _UNKNOWN_S:
+                raise _no_verdict(family.key(version), cause)
             outcome = put_once(store, family.key(version), data)
             match outcome:
                 case Done():
@@ -127,6 +132,8 @@ def swap(
                 case _:
                     assert_never(outcome)
         else:
-            raise StoreUnavailable(
-                f"no verdict on writing {family.key(version)!r}: {cause}", object=family.key(version)
-            )
+            raise _no_verdict(family.key(version), cause)
+
+
+def _no_verdict(key: str, cause: str) -> StoreUnavailable:
+    return StoreUnavailable(f"no verdict on writing {key!r}: {cause}", object=key)

@@ -211,7 +211,9 @@ class IngestWorker:
             if self._fenced:
                 return False
             self._start_job(now=True)
-        handed_over = [self._hand_over(partition) for partition in sorted(self._state.open)]
+        handed_over = True
+        for partition in sorted(self._state.open):
+            handed_over = self._now() < end and self._hand_over(partition) and handed_over
         self._commit(dict(self._committed), force=True)
         while self._state.unflushed or self._flush_task is not None:
             if self._context.clock.monotonic() >= end:
@@ -220,7 +222,7 @@ class IngestWorker:
             self._advance_flush()
             if self._flush_task is not None:
                 self._finish_flush()
-        return all(handed_over)
+        return handed_over
 
     # -- assignment (called from within poll) --------------------------------------------------------------------
 
@@ -501,8 +503,11 @@ class IngestWorker:
                         assert_never(decision)
             except OwnershipLost as error:
                 self._drop(partition, error)
-            except (Retry, Refresh) as error:
+            except Refresh as error:
                 self._observer.failed("seal", error)
+            except Retry as error:
+                self._observer.failed("seal", error)
+                return  # no use in asking the same store for each region: the loop must turn
 
     def _seal(self, region: _OpenRegion) -> None:
         memtable = region.memtable

@@ -12,6 +12,7 @@ import pytest
 
 from lancewal_core.contract import Column, Contract
 from lancewal_core.errors import InvalidInput, KafkaUnavailable, RetentionLost, StoreInconsistent
+from lancewal_core.http import LOOP_LIMIT_S
 from lancewal_core.ids import OwnerId, Position, Region
 from lancewal_core.ids import Sequence as Number
 from lancewal_core.log import end_log
@@ -80,14 +81,14 @@ class AtOnce:
 
 
 class Store(MemoryStore):
-    """``silent``: puts of keys with this prefix get no verdict, and nothing is stored."""
+    """``silent``: puts of keys with this prefix hang until they time out, and nothing is stored."""
 
     silent: str | None = None
-    puts = 0
+    timeout_s: float = 0.0
 
     def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
-        self.puts += 1
         if self.silent is not None and key.startswith(self.silent):
+            self._clock.sleep(self.timeout_s)
             return PutUnknown("no answer")
         return super().put_if_absent(key, data)
 
@@ -319,6 +320,44 @@ def test_a_silent_store_uses_up_the_time_of_a_rebalance_once() -> None:
     worker.revoked(range(50))
     assert worker.durable == {}
     assert place.clock.now - began < 60
+
+
+@pytest.mark.parametrize("silent", ["_lancewal/regions/", "_lancewal/wal/"])
+def test_the_loop_turns_while_requests_hang(silent: str) -> None:
+    place = Place(partitions=10)
+    gone = place.worker()
+    gone.assigned(range(10))
+    gone.step()
+    worker = place.worker(SealPolicy(rows=1))
+    place.source.coming = [Polled({}, {}), *(place.records(0, 1, partition) for partition in range(5))]
+    worker.assigned(range(5))
+    for _ in range(7):
+        worker.step()
+        place.clock.sleep(0.1)
+    assert set(worker.durable) == set(range(5))
+    place.store.silent, place.store.timeout_s = silent, 30.0
+    worker.assigned(range(5, 10))  # to be fenced
+    place.source.coming = [place.records(1, 1, partition) for partition in range(5)]
+    for _ in range(10):
+        began = place.clock.now
+        worker.step()
+        assert place.clock.now - began < LOOP_LIMIT_S
+    place.store.silent = None
+    for _ in range(60):
+        place.clock.sleep(0.3)
+        worker.step()
+    assert set(worker.durable) == set(range(10))
+
+
+def test_drain_ends_when_its_time_is_up() -> None:
+    place = Place(partitions=30)
+    worker = place.worker()
+    worker.assigned(range(30))
+    worker.step()
+    place.store.silent, place.store.timeout_s = "_lancewal/regions/", 30.0
+    began = place.clock.now
+    assert not worker.drain(60.0)
+    assert place.clock.now - began < 120
 
 
 def test_a_stale_listing_does_not_end_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
