@@ -155,8 +155,13 @@ def _since(service: Service, first: str, event: str) -> list[object]:
 
 
 def freeze_a_flusher(world: World) -> None:
-    """A flusher that SIGSTOP holds right before its commit wakes up after another one has merged the same: no row doubles."""
-    world.feed.produce(BATCH)
+    """A flusher that SIGSTOP holds right before its commit wakes up after another one has merged the same: no row doubles.
+
+    All keys are new, so that the two merges have no row in common that they would replace.
+    """
+    fresh = 10_000 + sum(world.feed.history.ends.values())
+    rows = ({"customer": f"customer-{n}", "id": fresh, "status": "new"} for n in range(BATCH))
+    world.feed.send(Record("upsert", row) for row in rows)
     ingest_all(world)
     late = world.lancewal.start("flush", "run", failpoint="commit.send:before=stop")
     until(lambda: late.frozen, lambda: late.tail)
@@ -256,6 +261,7 @@ def test_s3(kafka: KafkaBroker, s3: S3Server, topic_name: str, tmp_path: Path, s
         shuffled(rng, ("dv.write:after", "commit.send:after"), 1, 1.5),
     )
     freeze_a_flusher(world)  # the table is empty: its first merge, twice at once
+    freeze_a_flusher(world)
     world.feed.produce(200)
     check_kills(under_kills(world, plan, rng), plan)
     append_between_plan_and_commit(world, killed=False)
