@@ -42,6 +42,8 @@ def _rebuild(cls: type[LancewalError], message: str, where: dict[str, object]) -
 
 
 class Retry(LancewalError):
+    """The same call may succeed later."""
+
     kind = "retry"
 
 
@@ -67,6 +69,8 @@ class CommitUnknown(Retry):
 
 
 class Refresh(LancewalError):
+    """What the caller knows is out of date."""
+
     kind = "refresh"
 
 
@@ -92,6 +96,8 @@ class StoreInconsistent(Refresh):
 
 
 class Fenced(LancewalError):
+    """Somebody else owns this now."""
+
     kind = "fenced"
 
 
@@ -105,6 +111,8 @@ class OwnershipLost(Fenced):
 
 
 class InvalidInput(LancewalError):
+    """A person must change an input, a setting or the environment."""
+
     kind = "invalid_input"
 
 
@@ -127,10 +135,14 @@ class ContractMismatch(InvalidInput):
 
 
 class TableMissing(InvalidInput):
+    """There is no Lance table at the address."""
+
     kind = "table_missing"
 
 
 class TableExists(InvalidInput):
+    """What is to be made is there already, or something else is in its place."""
+
     kind = "table_exists"
 
 
@@ -141,6 +153,8 @@ class NotALancewalTable(InvalidInput):
 
 
 class TopicMissing(InvalidInput):
+    """The topic does not exist."""
+
     kind = "topic_missing"
 
 
@@ -157,6 +171,8 @@ class TopicUnsuitable(InvalidInput):
 
 
 class PartitionCountChanged(InvalidInput):
+    """The topic has another number of partitions than the table's contract."""
+
     kind = "partition_count_changed"
 
 
@@ -221,6 +237,8 @@ class VersionGone(InvalidInput):
 
 
 class StoreNotWritable(InvalidInput):
+    """The store takes no object from us, or does not honour conditional PUTs."""
+
     kind = "store_not_writable"
 
 
@@ -228,6 +246,8 @@ class StoreNotWritable(InvalidInput):
 
 
 class Corrupt(LancewalError):
+    """Stored bytes are not what was written."""
+
     kind = "corrupt"
 
 

@@ -64,6 +64,8 @@ class FailpointError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Failpoint:
+    """What to do at the ``passing``-th time (from 1) that a point is passed."""
+
     point: str
     when: When
     passing: int

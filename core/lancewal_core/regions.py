@@ -29,6 +29,8 @@ class IndexRead:
 
 
 def index_family(region: Region) -> Family:
+    """The versions of a region's index."""
+
     def parse(key: str) -> int | None:
         found = paths.parse_index_version(key)
         return None if found is None or found[0] != region else found[1]

@@ -60,6 +60,8 @@ Start = Annotated[Literal["earliest", "latest"] | datetime, BeforeValidator(_sta
 
 
 class Section(BaseModel):
+    """Frozen; an unknown key is an error; a key's docstring says what it means and why its default is what it is."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=False)
 
 

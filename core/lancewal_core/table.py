@@ -67,16 +67,22 @@ class TableCommit:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
+    """It landed, as this version."""
+
     version: TableVersion
 
 
 @dataclass(frozen=True, slots=True)
 class Conflicted:
+    """It did not land and never will; plan again."""
+
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class CommitLost:
+    """No verdict: it may have landed."""
+
     cause: str
 
 

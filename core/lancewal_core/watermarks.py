@@ -80,6 +80,7 @@ def encode_watermarks(regions: Mapping[Region, Watermark]) -> str:
 
 
 def decode_watermarks(text: str, where: str) -> dict[Region, Watermark]:
+    """Read what ``encode_watermarks`` wrote; ``ObjectCorrupt`` names ``where``."""
     try:
         return {
             Region.parse(name): Watermark(Generation(int(w["generation"])), Position(int(w["next"])))

@@ -19,6 +19,8 @@ class GenerationStats:
 
 
 class SealDecision(Enum):
+    """What to do with an OPEN generation now."""
+
     KEEP = "keep"
     SEAL = "seal"
     REANCHOR = "reanchor"
