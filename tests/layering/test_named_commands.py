@@ -1,0 +1,42 @@
+"""Messages and pages name only commands of ``lancewal`` that exist."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from lancewal_core import cli, config_commands
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMED = re.compile(r"`lancewal ((?:[a-z][a-z-]*)(?: [a-z][a-z-]*)?)")
+
+
+def exists(words: list[str]) -> bool:
+    command: Any = typer.main.get_command(cli.app)
+    for word in words:
+        if word == "config":
+            command = typer.main.get_command(config_commands.app)
+            continue
+        if not hasattr(command, "get_command"):
+            return True  # what follows are arguments
+        command = command.get_command(None, word)
+        if command is None:
+            return False
+    return True
+
+
+def test_every_command_that_is_named_exists() -> None:
+    files = subprocess.run(
+        ["git", "ls-files", "*.py", "*.md", "*.yaml", "*.yml", "*.txt"],
+        cwd=ROOT,
+        text=True,
+        capture_output=True,
+        check=True,
+    ).stdout.split()
+    named = {(file, match[1]) for file in files for match in NAMED.finditer((ROOT / file).read_text())}
+    assert len(named) > 10
+    assert sorted(found for found in named if not exists(found[1].split())) == []
