@@ -82,15 +82,14 @@ def compose(parts: Sequence[Folded], schema: RowSchema) -> Folded:
     return _fold_table(pa.concat_tables(tables) if tables else operation_schema(schema).empty_table(), schema)
 
 
-def fold_onto(parts: Sequence[Folded], batches: Sequence[pa.RecordBatch], schema: RowSchema) -> Folded:
-    """``compose([*parts, fold(batches)])`` in one pass."""
+def fold_onto(parts: Sequence[Folded], operations: pa.Table, schema: RowSchema) -> Folded:
+    """``compose([*parts, fold(operations)])`` in one pass; ``operations`` has the columns of a WAL batch."""
+    if operations.num_rows == 0 and len(parts) == 1:
+        return parts[0]
     wanted = operation_schema(schema)
     tables = [table for part in parts for table in _operations(part, schema) if table.num_rows]
-    selected = [b.select(wanted.names) for b in batches if b.num_rows]
-    if not selected and len(parts) == 1:
-        return parts[0]
-    if selected:
-        tables.append(pa.Table.from_batches(selected, wanted))
+    if operations.num_rows:
+        tables.append(operations.select(wanted.names))
     return _fold_table(pa.concat_tables(tables) if tables else wanted.empty_table(), schema)
 
 

@@ -202,7 +202,11 @@ def walk_cached(store: ObjectStore, tasks: Tasks, log: LogId, start: Sequence, c
     def read(sequence: Sequence) -> Segment | Fence | None:
         return read_segment(store, paths.wal_segment(log, sequence), cache)
 
-    return _walk(tasks, log, start, None, read)
+    known: list[Segment] = []
+    while (segment := cache.get(paths.wal_segment(log, Sequence(start + len(known))))) is not None:
+        known.append(segment)  # without the threads that a walk of the store uses
+    walked = _walk(tasks, log, Sequence(start + len(known)), None, read)
+    return Walk(log, (*known, *walked.segments), walked.end, walked.fence)
 
 
 def walk_trailers(store: ObjectStore, tasks: Tasks, log: LogId, start: Sequence) -> Walk[Trailer]:

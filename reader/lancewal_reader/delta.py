@@ -9,7 +9,7 @@ Guarantees
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
@@ -119,16 +119,25 @@ def _fold(context: DeltaContext, deltas: Sequence[RegionDelta], projected: RowSc
         for source in delta.sources:
             if isinstance(source, EntryRef) and source.rows:
                 wanted.setdefault(source.key, []).append((delta.region, source))
-    # Each segment is reduced to what is wanted of it at once: whole segments of a large delta need not fit into memory.
-    read = context.tasks.map(lambda item: _entries(context, *item, projected), list(wanted.items())) if wanted else []
-    by_place = {place: rows for segment in read for place, rows in segment}
+    whole = context.contract.rows
+    if context.segments is not None:
+        rows, schema = _remembered(context, context.segments, wanted), whole.wal
+    else:
+        # Each segment is reduced to what is wanted of it at once: those of a large delta need not fit into memory.
+        read = (
+            context.tasks.map(lambda item: _reduced(context, *item, projected), list(wanted.items())) if wanted else []
+        )
+        rows, schema = {place: found for segment in read for place, found in segment.items()}, projected.wal
     batches = [
-        by_place[delta.region, source.first]
+        rows[delta.region, source.first]
         for delta in deltas
         for source in delta.sources
         if isinstance(source, EntryRef) and source.rows
     ]
-    return fold_onto(parts, batches, projected)
+    operations = pa.Table.from_batches(batches, schema)
+    if schema is not projected.wal:
+        operations = project_rows(operations, whole, projected)
+    return fold_onto(parts, operations, projected)
 
 
 def complete_rows(folded: Folded, pinned: PinnedTable, projected: RowSchema) -> pa.Table:
@@ -144,26 +153,38 @@ def complete_rows(folded: Folded, pinned: PinnedTable, projected: RowSchema) -> 
 _Place = tuple[Region, Position]
 
 
-def _entries(
+def _remembered(
+    context: DeltaContext, cache: SegmentCache, wanted: Mapping[str, Sequence[tuple[Region, EntryRef]]]
+) -> dict[_Place, pa.RecordBatch]:
+    """These entries, whole; only segments that are not remembered are read."""
+    segments: dict[str, Segment | Fence | None] = {key: cache.get(key) for key in wanted}
+    unknown = [key for key, segment in segments.items() if segment is None]
+    if unknown:
+        read = context.tasks.map(lambda key: read_segment(context.store, key, cache), unknown)
+        segments.update(zip(unknown, read, strict=True))
+    return {place: rows for key, refs in wanted.items() for place, rows in _entries(key, segments[key], refs).items()}
+
+
+def _reduced(
     context: DeltaContext, key: str, wanted: Sequence[tuple[Region, EntryRef]], projected: RowSchema
-) -> list[tuple[_Place, pa.RecordBatch]]:
+) -> dict[_Place, pa.RecordBatch]:
     """These entries of one segment, the projected columns of them."""
-    segment: Segment | Fence | None
-    if context.segments is not None:
-        segment = read_segment(context.store, key, context.segments)
-    else:
-        data = context.store.get(key)
-        segment = None if data is None else decode_segment(data, key, {region for region, _ in wanted})
+    data = context.store.get(key)
+    segment = None if data is None else decode_segment(data, key, {region for region, _ in wanted})
+    found = _entries(key, segment, wanted)
+    return {place: project_rows(rows, context.contract.rows, projected) for place, rows in found.items()}
+
+
+def _entries(
+    key: str, segment: Segment | Fence | None, wanted: Sequence[tuple[Region, EntryRef]]
+) -> dict[_Place, pa.RecordBatch]:
     if not isinstance(segment, Segment):
         raise PlanStale(f"{key} has vanished since it was planned", object=key)
     by_place = {(entry.region, entry.first): entry.rows for entry in segment.entries}
-    found = []
     for region, ref in wanted:
-        rows = by_place.get((region, ref.first))
-        if rows is None:
+        if (region, ref.first) not in by_place:
             raise PlanStale(f"{key} does not hold the entry {ref.first} of region {region.name}", object=key)
-        found.append(((region, ref.first), project_rows(rows, context.contract.rows, projected)))
-    return found
+    return {(region, ref.first): by_place[region, ref.first] for region, ref in wanted}
 
 
 def _snapshot(context: DeltaContext, region: Region, ref: SnapshotRef, projected: RowSchema) -> Folded:

@@ -152,8 +152,8 @@ def test_compose_of_folds_is_the_fold_of_all(a: list[Operation], b: list[Operati
     assert states_of(compose([first, second, third], SCHEMA)) == expected
     assert states_of(compose([compose([first, second], SCHEMA), third], SCHEMA)) == expected
     assert states_of(compose([first, compose([second, third], SCHEMA)], SCHEMA)) == expected
-    assert states_of(fold_onto([first, second], [batch(c)], SCHEMA)) == expected
-    assert states_of(fold_onto([first], [batch(b), batch(c)], SCHEMA)) == expected
+    assert states_of(fold_onto([first, second], pa.Table.from_batches([batch(c)]), SCHEMA)) == expected
+    assert states_of(fold_onto([first], pa.Table.from_batches([batch(b), batch(c)]), SCHEMA)) == expected
 
 
 @given(SEQUENCES, st.lists(operations().filter(lambda item: item.op is Op.UPSERT), max_size=6))
