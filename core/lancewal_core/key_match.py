@@ -58,10 +58,10 @@ class KeySet:
 class _Pivot:
     """Matching by an integer-like column in which every key differs."""
 
-    def __init__(self, at: int, values: Places, columns: Sequence[pa.Array]) -> None:
+    def __init__(self, at: int, values: Places, order: Places, columns: Sequence[pa.Array]) -> None:
         self._at = at
-        self._order = np.argsort(values, kind="stable")
-        self._sorted = values[self._order]
+        self._order = order
+        self._sorted = values[order]
         self._columns = columns
         bits = min(max(len(values).bit_length() + 4, 10), 24)
         self._shift = np.uint64(64 - bits)
@@ -74,8 +74,9 @@ class _Pivot:
         for at, column in enumerate(columns):
             if _integer_like(column.type):
                 values = _integers(column)
-                if len(np.unique(values)) == len(values):
-                    return _Pivot(at, values, columns)
+                order = np.argsort(values)
+                if (np.diff(values[order]) != 0).all():
+                    return _Pivot(at, values, order, columns)
         return None
 
     def match(self, columns: Sequence[Column]) -> tuple[Places, Places]:

@@ -20,14 +20,14 @@ from lancewal_core.table import Table
 
 @dataclass(frozen=True, slots=True)
 class FragmentTask:
-    """``keys`` (columns of the primary key) are looked up in one fragment of ``version``.
+    """``keys`` are looked up in one fragment of ``version``; one set serves all tasks of a merge.
 
     Rows of the first ``partial_keys`` of them are returned with ``columns``, to complete patches.
     """
 
     version: TableVersion
     fragment_id: int
-    keys: pa.Table
+    keys: KeySet
     partial_keys: int
     columns: tuple[str, ...]
 
@@ -46,7 +46,7 @@ class FragmentResult:
 def run_task(table: Table, task: FragmentTask) -> FragmentResult:
     """Look up, read what patches need, write the deletion vector.  Raises ``VersionGone``."""
     pinned = table.at(task.version)
-    found = find_keys(pinned, KeySet(task.keys), [task.fragment_id])
+    found = find_keys(pinned, task.keys, [task.fragment_id])
     columns = list(task.columns)
     base = pinned.take(pa.array(found.addresses[found.places < task.partial_keys]), columns)
     if len(found.addresses) == 0:

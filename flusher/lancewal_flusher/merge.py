@@ -33,6 +33,7 @@ from lancewal_core.failpoints import point
 from lancewal_core.flush import rebuild_snapshot
 from lancewal_core.fold import Folded, complete, compose
 from lancewal_core.ids import Region, TableVersion
+from lancewal_core.key_match import KeySet
 from lancewal_core.open_checks import check_table
 from lancewal_core.region_index import GenerationRecord, RegionIndex
 from lancewal_core.snapshot import Snapshot, read_folded, read_gone, read_partials, read_rows, read_snapshot
@@ -291,10 +292,11 @@ def _run_tasks(
     partials = [w.keys.slice(0, w.partials.num_rows) for w in works]
     others = [w.keys.slice(w.partials.num_rows) for w in works]
     keys = pa.concat_tables([*partials, *others]).combine_chunks()
+    key_set = KeySet(keys)
     partial_keys = sum(w.partials.num_rows for w in works)
     columns = tuple(context.contract.rows.table.names) if partial_keys else tuple(names)
     return context.runner.run(
-        [FragmentTask(pinned.version, f.fragment_id, keys, partial_keys, columns) for f in fragments]
+        [FragmentTask(pinned.version, f.fragment_id, key_set, partial_keys, columns) for f in fragments]
     )
 
 
