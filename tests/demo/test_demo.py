@@ -71,9 +71,13 @@ def test_a_signal_stops_everything(tmp_path: Path, number: signal.Signals, code:
     folder = tmp_path / "run"
     with start("--flights", str(FLIGHTS), "--rate", "1", "--keep", str(folder)) as process:
         assert process.stderr is not None
+        said = []
         for line in process.stderr:
+            said.append(line)
             if "live:" in line:
                 break
+        else:
+            pytest.fail(f"the demonstration ended early: {said}")
         # Broker, ingest, flusher, reader; the command itself names the folder too.
         running = processes_naming(str(folder))
         assert len(running) == 5, running

@@ -94,7 +94,8 @@ class KafkaBroker:
         settings.write_text("".join(f"{name}={value}\n" for name, value in self._settings().items()))
         if not (self._data / "meta.properties").exists():
             cluster = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
-            format_ = [*self._java("kafka.tools.StorageTool"), "format", "-t", cluster, "-c", settings]
+            # In one argument with its name: about one id in 64 begins with a dash and would be taken for an option.
+            format_ = [*self._java("kafka.tools.StorageTool"), "format", f"--cluster-id={cluster}", "-c", settings]
             run_logged(format_, self.log, "formatting Kafka's folder")
         self._process = Process([*self._java("kafka.Kafka"), settings], self.log)
         self._process.wait_until(lambda: listens(self._port), "the Kafka broker", _START_TIMEOUT_S)
