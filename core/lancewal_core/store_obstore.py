@@ -24,6 +24,7 @@ from obstore.exceptions import (
 )
 from obstore.store import LocalStore, S3Store
 
+from lancewal_core.error_text import first_line
 from lancewal_core.errors import SettingsError, StoreUnavailable, TableMissing
 from lancewal_core.store import ObjectInfo, PutOutcome, PutUnknown, Stored, Taken
 
@@ -69,7 +70,7 @@ class ObstoreStore:
         except (AlreadyExistsError, FileExistsError, PreconditionError):
             return Taken()
         except _NO_ANSWER as error:
-            return PutUnknown(f"{type(error).__name__} while writing {key!r} to {self._name}: {_first_line(error)}")
+            return PutUnknown(f"{type(error).__name__} while writing {key!r} to {self._name}: {first_line(error)}")
         return Stored()
 
     def list(self, prefix: str, limit: int | None = None) -> Sequence[ObjectInfo]:
@@ -98,12 +99,8 @@ class ObstoreStore:
 
     def _unavailable(self, act: str, key: str, error: BaseException) -> StoreUnavailable:
         return StoreUnavailable(
-            f"could not {act} {key!r} at {self._name}: {type(error).__name__}: {_first_line(error)}", object=key
+            f"could not {act} {key!r} at {self._name}: {type(error).__name__}: {first_line(error)}", object=key
         )
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0][:300] if str(error).strip() else ""
 
 
 def open_store(uri: str, options: Mapping[str, str] | None = None, *, create: bool = False) -> ObstoreStore:
@@ -131,5 +128,5 @@ def open_store(uri: str, options: Mapping[str, str] | None = None, *, create: bo
         store = S3Store(parts.netloc, prefix=parts.path.strip("/") or None, config=config, client_options=client,
                         retry_config=_RETRY)  # fmt: skip
     except Exception as error:
-        raise SettingsError(f"store options for {uri!r} are not accepted: {_first_line(error)}") from error
+        raise SettingsError(f"store options for {uri!r} are not accepted: {first_line(error)}") from error
     return ObstoreStore(store, f"{parts.scheme}://{parts.netloc}{parts.path}")

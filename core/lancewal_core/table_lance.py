@@ -7,7 +7,6 @@ only the URI form fails when the read version itself was cleaned up.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -22,6 +21,7 @@ from lance.file import LanceFileReader
 from lance.fragment import FragmentMetadata, write_fragments
 from lance.lance import _Session as LanceSession
 
+from lancewal_core.error_text import first_line
 from lancewal_core.errors import ContractMismatch, ObjectMissing, StoreUnavailable, TableMissing, VersionGone
 from lancewal_core.ids import TableVersion
 from lancewal_core.table import (
@@ -41,8 +41,6 @@ from lancewal_core.table import (
 
 _NOT_FOUND = "not found"
 _OTHER_SCHEMA = "append with different schema"
-_SOURCE_PLACE = re.compile(r",( location:)? \S+\.rs:\d+:\d+$")
-"""Where in Lance's own source an error arose."""
 _IO_ERROR = "LanceError(IO)"
 # What a stream of batches meets comes through Arrow's C interface, as ArrowInvalid.
 _READ_ERRORS = (OSError, pa.ArrowInvalid)
@@ -209,7 +207,7 @@ class LanceTable:
         except OSError as error:
             if _OTHER_SCHEMA in str(error).lower():
                 raise ContractMismatch(
-                    f"rows of the contract's columns do not fit into {self.uri}: {_first_line(error)}; somebody changed "
+                    f"rows of the contract's columns do not fit into {self.uri}: {first_line(error)}; somebody changed "
                     "the table's columns"
                 ) from error
             raise _read_error(error, f"writing rows to {self.uri}") from error
@@ -254,10 +252,10 @@ class LanceTable:
         try:
             landed = lance.LanceDataset.commit(self.uri, transaction, storage_options=self._options)
         except CommitConflictError as error:
-            return Conflicted(_first_line(error))
+            return Conflicted(first_line(error))
         except (OSError, RuntimeError, ValueError) as error:
             # Also "not found" is no verdict: Lance has been seen to raise it after the version had landed.
-            return CommitLost(_first_line(error))
+            return CommitLost(first_line(error))
         return Committed(TableVersion(landed.version))
 
     def _open_file(self, name: str, columns: list[str] | None) -> Any:
@@ -288,14 +286,9 @@ def _field_ids(fields: Sequence[Any]) -> list[int]:
 
 
 def _read_error(error: Exception, act: str) -> Exception:
-    text = _first_line(error)
+    text = first_line(error)
     if _NOT_FOUND in text.lower():
         return VersionGone(f"{act}: a file is gone: {text}")
     if not isinstance(error, OSError) and _IO_ERROR not in text:
         return error  # not the store's fault: a filter that divides by zero, a cast
     return StoreUnavailable(f"{act} failed: {text}")
-
-
-def _first_line(error: BaseException) -> str:
-    lines = _SOURCE_PLACE.sub("", str(error).strip()).splitlines()
-    return lines[0][:400] if lines else type(error).__name__

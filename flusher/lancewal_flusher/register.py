@@ -15,17 +15,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, assert_never
+from typing import assert_never
 from uuid import uuid4
 
 from lancewal_core import paths
 from lancewal_core.column_types import format_type
 from lancewal_core.contract import FAMILY, Column, Contract, decode_contract, encode_contract
+from lancewal_core.error_text import first_line
 from lancewal_core.errors import LancewalError, StoreNotWritable, StoreUnavailable, TableExists
 from lancewal_core.ids import TableVersion
 from lancewal_core.rows import RowSchema
 from lancewal_core.settings_sections import TableSettings
 from lancewal_core.store import Done, Lost, ObjectStore, Unknown, put_once
+from lancewal_core.table import PinnedTable
 from lancewal_core.table_lance import LancePinnedTable, LanceTable
 from lancewal_core.versioned import newest_version
 from lancewal_core.watermarks import NOTHING_MERGED, TABLE_UUID, Watermarks
@@ -87,7 +89,7 @@ def register(
         primary_key=rows.primary_key,
         region_key=rows.region_key,
         start=tuple(start),
-        columns=_columns(pinned.dataset, rows),
+        columns=_columns(pinned, rows),
         patches=settings.patches,
         record_bytes_max=int(settings.record_bytes_max),
         history_window_s=settings.history_window_s,
@@ -118,9 +120,7 @@ def register(
 
 def store_error(error: BaseException, act: str) -> LancewalError:
     """What a failure of the store means: a person must act, or try again."""
-    lines = str(error).strip().splitlines()
-    # Lance appends where in its own source the error arose.
-    text = re.sub(r", \S+\.rs:\d+:\d+$", "", lines[0][:300]) if lines else type(error).__name__
+    text = first_line(error)
     # A store's reason, such as NoSuchBucket, may stand in a later line.
     if _NO_WAY_IN.search(f"{error} {error.__cause__}"):
         return StoreNotWritable(
@@ -129,10 +129,6 @@ def store_error(error: BaseException, act: str) -> LancewalError:
     return StoreUnavailable(f"{act} failed: {text}")
 
 
-def _columns(dataset: Any, rows: RowSchema) -> tuple[Column, ...]:
-    ids = {f.name(): (f.id(), *_nested_ids(f)) for f in dataset.lance_schema.fields()}
+def _columns(pinned: PinnedTable, rows: RowSchema) -> tuple[Column, ...]:
+    ids = pinned.field_ids
     return tuple(Column(name=f.name, type=format_type(f.type), field_ids=ids[f.name]) for f in rows.columns)
-
-
-def _nested_ids(field: Any) -> list[int]:
-    return [i for child in field.children() for i in (child.id(), *_nested_ids(child))]

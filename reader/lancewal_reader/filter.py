@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import lance
 import pyarrow as pa
 
+from lancewal_core.error_text import first_line
 from lancewal_core.errors import InvalidInput
 
 
@@ -32,4 +33,4 @@ def check_filter(schema: pa.Schema, filter: str | None) -> None:
     try:
         dataset.scanner(filter=filter).explain_plan()
     except (ValueError, OSError) as error:
-        raise InvalidInput(f"filter {filter!r} is not accepted: {str(error).splitlines()[0][:300]}") from error
+        raise InvalidInput(f"filter {filter!r} is not accepted: {first_line(error)}") from error
