@@ -209,15 +209,17 @@ def walk_cached(store: ObjectStore, tasks: Tasks, log: LogId, start: Sequence, c
     return Walk(log, (*known, *walked.segments), walked.end, walked.fence)
 
 
-def walk_trailers(store: ObjectStore, tasks: Tasks, log: LogId, start: Sequence) -> Walk[Trailer]:
-    """``walk`` to the tail that decodes no rows."""
+def walk_trailers(
+    store: ObjectStore, tasks: Tasks, log: LogId, start: Sequence, *, before: Sequence | None = None
+) -> Walk[Trailer]:
+    """``walk`` that decodes no rows."""
 
     def read(sequence: Sequence) -> Trailer | Fence | None:
         key = paths.wal_segment(log, sequence)
         data = store.get(key)
         return None if data is None else decode_trailer(data, key, len(data))
 
-    return _walk(tasks, log, start, None, read)
+    return _walk(tasks, log, start, before, read)
 
 
 def read_segment(store: ObjectStore, key: str, cache: SegmentCache) -> Segment | Fence | None:

@@ -14,19 +14,17 @@ Of WAL segments only the trailers are decoded and kept, so memory does not grow 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from lancewal_core import paths
 from lancewal_core.clock import SystemClock
 from lancewal_core.contract import Contract, read_contract
 from lancewal_core.errors import LancewalError
 from lancewal_core.ids import LogId, Region
-from lancewal_core.ids import Sequence as SegmentNumber
+from lancewal_core.log import walk_trailers
 from lancewal_core.region_index import GenerationRecord, RegionIndex, State
 from lancewal_core.regions import RegionIndexes
-from lancewal_core.segment import EntryHeader, Fence, decode_trailer
 from lancewal_core.settings import Settings
 from lancewal_core.snapshot import read_snapshot
 from lancewal_core.store import ObjectStore
@@ -36,7 +34,7 @@ from lancewal_core.tasks import Tasks, ThreadTasks
 from lancewal_core.watermarks import TABLE_UUID, InForce, Watermarks
 
 T = TypeVar("T")
-_WINDOW = 8
+_IO_THREADS = 8
 """Segments fetched at the same time."""
 
 
@@ -106,7 +104,7 @@ def table_status(settings: Settings, uri: str, kafka_timeout_s: float = 5.0) -> 
     if uuid != contract.table_uuid:
         problems.append(f"the Lance table is another one ({uuid}) than the contract's ({contract.table_uuid})")
     in_force = _try(lambda: Watermarks(store, table).at(pinned.version), problems)
-    tasks = ThreadTasks(workers=1, io_threads=_WINDOW)
+    tasks = ThreadTasks(workers=1, io_threads=_IO_THREADS)
     try:
         tallies = _tallies(store, tasks, contract, in_force, problems)
     finally:
@@ -190,7 +188,9 @@ def _count_entries(
     by_region = defaultdict(list)
     for tally, record in held:
         by_region[tally.region].append((tally, record))
-    for number, header in _headers(store, tasks, log, min(record.first_sequence for _, record in held), before):
+    start = min(record.first_sequence for _, record in held)
+    trailers = walk_trailers(store, tasks, log, start, before=before).segments
+    for number, header in ((trailer.sequence, header) for trailer in trailers for header in trailer.entries):
         for tally, record in by_region.get(header.region, ()):
             if number < record.first_sequence or header.first < record.first:
                 continue
@@ -200,28 +200,6 @@ def _count_entries(
             tally.nbytes += header.section.length
             if record.state is State.OPEN:
                 tally.durable = header.next
-
-
-def _headers(
-    store: ObjectStore, tasks: Tasks, log: LogId, start: int, before: int | None
-) -> Iterator[tuple[int, EntryHeader]]:
-    """Segment number and header of every entry, up to the tail or ``before``."""
-
-    def read(number: int) -> tuple[int, tuple[EntryHeader, ...]] | None:
-        key = paths.wal_segment(log, SegmentNumber(number))
-        data = store.get(key)
-        trailer = None if data is None else decode_trailer(data, key, len(data))
-        return None if trailer is None or isinstance(trailer, Fence) else (number, trailer.entries)
-
-    at = start
-    while before is None or at < before:
-        stop = at + _WINDOW if before is None else min(at + _WINDOW, before)
-        for found in tasks.map(read, range(at, stop)):
-            if found is None:
-                return
-            for header in found[1]:
-                yield found[0], header
-        at = stop
 
 
 def _ends(settings: Settings, contract: Contract, timeout_s: float, problems: list[str]) -> Mapping[int, int]:
