@@ -62,20 +62,22 @@ def scan_plan(
 ) -> Iterator[pa.RecordBatch]:
     """All rows of the plan.  The delta is loaded at once, before the first batch."""
     whole = context.contract.rows
-    # A filter may name any column, so with one the delta keeps all.
-    projected = whole if filter is not None else project(whole, columns)
+    if not any(delta.sources for delta in plan.deltas):
+        yield from base_batches(context.tasks, pinned, None, whole, columns, filter, None)
+        return
+    projected = _projected(whole, columns, filter)
 
     def mask() -> KeySet:
         return load(context, plan.deltas, projected).mask
 
-    if not any(delta.sources for delta in plan.deltas):
-        yield from base_batches(context.tasks, pinned, None, whole, columns, filter, None)
-        return
     yield from base_batches(context.tasks, pinned, mask, whole, columns, filter, None)
-    folded = load(context, plan.deltas, projected).folded
-    rows = filter_rows(complete_rows(folded, pinned, projected), filter, columns)
-    target = result_schema(whole, columns)
-    yield from rows.cast(target).to_batches(max_chunksize=batch_rows(target))
+    rows = delta_rows(context, pinned, plan.deltas, columns, filter)
+    yield from rows.to_batches(max_chunksize=batch_rows(rows.schema))
+
+
+def _projected(whole: RowSchema, columns: Sequence[str], filter: str | None) -> RowSchema:
+    """What of the delta is loaded: a filter may name any column, so with one the delta keeps all."""
+    return whole if filter is not None else project(whole, columns)
 
 
 def delta_keys(context: DeltaContext, deltas: Sequence[RegionDelta]) -> KeySet:
@@ -92,7 +94,7 @@ def delta_rows(
 ) -> pa.Table:
     """Rows of some regions' deltas, filtered and projected."""
     whole = context.contract.rows
-    projected = whole if filter is not None else project(whole, columns)
+    projected = _projected(whole, columns, filter)
     rows = complete_rows(load(context, deltas, projected).folded, pinned, projected)
     return filter_rows(rows, filter, columns).cast(result_schema(whole, columns))
 
