@@ -363,8 +363,7 @@ def _by_partition(messages: list[Message]) -> dict[int, Records]:
         at = end
         before = found.setdefault(partition, columns)
         if before is not columns:
-            for name in ("offsets", "timestamps", "keys", "values", "headers"):
-                getattr(before, name).extend(getattr(columns, name))
+            before.extend(columns)
     return found
 
 

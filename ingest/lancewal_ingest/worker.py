@@ -203,7 +203,7 @@ class IngestWorker:
 
     def drain(self, deadline_s: float) -> bool:
         """Make everything consumed durable, hand over every region and flush; True if all was done in time."""
-        end = self._context.clock.monotonic() + deadline_s
+        end = self._now() + deadline_s
         self._source.pause(sorted(self._state.open))
         while self._job is not None or any(r.pending for r in self._state.open.values()):
             if not self._wait_job(end):
@@ -216,7 +216,7 @@ class IngestWorker:
             handed_over = self._now() < end and self._hand_over(partition) and handed_over
         self._commit(dict(self._committed), force=True)
         while self._state.unflushed or self._flush_task is not None:
-            if self._context.clock.monotonic() >= end:
+            if self._now() >= end:
                 return False
             self._context.clock.sleep(max(0.0, min(self._flush_again_at, end) - self._now()))
             self._advance_flush()
@@ -227,7 +227,7 @@ class IngestWorker:
     # -- assignment (called from within poll) --------------------------------------------------------------------
 
     def assigned(self, partitions: Sequence[int]) -> None:
-        now = self._context.clock.monotonic()
+        now = self._now()
         for partition in partitions:
             self._state.assigned.add(partition)
             self._state.stopped.pop(partition, None)
@@ -252,7 +252,7 @@ class IngestWorker:
         leaving = [p for p in partitions if p in self._state.open]
         if not leaving:
             return
-        settled = self._wait_job(self._context.clock.monotonic() + self._limits.settle_s)
+        settled = self._wait_job(self._now() + self._limits.settle_s)
         for partition in leaving:
             self._state.stopped.pop(partition, None)  # the segment waited for may have stopped it
             if partition not in self._state.open:
@@ -299,7 +299,7 @@ class IngestWorker:
         return timeout_s
 
     def _take(self, polled: Polled) -> None:
-        now = self._context.clock.monotonic()
+        now = self._now()
         for partition, region in self._state.open.items():
             next_ = polled.next.get(partition)
             if next_ is None or partition in self._state.stopped:
@@ -346,7 +346,7 @@ class IngestWorker:
         if self._job_task is not None and self._job_task.done():
             self._settle()
         elif self._job is not None and self._job_task is None:
-            self._run_again(force=False)
+            self._run_again()
 
     def _wait_job(self, until: float) -> bool:
         """Wait until no segment is in flight; False if that did not come about in time."""
@@ -354,15 +354,15 @@ class IngestWorker:
             if self._job_task is not None:
                 self._settle()
             else:
-                if self._context.clock.monotonic() >= until:
+                if self._now() >= until:
                     return False
                 self._context.clock.sleep(self._limits.retry_s / 10)
-                self._run_again(force=False)
+                self._run_again()
         return True
 
-    def _run_again(self, *, force: bool) -> None:
+    def _run_again(self) -> None:
         job, at = self._job, self._job_again_at
-        if job is not None and at is not None and (force or self._context.clock.monotonic() >= at):
+        if job is not None and at is not None and self._now() >= at:
             self._job_task = self._context.tasks.start(job.run)
 
     def _settle(self) -> None:
@@ -396,11 +396,11 @@ class IngestWorker:
                 assert_never(result)
 
     def _again(self, cause: object) -> None:
-        self._job_again_at = self._context.clock.monotonic() + self._limits.retry_s
+        self._job_again_at = self._now() + self._limits.retry_s
         self._observer.failed("append", cause)
 
     def _apply(self, job: AppendJob, result: Durable | None) -> None:
-        now = self._context.clock.monotonic()
+        now = self._now()
         for entry in job.entries if result is not None else ():
             region = self._state.open.get(entry.region.partition)
             if region is None or region.memtable.region != entry.region:
@@ -437,12 +437,12 @@ class IngestWorker:
             return False
         self._fenced = False
         self._writer = self._new_log()
-        now = self._context.clock.monotonic()
+        now = self._now()
         self._state.to_open = dict.fromkeys(sorted(self._state.assigned - set(self._state.stopped)), now)
         return True
 
     def _open_due(self) -> None:
-        now = self._context.clock.monotonic()
+        now = self._now()
         for partition in [p for p, at in self._state.to_open.items() if at <= now]:
             if self._now() - now >= self._limits.open_s:
                 return
@@ -453,11 +453,11 @@ class IngestWorker:
                     continue
                 opened = open_region(self._context, self._writer, region, partial(self._source.offsets, partition))
             except (Retry, Refresh, OwnershipLost) as error:
-                self._state.to_open[partition] = self._context.clock.monotonic() + self._limits.retry_s
+                self._state.to_open[partition] = self._now() + self._limits.retry_s
                 self._observer.failed("open", error)
                 continue
             except InvalidInput as error:
-                if not hasattr(error, "where") or "partition" not in error.where:
+                if "partition" not in error.where:
                     raise
                 del self._state.to_open[partition]
                 self._stop_partition(partition, error)
@@ -617,10 +617,8 @@ def _joined(pending: _Pending | None, more: Records, next_: Position) -> _Pendin
     size = _nbytes(more)
     if pending is None or not len(pending.records):
         return _Pending(more, next_, size)
-    records = pending.records
-    for name in ("offsets", "timestamps", "keys", "values", "headers"):
-        getattr(records, name).extend(getattr(more, name))
-    return _Pending(records, next_, pending.nbytes + size)
+    pending.records.extend(more)
+    return _Pending(pending.records, next_, pending.nbytes + size)
 
 
 def _nbytes(records: Records) -> int:

@@ -42,6 +42,14 @@ class Records:
     def __len__(self) -> int:
         return len(self.offsets)
 
+    def extend(self, more: Records) -> None:
+        """Append messages of the same region that come after these."""
+        self.offsets.extend(more.offsets)
+        self.timestamps.extend(more.timestamps)
+        self.keys.extend(more.keys)
+        self.values.extend(more.values)
+        self.headers.extend(more.headers)
+
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
