@@ -60,7 +60,7 @@ class MemoryIngest:
         self.source = source
         self.worker = IngestWorker(
             context, self.source, _NoDeadLetters(), Preparer(contract, "stop"), OwnerId("benchmark"), SilentObserver(),
-            SealPolicy(rows=seal_rows), None, WorkerLimits(poll_records=segment_rows, segment_rows=1, linger_s=0.0),
+            SealPolicy(rows=seal_rows), None, WorkerLimits(poll_records=segment_rows, segment_rows=segment_rows, linger_s=0.0),
         )  # fmt: skip
         self.worker.subscribe()
 

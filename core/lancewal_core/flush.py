@@ -16,12 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import pyarrow as pa
-
 from lancewal_core.contract import Contract
 from lancewal_core.errors import ObjectMissing, PlanStale
 from lancewal_core.failpoints import point
-from lancewal_core.fold import fold
+from lancewal_core.fold import Folded, fold
 from lancewal_core.ids import Region
 from lancewal_core.log import walk
 from lancewal_core.region_index import GenerationRecord, State
@@ -64,12 +62,10 @@ def flush_generation(
     contract: Contract,
     region: Region,
     record: GenerationRecord,
-    batches: Sequence[pa.RecordBatch],
+    folded: Folded,
     new_id: Callable[[], str],
 ) -> Snapshot | None:
-    """Steps 1 to 3 with the WAL batches of a SEALED generation; None if somebody else flushed it first."""
-    # Step 1
-    folded = fold(batches, contract.rows)
+    """Steps 2 and 3 with the fold of a SEALED generation; None if somebody else flushed it first."""
     # Step 2
     snapshot = write_snapshot(store, table, region, record, contract.version, folded, new_id()[:8])
     # Step 3
@@ -101,7 +97,8 @@ def flush_from_log(
         if newer is None or record not in newer.generations:
             return None  # flushed, merged or trimmed meanwhile
         raise ObjectMissing(str(error), region=region.name, log=record.log) from error
-    return flush_generation(store, table, indexes, contract, region, record, [e.rows for e in entries], new_id)
+    folded = fold([e.rows for e in entries], contract.rows)
+    return flush_generation(store, table, indexes, contract, region, record, folded, new_id)
 
 
 def rebuild_snapshot(

@@ -7,7 +7,7 @@ Protocol code is synchronous; what it wants to have running beside it (parallel 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Generic, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -20,6 +20,9 @@ class Task(Protocol[T_co]):
 
     def done(self) -> bool:
         """True once ``result`` returns (or raises) without waiting."""
+
+    def wait(self, timeout_s: float) -> None:
+        """Return once ``done``, or after ``timeout_s``."""
 
     def result(self) -> T_co:
         """Wait, then return what the call returned or raise what it raised."""
@@ -39,6 +42,9 @@ class _FutureTask(Generic[T]):
 
     def done(self) -> bool:
         return self._future.done()
+
+    def wait(self, timeout_s: float) -> None:
+        wait([self._future], timeout_s)
 
     def result(self) -> T:
         return self._future.result()

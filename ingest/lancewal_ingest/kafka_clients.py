@@ -29,6 +29,9 @@ _PROTECTED: Properties = {
 _CHOSEN: Properties = {
     # A full queue is looked at again after a second by default: consuming then runs at a fifth of its speed.
     "fetch.queue.backoff.ms": 50,
+    # Of each partition.  Enough to go on while the next fetch is under way; each costs some hundred bytes beside itself,
+    # which no other limit counts.
+    "queued.min.messages": 20_000,
     # A partition that starts or resumes waits for the long poll under way: half a second by default.
     "fetch.wait.max.ms": 100,
     "topic.metadata.refresh.interval.ms": 30_000,

@@ -58,7 +58,7 @@ class MemoryPolicy:
 
     nbytes: int = 512 << 20
     resume_ratio: float = 0.8
-    memtables_ratio: float = 0.4
+    memtables_ratio: float = 0.3
     unflushed_generations_max: int = 8
 
     def paused(self, used: int, unflushed: int, was_paused: bool) -> bool:

@@ -19,9 +19,11 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from itertools import groupby
+from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
+import numpy as np
 from confluent_kafka import (
     Consumer,
     IsolationLevel,
@@ -67,6 +69,7 @@ _OFFSET_SPEC: Any = _OffsetSpec
 _PARTITION: Any = Message.partition
 _OFFSET: Any = Message.offset
 _HEADERS: Any = Message.headers
+_MILLISECONDS = itemgetter(1)
 
 
 def _unreported(act: str, cause: object) -> None:
@@ -356,22 +359,21 @@ def _out_of_range(topic: str, partition: int, at: Position, offsets: Offsets) ->
 def _by_partition(messages: list[Message]) -> dict[int, Records]:
     """Messages column-wise by partition; they come in runs of one partition."""
     found: dict[int, Records] = {}
-    at = 0
-    for partition, run in groupby(list(map(_PARTITION, messages))):
-        end = at + sum(1 for _ in run)
-        columns = _columns(messages if end - at == len(messages) else messages[at:end])
-        at = end
-        before = found.setdefault(partition, columns)
+    partitions = np.fromiter(map(_PARTITION, messages), np.int64, len(messages))
+    borders = [0, *(np.flatnonzero(np.diff(partitions)) + 1).tolist(), len(messages)]
+    for at, end in pairwise(borders if messages else ()):
+        columns = _columns(messages[at:end])
+        before = found.setdefault(int(partitions[at]), columns)
         if before is not columns:
             before.extend(columns)
     return found
 
 
 def _columns(messages: list[Message]) -> Records:
-    # One pass of C for each attribute: no Python code runs for a message but the timestamp's.
+    # One pass of C for each attribute: no Python code runs for a message.
     return Records(
         list(map(_OFFSET, messages)),
-        [milliseconds for _, milliseconds in map(Message.timestamp, messages)],
+        list(map(_MILLISECONDS, map(Message.timestamp, messages))),
         list(map(Message.key, messages)),
         list(map(Message.value, messages)),
         list(map(_HEADERS, messages)),

@@ -5,34 +5,31 @@ no segment is unsettled (``seal``); so a step that wants to claim, seal or hand 
 
 Guarantees
  1. At most one segment is in flight; what is consumed meanwhile goes together into the next one (group commit), at most
-    ``linger_s`` after the last one was sent, or as soon as ``segment_rows`` are waiting.
+    ``linger_s`` after the last one was sent, or as soon as ``segment_rows`` are waiting: then nothing more is consumed.
  2. A MemTable holds durable entries only.  What can no longer be proven equal to durable state is dropped and opened
     again from the log or from Kafka.
- 3. Memory: consumed, in flight, OPEN and unflushed rows together pause consumption at the budget.
+ 3. Memory: consumed, in flight, OPEN and unflushed rows together stop consumption at the budget; while that lasts longer
+    than ``hold_s``, the consumer is paused and polled, so that the process stays a member of its group.
  4. A partition that stops (misrouted record, bad record under ``stop``, lost retention) stops alone; the others go on.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import assert_never
-
-import pyarrow as pa
 
 from lancewal_core.errors import InvalidInput, LancewalError, OwnershipLost, Refresh, Retry
 from lancewal_core.failpoints import point
-from lancewal_core.flush import flush_from_log, flush_generation
-from lancewal_core.ids import LogId, OwnerId, Position, Region
+from lancewal_core.ids import LogId, OwnerId, Position
 from lancewal_core.log import Durable, FencedOut, LogWriter, PutResult, Unsettled
-from lancewal_core.region_index import GenerationRecord
-from lancewal_core.snapshot import Snapshot
 from lancewal_core.tasks import Task
 from lancewal_ingest.append import AppendJob, Consumed, DeadLetters, Preparer, check_topic
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.decode.records import Records
+from lancewal_ingest.flush_queue import FlushQueue
 from lancewal_ingest.memtable import MemTable
 from lancewal_ingest.observer import Observer
 from lancewal_ingest.open_region import open_region
@@ -47,8 +44,6 @@ _HEADER_OVERHEAD = 200
 
 _DECODE_COPIES = 2
 """Decoding holds a batch's values, their joined text and the rows at the same time."""
-_FLUSH_COPIES = 2
-"""Folding a MemTable copies it once to join its batches and once to take the surviving rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +52,9 @@ class WorkerLimits:
 
     poll_records: int = 10_000
     segment_rows: int = 60_000
+    """Most consumed records that go into a segment; so many, or ``segment_bytes``, start it before ``linger_s``."""
+    segment_bytes: int = 32 << 20
+    """The same for the memory that the records take; a poll may bring more."""
     linger_s: float = 0.05
     idle_position_s: float = 1.0
     """At most this often an entry without rows moves a region's position."""
@@ -67,6 +65,9 @@ class WorkerLimits:
     open_s: float = 1.0
     """A turn begins to open no further partition after so long: between turns the consumer polls and the loop shows that
     it lives."""
+    hold_s: float = 1.0
+    """How long the loop only waits while nothing more may be consumed; then it pauses the consumer, which throws away
+    what it fetched ahead, and polls it again."""
 
 
 @dataclass(slots=True)
@@ -86,23 +87,12 @@ class _OpenRegion:
     pending: _Pending | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Unflushed:
-    """A SEALED generation to flush; ``batches`` is None where its rows are only in the log."""
-
-    region: Region
-    record: GenerationRecord
-    batches: tuple[pa.RecordBatch, ...] | None
-    nbytes: int
-
-
 @dataclass(slots=True)
 class _State:
     open: dict[int, _OpenRegion] = field(default_factory=dict)
     to_open: dict[int, float] = field(default_factory=dict)
     """Assigned partitions that are not open, and when to try (again)."""
     stopped: dict[int, LancewalError] = field(default_factory=dict)
-    unflushed: deque[_Unflushed] = field(default_factory=deque)
     assigned: set[int] = field(default_factory=set)
 
 
@@ -131,6 +121,7 @@ class IngestWorker:
         self._memory_policy = memory_policy or MemoryPolicy()
         self._limits = limits or WorkerLimits()
         self._state = _State()
+        self._flushes = FlushQueue(context, observer, self._limits.retry_s)
         self._regions = {r.partition: r for r in context.contract.regions}
         self._writer = self._new_log()
         self._job: AppendJob | None = None
@@ -138,11 +129,12 @@ class IngestWorker:
         self._job_again_at: float | None = None
         self._job_nbytes = 0
         self._sent_at = float("-inf")
-        self._flush_task: Task[Snapshot | None] | None = None
-        self._flush_again_at = float("-inf")
         self._committed_at = context.clock.monotonic()
         self._committed: dict[int, Position] = {}
+        self._full_since: float | None = None
+        """Since when nothing more may be consumed."""
         self._paused = False
+        """The consumer is told so."""
         self._fenced = False
 
     # -- what a service shows ------------------------------------------------------------------------------------
@@ -156,6 +148,11 @@ class IngestWorker:
     def stopped(self) -> dict[int, LancewalError]:
         """Partitions that stopped, and why."""
         return dict(self._state.stopped)
+
+    @property
+    def unflushed(self) -> int:
+        """SEALED generations that wait for their flush."""
+        return len(self._flushes)
 
     @property
     def idle(self) -> bool:
@@ -186,9 +183,7 @@ class IngestWorker:
 
     def step(self, timeout_s: float = 0.1) -> None:
         """One turn.  Raises ``InvalidInput`` when the whole process must stop (topic replaced or altered)."""
-        with point("poll"):
-            polled = self._poll(self._poll_timeout(timeout_s))
-        self._take(polled)
+        self._consume(timeout_s)
         if self._fenced and not self._restart_after_fence():
             return
         self._settle_if_done()
@@ -196,9 +191,8 @@ class IngestWorker:
             self._open_due()
             self._seal_due()
             self._start_job()
-        self._advance_flush()
+        self._flushes.advance()
         self._commit_due()
-        self._apply_backpressure()
         self._observe()
 
     def drain(self, deadline_s: float) -> bool:
@@ -215,13 +209,12 @@ class IngestWorker:
         for partition in sorted(self._state.open):
             handed_over = self._now() < end and self._hand_over(partition) and handed_over
         self._commit(dict(self._committed), force=True)
-        while self._state.unflushed or self._flush_task is not None:
+        while len(self._flushes):
             if self._now() >= end:
                 return False
-            self._context.clock.sleep(max(0.0, min(self._flush_again_at, end) - self._now()))
-            self._advance_flush()
-            if self._flush_task is not None:
-                self._finish_flush()
+            self._flushes.advance()
+            self._flushes.wait(end - self._now())
+            self._flushes.advance()
         return handed_over
 
     # -- assignment (called from within poll) --------------------------------------------------------------------
@@ -275,15 +268,59 @@ class IngestWorker:
             self._observer.failed("hand over", error)
             return False
         self._committed[partition] = region.memtable.position
-        self._queue_flush(region.memtable, record)
+        self._flushes.add(region.memtable, record)
         self._observer.sealed(region.memtable.region, record)
         return True
 
     # -- consuming -----------------------------------------------------------------------------------------------
 
-    def _poll(self, timeout_s: float) -> Polled:
+    def _consume(self, timeout_s: float) -> None:
+        """Poll and keep what came; while nothing more may be consumed, wait for the work under way instead."""
+        rows, nbytes = self._waiting()
+        limits = self._limits
+        full = self._memory_policy.paused(self._memory(), len(self._flushes), self._full_since is not None)
+        full = full or rows >= limits.segment_rows or nbytes >= limits.segment_bytes
+        if not full:
+            self._full_since = None
+            self._set_paused(False)
+        else:
+            if self._full_since is None:
+                self._full_since = self._now()
+            if self._now() - self._full_since < limits.hold_s and self._wait_for_work(timeout_s):
+                return
+            self._set_paused(True)
+        with point("poll"):
+            polled = self._poll(
+                max(1, min(limits.poll_records, limits.segment_rows - rows)), self._poll_timeout(timeout_s)
+            )
+        self._take(polled)
+
+    def _waiting(self) -> tuple[int, int]:
+        """Records consumed and not yet in a segment, and their bytes in memory."""
+        pending = [r.pending for r in self._state.open.values() if r.pending is not None]
+        return sum(len(p.records) for p in pending), sum(p.nbytes for p in pending)
+
+    def _wait_for_work(self, timeout_s: float) -> bool:
+        """Wait for the segment in flight, else for the flush; False if neither is under way."""
+        if self._job_task is not None:
+            self._job_task.wait(timeout_s)
+        elif len(self._flushes):
+            self._flushes.wait(timeout_s)
+        else:
+            return False
+        return True
+
+    def _set_paused(self, paused: bool) -> None:
+        consuming = [p for p in sorted(self._state.open) if p not in self._state.stopped]
+        if paused and not self._paused:
+            self._source.pause(consuming)
+        elif self._paused and not paused:
+            self._source.resume(consuming)
+        self._paused = paused
+
+    def _poll(self, records_max: int, timeout_s: float) -> Polled:
         try:
-            return self._source.poll(self._limits.poll_records, timeout_s)
+            return self._source.poll(records_max, timeout_s)
         except InvalidInput as error:
             partition = error.where.get("partition")
             if not isinstance(partition, int):
@@ -324,10 +361,12 @@ class IngestWorker:
         waiting = {p: r for p, r in self._state.open.items() if r.pending is not None}
         if not waiting or self._fenced:
             return
-        rows = sum(len(r.pending.records) for r in waiting.values() if r.pending)
-        clock = self._context.clock
-        if not now and rows < self._limits.segment_rows and clock.monotonic() - self._sent_at < self._limits.linger_s:
+        rows, nbytes = self._waiting()
+        limits = self._limits
+        full = rows >= limits.segment_rows or nbytes >= limits.segment_bytes
+        if not now and not full and self._now() - self._sent_at < limits.linger_s:
             return
+        context = self._context
         consumed = []
         self._job_nbytes = 0
         for region in waiting.values():
@@ -337,10 +376,10 @@ class IngestWorker:
                 memtable = region.memtable
                 consumed.append(Consumed(memtable.region, memtable.position, pending.next, pending.records))
         self._job = AppendJob(
-            self._context.contract, self._preparer, self._dead_letters, self._source, self._writer, consumed
+            context.contract, self._preparer, self._dead_letters, self._source, self._writer, context.tasks, consumed
         )
-        self._sent_at = clock.monotonic()
-        self._job_task = self._context.tasks.start(self._job.run)
+        self._sent_at = self._now()
+        self._job_task = context.tasks.start(self._job.run)
 
     def _settle_if_done(self) -> None:
         if self._job_task is not None and self._job_task.done():
@@ -469,7 +508,7 @@ class IngestWorker:
             # What was noted before another member had the partition must not be committed any more.
             self._committed[partition] = record.first
             for unflushed in opened.unflushed:
-                self._state.unflushed.append(_Unflushed(region, unflushed, None, 0))
+                self._flushes.add_from_log(region, unflushed)
             self._source.start(partition, record.first)
             if self._paused:
                 self._source.pause([partition])
@@ -518,7 +557,7 @@ class IngestWorker:
             memtable.region, following.generation, following.first_sequence, memtable.position, self._now()
         )
         region.memtable.last_entry_at = memtable.last_entry_at
-        self._queue_flush(memtable, record)
+        self._flushes.add(memtable, record)
         self._observer.sealed(memtable.region, record)
 
     def _drop(self, partition: int, error: OwnershipLost) -> None:
@@ -528,47 +567,6 @@ class IngestWorker:
         self._observer.ownership_lost(region.memtable.region, error)
         if partition in self._state.assigned:
             self._state.to_open[partition] = self._now() + self._limits.retry_s
-
-    # -- flushing ------------------------------------------------------------------------------------------------
-
-    def _queue_flush(self, memtable: MemTable, record: GenerationRecord) -> None:
-        self._state.unflushed.append(_Unflushed(memtable.region, record, tuple(memtable.batches), memtable.nbytes))
-
-    def _advance_flush(self) -> None:
-        if self._flush_task is not None and self._flush_task.done():
-            self._finish_flush()
-        if self._flush_task is None and self._state.unflushed and self._now() >= self._flush_again_at:
-            self._flush_task = self._context.tasks.start(self._flush_call(self._state.unflushed[0]))
-
-    def _flush_call(self, item: _Unflushed) -> Callable[[], Snapshot | None]:
-        context = self._context
-
-        def call() -> Snapshot | None:
-            if item.batches is None:
-                return flush_from_log(
-                    context.store, context.table, context.indexes, context.tasks, context.contract, item.region,
-                    context.new_id,
-                )  # fmt: skip
-            return flush_generation(
-                context.store, context.table, context.indexes, context.contract, item.region, item.record,
-                item.batches, context.new_id,
-            )  # fmt: skip
-
-        return call
-
-    def _finish_flush(self) -> None:
-        task, self._flush_task = self._flush_task, None
-        if task is None:
-            return
-        try:
-            snapshot = task.result()
-        except (Retry, Refresh) as error:
-            self._flush_again_at = self._now() + self._limits.retry_s
-            self._observer.failed("flush", error)
-            return
-        item = self._state.unflushed.popleft()
-        if snapshot is not None:
-            self._observer.flushed(item.region, snapshot)
 
     # -- bookkeeping ---------------------------------------------------------------------------------------------
 
@@ -591,26 +589,14 @@ class IngestWorker:
                     self._observer.failed("offset commit", "the group coordinator did not take it")
 
     def _memory(self) -> int:
-        state = self._state
-        pending = sum(r.pending.nbytes for r in state.open.values() if r.pending)
+        _, pending = self._waiting()
         in_flight = 0 if self._job is None else self._job_nbytes
-        tables = sum(r.memtable.nbytes for r in state.open.values()) + sum(u.nbytes for u in state.unflushed)
-        flushing = state.unflushed[0].nbytes if self._flush_task is not None and state.unflushed else 0
-        return pending + in_flight * _DECODE_COPIES + tables + flushing * _FLUSH_COPIES
-
-    def _apply_backpressure(self) -> None:
-        used = self._memory()
-        paused = self._memory_policy.paused(used, len(self._state.unflushed), self._paused)
-        consuming = [p for p in sorted(self._state.open) if p not in self._state.stopped]
-        if paused and not self._paused:
-            self._source.pause(consuming)
-        elif self._paused and not paused:
-            self._source.resume(consuming)
-        self._paused = paused
-        self._observer.memory(used, paused)
+        open_ = sum(r.memtable.nbytes for r in self._state.open.values())
+        return pending + in_flight * _DECODE_COPIES + open_ + self._flushes.nbytes
 
     def _observe(self) -> None:
-        self._observer.positions(self._regions, self.durable, len(self._state.unflushed))
+        self._observer.memory(self._memory(), self._full_since is not None)
+        self._observer.positions(self._regions, self.durable, len(self._flushes))
 
 
 def _joined(pending: _Pending | None, more: Records, next_: Position) -> _Pending:
@@ -622,10 +608,11 @@ def _joined(pending: _Pending | None, more: Records, next_: Position) -> _Pendin
 
 
 def _nbytes(records: Records) -> int:
-    headers = [header for of_record in filter(None, records.headers) for header in of_record]
+    headers = list(chain.from_iterable(filter(None, records.headers)))
     return (
         sum(map(len, filter(None, records.values)))
         + sum(map(len, filter(None, records.keys)))
-        + sum(len(name) + len(value or b"") + _HEADER_OVERHEAD for name, value in headers)
+        + sum(len(name) + len(value or b"") for name, value in headers)
+        + _HEADER_OVERHEAD * len(headers)
         + _RECORD_OVERHEAD * len(records)
     )

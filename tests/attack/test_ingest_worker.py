@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -20,6 +20,7 @@ from lancewal_core.murmur2 import partition_of
 from lancewal_core.region_index import State
 from lancewal_core.region_key import encode_region_key
 from lancewal_core.regions import RegionIndexes
+from lancewal_core.segment import Segment, decode_segment
 from lancewal_core.store import PutOutcome, PutUnknown
 from lancewal_core.tasks import Task
 from lancewal_core.testing.memory_store import MemoryBucket, MemoryStore
@@ -62,6 +63,8 @@ class Ended:
             self._value: object = call()
         except Exception as error:
             self._error = error
+
+    def wait(self, timeout_s: float) -> None: ...
 
     def done(self) -> bool:
         return True
@@ -432,3 +435,91 @@ def test_a_failed_commit_of_positions_is_repeated() -> None:
     place.clock.sleep(10)
     worker.step()
     assert place.source.commits[-2:] == [{0: 3}, {0: 3}]
+
+
+class Endless(Source):
+    """Always has as many records as are asked for, unless paused."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(1)
+        self.place = place
+        self.next = 0
+        self.paused: list[bool] = [False]
+
+    def poll(self, records_max: int, timeout_s: float) -> Polled:
+        if self.paused[-1] or 0 not in self.started:
+            return Polled({}, {})
+        polled = self.place.records(self.next, records_max)
+        self.next += records_max
+        return polled
+
+    def pause(self, partitions: Sequence[int]) -> None:
+        self.paused.append(True)
+
+    def resume(self, partitions: Sequence[int]) -> None:
+        self.paused.append(False)
+
+
+def _rows_of_segments(place: Place) -> list[int]:
+    keys = [info.key for info in place.store.list("_lancewal/wal/")]
+    segments = [decode_segment(place.store.get(key) or b"", key) for key in keys]
+    return [sum(e.rows.num_rows for e in s.entries) for s in segments if isinstance(s, Segment)]
+
+
+def test_while_the_store_is_silent_one_segment_is_consumed_ahead() -> None:
+    place = Place()
+    place.source = source = Endless(place)
+    worker = place.worker(limits=WorkerLimits(linger_s=0.0, idle_position_s=1e9, segment_rows=7, poll_records=3))
+    worker.assigned([0])
+    worker.step()
+    for _ in range(10):
+        worker.step()
+    place.store.silent = "_lancewal/wal/"
+    for _ in range(20):
+        worker.step()
+        place.clock.sleep(0.1)
+    ahead = source.next
+    assert ahead == worker.durable[0] + 3 + 7  # in flight, and waiting
+    assert source.paused == [False, True]  # the loop goes on polling a paused consumer
+    place.store.silent = None
+    for _ in range(20):
+        worker.step()
+        place.clock.sleep(0.6)
+    assert source.paused == [False, True, False]
+    assert worker.durable[0] > ahead
+    assert max(_rows_of_segments(place)) == 7
+
+
+def test_the_consumer_is_paused_only_where_the_work_in_flight_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place()
+    place.source = source = Endless(place)
+    waits: list[float] = []
+
+    class InFlight:
+        def __init__(self, call: Callable[[], Any]) -> None:
+            self.call = call
+
+        def done(self) -> bool:
+            return place.clock.now >= done_at
+
+        def wait(self, timeout_s: float) -> None:
+            waits.append(timeout_s)
+            place.clock.sleep(timeout_s)
+
+        def result(self) -> Any:
+            return self.call()
+
+    worker = place.worker(limits=WorkerLimits(linger_s=0.0, idle_position_s=1e9, segment_rows=2, hold_s=1.0))
+    worker.assigned([0])
+    worker.step()
+    monkeypatch.setattr(place.context.tasks, "start", InFlight)
+    done_at = place.clock.now + 0.5
+    worker.step()  # starts a segment
+    for _ in range(7):
+        worker.step(0.1)
+    assert waits
+    assert source.paused == [False]
+    done_at = place.clock.now + 1e9
+    for _ in range(30):
+        worker.step(0.1)
+    assert source.paused == [False, True]

@@ -13,7 +13,7 @@ from lancewal_core import paths
 from lancewal_core.contract import Column, Contract
 from lancewal_core.errors import ObjectMissing, PlanStale, StoreUnavailable
 from lancewal_core.flush import entries_of, flush_from_log, flush_generation, rebuild_snapshot
-from lancewal_core.fold import Folded
+from lancewal_core.fold import Folded, fold
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion
 from lancewal_core.log import Durable, LogWriter
 from lancewal_core.region_index import GenerationRecord, RegionIndex, State
@@ -108,7 +108,9 @@ class World:
         return flush_from_log(self.store, self.table, self.indexes, self.tasks, CONTRACT, region, self.new_id)
 
     def flush_memory(self, region: Region, record: GenerationRecord, batches: Seq[pa.RecordBatch]) -> Snapshot | None:
-        return flush_generation(self.store, self.table, self.indexes, CONTRACT, region, record, batches, self.new_id)
+        return flush_generation(
+            self.store, self.table, self.indexes, CONTRACT, region, record, fold(batches, CONTRACT.rows), self.new_id
+        )
 
     def held(self, region: Region, generation: int) -> dict[int, str | None]:
         """What the snapshot that the index names holds."""

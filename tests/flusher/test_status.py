@@ -19,6 +19,7 @@ from lancewal_core.clock import SystemClock
 from lancewal_core.contract import Contract
 from lancewal_core.errors import NotALancewalTable, TableMissing
 from lancewal_core.flush import flush_generation
+from lancewal_core.fold import fold
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, TableVersion
 from lancewal_core.log import Durable, LogWriter
 from lancewal_core.region_index import RegionIndex
@@ -103,7 +104,16 @@ class Ingest:
         assert index is not None
         (record,) = (r for r in index.generations if r.generation == generation)
         batches, self.batches[region] = self.batches[region], []
-        assert flush_generation(self.store, self.table, self.indexes, self.contract, region, record, batches, new_id)
+        assert flush_generation(
+            self.store,
+            self.table,
+            self.indexes,
+            self.contract,
+            region,
+            record,
+            fold(batches, self.contract.rows),
+            new_id,
+        )
 
 
 def new_id() -> str:

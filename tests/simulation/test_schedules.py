@@ -40,7 +40,7 @@ def test_ingest_alone_with_many_members(sim_seed: int | None) -> None:
     if sim_seed is not None:
         run(sim_seed, settings)
         return
-    reports = _run(25, 10_000, settings)
+    reports = _run(40, 11_010, settings)
     for event in ("chaos: crash", "chaos: pause", "failed open: OwnershipLost"):
         assert _total(reports, event) > 0, event
 

@@ -49,6 +49,8 @@ class _Over(Generic[T]):
     def done(self) -> bool:
         return True
 
+    def wait(self, timeout_s: float) -> None: ...
+
     def result(self) -> T:
         return self.value
 

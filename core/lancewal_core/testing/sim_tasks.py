@@ -27,6 +27,10 @@ class SimTask(Generic[T]):
     def done(self) -> bool:
         return bool(self._result) or self._error is not None
 
+    def wait(self, timeout_s: float) -> None:
+        if not self.done():
+            self._scheduler.wait(self.done, timeout_s, "task.wait")
+
     def result(self) -> T:
         if not self.done():
             self._scheduler.wait(self.done, None, "task.result")

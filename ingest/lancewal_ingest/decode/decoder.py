@@ -89,7 +89,7 @@ class Decoder:
     def _ops(self, records: Records) -> npt.NDArray[np.uint8]:
         """Each record's ``Op``, or ``_ASIDE`` for what is not plainly a value with an operation."""
         if any(records.headers):
-            ops = np.array([_plain_op(headers) for headers in records.headers], dtype=np.uint8)
+            ops = np.array(_plain_ops(records.headers), dtype=np.uint8)
             for index in np.flatnonzero(ops == _ASIDE).tolist():
                 ops[index] = self._op_of_many(records, index)
             if not self._patches:
@@ -151,8 +151,10 @@ class Decoder:
         return [a if name in keys else a.take(places) for name, a in zip(names, arrays, strict=True)]
 
 
-def _plain_op(headers: Headers) -> int:
+def _plain_ops(of_records: Sequence[Headers]) -> list[int]:
     """The operation where there is no header but ``lancewal.op``, else ``_ASIDE``."""
-    if not headers:
-        return _UPSERT
-    return _PLAIN_HEADER.get(headers[0], _ASIDE) if len(headers) == 1 else _ASIDE
+    # One comprehension without calls of Python code: it runs for every record.
+    plain = _PLAIN_HEADER.get
+    return [
+        _UPSERT if not headers else plain(headers[0], _ASIDE) if len(headers) == 1 else _ASIDE for headers in of_records
+    ]
