@@ -31,6 +31,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lancewal_core.key_match import KeySet
 from lancewal_core.rows import OP, PRESENT, Op, RowSchema
 
 Indices = npt.NDArray[np.int64]
@@ -91,6 +92,29 @@ def fold_onto(parts: Sequence[Folded], operations: pa.Table, schema: RowSchema) 
     if operations.num_rows:
         tables.append(operations.select(wanted.names))
     return _fold_table(pa.concat_tables(tables) if tables else wanted.empty_table(), schema)
+
+
+def extend(first: Folded, more: Folded, schema: RowSchema) -> Folded:
+    """``compose([first, more])`` at the cost of ``more``'s keys and one look at each of ``first``'s."""
+    keys = KeySet(more.keys(schema))
+    if len(keys) == 0:
+        return first
+    parts = [_split(part, keys) for part in (first.rows, first.gone, first.partials)]
+    rows, gone, partials = (touched for touched, _ in parts)
+    composed = compose([Folded(rows, gone, partials), more], schema)
+    rows, gone, partials = (
+        pa.concat_tables([untouched, new]).combine_chunks()
+        for (_, untouched), new in zip(parts, (composed.rows, composed.gone, composed.partials), strict=True)
+    )
+    return Folded(rows, gone, partials)
+
+
+def _split(part: pa.Table, keys: KeySet) -> tuple[pa.Table, pa.Table]:
+    """The rows with a key of the set, and the others."""
+    touched = keys.contains([part[name] for name in keys.names])
+    if not touched.any():
+        return part.slice(0, 0), part
+    return part.filter(pa.array(touched)), part.filter(pa.array(~touched))
 
 
 def complete(partials: pa.Table, base: pa.Table, schema: RowSchema) -> pa.Table:

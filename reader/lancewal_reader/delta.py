@@ -4,6 +4,8 @@ Guarantees
  1. ``load`` is the fold of everything the deltas name, restricted to the columns asked for.
  2. A snapshot whose files are gone is read from its WAL entries; if these are gone too, ``PlanStale``: plan again.
  3. A corrupt object is an error that names it.
+ 4. A fold that is remembered is gone on with where the new plan begins at the same positions: only what is behind its
+    cuts is read and folded.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import pyarrow as pa
 
 from lancewal_core.contract import Contract
 from lancewal_core.errors import ObjectMissing, PlanStale
-from lancewal_core.fold import Folded, complete, fold, fold_onto
+from lancewal_core.fold import Folded, complete, extend, fold, fold_onto
 from lancewal_core.ids import Position, Region
 from lancewal_core.key_lookup import find_keys
 from lancewal_core.key_match import KeySet
@@ -73,7 +75,8 @@ class Loaded:
 
 
 class LoadedCache:
-    """The last deltas that were folded: a reader that looks again often finds the same one, or one of few columns."""
+    """The last deltas that were folded, the newest last: a reader that looks again often finds the same one, one with a
+    few more entries, or one of few columns."""
 
     def __init__(self, count_max: int = 2) -> None:
         self._count_max = count_max
@@ -82,10 +85,37 @@ class LoadedCache:
     def get(self, deltas: Sequence[RegionDelta], columns: Sequence[str]) -> Loaded | None:
         return self._found.get((tuple(deltas), tuple(columns)))
 
+    def begun(
+        self, deltas: Sequence[RegionDelta], columns: Sequence[str]
+    ) -> tuple[Loaded, Sequence[RegionDelta]] | None:
+        """The newest that ``deltas`` go on from, and what of them comes behind it."""
+        for (known, known_columns), loaded in reversed(self._found.items()):
+            if known_columns == tuple(columns):
+                behind = _behind(deltas, known)
+                if behind is not None:
+                    return loaded, behind
+        return None
+
     def add(self, deltas: Sequence[RegionDelta], columns: Sequence[str], loaded: Loaded) -> None:
         self._found[(tuple(deltas), tuple(columns))] = loaded
         while len(self._found) > self._count_max:
             self._found.popitem(last=False)
+
+
+def _behind(deltas: Sequence[RegionDelta], known: Sequence[RegionDelta]) -> list[RegionDelta] | None:
+    """What of ``deltas`` lies behind the cuts of ``known``; None where they do not begin at the same positions or a source
+    lies on both sides of a cut.
+
+    The records of a region's positions are the same for ever, whether an entry or a snapshot holds them.
+    """
+    if [(d.region, d.start) for d in deltas] != [(k.region, k.start) for k in known]:
+        return None
+    behind = []
+    for delta, cut in zip(deltas, (k.cut for k in known), strict=True):
+        if delta.cut < cut or any(source.first < cut < source.next for source in delta.sources):
+            return None
+        behind.append(RegionDelta(delta.region, tuple(s for s in delta.sources if s.first >= cut), delta.cut))
+    return behind
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +136,12 @@ def load(context: DeltaContext, deltas: Sequence[RegionDelta], projected: RowSch
     """The fold of these regions' deltas; keys of different regions never meet."""
     known = context.loaded.get(deltas, projected.table.names)
     if known is None:
-        known = Loaded(_fold(context, deltas, projected), projected)
+        begun = context.loaded.begun(deltas, projected.table.names)
+        if begun is None:
+            folded = _fold(context, deltas, projected)
+        else:
+            folded = extend(begun[0].folded, _fold(context, begun[1], projected), projected)
+        known = Loaded(folded, projected)
         context.loaded.add(deltas, projected.table.names, known)
     return known
 

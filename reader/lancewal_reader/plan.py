@@ -83,6 +83,11 @@ class RegionDelta:
     sources: tuple[Source, ...]
     cut: Position
 
+    @property
+    def start(self) -> Position:
+        """Position behind what the table holds."""
+        return self.sources[0].first if self.sources else self.cut
+
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:

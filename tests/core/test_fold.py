@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lancewal_core.fold import Folded, complete, compose, fold, fold_onto
+from lancewal_core.fold import Folded, complete, compose, extend, fold, fold_onto
 from lancewal_core.projection import project, project_rows
 from lancewal_core.rows import PRESENT, Op, RowSchema
 
@@ -152,6 +152,7 @@ def test_compose_of_folds_is_the_fold_of_all(a: list[Operation], b: list[Operati
     assert states_of(compose([first, second, third], SCHEMA)) == expected
     assert states_of(compose([compose([first, second], SCHEMA), third], SCHEMA)) == expected
     assert states_of(compose([first, compose([second, third], SCHEMA)], SCHEMA)) == expected
+    assert states_of(extend(extend(first, second, SCHEMA), third, SCHEMA)) == expected
     assert states_of(fold_onto([first, second], pa.Table.from_batches([batch(c)]), SCHEMA)) == expected
     assert states_of(fold_onto([first], pa.Table.from_batches([batch(b), batch(c)]), SCHEMA)) == expected
 
