@@ -185,7 +185,7 @@ class IngestSettings(Section):
     linger_ms: Annotated[int, BeforeValidator(_no_bool), Field(ge=0)] = 50
     """Shortest time between two WAL PUTs.  An S3 PUT takes about as long, and it bounds the request cost."""
     segment_rows_max: Count = 60_000
-    """Waiting rows that start a PUT before ``linger_ms``.  Some MB: large enough to be cheap, quick to fetch."""
+    """Most rows of a segment; so many waiting start a PUT before ``linger_ms``.  Some MB: cheap to write, quick to fetch."""
     seal_bytes: Bytes = ByteSize(64 << 20)
     """Seal a MemTable at this size.  Few large data files rather than many small ones, and several regions fit."""
     seal_rows: Count = 1_000_000

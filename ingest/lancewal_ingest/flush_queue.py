@@ -19,6 +19,7 @@ from lancewal_core.region_index import GenerationRecord
 from lancewal_core.snapshot import Snapshot
 from lancewal_core.tasks import Task
 from lancewal_ingest.context import IngestContext
+from lancewal_ingest.heap import give_back
 from lancewal_ingest.memtable import MemTable
 from lancewal_ingest.observer import Observer
 
@@ -106,5 +107,6 @@ class FlushQueue:
             self._observer.failed("flush", error)
             return
         item = self._waiting.popleft()
+        give_back()
         if snapshot is not None:
             self._observer.flushed(item.region, snapshot)

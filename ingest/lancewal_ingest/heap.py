@@ -13,18 +13,21 @@ import pyarrow as pa
 
 _M_ARENA_MAX = -8
 """Of glibc's malloc.h."""
+_ours: ctypes.CDLL | None = None
+"""The C library once ``use_one_heap`` was called and it is glibc."""
 
 
 def use_one_heap() -> None:
     """Call before the process starts threads."""
+    global _ours
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt") and hasattr(libc, "malloc_trim"):
         libc.mallopt(_M_ARENA_MAX, 1)
         pa.set_memory_pool(pa.system_memory_pool())
+        _ours = libc
 
 
 def give_back() -> None:
-    """Return free pages to the system."""
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "malloc_trim"):
-        libc.malloc_trim(0)
+    """Return free pages to the system; nothing without ``use_one_heap``."""
+    if _ours is not None:
+        _ours.malloc_trim(0)

@@ -37,7 +37,7 @@ from lancewal_core.watermarks import Watermarks
 from lancewal_ingest.append import DeadLetters, Preparer, check_topic
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.dead_letters import KafkaDeadLetters, RefusedDeadLetters
-from lancewal_ingest.heap import give_back, use_one_heap
+from lancewal_ingest.heap import use_one_heap
 from lancewal_ingest.metrics import IngestMetrics, TimedStore
 from lancewal_ingest.policy import MemoryPolicy, SealPolicy
 from lancewal_ingest.source import KafkaSource
@@ -111,13 +111,9 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
         began(Running(worker, server.port, owner))
         # Step 2
         refresh_at = clock.monotonic()
-        unflushed = 0
         while not stopping():
             worker.step()
             health.beat()
-            if worker.unflushed < unflushed:
-                give_back()
-            unflushed = worker.unflushed
             watch.look(worker.durable)
             if clock.monotonic() >= refresh_at:
                 refresh_at = clock.monotonic() + REFRESH_S

@@ -150,11 +150,6 @@ class IngestWorker:
         return dict(self._state.stopped)
 
     @property
-    def unflushed(self) -> int:
-        """SEALED generations that wait for their flush."""
-        return len(self._flushes)
-
-    @property
     def idle(self) -> bool:
         """Nothing consumed is waiting or in flight, and every assigned partition is open or stopped."""
         state = self._state
