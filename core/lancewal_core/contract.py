@@ -55,7 +55,7 @@ class Contract(BaseModel):
     value_format: Literal["json"] = "json"
     patches: bool = True
     record_bytes_max: int = Field(default=1_000_000, ge=1)
-    misrouted: Literal["stop"] = "stop"
+    misrouted: Literal["stop", "dlq"] = "stop"
     fold_version: Literal[1] = 1
     history_window_s: int = Field(default=24 * 3600, ge=0)
     grace_s: int = Field(default=600, ge=0)

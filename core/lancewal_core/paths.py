@@ -16,7 +16,7 @@ import re
 from enum import Enum
 
 from lancewal_core.errors import InvalidInput
-from lancewal_core.ids import Generation, LogId, Region, Sequence, TableVersion, TopicId
+from lancewal_core.ids import Generation, LogId, Position, Region, Sequence, TableVersion, TopicId
 
 ROOT = "_lancewal/"
 """All state of lancewal below the table's root."""
@@ -155,6 +155,23 @@ def parse_history_page(key: str) -> tuple[Region, Generation] | None:
     if match is None or region is None or int(match[4]) > _U64_MAX:
         return None
     return region, Generation(int(match[4]))
+
+
+def losses_prefix(region: Region) -> str:
+    return f"{region_prefix(region)}losses/"
+
+
+def loss_record(region: Region, first: Position) -> str:
+    """Record of an accepted loss that begins at ``first``."""
+    return f"{losses_prefix(region)}{_digits_20('position', first)}.json"
+
+
+def parse_loss_record(key: str) -> tuple[Region, Position] | None:
+    match = re.fullmatch(rf"{_REGION}losses/({_DIGITS_20})\.json", key)
+    region = _region(match)
+    if match is None or region is None or int(match[4]) > _U64_MAX:
+        return None
+    return region, Position(int(match[4]))
 
 
 class SnapshotFile(Enum):

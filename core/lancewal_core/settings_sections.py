@@ -79,6 +79,9 @@ class TableSettings(Section):
     patches: bool = True
     """Whether records may carry some columns only.  On, because it costs nothing until such a record comes; a compacted
     topic needs ``false``, because compaction would drop what a patch builds on."""
+    misrouted: Literal["stop", "dlq"] = "stop"
+    """What a record in another partition than its region key's does: ``stop`` its partition, or become a dead letter
+    (``dlq``).  Stop, because it nearly always means that a whole producer partitions otherwise."""
     start: Start = "earliest"
     """First records to take: ``earliest``, ``latest`` or a time with zone.  All that Kafka has, so that nothing is left
     out unless somebody says so."""

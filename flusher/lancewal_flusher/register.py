@@ -91,6 +91,7 @@ def register(
         start=tuple(start),
         columns=_columns(pinned, rows),
         patches=settings.patches,
+        misrouted=settings.misrouted,
         record_bytes_max=int(settings.record_bytes_max),
         history_window_s=settings.history_window_s,
         grace_s=settings.grace_s,

@@ -4,7 +4,7 @@ Guarantees
  1. An entry holds what ``Decoder`` makes of the records of [first, next), nothing else; bad records are listed in it.
  2. A bad record is acknowledged as a dead letter before its offset is durable (policy ``dlq``), or its partition stops
     right before it (policy ``stop``).
- 3. A misrouted record stops its partition right before it.
+ 3. A misrouted record stops its partition right before it, or is a bad record, as the contract says.
  4. Nothing of a batch is written if the topic's id changed by the time its newest record had arrived.
  5. A segment is repeated, same number and same bytes, until it is stored or a fence is met.
 
@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core.contract import Contract
@@ -45,6 +46,8 @@ from lancewal_ingest.decode.decoder import Decoder
 from lancewal_ingest.decode.records import Records, Rejected
 from lancewal_ingest.source import KafkaSource
 
+MISROUTED = "misrouted"
+"""Kind of rejection beside those of ``decode.records``: the record lies in another partition than its region key's."""
 _DECODERS = 2
 """Regions decoded at the same time: Arrow's JSON reader leaves the interpreter free, what comes before and after does not.
 More only keep each other waiting (own measurement: with 4, a tenth slower)."""
@@ -96,10 +99,18 @@ class Preparer:
         """The entry (None if the very first record stops the partition), its bad records, and the stop if there is one."""
         decoded = self._decoder.decode(consumed.records)
         rows, rejected, next_ = decoded.rows, decoded.rejected, consumed.next
+        region = consumed.region
+        belongs = self._checker.partitions([rows.column(name) for name in self._contract.region_key])
+        if self._contract.misrouted == "dlq":
+            here = belongs == region.partition
+            if not here.all():
+                letters = self._misrouted_letters(rows.column(OFFSET).filter(pa.array(~here)), belongs[~here])
+                rejected = tuple(sorted([*rejected, *letters], key=lambda letter: letter.offset))
+                rows, belongs = rows.filter(pa.array(here)), belongs[here]
         stop: Stop | None = None
-        cut, error = self._first_stop(consumed.region, rows, rejected)
+        cut, error = self._first_stop(region, rows, belongs, rejected)
         if error is not None:
-            stop = Stop(consumed.region.partition, error)
+            stop = Stop(region.partition, error)
             offsets = rows.column(OFFSET).to_numpy()
             rows = rows.slice(0, int(np.searchsorted(offsets, cut)))
             rejected = tuple(r for r in rejected if r.offset < cut)
@@ -107,7 +118,7 @@ class Preparer:
         if next_ == consumed.first:
             return None, (), stop
         entry = Entry(
-            consumed.region,
+            region,
             consumed.first,
             next_,
             self._contract.version,
@@ -116,30 +127,35 @@ class Preparer:
         )
         return entry, rejected, stop
 
+    def _misrouted_letters(self, offsets: pa.Array, belongs: npt.NDArray[np.int32]) -> list[Rejected]:
+        return [
+            Rejected(offset, MISROUTED, f"its region key belongs to partition {place} of {self._contract.partitions}")
+            for offset, place in zip(offsets.to_pylist(), belongs.tolist(), strict=True)
+        ]
+
     def _first_stop(
-        self, region: Region, rows: pa.RecordBatch, rejected: Sequence[Rejected]
+        self, region: Region, rows: pa.RecordBatch, belongs: npt.NDArray[np.int32], rejected: Sequence[Rejected]
     ) -> tuple[Position, LancewalError | None]:
         """Where the partition must stop, as the position of the record that stops it, and why."""
         bad = next(iter(rejected), None) if self._bad_records == "stop" else None
-        if rows.num_rows:
-            columns = [rows.column(name) for name in self._contract.region_key]
-            partitions = self._checker.partitions(columns)
-            wrong = np.flatnonzero(partitions != region.partition)
-            if len(wrong):
-                offset = rows.column(OFFSET)[int(wrong[0])].as_py()
-                if bad is None or offset < bad.offset:
-                    return Position(offset), Misrouted(
-                        f"topic {region.topic} partition {region.partition} offset {offset}: the record's region key "
-                        f"belongs to partition {int(partitions[wrong[0]])} of {self._contract.partitions}. Likely "
-                        "cause: the producer does not use murmur2 (librdkafka needs partitioner=murmur2_random), or "
-                        "its Kafka key is not the canonical encoding of "
-                        f"({', '.join(self._contract.region_key)}); see the reference page on region keys",
-                        topic=region.topic, partition=region.partition, offset=offset,
-                    )  # fmt: skip
+        wrong = np.flatnonzero(belongs != region.partition)
+        if len(wrong):
+            offset = rows.column(OFFSET)[int(wrong[0])].as_py()
+            if bad is None or offset < bad.offset:
+                return Position(offset), Misrouted(
+                    f"topic {region.topic} partition {region.partition} offset {offset}: the record's region key "
+                    f"belongs to partition {int(belongs[wrong[0]])} of {self._contract.partitions}. Likely "
+                    "cause: the producer does not use murmur2 (librdkafka needs partitioner=murmur2_random), or "
+                    "its Kafka key is not the canonical encoding of "
+                    f"({', '.join(self._contract.region_key)}); see the reference page on region keys. To go on without "
+                    "this record: `lancewal offsets reject`",
+                    topic=region.topic, partition=region.partition, offset=offset,
+                )  # fmt: skip
         if bad is not None:
             return Position(bad.offset), BadRecordStop(
                 f"topic {region.topic} partition {region.partition} offset {bad.offset}: {bad.message} ({bad.kind}); "
-                "ingest.bad_records is 'stop'. Set it to 'dlq', at least until this record has gone to the dead letters",
+                "ingest.bad_records is 'stop'. Set it to 'dlq', or send this one record to the dead letters: "
+                "`lancewal offsets reject`",
                 topic=region.topic, partition=region.partition, offset=bad.offset,
             )  # fmt: skip
         return Position(0), None

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import secrets
+import socket
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from lancewal_core.clock import Clock
-from lancewal_core.contract import Contract
+from lancewal_core.contract import Contract, read_contract
+from lancewal_core.ids import OwnerId
+from lancewal_core.open_checks import check_settings, check_table
 from lancewal_core.regions import RegionIndexes
+from lancewal_core.settings import Settings
 from lancewal_core.store import ObjectStore
 from lancewal_core.table import Table
+from lancewal_core.table_lance import LanceTable
 from lancewal_core.tasks import Tasks
 from lancewal_core.watermarks import Watermarks
 
@@ -25,3 +33,27 @@ class IngestContext:
     contract: Contract
     new_id: Callable[[], str]
     """A fresh random text of at least 8 hex digits."""
+
+
+def open_context(settings: Settings, store: ObjectStore, tasks: Tasks, clock: Clock) -> IngestContext:
+    """The table that the settings name, over its ``store``; checks that contract, table and settings agree."""
+    uri = settings.table.uri
+    contract = read_contract(store, uri)
+    check_settings(settings, contract)
+    table = LanceTable(uri, settings.store.options)
+    check_table(table.newest(), contract)
+    return IngestContext(
+        store=store,
+        table=table,
+        indexes=RegionIndexes(store, clock),
+        watermarks=Watermarks(store, table),
+        tasks=tasks,
+        clock=clock,
+        contract=contract,
+        new_id=lambda: uuid.uuid4().hex,
+    )
+
+
+def new_owner() -> OwnerId:
+    """``<hostname>-<pid>-<8 hex digits>``: readable, and never the same twice."""
+    return OwnerId(f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}")

@@ -24,7 +24,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lancewal_core.errors import (
-    ATTACH_A_COPY,
     LogTruncated,
     OwnershipLost,
     RetentionLost,
@@ -150,7 +149,7 @@ def _check_offsets(region: Region, position: Position, offsets: Offsets) -> None
         raise RetentionLost(
             f"topic {region.topic} partition {region.partition}: durable up to position {position}, but Kafka begins "
             f"at {offsets.low}: offsets {position} to {offsets.low - 1} were deleted before they became durable. "
-            f"To go on without them, {ATTACH_A_COPY} (a strong read gives all durable rows)",
+            "To go on without them: `lancewal offsets accept-loss`",
             **where,
         )
     if position > offsets.high:

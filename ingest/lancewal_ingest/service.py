@@ -13,29 +13,21 @@ owner's.
 
 from __future__ import annotations
 
-import os
-import secrets
-import socket
-import uuid
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
 from lancewal_core.clock import Clock, SystemClock
-from lancewal_core.contract import Contract, read_contract
+from lancewal_core.contract import Contract
 from lancewal_core.errors import KafkaUnavailable, LancewalError
 from lancewal_core.http import Health, HealthServer
 from lancewal_core.ids import OwnerId, Position
-from lancewal_core.open_checks import check_settings, check_table
-from lancewal_core.regions import RegionIndexes
 from lancewal_core.settings import Settings
 from lancewal_core.stop_signals import stop_signals
 from lancewal_core.store_obstore import open_store
-from lancewal_core.table_lance import LanceTable
 from lancewal_core.tasks import Task, Tasks, ThreadTasks
-from lancewal_core.watermarks import Watermarks
 from lancewal_ingest.append import DeadLetters, Preparer, check_topic
-from lancewal_ingest.context import IngestContext
+from lancewal_ingest.context import new_owner, open_context
 from lancewal_ingest.dead_letters import KafkaDeadLetters, RefusedDeadLetters
 from lancewal_ingest.heap import use_one_heap
 from lancewal_ingest.metrics import IngestMetrics, TimedStore
@@ -80,7 +72,8 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
         metrics = IngestMetrics(clock, memory.nbytes)
         tasks = ThreadTasks(workers=_TASK_THREADS)
         stack.callback(tasks.close)
-        context = _context(settings, clock, tasks, metrics)
+        store = TimedStore(open_store(settings.table.uri, settings.store.options), metrics)
+        context = open_context(settings, store, tasks, clock)
         contract = context.contract
         group = settings.kafka.group(contract.table_uuid)
         client = settings.kafka.client()
@@ -128,30 +121,6 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
             metrics.warning("not all was handed over in time: the next owner continues from the log and from Kafka")
         # Step 4 is the stack's
     return drained
-
-
-def new_owner() -> OwnerId:
-    """``<hostname>-<pid>-<8 hex digits>``: readable, and never the same twice."""
-    return OwnerId(f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}")
-
-
-def _context(settings: Settings, clock: Clock, tasks: Tasks, metrics: IngestMetrics) -> IngestContext:
-    uri, options = settings.table.uri, settings.store.options
-    store = TimedStore(open_store(uri, options), metrics)
-    contract = read_contract(store, uri)
-    check_settings(settings, contract)
-    table = LanceTable(uri, options)
-    check_table(table.newest(), contract)
-    return IngestContext(
-        store=store,
-        table=table,
-        indexes=RegionIndexes(store, clock),
-        watermarks=Watermarks(store, table),
-        tasks=tasks,
-        clock=clock,
-        contract=contract,
-        new_id=lambda: uuid.uuid4().hex,
-    )
 
 
 def _dead_letters(settings: Settings, contract: Contract, group: str) -> DeadLetters:

@@ -37,7 +37,6 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin import OffsetSpec as _OffsetSpec  # type: ignore[attr-defined] # the package has no __all__
 
 from lancewal_core.errors import (
-    ATTACH_A_COPY,
     Fenced,
     InvalidInput,
     KafkaUnavailable,
@@ -344,7 +343,7 @@ def _out_of_range(topic: str, partition: int, at: Position, offsets: Offsets) ->
         return RetentionLost(
             f"topic {topic} partition {partition}: read up to position {at}, but Kafka begins at {offsets.low}: "
             f"offsets {at} to {offsets.low - 1} were deleted before they became durable. To go on "
-            f"without them, {ATTACH_A_COPY} (a strong read gives all durable rows)",
+            "without them: `lancewal offsets accept-loss`",
             **where,
         )
     if at > offsets.high:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lancewal_core import paths
 from lancewal_core.errors import InvalidInput
-from lancewal_core.ids import Generation, LogId, Region, Sequence, TableVersion, TopicId
+from lancewal_core.ids import Generation, LogId, Position, Region, Sequence, TableVersion, TopicId
 
 words = st.text("abzAZ059._-", min_size=1, max_size=30).filter(lambda word: word not in (".", ".."))
 u64 = st.integers(0, 2**64 - 1)
@@ -98,6 +98,7 @@ def test_region_keys_come_back(region: Region, number: int, attempt: str, file: 
     generation = Generation(number)
     assert paths.parse_index_version(paths.index_version(region, number)) == (region, number)
     assert paths.parse_history_page(paths.history_page(region, generation)) == (region, generation)
+    assert paths.parse_loss_record(paths.loss_record(region, Position(number))) == (region, number)
     key = paths.snapshot_file(region, generation, attempt, file)
     assert paths.parse_snapshot_file(key) == (region, generation, attempt, file)
     assert key.startswith(paths.snapshot_prefix(region, generation, attempt))
@@ -111,6 +112,7 @@ PARSERS = [
     paths.parse_wal_segment,
     paths.parse_index_version,
     paths.parse_history_page,
+    paths.parse_loss_record,
     paths.parse_snapshot_file,
 ]
 ONE_OF_EACH = [
@@ -121,6 +123,7 @@ ONE_OF_EACH = [
     paths.wal_segment(LogId("a"), Sequence(1)),
     paths.index_version(REGION, 1),
     paths.history_page(REGION, Generation(1)),
+    paths.loss_record(REGION, Position(1)),
     paths.snapshot_file(REGION, Generation(1), "00000000", paths.SnapshotFile.DELETES),
 ]
 

@@ -9,6 +9,7 @@ from lancewal_core import paths
 from lancewal_core.clock import SystemClock
 from lancewal_core.contract import Column, Contract, encode_contract
 from lancewal_core.ids import Generation, Position, TableUuid, TableVersion
+from lancewal_core.loss_record import LossRecord, encode_loss
 from lancewal_core.paths import SnapshotFile
 from lancewal_core.snapshot import SideFile, Snapshot, _encode
 from lancewal_core.testing.memory_store import MemoryStore
@@ -58,6 +59,7 @@ IN_FORCE = InForce(
     "fedcba9876543210fedcba9876543210",
     {NORTH: Watermark(Generation(7), Position(1010)), SOUTH: Watermark(Generation(1), Position(3))},
 )
+LOSS = LossRecord(first=1010, next=1015, accepted_at_ms=1_767_225_600_000, accepted_by="host-1-0a1b2c3d")
 RECEIPT = Receipt(TableUuid(CONTRACT.table_uuid), TableVersion(9), {NORTH: Position(1015), SOUTH: Position(3)})
 
 
@@ -70,6 +72,7 @@ def encoded() -> dict[str, bytes]:
         "contract_1.json": encode_contract(CONTRACT),
         "snapshot_1.json": _encode(SNAPSHOT),
         "merge_record_1.json": record or b"",
+        "loss_record_1.json": encode_loss(LOSS),
         "receipt_1.json": RECEIPT.to_json().encode(),
     }
 

@@ -7,14 +7,15 @@ import pytest
 from lancewal_core import paths
 from lancewal_core.clock import SystemClock
 from lancewal_core.contract import decode_contract
-from lancewal_core.ids import TableVersion
+from lancewal_core.ids import Position, TableVersion
+from lancewal_core.loss_record import read_losses
 from lancewal_core.snapshot import read_snapshot
 from lancewal_core.testing.memory_store import MemoryStore
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from lancewal_core.watermarks import Watermarks
 from lancewal_reader.receipt import Receipt
 from tests.golden import json_formats as golden
-from tests.golden.core_formats import ROWS
+from tests.golden.core_formats import NORTH, ROWS
 
 
 def stored(name: str) -> bytes:
@@ -40,6 +41,12 @@ def test_the_merge_record_is_read() -> None:
     store = MemoryStore(SystemClock())
     store.put_if_absent(paths.merge_record(TableVersion(11)), stored("merge_record_1.json"))
     assert Watermarks(store, MemoryTable(MemoryDataset(ROWS.table))).at(11) == golden.IN_FORCE
+
+
+def test_the_loss_record_is_read() -> None:
+    store = MemoryStore(SystemClock())
+    store.put_if_absent(paths.loss_record(NORTH, Position(golden.LOSS.first)), stored("loss_record_1.json"))
+    assert read_losses(store, NORTH) == (golden.LOSS,)
 
 
 def test_the_receipt_is_read() -> None:

@@ -1,0 +1,63 @@
+"""The record of an accepted loss: offsets of a region that Kafka deleted before they became durable.
+
+Written before the entry that passes over them, so that no gap is without one.  Immutable, kept for ever, deleted by
+nobody.  ``_lancewal/regions/<topic>/<topic id>/<partition>/losses/<first>.json``.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, assert_never
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from lancewal_core import paths
+from lancewal_core.errors import ObjectCorrupt, StoreUnavailable
+from lancewal_core.ids import Position, Region
+from lancewal_core.store import Done, Lost, ObjectStore, Unknown, put_once
+
+
+class LossRecord(BaseModel):
+    """Offsets of [first, next) that are in no table, and who accepted it when."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal[1] = 1
+    first: int = Field(ge=0)
+    next: int = Field(ge=1)
+    accepted_at_ms: int
+    accepted_by: str
+    """Owner id of the command."""
+
+
+def write_loss(store: ObjectStore, region: Region, loss: LossRecord) -> None:
+    """Put the record; one that is there already, of an earlier try, stays."""
+    key = paths.loss_record(region, Position(loss.first))
+    outcome = put_once(store, key, encode_loss(loss))
+    match outcome:
+        case Done() | Lost():
+            return
+        case Unknown(cause=cause):
+            raise StoreUnavailable(f"no verdict on writing {key}: {cause}; run the command again", object=key)
+        case _:
+            assert_never(outcome)
+
+
+def read_losses(store: ObjectStore, region: Region) -> tuple[LossRecord, ...]:
+    """All accepted losses of a region, in order."""
+    found = []
+    for info in store.list(paths.losses_prefix(region)):
+        data = store.get(info.key) if paths.parse_loss_record(info.key) is not None else None
+        if data is not None:
+            found.append(decode_loss(data, info.key))
+    return tuple(sorted(found, key=lambda loss: loss.first))
+
+
+def encode_loss(loss: LossRecord) -> bytes:
+    return loss.model_dump_json(indent=1).encode()
+
+
+def decode_loss(data: bytes, where: str) -> LossRecord:
+    try:
+        return LossRecord.model_validate_json(data)
+    except ValidationError as error:
+        raise ObjectCorrupt(f"{where} is not a loss record: {error.errors()[0]['msg']}", object=where) from error

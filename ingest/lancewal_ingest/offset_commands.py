@@ -1,0 +1,108 @@
+"""``lancewal offsets accept-loss|reject``: decisions that only a person may take about offsets of a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lancewal_core.config_commands import ConfigOption, read_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lancewal_core.ids import Region
+    from lancewal_core.settings import Settings
+    from lancewal_ingest.context import IngestContext
+    from lancewal_ingest.source import Offsets
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="Lead a partition past offsets that stopped it. Afterwards restart the ingest process that showed it stopped.",
+)
+
+Topic = Annotated[str, typer.Argument(help="The table's topic, as a check that this is the table you mean.")]
+Partition = Annotated[int, typer.Argument(help="The partition that stopped.", min=0)]
+
+
+@app.command(name="accept-loss")
+def accept_loss(topic: Topic, partition: Partition, config: ConfigOption = None) -> None:
+    """Go on behind offsets that Kafka deleted before they became durable; records the loss."""
+    from lancewal_ingest.accept_loss import accept_loss
+    from lancewal_ingest.context import new_owner
+
+    with _opened(read_settings(config), topic, partition) as place:
+        loss = accept_loss(place.context, new_owner(), place.region, place.offsets)
+    typer.echo(
+        f"topic {topic} partition {partition}: offsets {loss.first} to {loss.next - 1} are recorded as lost; the "
+        f"partition goes on at {loss.next}"
+    )
+
+
+@app.command()
+def reject(
+    topic: Topic,
+    partition: Partition,
+    offset: Annotated[int, typer.Argument(help="Offset of the record that stopped the partition.", min=0)],
+    config: ConfigOption = None,
+) -> None:
+    """Send the record that stopped a partition to the dead-letter topic, and go on behind it."""
+    from lancewal_core.ids import Position
+    from lancewal_ingest.context import new_owner
+    from lancewal_ingest.dead_letters import KafkaDeadLetters
+    from lancewal_ingest.one_record import read_record
+    from lancewal_ingest.reject import reject
+
+    settings = read_settings(config)
+    with _opened(settings, topic, partition) as place:
+        client, group = settings.kafka.client(), settings.kafka.group(place.context.contract.table_uuid)
+        letters = KafkaDeadLetters(client, settings.dead_letter_topic(topic), group)
+        letters.check()
+        rejected = reject(
+            place.context, new_owner(), place.region, Position(offset), place.offsets,
+            lambda region, at: read_record(client, group, region, at), letters,
+        )  # fmt: skip
+    typer.echo(
+        f"topic {topic} partition {partition} offset {offset}: rejected ({rejected.kind}: {rejected.message}); it is in "
+        f"{letters.topic}, and the partition goes on behind it"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    context: IngestContext
+    region: Region
+    offsets: Callable[[], Offsets]
+    """What Kafka has of the partition, asked anew at each call."""
+
+
+@contextmanager
+def _opened(settings: Settings, topic: str, partition: int) -> Iterator[_Place]:
+    from lancewal_core.clock import SystemClock
+    from lancewal_core.errors import SettingsError
+    from lancewal_core.store_obstore import open_store
+    from lancewal_core.tasks import ThreadTasks
+    from lancewal_ingest.append import check_topic
+    from lancewal_ingest.context import open_context
+    from lancewal_ingest.source_kafka import ConfluentSource
+
+    settings.need("table.uri", "kafka.bootstrap_servers")
+    with ExitStack() as stack:
+        tasks = ThreadTasks(workers=1)
+        stack.callback(tasks.close)
+        store = open_store(settings.table.uri, settings.store.options)
+        context = open_context(settings, store, tasks, SystemClock())
+        contract = context.contract
+        if topic != contract.topic or partition >= contract.partitions:
+            raise SettingsError(
+                f"the table at {settings.table.uri} has topic {contract.topic} with partitions 0 to "
+                f"{contract.partitions - 1}, not {topic} partition {partition}"
+            )
+        source = ConfluentSource(settings.kafka.client(), topic, settings.kafka.group(contract.table_uuid))
+        stack.callback(source.close)
+        check_topic(contract, source)
+        yield _Place(context, contract.regions[partition], lambda: source.offsets(partition))

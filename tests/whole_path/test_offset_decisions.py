@@ -1,0 +1,166 @@
+"""A partition that stopped goes on by an operator's decision: the record rejected, the loss accepted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from lancewal_core.contract import read_contract
+from lancewal_core.loss_record import read_losses
+from lancewal_core.store_obstore import open_store
+from lancewal_demo.stack import KafkaBroker
+from tests.support.whole_path import Service, until
+from tests.whole_path.feed import PARTITIONS, Record
+from tests.whole_path.test_bad_records import GOOD, headers_of, read_letters
+from tests.whole_path.world import World, make_world, positions
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+
+
+def test_rejecting_the_misrouted_record_that_stopped_a_partition(
+    kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int
+) -> None:
+    world = make_world(kafka, topic_name, tmp_path, seed)
+    world.feed.produce(100)
+    wrong, offset = misroute(world)
+    world.feed.produce(100)
+    ingest = world.lancewal.start("ingest", "run")
+    until(stopped(ingest, "misrouted"), lambda: ingest.tail)
+
+    # The process is alive and owns the partition: the command takes it over by a fence.
+    refused(world, "goes on at offset", "reject", topic_name, wrong, offset + 1)
+    refused(world, "has topic", "reject", "another-topic", wrong, offset)
+    other = (wrong + 1) % PARTITIONS
+    until(lambda: positions(world.check_strong()).get(other) == world.feed.history.ends[other])
+    refused(world, "no record at offset", "reject", topic_name, other, world.feed.history.ends[other])
+    said = world.lancewal.succeed("offsets", "reject", topic_name, str(wrong), str(offset))
+    assert "rejected (misrouted" in said
+    assert f"{topic_name}.dead-letters" in said
+    ingest.stop()
+    (letter,) = read_letters(world, f"{topic_name}.dead-letters", {f"{topic_name}-{wrong}-{offset}"})
+    assert dict(headers_of(letter))["__connect.errors.class.name"] == b"misrouted"
+
+    ingest = world.lancewal.start("ingest", "run")
+    world.wait_caught_up()
+    world.check_strong()
+    refused(world, "goes on at offset", "reject", topic_name, wrong, offset)  # it is behind us
+    ingest.stop()
+    world.merge_all()
+    assert positions(world.check_merged()) == world.feed.history.ends
+
+
+def test_misrouted_records_are_dead_letters_where_the_contract_says_so(
+    kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int
+) -> None:
+    world = make_world(kafka, topic_name, tmp_path, seed, table={"misrouted": "dlq"})
+    sources = set()
+    for _ in range(5):
+        world.feed.produce(30)
+        partition, offset = misroute(world)
+        sources.add(f"{topic_name}-{partition}-{offset}")
+    bad = world.feed.send_raw(b"{", world.feed.kafka_key(GOOD))
+    ingest = world.lancewal.start("ingest", "run")
+    world.wait_caught_up()
+    world.check_strong()
+    ingest.stop()
+    letters = read_letters(world, f"{topic_name}.dead-letters", sources | {f"{topic_name}-{bad[0]}-{bad[1]}"})
+    kinds = sorted(str(dict(headers_of(letter))["__connect.errors.class.name"]) for letter in letters)
+    assert kinds == ["b'misrouted'"] * 5 + ["b'not_json'"]
+    world.merge_all()
+    world.check_merged()
+
+
+def test_rejecting_a_bad_record_under_the_policy_stop(
+    kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int
+) -> None:
+    world = make_world(kafka, topic_name, tmp_path, seed, ingest={"bad_records": "stop"})
+    world.feed.produce(40)
+    partition, offset = world.feed.send_raw(b'{"customer": 7}', world.feed.kafka_key(GOOD))
+    world.feed.produce(40)
+    ingest = world.lancewal.start("ingest", "run")
+    until(stopped(ingest, "bad_record"), lambda: ingest.tail)
+    ingest.stop()
+    refused(world, "goes on at offset", "reject", topic_name, partition, offset - 1)
+    said = world.lancewal.succeed("offsets", "reject", topic_name, str(partition), str(offset))
+    assert "rejected (missing_key" in said or "rejected (type" in said
+    ingest = world.lancewal.start("ingest", "run")
+    world.wait_caught_up()
+    world.check_strong()
+    ingest.stop()
+    world.merge_all()
+    world.check_merged()
+
+
+def test_a_good_record_is_not_rejected(kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int) -> None:
+    world = make_world(kafka, topic_name, tmp_path, seed)
+    world.feed.produce(40)
+    partition, ends = 0, dict(world.feed.history.ends)
+    ingest = world.lancewal.start("ingest", "run")
+    world.wait_caught_up()
+    ingest.stop()
+    record = Record("upsert", GOOD)
+    partition, offset = world.feed.send_raw(json.dumps(GOOD).encode(), world.feed.kafka_key(GOOD), record=record)
+    assert offset == ends.get(partition, 0)
+    refused(world, "is a good one", "reject", topic_name, partition, offset)
+
+
+def test_accepting_the_loss_of_what_retention_took(
+    kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int
+) -> None:
+    world = make_world(kafka, topic_name, tmp_path, seed)
+    world.feed.produce(200)
+    ingest = world.lancewal.start("ingest", "run")
+    world.wait_caught_up()
+    ingest.kill()  # no hand-over: the command must end its log
+    before = dict(world.feed.history.ends)
+    world.feed.produce(200)
+    partition, end = max(world.feed.history.ends.items(), key=lambda item: item[1] - before[item[0]])
+    first, behind = before[partition], end - 3
+    admin = AdminClient({"bootstrap.servers": world.servers})
+    (deleted,) = admin.delete_records([TopicPartition(topic_name, partition, behind)]).values()
+    assert deleted.result(60).low_watermark == behind
+
+    ingest = world.lancewal.start("ingest", "run")
+    until(stopped(ingest, "retention_lost"), lambda: ingest.tail)
+    (line,) = ingest.logged("partition stopped")
+    assert f"offsets {first} to {behind - 1}" in line["reason"]
+    refused(world, "nothing is lost", "accept-loss", topic_name, (partition + 1) % PARTITIONS)
+    said = world.lancewal.succeed("offsets", "accept-loss", topic_name, str(partition))
+    assert f"offsets {first} to {behind - 1} are recorded as lost" in said
+    ingest.stop()
+
+    for offset in range(first, behind):
+        world.feed.history.records[partition][offset] = None
+    ingest = world.lancewal.start("ingest", "run")
+    world.wait_caught_up()
+    world.check_strong()
+    ingest.stop()
+    world.merge_all()
+    world.check_merged()
+    store = open_store(world.uri, dict(world.options))
+    region = read_contract(store, world.uri).regions[partition]
+    (loss,) = read_losses(store, region)
+    assert (loss.first, loss.next) == (first, behind)
+    refused(world, "nothing is lost", "accept-loss", topic_name, partition)
+
+
+def misroute(world: World) -> tuple[int, int]:
+    """A good row in another partition than its key's; where it lies."""
+    value, key = json.dumps(GOOD).encode(), world.feed.kafka_key(GOOD)
+    right, _ = world.feed.send_raw(value, key, record=Record("upsert", GOOD))
+    return world.feed.send_raw(value, key, partition=(right + 1) % PARTITIONS)
+
+
+def stopped(ingest: Service, kind: str) -> Callable[[], bool]:
+    return lambda: [line["kind"] for line in ingest.logged("partition stopped")] == [kind]
+
+
+def refused(world: World, text: str, *command: object) -> None:
+    answer = world.lancewal.run("offsets", *map(str, command))
+    assert answer.code == 2, (answer.out, answer.err)
+    assert text in answer.err
