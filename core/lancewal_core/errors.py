@@ -80,6 +80,12 @@ class PlanStale(Refresh):
     kind = "plan_stale"
 
 
+class ContractChanged(Refresh):
+    """The table's contract has a newer version than the one worked by; read it again."""
+
+    kind = "contract_changed"
+
+
 class PlanRetriesExhausted(Refresh):
     """Planning again did not help; the message names the last reason."""
 

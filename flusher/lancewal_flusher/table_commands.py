@@ -1,4 +1,4 @@
-"""``lancewal table create|attach|show``."""
+"""``lancewal table create|attach|alter|rebind|show``."""
 
 from __future__ import annotations
 
@@ -28,6 +28,36 @@ def attach(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> N
     from lancewal_flusher.attach import attach_table
 
     _show(attach_table(read_settings(config)), output)
+
+
+@app.command()
+def alter(
+    partitions: Annotated[int, typer.Option(help="The topic's new number of partitions.", min=1)],
+    config: ConfigOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Take up partitions that were added to the topic, once producers are stopped and all is merged.
+
+    Restart ingest and flusher afterwards.
+    """
+    from lancewal_flusher.change_contract import alter_partitions
+
+    _show(alter_partitions(read_settings(config), partitions), output)
+
+
+@app.command()
+def rebind(
+    topic_id: Annotated[str, typer.Option(help="Id of the new topic, as the stop of ingest names it.")],
+    config: ConfigOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Take up a topic that was deleted and made again under its name, once all of the old one is merged.
+
+    Restart ingest and flusher afterwards.
+    """
+    from lancewal_flusher.change_contract import rebind_topic
+
+    _show(rebind_topic(read_settings(config), topic_id), output)
 
 
 @app.command()

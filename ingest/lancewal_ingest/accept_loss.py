@@ -16,12 +16,12 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+from lancewal_core.durable_position import durable_position
 from lancewal_core.errors import InvalidInput
 from lancewal_core.ids import OwnerId, Position, Region
 from lancewal_core.loss_record import LossRecord, write_loss
 from lancewal_core.segment import Entry
 from lancewal_ingest.context import IngestContext
-from lancewal_ingest.durable_position import durable_position
 from lancewal_ingest.operator_entry import write_entry
 from lancewal_ingest.source import Offsets
 
@@ -29,7 +29,7 @@ from lancewal_ingest.source import Offsets
 def accept_loss(context: IngestContext, owner: OwnerId, region: Region, offsets: Callable[[], Offsets]) -> LossRecord:
     """Steps 1 and 2; what was accepted.  ``InvalidInput`` where nothing is lost."""
     # Step 1
-    position = durable_position(context, region)
+    position = durable_position(context.store, context.tasks, context.indexes, context.contract, region)
     low = offsets().low
     if position is None or low <= position:
         raise _nothing_lost(region, low if position is None else position, low)

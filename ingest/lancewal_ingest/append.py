@@ -27,7 +27,6 @@ import pyarrow as pa
 
 from lancewal_core.contract import Contract
 from lancewal_core.errors import (
-    ATTACH_A_COPY,
     BadRecordStop,
     LancewalError,
     Misrouted,
@@ -240,13 +239,14 @@ def check_topic(contract: Contract, source: KafkaSource) -> None:
     if facts.topic_id != contract.topic_id:
         raise TopicReplaced(
             f"topic {contract.topic} has id {facts.topic_id}, the table's contract says {contract.topic_id}: it was "
-            f"deleted and recreated. To take up the new topic, {ATTACH_A_COPY} (a strong read gives all durable rows)",
+            "deleted and recreated. To take up the new topic, once all durable rows are merged: `lancewal table rebind "
+            f"--topic-id {facts.topic_id}`",
             topic=contract.topic,
         )
     if facts.partitions != contract.partitions:
         raise PartitionCountChanged(
             f"topic {contract.topic} has {facts.partitions} partitions, the table's contract says "
-            f"{contract.partitions}; a table keeps the number that it was made with. To take up the new one, "
-            f"{ATTACH_A_COPY} (a strong read gives all durable rows)",
+            f"{contract.partitions}. To take up the new number, once producers are stopped and all is merged: `lancewal "
+            f"table alter --partitions {facts.partitions}`",
             topic=contract.topic,
         )

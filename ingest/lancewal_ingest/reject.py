@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from lancewal_core.durable_position import durable_position
 from lancewal_core.errors import InvalidInput
 from lancewal_core.ids import OwnerId, Position, Region, position_after
 from lancewal_core.segment import Entry
 from lancewal_ingest.append import Consumed, DeadLetters, Preparer
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.decode.records import Records, Rejected
-from lancewal_ingest.durable_position import durable_position
 from lancewal_ingest.operator_entry import write_entry
 from lancewal_ingest.source import Offsets
 
@@ -40,7 +40,9 @@ def reject(
 ) -> Rejected:
     """Steps 1 to 3; what was wrong with the record.  ``InvalidInput`` if it is not the one that stops the partition."""
     # Step 1
-    _check_reached(region, durable_position(context, region), offset)
+    _check_reached(
+        region, durable_position(context.store, context.tasks, context.indexes, context.contract, region), offset
+    )
     # Step 2
     records = read(region, offset)
     if records.offsets != [offset]:

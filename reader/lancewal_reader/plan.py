@@ -7,7 +7,7 @@ Guarantees
  3. A plan is a pure value that pickles; it holds no rows.
 
 Steps
- 1. Pin V, read W(V).
+ 1. Pin V, read W(V).  The contract must still be the newest: ``ContractChanged``.
  2. Read each region's newest index.  Delta = generations above W(V): FLUSHED and MERGED ones by their snapshot; SEALED
     and OPEN ones by their WAL entries, each log walked once for all its regions, to its tail.
  3. The end of a walk counts only if the index of one region of that log, read again after the walk, still keeps a
@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from lancewal_core import paths
 from lancewal_core.clock import Clock
 from lancewal_core.contract import Contract
-from lancewal_core.errors import PlanRetriesExhausted, PlanStale, Refresh, StoreInconsistent
+from lancewal_core.errors import ContractChanged, PlanRetriesExhausted, PlanStale, Refresh, StoreInconsistent
 from lancewal_core.failpoints import point
 from lancewal_core.ids import Generation, LogId, Position, Region, Sequence, TableVersion
 from lancewal_core.log import SegmentCache, Walk, walk_cached, walk_trailers
@@ -134,6 +134,8 @@ def plan_strong(context: PlanContext) -> ReadPlan:
             context.clock.sleep(_PAUSE_S * attempt)
         try:
             return _plan_once(context)
+        except ContractChanged:
+            raise
         except Refresh as error:
             reason = error
     raise PlanRetriesExhausted(f"no consistent plan after {PLANS_MAX} tries; the last reason: {reason}") from reason
@@ -143,6 +145,7 @@ def _plan_once(context: PlanContext) -> ReadPlan:
     # Step 1
     with point("plan.pin"):
         pinned, in_force = context.watermarks.newest()
+    _check_contract(context)
     # Step 2
     read = context.tasks.map(context.indexes.read, context.contract.regions)
     indexes = {index.region: index for index in read if index is not None}
@@ -181,6 +184,13 @@ def _above(index: RegionIndex, in_force: InForce) -> tuple[GenerationRecord, ...
     if index.trimmed_generation > merged:
         raise PlanStale(f"region {index.region.name}: trimmed beyond generation {merged}", region=index.region.name)
     return above
+
+
+def _check_contract(context: PlanContext) -> None:
+    """Rows of regions that only a newer contract knows would be missed."""
+    newer = paths.contract_version(context.contract.version + 1)
+    if context.store.get(newer) is not None:
+        raise ContractChanged(f"the table's contract has a newer version, {newer}: open the table again", object=newer)
 
 
 def _walk_logs(

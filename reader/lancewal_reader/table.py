@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pyarrow as pa
 from lancewal_core.clock import SystemClock
 from lancewal_core.contract import Contract, read_contract
 from lancewal_core.errors import (
+    ContractChanged,
     InvalidInput,
     ObjectMissing,
     PlanRetriesExhausted,
@@ -96,6 +98,10 @@ class LancewalTable:
                 pinned = self._pin(plan)
                 batches = scan_plan(self._delta, pinned, plan, names, filter)
                 first = next(batches, None)  # loads the delta: what vanished under the plan shows here
+            except ContractChanged as error:
+                reason = error
+                self._take_up_contract()
+                continue
             except (PlanStale, ObjectMissing, StoreInconsistent, VersionGone) as error:
                 reason = error
                 continue
@@ -138,6 +144,11 @@ class LancewalTable:
             )
         self._seen[consistency] = (plan.version, plan.cut)
         return plan
+
+    def _take_up_contract(self) -> None:
+        self._contract = read_contract(self._plan.store, self.uri)
+        self._plan = replace(self._plan, contract=self._contract)
+        self._delta = replace(self._delta, contract=self._contract)
 
     def _pin(self, plan: ReadPlan) -> PinnedTable:
         pinned = self._plan.table.at(plan.version)

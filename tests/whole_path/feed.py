@@ -80,7 +80,7 @@ class History:
             for offset in sorted(offsets):
                 record = offsets[offset]
                 if offset < cut.get(partition, 0) and record is not None:
-                    _apply(table, record)
+                    apply(table, record)
         return table
 
     def of(self, key: Key) -> list[str]:
@@ -93,7 +93,7 @@ class History:
         ]
 
 
-def _apply(table: dict[Key, Row], record: Record) -> None:
+def apply(table: dict[Key, Row], record: Record) -> None:
     match record.operation:
         case "upsert":
             table[record.key] = {name: record.columns.get(name) for name in COLUMNS}

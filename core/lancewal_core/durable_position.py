@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from lancewal_core.contract import Contract
 from lancewal_core.ids import Position, Region
 from lancewal_core.log import walk_trailers
 from lancewal_core.region_index import State
-from lancewal_ingest.context import IngestContext
+from lancewal_core.regions import RegionIndexes
+from lancewal_core.store import ObjectStore
+from lancewal_core.tasks import Tasks
 
 
-def durable_position(context: IngestContext, region: Region) -> Position | None:
+def durable_position(
+    store: ObjectStore, tasks: Tasks, indexes: RegionIndexes, contract: Contract, region: Region
+) -> Position | None:
     """Position behind the last durable record; None where nothing was ever claimed and the start is the first record
     that Kafka has.  While an owner is at work it may be higher by the time it is looked at."""
-    index = context.indexes.read(region)
+    index = indexes.read(region)
     newest = None if index is None else index.newest
     if newest is None:
-        return context.contract.start_of(region.partition)
+        return contract.start_of(region.partition)
     if newest.state is not State.OPEN:
         return newest.next
-    walked = walk_trailers(context.store, context.tasks, newest.log, newest.first_sequence)
+    walked = walk_trailers(store, tasks, newest.log, newest.first_sequence)
     reached = [e.next for s in walked.segments for e in s.entries if e.region == region and e.first >= newest.first]
     return reached[-1] if reached else newest.first

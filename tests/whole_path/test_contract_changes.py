@@ -1,0 +1,128 @@
+"""Partitions added, and a topic made anew: the table takes them up by a command, once all of the old is merged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
+
+from lancewal_core.contract import read_contract
+from lancewal_core.store_obstore import open_store
+from lancewal_core.topic_id import topic_id
+from lancewal_demo.stack import KafkaBroker
+from lancewal_reader import open_table
+from tests.support.whole_path import until
+from tests.whole_path.feed import PARTITIONS, Feed, History, Row, apply
+from tests.whole_path.world import World, make_topics, make_world
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+
+MORE = PARTITIONS + 3
+
+
+def test_added_partitions_are_taken_up(kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int) -> None:
+    world = make_world(kafka, topic_name, tmp_path, seed)
+    world.feed.produce(150)
+    ingest = world.lancewal.start("ingest", "run")
+    world.wait_caught_up()
+    kept = open_table(world.uri)  # goes on over the change
+    kept.to_arrow()
+    admin = AdminClient({"bootstrap.servers": world.servers})
+    (done,) = admin.create_partitions([NewPartitions(topic_name, MORE)]).values()
+    done.result(60)
+    until(lambda: not ingest.running, lambda: ingest.tail)
+    assert ingest.exit_code == 2
+    assert f"table alter --partitions {MORE}" in ingest.tail
+
+    refused(world, "are not merged yet", "alter", "--partitions", str(MORE))
+    world.merge_all()
+    refused(world, f"has {MORE} partitions, not {MORE + 1}", "alter", "--partitions", str(MORE + 1))
+    before = world.feed.history.fold(world.feed.history.ends)
+    world.lancewal.succeed("table", "alter", "--partitions", str(MORE))
+    refused(world, "adds none", "alter", "--partitions", str(MORE))
+
+    # Keys have other partitions now, so their histories begin anew, each on the row that the old partitions left.
+    feed = Feed(world.servers, topic_name, seed + 1, ("customer",))
+    feed.produce(200)
+    assert set(feed.history.records) - set(range(PARTITIONS))
+    ingest = world.lancewal.start("ingest", "run")
+    expected = go_on(before, feed.history)
+    for table in (kept, open_table(world.uri)):
+        until(lambda table=table: rows_of(table) == expected, lambda: ingest.tail)  # type: ignore[misc]
+    ingest.stop()
+    world.lancewal.succeed("flush", "run", "--once")
+    assert by_key(open_table(world.uri).to_arrow(consistency="eventual").to_pylist()) == expected
+
+
+def test_a_topic_made_anew_is_taken_up(kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int) -> None:
+    world = make_world(kafka, topic_name, tmp_path, seed)
+    world.feed.produce(150)
+    ingest = world.lancewal.start("ingest", "run")
+    world.wait_caught_up()
+    admin = AdminClient({"bootstrap.servers": world.servers})
+    admin.delete_topics([topic_name])[topic_name].result(60)
+    until(lambda: not exists(admin, topic_name))
+    make_topics(world.servers, {topic_name: 2})
+    until(lambda: not ingest.running, lambda: ingest.tail)
+    assert ingest.exit_code == 2
+    new = topic_id(str(admin.describe_topics(TopicCollection([topic_name]))[topic_name].result(60).topic_id))
+    if "topic_replaced" not in ingest.log:  # it may have looked while there was no topic
+        answer = world.lancewal.run("ingest", "run")
+        assert f"table rebind --topic-id {new}" in answer.err
+
+    refused(world, "are not merged yet", "rebind", "--topic-id", new)
+    world.merge_all()
+    refused(world, "has id", "rebind", "--topic-id", "another")
+    before = world.feed.history.fold(world.feed.history.ends)
+    world.lancewal.succeed("table", "rebind", "--topic-id", new)
+    contract = read_contract(open_store(world.uri), world.uri)
+    assert (contract.version, contract.topic_id, contract.partitions, contract.start) == (2, new, 2, (0, 0))
+
+    feed = Feed(world.servers, topic_name, seed + 1, ("customer",))
+    feed.produce(150)
+    ingest = world.lancewal.start("ingest", "run")
+    expected = go_on(before, feed.history)
+    table = open_table(world.uri)
+    until(lambda: rows_of(table) == expected, lambda: ingest.tail)
+    ingest.stop()
+    world.lancewal.succeed("flush", "run", "--once")
+    assert by_key(open_table(world.uri).to_arrow(consistency="eventual").to_pylist()) == expected
+
+
+def go_on(table: dict[tuple[str, int], Row], history: History) -> dict[tuple[str, int], Row]:
+    """The table after these records as well."""
+    found = dict(table)
+    for offsets in history.records.values():
+        for offset in sorted(offsets):
+            record = offsets[offset]
+            if record is not None:
+                apply(found, record)
+    return found
+
+
+def rows_of(table: object) -> dict[tuple[str, int], Row]:
+    return by_key(table.to_arrow().to_pylist())  # type: ignore[attr-defined]
+
+
+def by_key(rows: list[Row]) -> dict[tuple[str, int], Row]:
+    found = {(row["customer"], row["id"]): row for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def exists(admin: AdminClient, topic: str) -> bool:
+    try:
+        admin.describe_topics(TopicCollection([topic]))[topic].result(60)
+    except KafkaException:
+        return False
+    return True
+
+
+def refused(world: World, text: str, *command: str) -> None:
+    answer = world.lancewal.run("table", *command)
+    assert answer.code == 2, (answer.out, answer.err)
+    assert text in answer.err, json.dumps(answer.err)
