@@ -10,7 +10,10 @@ Guarantees
  5. An offset that the broker does not have ends the partition (``RetentionLost``, ``LogTruncated``), never resets it;
     records polled before are delivered first.
 
-A fatal error (a static member was replaced, the client is beyond repair) raises ``Fenced``: a consumer cannot recover
+A static member whose predecessor died a moment ago is refused until the broker has noticed (``UNRELEASED_INSTANCE_ID`` of
+the newer group protocol), and librdkafka's client is of no use after that: a new one is made every ``RENEW_S``.
+
+Any other fatal error (a static member was replaced, the client is beyond repair) raises ``Fenced``: a consumer cannot recover
 from it, so the process ends with an error and its supervisor starts it again, with a pause that grows.
 """
 
@@ -36,6 +39,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin import OffsetSpec as _OffsetSpec  # type: ignore[attr-defined] # the package has no __all__
 
+from lancewal_core.clock import Clock, SystemClock
 from lancewal_core.errors import (
     Fenced,
     InvalidInput,
@@ -55,6 +59,9 @@ from lancewal_ingest.kafka_clients import (
     shared_properties,
 )
 from lancewal_ingest.source import Listener, Offsets, Polled, TopicFacts
+
+RENEW_S = 1.0
+_UNRELEASED = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
 
 Report = Callable[[str, object], None]
 """``(act, cause)`` of a passing fault."""
@@ -87,7 +94,12 @@ class ConfluentSource:
         queue_bytes: int = 128 << 20,
         report: Report = _unreported,
         request_timeout_s: float = REQUEST_TIMEOUT_S,
+        clock: Clock | None = None,
     ) -> None:
+        self._clock = clock or SystemClock()
+        self._listener: Listener | None = None
+        self._renew_at: float | None = None
+        """When to make a new client, because the instance id is still taken."""
         self._topic = topic
         self._report = report
         self._request_timeout_s = request_timeout_s
@@ -98,9 +110,12 @@ class ConfluentSource:
         self._floor: dict[int, Position] = {}
         """Positions below which nothing is committed any more."""
         self._out_of_range: set[int] = set()
-        properties: dict[str, Any] = {**consumer_properties(client, group, queue_bytes), "error_cb": self._on_error}
+        self._properties: dict[str, Any] = {
+            **consumer_properties(client, group, queue_bytes),
+            "error_cb": self._on_error,
+        }
         try:
-            self._consumer = Consumer(properties, logger=logging.getLogger("lancewal.kafka"))
+            self._consumer = self._new_consumer()
             self._admin = AdminClient({"log_level": 2, **shared_properties(client)})
         except (KafkaException, ValueError, TypeError) as error:
             found = error_of(error)
@@ -109,6 +124,8 @@ class ConfluentSource:
     # -- consuming -----------------------------------------------------------------------------------------------
 
     def subscribe(self, listener: Listener) -> None:
+        self._listener = listener
+
         def on_assign(consumer: Consumer, partitions: list[TopicPartition]) -> None:
             mine = [p.partition for p in partitions]
             # Any number will do: it is paused and moved by ``start``.  But not OFFSET_END: a seek while librdkafka still
@@ -128,6 +145,7 @@ class ConfluentSource:
         self._consumer.subscribe([self._topic], on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
 
     def poll(self, records_max: int, timeout_s: float) -> Polled:
+        self._renew_if_due()
         self._explain_out_of_range()
         messages = self._consumer.consume(1, timeout_s)
         if messages and records_max > 1:
@@ -279,6 +297,24 @@ class ConfluentSource:
                 self._out_of_range.discard(partition)
             consumer.incremental_unassign(partitions)
 
+    def _new_consumer(self) -> Consumer:
+        return Consumer(self._properties, logger=logging.getLogger("lancewal.kafka"))
+
+    def _renew_if_due(self) -> None:
+        if self._renew_at is None or self._clock.monotonic() < self._renew_at or self._listener is None:
+            return
+        self._renew_at = None
+        left = sorted(self._assigned)
+        self._assigned.clear()
+        self._next.clear()
+        self._floor.clear()
+        self._out_of_range.clear()
+        self._consumer.close()
+        self._consumer = self._new_consumer()
+        if left:
+            self._listener.lost(left)
+        self.subscribe(self._listener)
+
     def _seek(self, partition: int, position: Position) -> None:
         place = TopicPartition(self._topic, partition, position)
         try:
@@ -292,7 +328,9 @@ class ConfluentSource:
             self._consumer.incremental_assign([place])
 
     def _on_error(self, error: KafkaError) -> None:
-        if error.fatal() or error.code() == KafkaError._FATAL:
+        if _unreleased(error):
+            self._renew_at = self._renew_at or self._clock.monotonic() + RENEW_S
+        elif error.fatal() or error.code() == KafkaError._FATAL:
             self._fatal = error
         self._report("kafka", error)
 
@@ -304,6 +342,8 @@ class ConfluentSource:
             error = message.error()
             if error is None:
                 good.append(message)
+            elif _unreleased(error) or self._renew_at is not None:
+                self._renew_at = self._renew_at or self._clock.monotonic() + RENEW_S
             elif error.fatal() or error.code() == KafkaError._FATAL:
                 self._fatal = error
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
@@ -335,6 +375,13 @@ class ConfluentSource:
                 raise error_
             self._seek(partition, at)
             self._consumer.resume(self._named([partition]))
+
+
+def _unreleased(error: KafkaError) -> bool:
+    # Of a fatal error only the text says which one it is.
+    return error.code() == KafkaError.UNRELEASED_INSTANCE_ID or (
+        error.code() == KafkaError._FATAL and _UNRELEASED in error.str()
+    )
 
 
 def _out_of_range(topic: str, partition: int, at: Position, offsets: Offsets) -> InvalidInput | None:

@@ -116,6 +116,7 @@ def make_world(
     topic: str,
     folder: Path,
     seed: int,
+    /,
     *,
     region_key: Sequence[str] = ("customer",),
     uri: str | None = None,

@@ -1,0 +1,185 @@
+"""Faults of Kafka under a running ingest: the broker dies, members come and go, transactions hang, offsets are reset."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from lancewal_core.contract import read_contract
+from lancewal_core.store_obstore import open_store
+from lancewal_demo.stack import KafkaBroker
+from tests.support.whole_path import Service, until
+from tests.whole_path.conftest import seed as seed  # the same fixture
+from tests.whole_path.feed import Record
+from tests.whole_path.world import SESSION_MS, World, make_world, positions
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+
+PROTOCOLS: Mapping[str, Mapping[str, object]] = {
+    "classic": {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": 400},
+    "consumer": {"group.protocol": "consumer"},
+}
+
+
+@pytest.mark.parametrize("end", ["kill", "stop"])
+def test_the_broker_dies_under_load(end: str, topic_name: str, tmp_path: Path, seed: int) -> None:
+    with KafkaBroker(tmp_path / "kafka") as broker:
+        world = make_world(broker, topic_name, tmp_path, seed)
+        world.feed.produce(200)
+        ingest = world.lancewal.start("ingest", "run")
+        world.wait_caught_up()
+        for _ in range(2):
+            world.feed.produce(100)
+            getattr(broker, end)()
+            world.check_strong()  # reading needs no broker
+            broker.start()
+            world.feed.produce(100)
+        world.wait_caught_up()
+        assert ingest.running, ingest.tail
+        finish(world, [ingest])
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_members_come_and_go_under_load(
+    protocol: str, kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int
+) -> None:
+    world = make_world(kafka, topic_name, tmp_path, seed, kafka={"librdkafka": dict(PROTOCOLS[protocol])})
+    members = [world.lancewal.start("ingest", "run")]
+    world.feed.produce(100)
+    world.wait_caught_up()
+    for _ in range(2):
+        members.append(world.lancewal.start("ingest", "run"))
+        world.feed.produce(100)
+        until(lambda: owns_something(members[-1]), lambda: members[-1].tail)
+        world.feed.produce(100)
+        world.check_strong()
+    members.pop(0).kill()
+    world.feed.produce(100)
+    world.wait_caught_up()
+    members.pop(0).stop()
+    world.feed.produce(100)
+    world.wait_caught_up()
+    finish(world, members)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_static_member_is_killed_and_replaced(
+    protocol: str, kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int
+) -> None:
+    options = {**PROTOCOLS[protocol], "group.instance.id": "the-one"}
+    world = make_world(kafka, topic_name, tmp_path, seed, kafka={"librdkafka": options})
+    for _ in range(3):
+        member = world.lancewal.start("ingest", "run")
+        world.feed.produce(100)
+        until(world.caught_up, lambda: member.tail)  # noqa: B023
+        member.kill()
+        world.feed.produce(50)
+    member = world.lancewal.start("ingest", "run")
+    until(world.caught_up, lambda: member.tail)
+    finish(world, [member])
+
+
+def test_aborted_and_hanging_transactions(kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int) -> None:
+    world = make_world(kafka, topic_name, tmp_path, seed)
+    ingest = world.lancewal.start("ingest", "run")
+    world.feed.produce(60)
+    producer = Producer(
+        {"bootstrap.servers": world.servers, "transactional.id": topic_name, "partitioner": "murmur2_random"}
+    )
+    producer.init_transactions(60)
+    transact(world, producer, "aborted", commit=False)
+    world.feed.produce(60)
+    transact(world, producer, "committed", commit=True)
+    world.wait_caught_up()
+
+    # An open transaction holds back what lies behind it in its partition, and nothing else.
+    producer.begin_transaction()
+    held = send(world, producer, "open")
+    world.feed.produce(100)
+    ends = dict(world.feed.history.ends)
+    until(
+        lambda: all(_cut(world).get(p, 0) >= ends[p] for p in ends if p not in held), lambda: f"{_cut(world)} of {ends}"
+    )
+    for partition, offset in held.items():
+        assert _cut(world)[partition] <= offset
+    world.check_strong()
+    producer.abort_transaction(60)
+    world.feed.produce(20)  # markers have offsets too: the position passes the last of them with the next record
+    world.wait_caught_up()
+    finish(world, [ingest])
+
+
+def test_the_groups_offsets_are_reset(kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int) -> None:
+    world = make_world(kafka, topic_name, tmp_path, seed, kafka={"group_id": topic_name})
+    world.feed.produce(200)
+    ingest = world.lancewal.start("ingest", "run")
+    world.wait_caught_up()
+    ingest.stop()
+    admin = AdminClient({"bootstrap.servers": world.servers})
+    contract = read_contract(open_store(world.uri), world.uri)
+    places = [TopicPartition(topic_name, p, 0) for p in range(contract.partitions)]
+    (reset,) = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(topic_name, places)]).values()
+    reset.result(60)
+    rows = world.check_strong()
+    ingest = world.lancewal.start("ingest", "run")
+    world.feed.produce(100)
+    world.wait_caught_up()
+    assert all(positions(world.check_strong()).get(p, 0) >= n for p, n in positions(rows).items())
+    assert "position=0" not in ingest.log  # nothing is read a second time
+    finish(world, [ingest])
+
+
+def transact(world: World, producer: Producer, status: str, *, commit: bool) -> None:
+    producer.begin_transaction()
+    send(world, producer, status, committed=commit)
+    (producer.commit_transaction if commit else producer.abort_transaction)(60)
+
+
+def send(world: World, producer: Producer, status: str, *, committed: bool = False) -> dict[int, int]:
+    """A few upserts; where they lie, noted as rows only where they will be committed."""
+    held: dict[int, int] = {}
+
+    def note(record: Record | None) -> object:
+        def delivered(error: object, message: Message) -> None:
+            assert error is None
+            partition, offset = message.partition(), message.offset()
+            assert partition is not None
+            assert offset is not None
+            world.feed.history.add(partition, offset, record)
+            held[partition] = min(offset, held.get(partition, offset))
+
+        return delivered
+
+    for number in range(8):
+        row = {"customer": f"{status}-{number}", "id": number, "status": status}
+        record = Record("upsert", row) if committed else None
+        producer.produce(
+            world.feed.topic,
+            json.dumps(row).encode(),
+            world.feed.kafka_key(row),
+            on_delivery=note(record),  # type: ignore[arg-type]
+        )
+    producer.flush(60)
+    return held
+
+
+def owns_something(service: Service) -> bool:
+    return bool(service.logged("opened"))
+
+
+def finish(world: World, services: list[Service]) -> None:
+    """Everything is in the table once, read in every way."""
+    world.check_strong()
+    for service in services:
+        service.stop()
+    world.merge_all()
+    world.check_merged()
+
+
+def _cut(world: World) -> dict[int, int]:
+    return positions(world.check_strong())
