@@ -11,5 +11,5 @@ _LENGTH_MAX = 400
 
 def first_line(error: BaseException) -> str:
     """The first line without the library's source place, cut at a bearable length; the type's name if there is none."""
-    lines = _SOURCE_PLACE.sub("", str(error).strip()).splitlines()
-    return lines[0][:_LENGTH_MAX] if lines else type(error).__name__
+    lines = str(error).strip().splitlines()
+    return _SOURCE_PLACE.sub("", lines[0])[:_LENGTH_MAX] if lines else type(error).__name__
