@@ -131,6 +131,7 @@ class IngestWorker:
         self._sent_at = float("-inf")
         self._committed_at = context.clock.monotonic()
         self._committed: dict[int, Position] = {}
+        self._memory_full = False
         self._full_since: float | None = None
         """Since when nothing more may be consumed."""
         self._paused = False
@@ -273,8 +274,9 @@ class IngestWorker:
         """Poll and keep what came; while nothing more may be consumed, wait for the work under way instead."""
         rows, nbytes = self._waiting()
         limits = self._limits
-        full = self._memory_policy.paused(self._memory(), len(self._flushes), self._full_since is not None)
-        full = full or rows >= limits.segment_rows or nbytes >= limits.segment_bytes
+        # A segment that is full is no reason to stop below the memory budget.
+        self._memory_full = self._memory_policy.paused(self._memory(), len(self._flushes), self._memory_full)
+        full = self._memory_full or rows >= limits.segment_rows or nbytes >= limits.segment_bytes
         if not full:
             self._full_since = None
             self._set_paused(False)
@@ -590,7 +592,7 @@ class IngestWorker:
         return pending + in_flight * _DECODE_COPIES + open_ + self._flushes.nbytes
 
     def _observe(self) -> None:
-        self._observer.memory(self._memory(), self._full_since is not None)
+        self._observer.memory(self._memory(), self._memory_full)
         self._observer.positions(self._regions, self.durable, len(self._flushes))
 
 

@@ -30,8 +30,8 @@ from lancewal_ingest.append import Preparer
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.dead_letters import RefusedDeadLetters
 from lancewal_ingest.decode.records import Records
-from lancewal_ingest.observer import SilentObserver
-from lancewal_ingest.policy import SealPolicy
+from lancewal_ingest.observer import Observer, SilentObserver
+from lancewal_ingest.policy import MemoryPolicy, SealPolicy
 from lancewal_ingest.source import Listener, Offsets, Polled, TopicFacts
 from lancewal_ingest.worker import IngestWorker, WorkerLimits
 
@@ -166,10 +166,16 @@ class Place:
         self._ids += 1
         return f"{self._ids:016x}"
 
-    def worker(self, seal: SealPolicy | None = None, limits: WorkerLimits | None = None) -> IngestWorker:
+    def worker(
+        self,
+        seal: SealPolicy | None = None,
+        limits: WorkerLimits | None = None,
+        memory: MemoryPolicy | None = None,
+        observer: Observer | None = None,
+    ) -> IngestWorker:
         return IngestWorker(
             self.context, self.source, RefusedDeadLetters(), Preparer(self.contract, "stop"), OwnerId("me"),
-            SilentObserver(), seal, None, limits or WorkerLimits(linger_s=0.0, idle_position_s=1e9),
+            observer or SilentObserver(), seal, memory, limits or WorkerLimits(linger_s=0.0, idle_position_s=1e9),
         )  # fmt: skip
 
     def region(self, partition: int = 0) -> Region:
@@ -488,6 +494,35 @@ def test_while_the_store_is_silent_one_segment_is_consumed_ahead() -> None:
     assert source.paused == [False, True, False]
     assert worker.durable[0] > ahead
     assert max(_rows_of_segments(place)) == 7
+
+
+class MemoryObserver(SilentObserver):
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, bool]] = []
+
+    def memory(self, used: int, paused: bool) -> None:
+        self.seen.append((used, paused))
+
+
+def _memory_while_a_segment_is_full(budget: int) -> list[tuple[int, bool]]:
+    place, observer = Place(), MemoryObserver()
+    place.source = Endless(place)
+    limits = WorkerLimits(linger_s=0.0, idle_position_s=1e9, segment_rows=7, poll_records=3)
+    worker = place.worker(limits=limits, memory=MemoryPolicy(budget), observer=observer)
+    worker.assigned([0])
+    worker.step()
+    place.store.silent = "_lancewal/wal/"
+    for _ in range(10):
+        worker.step()
+    return observer.seen
+
+
+def test_a_full_segment_is_no_full_memory() -> None:
+    used = max(used for used, _ in _memory_while_a_segment_is_full(1 << 30))
+    # Between where consuming goes on again after full memory and where it stops: memory was never full.
+    seen = _memory_while_a_segment_is_full(int(used / 0.9))
+    assert not any(paused for _, paused in seen)
+    assert any(paused for _, paused in _memory_while_a_segment_is_full(used))
 
 
 def test_the_consumer_is_paused_only_where_the_work_in_flight_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
