@@ -388,6 +388,9 @@ class IngestWorker:
         """Wait until no segment is in flight; False if that did not come about in time."""
         while self._job is not None:
             if self._job_task is not None:
+                self._job_task.wait(max(0.0, until - self._now()))
+                if not self._job_task.done():
+                    return False
                 self._settle()
             else:
                 if self._now() >= until:

@@ -558,3 +558,35 @@ def test_the_consumer_is_paused_only_where_the_work_in_flight_takes_long(monkeyp
     for _ in range(30):
         worker.step(0.1)
     assert source.paused == [False, True]
+
+
+def test_a_segment_that_hangs_holds_up_neither_a_rebalance_nor_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place(2)
+
+    class Hanging:
+        def __init__(self, call: Callable[[], Any]) -> None: ...
+
+        def done(self) -> bool:
+            return False
+
+        def wait(self, timeout_s: float) -> None:
+            place.clock.sleep(timeout_s)
+
+        def result(self) -> Any:
+            raise AssertionError("for ever")
+
+    worker = place.worker(limits=WorkerLimits(linger_s=0.0, idle_position_s=1e9, settle_s=10.0))
+    worker.assigned([0, 1])
+    worker.step()
+    monkeypatch.setattr(place.context.tasks, "start", Hanging)
+    place.source.coming = [place.records(0, 3)]
+    worker.step()  # in flight
+    began = place.clock.now
+    worker.revoked([0])
+    assert place.clock.now == began + 10
+    assert worker.durable == {1: 0}
+    newest = place.context.indexes.read(place.region(0))
+    assert newest is not None
+    assert [g.state for g in newest.generations] == [State.OPEN]  # not handed over: the next owner fences
+    assert not worker.drain(5.0)
+    assert place.clock.now == began + 15
