@@ -17,6 +17,7 @@ from lancewal_core.ids import OwnerId, Position, Region
 from lancewal_core.ids import Sequence as Number
 from lancewal_core.log import end_log
 from lancewal_core.murmur2 import partition_of
+from lancewal_core.paths import snapshots_prefix
 from lancewal_core.region_index import State
 from lancewal_core.region_key import encode_region_key
 from lancewal_core.regions import RegionIndexes
@@ -88,10 +89,12 @@ class Store(MemoryStore):
 
     silent: str | None = None
     timeout_s: float = 0.0
+    refused: int = 0
 
     def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
         if self.silent is not None and key.startswith(self.silent):
             self._clock.sleep(self.timeout_s)
+            self.refused += 1
             return PutUnknown("no answer")
         return super().put_if_absent(key, data)
 
@@ -590,3 +593,123 @@ def test_a_segment_that_hangs_holds_up_neither_a_rebalance_nor_the_end(monkeypat
     assert [g.state for g in newest.generations] == [State.OPEN]  # not handed over: the next owner fences
     assert not worker.drain(5.0)
     assert place.clock.now == began + 15
+
+
+def test_unflushed_generations_stop_consuming_at_the_budget_until_they_are_flushed() -> None:
+    place, observer = Place(), MemoryObserver()
+    place.source = source = Endless(place)
+    budget = 20_000
+    worker = place.worker(
+        SealPolicy(rows=20),
+        WorkerLimits(linger_s=0.0, idle_position_s=1e9, segment_rows=10, retry_s=5.0),
+        MemoryPolicy(budget, memtables_ratio=1.0, unflushed_generations_max=1_000),
+        observer,
+    )
+    worker.assigned([0])
+    place.store.silent = snapshots_prefix(place.region())
+    for _ in range(100):
+        worker.step()
+        place.clock.sleep(0.1)
+    stopped_at = source.next
+    assert observer.seen[-1][1]
+    assert source.paused == [False, True]
+    assert budget * 0.8 <= observer.seen[-1][0] < budget * 1.3  # beyond it, what one turn brings
+    began, tries = place.clock.now, place.store.refused
+    for _ in range(100):
+        worker.step()
+        place.clock.sleep(0.1)
+    assert place.store.refused - tries == pytest.approx((place.clock.now - began) / 5.0, abs=1)
+    assert source.next == stopped_at
+    place.store.silent = None
+    for _ in range(100):
+        worker.step()
+        place.clock.sleep(0.1)
+    assert source.next > stopped_at
+    assert source.paused == [False, True, False]
+    worker.drain(100.0)
+    index = place.context.indexes.read(place.region())
+    assert index is not None
+    assert {g.state for g in index.generations} == {State.FLUSHED}
+    assert index.generations[-1].next == source.next
+
+
+def test_a_segment_is_full_by_its_bytes_too() -> None:
+    place = Place()
+    place.source = source = Endless(place)
+    worker = place.worker(limits=WorkerLimits(linger_s=0.0, idle_position_s=1e9, segment_bytes=2_000, poll_records=3))
+    worker.assigned([0])
+    worker.step()
+    place.store.silent = "_lancewal/wal/"
+    for _ in range(30):
+        worker.step()
+    assert 3 + 2_000 / 300 < source.next < 3 + 3 + 2_000 / 200
+
+
+def test_so_many_bytes_start_a_segment_before_it_lingered() -> None:
+    place = Place()
+    worker = place.worker(limits=WorkerLimits(linger_s=100.0, idle_position_s=1e9, segment_bytes=2_000))
+    worker.assigned([0])
+    place.source.coming = [
+        Polled({}, {}),
+        place.records(0, 1),
+        Polled({}, {}),
+        place.records(1, 1),
+        place.records(2, 20),
+    ]
+    for _ in range(4):
+        worker.step()
+    assert worker.durable == {0: 1}
+    for _ in range(2):
+        worker.step()
+    assert worker.durable == {0: 22}
+
+
+class Told(Endless):
+    """Remembers what it was told of each partition."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self.partitions = place.contract.partitions
+        self.told: list[tuple[str, list[int]]] = []
+
+    def start(self, partition: int, position: Position) -> None:
+        super().start(partition, position)
+        self.told.append(("start", [partition]))
+
+    def pause(self, partitions: Sequence[int]) -> None:
+        super().pause(partitions)
+        self.told.append(("pause", list(partitions)))
+
+    def resume(self, partitions: Sequence[int]) -> None:
+        super().resume(partitions)
+        self.told.append(("resume", list(partitions)))
+
+
+class Full(MemoryPolicy):
+    """Memory is full as long as ``full`` says so."""
+
+    full = False
+
+    def paused(self, used: int, unflushed: int, was_paused: bool) -> bool:
+        return Full.full
+
+
+def test_while_paused_a_new_partition_starts_paused_and_a_stopped_one_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place(3)
+    place.source = source = Told(place)
+    worker = place.worker(memory=Full())
+    worker.assigned([0, 1])
+    worker.step()
+    worker._stop_partition(1, RetentionLost("gone", topic="orders", partition=1))
+    monkeypatch.setattr(Full, "full", True)
+    source.told.clear()
+    for _ in range(3):
+        worker.step()
+        place.clock.sleep(2)
+    worker.assigned([2])
+    worker.step()
+    assert source.told == [("pause", [0]), ("start", [2]), ("pause", [2])]
+    monkeypatch.setattr(Full, "full", False)
+    source.told.clear()
+    worker.step()
+    assert source.told == [("resume", [0, 2])]

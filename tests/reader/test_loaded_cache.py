@@ -1,0 +1,81 @@
+"""Which remembered fold a new plan goes on from, and what of the plan is then still to be read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pytest
+
+from lancewal_core.fold import fold
+from lancewal_core.ids import Generation, LogId, Position, Region, TopicId
+from lancewal_core.ids import Sequence as Number
+from lancewal_core.rows import RowSchema
+from lancewal_reader.delta import Loaded, LoadedCache
+from lancewal_reader.plan import EntryRef, RegionDelta, SnapshotRef, Source
+
+SCHEMA = RowSchema(pa.schema([("k", pa.int64())]), ("k",), ("k",))
+NORTH, SOUTH = Region("orders", TopicId("id"), 0), Region("orders", TopicId("id"), 1)
+LOG = LogId("log")
+
+
+def entry(first: int, next_: int) -> EntryRef:
+    return EntryRef(LOG, Number(first), Position(first), Position(next_), 1)
+
+
+def snapshot(first: int, next_: int) -> SnapshotRef:
+    return SnapshotRef(Generation(1), "key", Position(first), Position(next_), LOG, Number(0), Number(9), (first,))
+
+
+def delta(region: Region, cut: int, *sources: Source) -> RegionDelta:
+    return RegionDelta(region, sources, Position(cut))
+
+
+def loaded() -> Loaded:
+    return Loaded(fold([], SCHEMA), SCHEMA)
+
+
+KNOWN = (delta(NORTH, 8, entry(3, 5), entry(5, 8)), delta(SOUTH, 4))
+
+
+@pytest.mark.parametrize(
+    ("deltas", "behind"),
+    [
+        ((delta(NORTH, 9, *KNOWN[0].sources, entry(8, 9)), KNOWN[1]), ((entry(8, 9),), ())),
+        ((KNOWN[0], delta(SOUTH, 6, entry(4, 6))), ((), (entry(4, 6),))),
+        (
+            (delta(NORTH, 9, snapshot(3, 8), entry(8, 9)), KNOWN[1]),
+            ((entry(8, 9),), ()),
+        ),  # sealed and flushed meanwhile
+        ((delta(NORTH, 9, entry(3, 5), snapshot(5, 9)), KNOWN[1]), None),  # a source on both sides of the cut
+        ((delta(NORTH, 5, entry(3, 5)), KNOWN[1]), None),  # ends before
+        ((delta(NORTH, 9, entry(5, 8), entry(8, 9)), KNOWN[1]), None),  # merged meanwhile
+        ((delta(NORTH, 9, entry(0, 3), *KNOWN[0].sources, entry(8, 9)), KNOWN[1]), None),  # an older table was restored
+        ((delta(NORTH, 8), KNOWN[1]), None),  # all merged
+        ((delta(NORTH, 9, *KNOWN[0].sources, entry(8, 9)),), None),  # other regions
+    ],
+)
+def test_a_fold_is_gone_on_with_from_its_cuts(
+    deltas: Sequence[RegionDelta], behind: Sequence[Sequence[Source]] | None
+) -> None:
+    cache, known = LoadedCache(), loaded()
+    cache.add(KNOWN, ["k"], known)
+    assert cache.begun(deltas, ["k", "a"]) is None
+    begun = cache.begun(deltas, ["k"])
+    if behind is None:
+        assert begun is None
+        return
+    assert begun is not None
+    assert begun[0] is known
+    assert [d.sources for d in begun[1]] == list(behind)
+    assert [(d.region, d.cut) for d in begun[1]] == [(d.region, d.cut) for d in deltas]
+
+
+def test_the_newest_fold_is_gone_on_with() -> None:
+    cache, newer = LoadedCache(), loaded()
+    cache.add((delta(NORTH, 5, entry(3, 5)),), ["k"], loaded())
+    cache.add((delta(NORTH, 8, entry(3, 5), entry(5, 8)),), ["k"], newer)
+    begun = cache.begun((delta(NORTH, 9, entry(3, 5), entry(5, 8), entry(8, 9)),), ["k"])
+    assert begun is not None
+    assert begun[0] is newer
+    assert [d.sources for d in begun[1]] == [(entry(8, 9),)]
