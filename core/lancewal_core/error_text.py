@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-_SOURCE_PLACE = re.compile(r",( location:)? \S+\.rs:\d+:\d+$")
-"""Where in a Rust library's own source an error arose."""
+_SOURCE_PLACE = re.compile(r"(,( location:)? \S+\.rs:\d+:\d+)+$")
+"""Where in a Rust library's own source an error arose, and went through."""
 _LENGTH_MAX = 400
 
 

@@ -204,14 +204,13 @@ class IngestWorker:
         handed_over = True
         for partition in sorted(self._state.open):
             handed_over = self._now() < end and self._hand_over(partition) and handed_over
-        self._commit(dict(self._committed), force=True)
-        while len(self._flushes):
-            if self._now() >= end:
-                return False
+        while len(self._flushes) and self._now() < end:
             self._flushes.advance()
             self._flushes.wait(end - self._now())
             self._flushes.advance()
-        return handed_over
+        # Last, because it is only a hint and takes as long as a silent coordinator pleases.
+        self._commit(dict(self._committed), force=True)
+        return handed_over and not len(self._flushes)
 
     # -- assignment (called from within poll) --------------------------------------------------------------------
 

@@ -68,8 +68,11 @@ def command(
     if to is None:
         _write(rows.schema, limited(rows, limit), output, sys.stdout.buffer)
     else:
-        with to.open("wb") as file:
-            _write(rows.schema, limited(rows, limit), output, file)
+        try:
+            with to.open("wb") as file:
+                _write(rows.schema, limited(rows, limit), output, file)
+        except OSError as error:
+            raise InvalidInput(f"--to {to}: {error.strerror or error}") from error
 
 
 def limited(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
