@@ -19,7 +19,10 @@ def command(
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Show how far every region has come: lag, durable and merged positions, what is not merged yet."""
+    """Show how far every region has come: lag, durable and merged positions, what is not merged yet.
+
+    Exit code 1 where it has to report a problem. Which partitions a running ingest has stopped, only its `/readyz` knows.
+    """
     from lancewal_flusher.region_status import table_status
 
     settings = read_settings(config)
@@ -27,6 +30,8 @@ def command(
         settings.need("table.uri")
     status = table_status(settings, uri or settings.table.uri)
     typer.echo(json.dumps(asdict(status), indent=1) if output is Output.JSON else status_text(status))
+    if status.problems:
+        raise typer.Exit(1)
 
 
 _TITLES = ("partition", "lag", "durable", "merged", "unmerged rows", "unmerged bytes", "generations", "owner")
