@@ -243,9 +243,15 @@ class VersionGone(InvalidInput):
 
 
 class StoreNotWritable(InvalidInput):
-    """The store takes no object from us, or does not honour conditional PUTs."""
+    """The store takes no object from us."""
 
     kind = "store_not_writable"
+
+
+class StoreUnsafe(InvalidInput):
+    """The store does not honour conditional PUTs: nothing of the protocol holds on it."""
+
+    kind = "store_unsafe"
 
 
 # -- stored bytes are wrong ------------------------------------------------------------------------------------

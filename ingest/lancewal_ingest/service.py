@@ -34,7 +34,7 @@ from lancewal_ingest.metrics import IngestMetrics, TimedStore
 from lancewal_ingest.policy import MemoryPolicy, SealPolicy
 from lancewal_ingest.source import KafkaSource
 from lancewal_ingest.source_kafka import ConfluentSource
-from lancewal_ingest.store_probe import check_writable
+from lancewal_ingest.store_probe import check_store
 from lancewal_ingest.worker import IngestWorker, WorkerLimits
 
 TOPIC_CHECK_S = 5.0
@@ -81,7 +81,7 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
         stack.callback(_closed, source, metrics)
         check_topic(contract, source)
         dead_letters = _dead_letters(settings, contract, group)
-        check_writable(context.store, tasks, settings.table.uri, context.new_id)
+        check_store(context.store, tasks, settings.table.uri, context.new_id)
         owner = new_owner()
         worker = IngestWorker(
             context,

@@ -1,35 +1,90 @@
-"""Is the store one that the protocol can build on?  Asked before anything is consumed."""
+"""Is the store one that the protocol can build on?  Asked at the start, before anything is consumed.
+
+All of the protocol rests on put-if-absent: of several that put one key at once, one makes the object, and it stays as that
+one made it.  A store that ignores the condition, or looks first and writes later, loses rows without a word.
+
+Guarantees
+ 1. ``StoreUnsafe`` where the store let two writers win one key, replaced an object, or does not show what it stored.
+    A race that a store loses only now and then may pass: the probe finds stores that do not keep the promise, and is no
+    proof that one keeps it always.
+ 2. ``StoreNotWritable`` where the store takes no object at all; the message has the store's own reason.
+ 3. Nothing is left behind where this process may delete, and everything under a key of its own where it may not.
+
+Steps
+ 1. Several rounds, each with a key of its own: ``WRITERS`` threads put different bytes at once.  At most one may win.
+ 2. The object reads back as its winner's bytes (without a verdict for any: as one of the writers').
+ 3. One more writer comes late: it must be refused, and the object must stay as it is.
+ 4. Delete the probe objects.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from lancewal_core import paths
-from lancewal_core.errors import StoreNotWritable, StoreUnavailable
-from lancewal_core.store import ObjectStore, PutUnknown, Stored, Taken
+from lancewal_core.errors import StoreNotWritable, StoreUnavailable, StoreUnsafe
+from lancewal_core.store import ObjectStore, PutOutcome, PutUnknown, Stored
 from lancewal_core.tasks import Tasks
 
-_PROBERS = 4
+WRITERS = 8
+ROUNDS = 4
+"""A store that loses every second race passes all of them once in sixteen starts; each costs four requests' time."""
+_LATE = b"late"
 
 
-def check_writable(store: ObjectStore, tasks: Tasks, uri: str, new_id: Callable[[], str]) -> None:
-    """``StoreNotWritable`` unless the store takes a probe object, from exactly one of several that put it at once."""
-    key = paths.probe(new_id())
-    outcomes = tasks.map(lambda n: store.put_if_absent(key, b"probe %d" % n), range(_PROBERS))
-    winners = sum(isinstance(outcome, Stored) for outcome in outcomes)
-    unknown = [outcome.cause for outcome in outcomes if isinstance(outcome, PutUnknown)]
-    if winners > 1:
-        raise StoreNotWritable(
-            f"the store at {uri} let {winners} of {_PROBERS} writers create the same object: it does not honour "
-            "conditional PUT (If-None-Match), without which two owners could write the same segment",
+@dataclass(frozen=True, slots=True)
+class _Probe:
+    store: ObjectStore
+    tasks: Tasks
+    uri: str
+
+    def race(self, key: str) -> PutUnknown | None:
+        """Steps 1 to 3; why there is no object, if there is none."""
+        contents = [b"probe %d" % writer for writer in range(WRITERS)]
+        # Step 1
+        outcomes = self.tasks.map(lambda data: self.store.put_if_absent(key, data), contents)
+        winners = [data for data, outcome in zip(contents, outcomes, strict=True) if outcome == Stored()]
+        if len(winners) > 1:
+            raise self._unsafe(key, f"let {len(winners)} of {WRITERS} writers create the same object")
+        # Step 2
+        found = self.store.get(key)
+        if found is None:
+            if winners:
+                raise self._unsafe(key, "does not show an object that it has just stored")
+            return next((outcome for outcome in outcomes if isinstance(outcome, PutUnknown)), PutUnknown("refused"))
+        if found not in (winners or contents):
+            raise self._unsafe(key, "shows other bytes than those of the writer that it told it had won")
+        # Step 3
+        late: PutOutcome = self.store.put_if_absent(key, _LATE)
+        if late == Stored() or self.store.get(key) != found:
+            raise self._unsafe(key, "replaced an object that was there")
+        return None
+
+    def _unsafe(self, key: str, what: str) -> StoreUnsafe:
+        return StoreUnsafe(
+            f"the store at {self.uri} {what}: it does not honour conditional PUT (If-None-Match: *), without which two "
+            "owners could write the same segment and acknowledged rows would be lost. Use a store that does, or switch "
+            "it on there; mind proxies and gateways on the way",
             object=key,
         )
-    if unknown and not any(isinstance(outcome, Stored | Taken) for outcome in outcomes):
+
+
+def check_store(store: ObjectStore, tasks: Tasks, uri: str, new_id: Callable[[], str]) -> None:
+    """Steps 1 to 4.  ``StoreUnavailable`` where the store takes objects and then does not let them be read."""
+    probe = _Probe(store, tasks, uri)
+    keys = [paths.probe(new_id()) for _ in range(ROUNDS)]
+    try:
+        silent = [probe.race(key) for key in keys]
+    finally:
+        # Step 4
+        with contextlib.suppress(StoreUnavailable):  # ingest deletes nothing else, and may not be allowed to
+            store.delete(keys)
+    causes = [reason.cause for reason in silent if reason is not None]
+    if len(causes) == ROUNDS:
         raise StoreNotWritable(
-            f"the store at {uri} took no object: {unknown[0]}. Check store.options, the credentials, and their right to "
+            f"the store at {uri} took no object: {causes[0]}. Check store.options, the credentials, and their right to "
             f"put objects under {paths.ROOT}",
-            object=key,
+            object=keys[0],
         )
-    with contextlib.suppress(StoreUnavailable):  # ingest never deletes anything else, and may not be allowed to
-        store.delete([key])

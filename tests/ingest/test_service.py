@@ -43,7 +43,6 @@ from lancewal_core.errors import (
     PartitionCountChanged,
     RetentionLost,
     SettingsError,
-    StoreNotWritable,
     TopicMissing,
     TopicReplaced,
 )
@@ -57,16 +56,13 @@ from lancewal_core.rows import OFFSET, SYSTEM_FIELDS, TIMESTAMP
 from lancewal_core.segment import Entry, RejectedOffset
 from lancewal_core.settings import Settings
 from lancewal_core.snapshot import read_snapshot
-from lancewal_core.store import PutOutcome, Stored
 from lancewal_core.store_obstore import open_store
 from lancewal_core.table_lance import LanceTable
 from lancewal_core.tasks import ThreadTasks
-from lancewal_core.testing.memory_store import MemoryStore
 from lancewal_demo.stack import KafkaBroker
 from lancewal_flusher.create import create_table
 from lancewal_ingest.metrics import IngestMetrics
 from lancewal_ingest.service import Running, serve
-from lancewal_ingest.store_probe import check_writable
 
 TIMESTAMP_TYPE = next(f.type for f in SYSTEM_FIELDS if f.name == TIMESTAMP)
 DEADLINE_S = 60.0
@@ -601,20 +597,3 @@ def test_metrics_follow_the_partitions_that_are_ours(capsys: pytest.CaptureFixtu
     assert value("lancewal_ingest_failures_total", {"act": "append"}) == 3
     shown = capsys.readouterr()
     assert (shown.out + shown.err).count("the store is away") == 1
-
-
-class Careless(MemoryStore):
-    """A store that ignores the condition of a PUT."""
-
-    def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
-        return Stored()
-
-
-def test_a_store_without_conditional_put_is_refused() -> None:
-    tasks = ThreadTasks()
-    with pytest.raises(StoreNotWritable, match="4 of 4 writers"):
-        check_writable(Careless(SystemClock()), tasks, "memory", lambda: "a" * 32)
-    store = MemoryStore(SystemClock())
-    check_writable(store, tasks, "memory", lambda: "a" * 32)
-    assert list(store.list("_lancewal/")) == []
-    tasks.close()

@@ -8,6 +8,9 @@ contains ``part`` are damaged:
 * ``unavailable``: the answer is 503, the server does not get the PUT;
 * ``delay_s``: whatever happens happens later, by a random part of it.
 
+``unconditional`` makes of the server behind it one that ignores ``If-None-Match``: the header is signed and cannot be taken
+out, so such a PUT is given to the function, as path and body, and answered as stored.
+
 ``hold`` keeps the next such PUT back until ``release``, to look at what goes on meanwhile.  A PUT that was refused is
 treated the same a few times over, so that a client's own repetitions do not hide it.
 """
@@ -31,6 +34,7 @@ Kind = Literal["forward", "cut", "refuse", "unavailable"]
 _STICKY = 4
 _HOLD_MAX_S = 60.0
 _UNAVAILABLE = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
+_STORED = b'HTTP/1.1 200 OK\r\nETag: "0"\r\nContent-Length: 0\r\n\r\n'
 _NO_BODY = (204, 304)
 
 
@@ -56,13 +60,16 @@ class Damaged:
 class HttpFaultProxy:
     """Runs inside ``with``, in threads of this process; ``endpoint`` is what clients are given."""
 
-    def __init__(self, upstream: str, part: str, seed: int) -> None:
+    def __init__(
+        self, upstream: str, part: str, seed: int, unconditional: Callable[[str, bytes], object] | None = None
+    ) -> None:
         address = urlsplit(upstream)
         assert address.hostname is not None
         assert address.port is not None
         self.upstream = (address.hostname, address.port)
         self.faults = Faults()
         self.damaged: list[Damaged] = []
+        self.unconditional = unconditional
         self._part = part
         self._rng = random.Random(f"proxy {seed}")
         self._lock = threading.Lock()
@@ -237,6 +244,10 @@ class _Connection(socketserver.StreamRequestHandler):
         if kind == "unavailable":
             proxy.note(kind, path, None)
             self.wfile.write(_UNAVAILABLE)
+            return True
+        if proxy.unconditional is not None and method == "PUT" and "if-none-match" in head.headers:
+            proxy.unconditional(path, body)
+            self.wfile.write(_STORED)
             return True
         upstream.sendall(head.raw + body)
         answer = _head(answers)
