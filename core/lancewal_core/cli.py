@@ -1,8 +1,8 @@
 """The program ``lancewal``: one command line, to which each installed package brings its own commands.
 
-1. Commands come from the entry points of the group ``lancewal.commands``: a ``typer.Typer`` is a group (or one command,
-   if it has only one), a plain function a command.  A package is loaded when its command is named or listed, never
-   before, so one command starts fast and is not broken by another.
+1. Commands come from the core's own list and from the entry points of the group ``lancewal.commands``: a ``typer.Typer``
+   is a group (or one command, if it has only one), a plain function a command.  A package is loaded when its command is
+   named or listed, never before, so one command starts fast and is not broken by another.
 2. A command whose extra is not installed is not listed; naming it says what to install.
 3. An error that lancewal raises on purpose is one line ``lancewal: <kind>: <message>`` on stderr.  Exit code 2 when a
    person must change something, 1 otherwise.
@@ -29,6 +29,12 @@ from lancewal_core.errors import InvalidInput, LancewalError
 
 GROUP = "lancewal.commands"
 _DISTRIBUTION = "lancewal"
+_CORE = {
+    "config": "lancewal_core.config_commands:app",
+    "pause": "lancewal_core.control_commands:pause",
+    "resume": "lancewal_core.control_commands:resume",
+}
+"""Commands that every installation has."""
 _REQUIREMENT = re.compile(r"^\s*(?P<name>[A-Za-z0-9._-]+)[^;]*;.*\bextra\s*==\s*['\"](?P<extra>[^'\"]+)['\"]")
 
 
@@ -92,7 +98,8 @@ class _Commands(TyperGroup):
 
 
 def _entries() -> Sequence[EntryPoint]:
-    return tuple(metadata.entry_points(group=GROUP))
+    core = [EntryPoint(name, value, GROUP) for name, value in _CORE.items()]
+    return (*core, *metadata.entry_points(group=GROUP))
 
 
 def _load(entry: EntryPoint) -> Any:
@@ -176,10 +183,6 @@ def configure_logging(level: LogLevel) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command and return the exit code (guarantee 3)."""
-    from lancewal_core.config_commands import app as config_app
-
-    if not any(group.name == "config" for group in app.registered_groups):
-        app.add_typer(config_app, name="config")
     try:
         failpoints.configure(os.environ)
         typer.main.get_command(app)(list(arguments), prog_name="lancewal")

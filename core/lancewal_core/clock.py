@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import Protocol
 
 
@@ -28,3 +29,13 @@ class SystemClock:
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
+
+
+def utc_text(ms: int) -> str:
+    """Milliseconds since 1970 as people read them: ``2026-01-31T00:00:00Z``, with milliseconds where there are any."""
+    seconds, rest = divmod(ms, 1000)
+    try:
+        text = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return f"{ms} ms since 1970"
+    return f"{text}.{rest:03d}Z" if rest else f"{text}Z"

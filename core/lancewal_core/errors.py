@@ -254,6 +254,12 @@ class StoreUnsafe(InvalidInput):
     kind = "store_unsafe"
 
 
+class FlusherPaused(InvalidInput):
+    """An operator has paused the flusher."""
+
+    kind = "flusher_paused"
+
+
 # -- stored bytes are wrong ------------------------------------------------------------------------------------
 
 

@@ -49,6 +49,19 @@ def parse_contract_version(key: str) -> int | None:
     return _parse_inverted(rf"{contract_prefix()}({_DIGITS_20})\.json", key)
 
 
+def control_prefix() -> str:
+    return f"{ROOT}control/"
+
+
+def control_version(version: int) -> str:
+    """What operators have told the services."""
+    return f"{control_prefix()}{inverted_version(version)}.json"
+
+
+def parse_control_version(key: str) -> int | None:
+    return _parse_inverted(rf"{control_prefix()}({_DIGITS_20})\.json", key)
+
+
 def merges_prefix() -> str:
     return f"{ROOT}merges/"
 

@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 
 from lancewal_core.clock import Clock
 from lancewal_core.contract import Contract
+from lancewal_core.control import Until
 from lancewal_core.errors import LancewalError
 from lancewal_core.ids import Generation, Region
 from lancewal_core.region_index import GenerationRecord
@@ -70,6 +71,10 @@ class FlusherMetrics:
             "oldest_unmerged_seconds", "How long this process has known of the oldest unmerged generation.", _REGION
         )
         self._success = self._gauge("last_round_timestamp_seconds", "When a round last ended without an error.")
+        self._by_operator = self._gauge(
+            "paused_by_operator", "1 while `lancewal pause flusher` holds: no round begins."
+        )
+        self._pause: Until | None = None
         self._rounds = Histogram(
             "lancewal_flusher_round_seconds", "Duration of a round.", buckets=_ROUND_S, registry=self.registry
         )
@@ -84,6 +89,13 @@ class FlusherMetrics:
         what = {"topic": contract.topic, "table": contract.table_uuid, "runner": runner}
         self._info.info({"version": version, "python": platform.python_version(), **what})
         self._log.info("started", version=version, contract=contract.version, partitions=contract.partitions, **what)
+
+    def paused_by_operator(self, until: Until | None) -> None:
+        """Note the pause in force, or that there is none."""
+        self._by_operator.set(until is not None)
+        if until != self._pause:
+            self._pause = until
+            self._log.warning("paused by an operator" if until is not None else "pause has ended", until=until)
 
     def round(self, report: RoundReport, seconds: float) -> None:
         """A round ended without an error."""

@@ -1,4 +1,4 @@
-"""Taking the status of a table: reads the index of every region, the logs' tails, W(newest) and Kafka's ends.
+"""Taking the status of a table: reads the index of every region, the logs' tails, W(newest), control and Kafka's ends.
 
 Only reads.  What stands in the way of one figure (the brokers are silent, an index cannot be read, the table was
 restored) leaves that figure out and becomes a problem in the result; the other figures are there.
@@ -20,6 +20,7 @@ from typing import TypeVar
 
 from lancewal_core.clock import SystemClock
 from lancewal_core.contract import Contract, read_contract
+from lancewal_core.control import RUNNING, Service, Until, read_control
 from lancewal_core.errors import LancewalError
 from lancewal_core.ids import LogId, Region
 from lancewal_core.log import walk_trailers
@@ -75,6 +76,8 @@ class TableStatus:
     topic_id: str
     primary_key: tuple[str, ...]
     region_key: tuple[str, ...]
+    paused: Mapping[str, Until]
+    """Paused services, and until when: milliseconds since 1970, or ``resumed``."""
     regions: tuple[RegionStatus, ...]
     problems: tuple[str, ...]
     """Why figures are missing, and what contradicts the contract."""
@@ -104,6 +107,8 @@ def table_status(settings: Settings, uri: str, kafka_timeout_s: float = 5.0) -> 
     if uuid != contract.table_uuid:
         problems.append(f"the Lance table is another one ({uuid}) than the contract's ({contract.table_uuid})")
     in_force = _try(lambda: Watermarks(store, table).at(pinned.version), problems)
+    control = _try(lambda: read_control(store), problems) or RUNNING
+    now_ms = SystemClock().now_ms()
     tasks = ThreadTasks(workers=1, io_threads=_IO_THREADS)
     try:
         tallies = _tallies(store, tasks, contract, in_force, problems)
@@ -121,6 +126,7 @@ def table_status(settings: Settings, uri: str, kafka_timeout_s: float = 5.0) -> 
         topic_id=contract.topic_id,
         primary_key=contract.primary_key,
         region_key=contract.region_key,
+        paused={s.value: until for s in Service if (until := control.paused(s, now_ms)) is not None},
         regions=tuple(_status(t, in_force, ends.get(t.region.partition)) for t in tallies),
         problems=tuple(problems),
     )

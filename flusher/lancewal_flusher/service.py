@@ -6,6 +6,9 @@ Steps
     ``flusher.gc_interval_s``.
  3. Told to stop: the merge under way is finished, nothing is begun.
 
+While an operator pauses the flusher, it begins no round and no garbage collection; it asks before each, and every
+``control.POLL_S`` while it is paused.  ``once`` is refused then.
+
 A fault that may pass (``Retry``, ``Refresh``) is logged, and the round tried again after a pause that doubles up to
 ``PAUSE_MAX_S``.  What a person must look at (``InvalidInput``, ``Corrupt``) ends the service with that error.
 
@@ -22,7 +25,8 @@ from typing import assert_never
 
 from lancewal_core.clock import Clock, SystemClock
 from lancewal_core.contract import read_contract
-from lancewal_core.errors import PlanRetriesExhausted, Refresh, Retry
+from lancewal_core.control import POLL_S, ControlReader, Service, until_text
+from lancewal_core.errors import FlusherPaused, PlanRetriesExhausted, Refresh, Retry
 from lancewal_core.http import Health, HealthServer
 from lancewal_core.open_checks import check_settings, check_table
 from lancewal_core.regions import RegionIndexes
@@ -46,6 +50,7 @@ PAUSE_S = 1.0
 PAUSE_MAX_S = 60.0
 LOOP_LIMIT_S = 1800.0
 """The loop turns between two merges; one merge of a long backlog may take minutes."""
+NO_ROUND_YET = "no round has ended yet"
 _WAIT_S = 0.2
 _ONCE_ROUNDS = 5
 """Rounds without a merge, though something waits, after which ``once`` gives up."""
@@ -57,12 +62,19 @@ class _Loop:
 
     context: FlusherContext
     metrics: FlusherMetrics
+    control: ControlReader
     stopping: Callable[[], bool]
     sealed_since: SealedSince = field(default_factory=SealedSince)
     garbage: GarbageState = field(default_factory=GarbageState)
     limits: MergeLimits = field(default_factory=MergeLimits)
-    problem: str | None = "no round has ended yet"
+    problem: str | None = NO_ROUND_YET
     """Why the service is not ready."""
+
+    def paused(self) -> bool:
+        """Ask whether an operator wants no round to begin."""
+        until = self.control.read()
+        self.metrics.paused_by_operator(until)
+        return until is not None
 
     def round(self, sealed_grace_s: float) -> RoundReport:
         clock = self.context.clock
@@ -102,6 +114,9 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[int
         failures = 0
         collect_at = clock.monotonic() + settings.flusher.gc_interval_s
         while not stopping():
+            if loop.paused():
+                _wait(clock, POLL_S, loop.stopping)
+                continue
             act = "round"
             try:
                 report = loop.round(SEALED_GRACE_S)
@@ -125,6 +140,12 @@ def run_once(settings: Settings, stopping: Callable[[], bool] = lambda: False) -
     """See the module docstring."""
     with ExitStack() as stack:
         loop = _start(settings, stopping, stack)
+        until = loop.control.paused
+        if until is not None:
+            raise FlusherPaused(
+                f"the flusher of {settings.table.uri} is paused {until_text(until)}: nothing is merged. End the pause with "
+                "`lancewal resume flusher`"
+            )
         in_vain = 0
         while not stopping():
             report = loop.round(0.0)
@@ -162,7 +183,9 @@ def _start(settings: Settings, stopping: Callable[[], bool], stack: ExitStack) -
     )
     metrics = FlusherMetrics(clock)
     metrics.started(contract, settings.flusher.runner)
-    return _Loop(context, metrics, stopping)
+    control = ControlReader(store, clock, Service.FLUSHER)
+    control.read_or_raise()
+    return _Loop(context, metrics, control, stopping)
 
 
 def _runner(settings: Settings, table: LanceTable, stack: ExitStack) -> Runner:
@@ -176,7 +199,12 @@ def _runner(settings: Settings, table: LanceTable, stack: ExitStack) -> Runner:
 
 
 def _problems(loop: _Loop) -> Sequence[str]:
-    return () if loop.problem is None else (loop.problem,)
+    problems = []
+    if loop.problem is not None and not (loop.problem == NO_ROUND_YET and loop.control.paused is not None):
+        problems.append(loop.problem)  # a pause is no reason not to be ready: it is wanted
+    if loop.control.problem is not None:
+        problems.append(f"control cannot be read: {loop.control.problem.kind}")
+    return problems
 
 
 def _beating(health: Health, stopping: Callable[[], bool]) -> Callable[[], bool]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lancewal_core.config_commands import ConfigOption, Output, OutputOption, read_settings
+from lancewal_core.control import until_text
 
 if TYPE_CHECKING:
     from lancewal_flusher.region_status import RegionStatus, TableStatus
@@ -45,6 +46,7 @@ def status_text(status: TableStatus) -> str:
         f"topic     {status.topic} ({status.topic_id}), {len(status.regions)} partitions",
         f"keys      primary {', '.join(status.primary_key)}; region {', '.join(status.region_key)}",
         f"contract  version {status.contract_version}, table {status.table_uuid}",
+        *(f"paused    {service} {until_text(until)}" for service, until in status.paused.items()),
         "",
     ]
     rows = [_TITLES, *(_cells(region) for region in status.regions)]

@@ -20,6 +20,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from lancewal_core import paths
 from lancewal_core.clock import Clock
 from lancewal_core.contract import Contract
+from lancewal_core.control import Until
 from lancewal_core.errors import LancewalError
 from lancewal_core.ids import OwnerId, Position, Region
 from lancewal_core.log import Durable
@@ -71,6 +72,10 @@ class IngestMetrics:
         self._memory = self._gauge("memory_bytes", "Bytes of rows and records in memory, Kafka's queue not included.")
         self._gauge("memory_budget_bytes", "Value of memory_bytes at which consumption pauses.").set(memory_budget)
         self._paused = self._gauge("paused", "1 while consumption is paused because memory is full.")
+        self._by_operator = self._gauge(
+            "paused_by_operator", "1 while `lancewal pause ingest` holds: nothing is consumed, and lag grows."
+        )
+        self._pause: Until | None = None
         self._append = self._histogram(
             "append_latency_seconds", "From the Kafka timestamp of an entry's last row until the entry is durable."
         )
@@ -174,6 +179,13 @@ class IngestMetrics:
             newest_ms = self._newest_ms.get(region)
             if newest_ms is not None:
                 self._fresh.labels(*labels).set(max(0.0, (now_ms - newest_ms) / 1000) if lag else 0.0)
+
+    def paused_by_operator(self, until: Until | None) -> None:
+        """Note the pause in force, or that there is none."""
+        self._by_operator.set(until is not None)
+        if until != self._pause:
+            self._pause = until
+            self._log.warning("paused by an operator" if until is not None else "pause has ended", until=until)
 
     def put_took(self, seconds: float) -> None:
         self._put.observe(seconds)

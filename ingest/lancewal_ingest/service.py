@@ -2,7 +2,8 @@
 
 Steps
  1. Read the contract; check settings, table, topic, dead-letter topic and store.  Nothing was consumed.
- 2. Turn the worker's loop.  Beside it, every ``TOPIC_CHECK_S``, ask the broker whether the topic is still the same.
+ 2. Turn the worker's loop.  Beside it, every ``TOPIC_CHECK_S``, ask the broker whether the topic is still the same, and
+    look every ``control.POLL_S`` whether an operator wants it to consume: if not, the worker is held, and all else goes on.
  3. Told to stop: make durable what was consumed, hand over every region, flush; at most ``ingest.drain_timeout_s``.
     What is not done then is left to the next owner, which finds it in the log and in Kafka.
  4. Leave the group.
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 
 from lancewal_core.clock import Clock, SystemClock
 from lancewal_core.contract import Contract
+from lancewal_core.control import ControlReader, ControlWatch, Service
 from lancewal_core.errors import KafkaUnavailable, LancewalError
 from lancewal_core.http import Health, HealthServer
 from lancewal_core.ids import OwnerId, Position
@@ -41,8 +43,8 @@ TOPIC_CHECK_S = 5.0
 REFRESH_S = 1.0
 QUEUE_BYTES_MAX = 256 << 20
 """More than this in librdkafka's queue makes nothing faster."""
-_TASK_THREADS = 3
-"""One for the segment in flight, one for the flush, one for the question about the topic."""
+_TASK_THREADS = 4
+"""One for the segment in flight, one for the flush, one for the question about the topic, one for the control."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,8 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
             _limits(settings),
         )
         watch = _TopicWatch(contract, source, tasks, clock)
-        health = Health(clock, lambda: _problems(worker, watch))
+        control = ControlWatch(ControlReader(context.store, clock, Service.INGEST), tasks, clock)
+        health = Health(clock, lambda: _problems(worker, watch, control))
         server = stack.enter_context(
             HealthServer(settings.metrics.host, settings.metrics.port, metrics.registry, health)
         )
@@ -105,12 +108,14 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
         # Step 2
         refresh_at = clock.monotonic()
         while not stopping():
+            worker.hold(control.look() is not None)
             worker.step()
             health.beat()
             watch.look(worker.durable)
             if clock.monotonic() >= refresh_at:
                 refresh_at = clock.monotonic() + REFRESH_S
                 metrics.refresh(watch.highs(), worker.stopped)
+                metrics.paused_by_operator(control.look())
         # Step 3
         metrics.event("draining")
         health.beat()
@@ -156,11 +161,13 @@ def _closed(source: KafkaSource, metrics: IngestMetrics) -> None:
         metrics.failed("leaving the group", error)
 
 
-def _problems(worker: IngestWorker, watch: _TopicWatch) -> Sequence[str]:
-    """Why the service is not ready."""
+def _problems(worker: IngestWorker, watch: _TopicWatch, control: ControlWatch) -> Sequence[str]:
+    """Why the service is not ready.  A pause is no reason: it is wanted."""
     problems = [f"partition {p} stopped: {error.kind}" for p, error in sorted(worker.stopped.items())]
     if watch.silent is not None:
         problems.append(f"Kafka does not answer: {watch.silent}")
+    if control.problem is not None:
+        problems.append(f"control cannot be read: {control.problem.kind}")
     if not worker.idle_or_progressing:
         problems.append("the newest segment is not stored")
     if not worker.ready and not problems:

@@ -10,7 +10,8 @@ Guarantees
     again from the log or from Kafka.
  3. Memory: consumed, in flight, OPEN and unflushed rows together stop consumption at the budget; while that lasts longer
     than ``hold_s``, the consumer is paused and polled, so that the process stays a member of its group.
- 4. A partition that stops (misrouted record, bad record under ``stop``, lost retention) stops alone; the others go on.
+ 4. Held by an operator, it consumes nothing and goes on in all else: it polls, opens, seals, flushes, hands over.
+ 5. A partition that stops (misrouted record, bad record under ``stop``, lost retention) stops alone; the others go on.
 """
 
 from __future__ import annotations
@@ -134,6 +135,8 @@ class IngestWorker:
         self._memory_full = False
         self._full_since: float | None = None
         """Since when nothing more may be consumed."""
+        self._held = False
+        """An operator wants nothing to be consumed."""
         self._paused = False
         """The consumer is told so."""
         self._fenced = False
@@ -176,6 +179,10 @@ class IngestWorker:
         """Check the topic and join the consumer group."""
         check_topic(self._context.contract, self._source)
         self._source.subscribe(self)
+
+    def hold(self, held: bool) -> None:
+        """Consume nothing more until told otherwise; what was consumed becomes durable, the partitions stay ours."""
+        self._held = held
 
     def step(self, timeout_s: float = 0.1) -> None:
         """One turn.  Raises ``InvalidInput`` when the whole process must stop (topic replaced or altered)."""
@@ -278,13 +285,13 @@ class IngestWorker:
         full = self._memory_full or rows >= limits.segment_rows or nbytes >= limits.segment_bytes
         if not full:
             self._full_since = None
-            self._set_paused(False)
-        else:
-            if self._full_since is None:
-                self._full_since = self._now()
-            if self._now() - self._full_since < limits.hold_s and self._wait_for_work(timeout_s):
+        elif self._full_since is None:
+            self._full_since = self._now()
+        if self._full_since is not None and not self._held:
+            brief = self._now() - self._full_since < limits.hold_s
+            if brief and self._wait_for_work(timeout_s):
                 return
-            self._set_paused(True)
+        self._set_paused(full or self._held)
         with point("poll"):
             polled = self._poll(
                 max(1, min(limits.poll_records, limits.segment_rows - rows)), self._poll_timeout(timeout_s)

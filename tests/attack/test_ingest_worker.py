@@ -110,10 +110,13 @@ class Source:
     stopped: list[int] = field(default_factory=list)
     member: bool = True
     commits: list[dict[int, Position]] = field(default_factory=list)
+    held: set[int] = field(default_factory=set)
+    polls: int = 0
 
     def subscribe(self, listener: Listener) -> None: ...
 
     def poll(self, records_max: int, timeout_s: float) -> Polled:
+        self.polls += 1
         polled = self.coming.pop(0) if self.coming else Polled({}, {})
         if isinstance(polled, InvalidInput):
             raise polled
@@ -125,9 +128,11 @@ class Source:
     def stop(self, partition: int) -> None:
         self.stopped.append(partition)
 
-    def pause(self, partitions: Sequence[int]) -> None: ...
+    def pause(self, partitions: Sequence[int]) -> None:
+        self.held |= set(partitions)
 
-    def resume(self, partitions: Sequence[int]) -> None: ...
+    def resume(self, partitions: Sequence[int]) -> None:
+        self.held -= set(partitions)
 
     def facts(self) -> TopicFacts:
         return TopicFacts("topic-id-1", self.partitions)
@@ -713,3 +718,52 @@ def test_while_paused_a_new_partition_starts_paused_and_a_stopped_one_stays(monk
     source.told.clear()
     worker.step()
     assert source.told == [("resume", [0, 2])]
+
+
+def test_a_held_worker_makes_durable_what_it_has_and_consumes_nothing_more() -> None:
+    place = Place(partitions=2)
+    worker = place.worker()
+    worker.assigned([0])
+    place.source.coming = [Polled({}, {}), place.records(0, 3)]
+    worker.step()
+    worker.step()
+    worker.hold(True)
+    for _ in range(3):
+        worker.step()
+    assert worker.durable == {0: 3}
+    assert place.source.held == {0}
+    assert worker.ready
+    worker.assigned([1])  # still a member: what it gets it opens, and leaves where it is
+    polls = place.source.polls
+    worker.step()
+    worker.step()
+    assert worker.durable == {0: 3, 1: 0}
+    assert place.source.held == {0, 1}
+    assert place.source.polls > polls
+    worker.hold(False)
+    place.source.coming = [place.records(3, 2)]
+    for _ in range(3):
+        worker.step()
+    assert place.source.held == set()
+    assert worker.durable == {0: 5, 1: 0}
+
+
+def test_a_worker_that_is_held_while_its_store_is_silent_waits_for_nothing() -> None:
+    place = Place()
+    worker = place.worker()
+    worker.assigned([0])
+    place.source.coming = [Polled({}, {}), place.records(0, 3), place.records(3, 4)]
+    place.store.silent = "_lancewal/wal/"
+    for _ in range(3):
+        worker.step()
+    worker.hold(True)
+    worker.step()
+    assert place.source.held == {0}
+    worker.hold(False)
+    worker.step()
+    worker.hold(True)
+    place.store.silent = None
+    for _ in range(5):
+        place.clock.sleep(1)
+        worker.step()
+    assert worker.durable == {0: 7}

@@ -20,8 +20,11 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from lancewal_core.clock import SystemClock
+from lancewal_core.control import Service, pause, resume
 from lancewal_core.errors import (
     ContractMismatch,
+    FlusherPaused,
     NotALancewalTable,
     PlanRetriesExhausted,
     SettingsError,
@@ -29,6 +32,7 @@ from lancewal_core.errors import (
     TableReplaced,
     TableRestored,
 )
+from lancewal_core.paths import control_version
 from lancewal_core.settings import Settings
 from lancewal_core.store_obstore import ObstoreStore
 from lancewal_core.watermarks import TABLE_UUID
@@ -270,6 +274,39 @@ def test_passing_faults_are_counted_and_tried_again(table: FlusherTable, monkeyp
         down.clear()
         wait_for(lambda: get(port, "/readyz")[0] == 200)
         wait_for(lambda: table.states(0) == ["MERGED"])
+    table.check()
+
+
+def test_a_paused_flusher_begins_no_round(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "POLL_S", 0.05)
+    clock = SystemClock()
+    pause(table.store, clock, lambda: "1", Service.FLUSHER)
+    table.generation(0, upserts(range(5)))
+    with pytest.raises(FlusherPaused, match="lancewal resume flusher"):
+        run_once(settings_of(table))
+    with serving(settings_of(table)) as port:
+        wait_for(lambda: samples(port)["paused_by_operator"] == 1)
+        assert get(port, "/readyz") == (200, "ok\n")
+        assert samples(port)["round_seconds_count"] == 0
+        resume(table.store, clock, lambda: "2", Service.FLUSHER)
+        wait_for(lambda: table.states(0) == ["MERGED"])
+        wait_for(lambda: samples(port)["paused_by_operator"] == 0)
+        pause(table.store, clock, lambda: "3", Service.FLUSHER, 0.5)
+        wait_for(lambda: samples(port)["paused_by_operator"] == 1)
+        rounds = samples(port)["round_seconds_count"]
+        table.generation(0, upserts(range(5), a=1))
+        assert table.states(0) == ["MERGED", "FLUSHED"]
+        wait_for(lambda: table.states(0) == ["MERGED", "MERGED"])  # the pause ends by itself
+        assert samples(port)["round_seconds_count"] > rounds
+    table.check()
+
+
+def test_a_control_that_cannot_be_read_is_shown(table: FlusherTable) -> None:
+    table.store.put_if_absent(control_version(1), b"{}")
+    table.generation(0, upserts(range(5)))
+    with serving(settings_of(table)) as port:
+        wait_for(lambda: table.states(0) == ["MERGED"])
+        wait_for(lambda: get(port, "/readyz") == (503, "control cannot be read: object_corrupt\n"))
     table.check()
 
 

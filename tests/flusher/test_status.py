@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Producer
 from typer.testing import CliRunner
 
-from lancewal_core import transitions
+from lancewal_core import control, transitions
 from lancewal_core.clock import SystemClock
 from lancewal_core.contract import Contract
 from lancewal_core.errors import NotALancewalTable, TableMissing
@@ -36,6 +36,7 @@ from lancewal_flusher.create import create_table
 from lancewal_flusher.region_status import RegionStatus, table_status
 from lancewal_flusher.status import status_text
 from tests.flusher.table_settings import content, make_topic, table_settings
+from tests.support.scripted import ManualClock
 
 if TYPE_CHECKING:
     from lancewal_demo.stack import KafkaBroker
@@ -243,6 +244,21 @@ def test_a_topic_that_is_another_one(kafka: KafkaBroker, settings: Settings, con
     make_topic(kafka.bootstrap_servers, contract.topic)
     (problem,) = table_status(settings, settings.table.uri).problems
     assert "deleted and recreated" in problem
+
+
+def test_pauses_are_shown_while_they_hold(settings: Settings, contract: Contract) -> None:
+    store = open_store(settings.table.uri)
+    long_ago = ManualClock()
+    assert table_status(settings, settings.table.uri).paused == {}
+    control.pause(store, long_ago, new_id, control.Service.FLUSHER, 60.0)
+    control.pause(store, SystemClock(), new_id, control.Service.INGEST)
+    status = table_status(settings, settings.table.uri)
+    assert status.paused == {"ingest": "resumed"}
+    assert "\npaused    ingest until resumed\n" in status_text(status)
+    control.pause(store, ManualClock(epoch_ms=4_000_000_000_000), new_id, control.Service.FLUSHER, 60.0)
+    status = table_status(settings, settings.table.uri)
+    assert status.paused == {"ingest": "resumed", "flusher": 4_000_000_060_000}
+    assert "\npaused    flusher until 2096-10-02T07:07:40Z\n" in status_text(status)
 
 
 def test_a_restored_and_a_replaced_table(settings: Settings, contract: Contract) -> None:

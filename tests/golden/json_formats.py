@@ -8,6 +8,7 @@ from pathlib import Path
 from lancewal_core import paths
 from lancewal_core.clock import SystemClock
 from lancewal_core.contract import Column, Contract, encode_contract
+from lancewal_core.control import Control, encode_control
 from lancewal_core.ids import Generation, Position, TableUuid, TableVersion
 from lancewal_core.loss_record import LossRecord, encode_loss
 from lancewal_core.paths import SnapshotFile
@@ -60,6 +61,7 @@ IN_FORCE = InForce(
     {NORTH: Watermark(Generation(7), Position(1010)), SOUTH: Watermark(Generation(1), Position(3))},
 )
 LOSS = LossRecord(first=1010, next=1015, accepted_at_ms=1_767_225_600_000, accepted_by="host-1-0a1b2c3d")
+CONTROL = Control(ingest=1_700_000_600_000, flusher="resumed", write_id="00112233445566778899aabbccddeeff")
 RECEIPT = Receipt(TableUuid(CONTRACT.table_uuid), TableVersion(9), {NORTH: Position(1015), SOUTH: Position(3)})
 
 
@@ -73,6 +75,7 @@ def encoded() -> dict[str, bytes]:
         "snapshot_1.json": _encode(SNAPSHOT),
         "merge_record_1.json": record or b"",
         "loss_record_1.json": encode_loss(LOSS),
+        "control_1.json": encode_control(CONTROL),
         "receipt_1.json": RECEIPT.to_json().encode(),
     }
 

@@ -7,6 +7,7 @@ import pytest
 from lancewal_core import paths
 from lancewal_core.clock import SystemClock
 from lancewal_core.contract import decode_contract
+from lancewal_core.control import decode_control
 from lancewal_core.ids import Position, TableVersion
 from lancewal_core.loss_record import read_losses
 from lancewal_core.snapshot import read_snapshot
@@ -47,6 +48,10 @@ def test_the_loss_record_is_read() -> None:
     store = MemoryStore(SystemClock())
     store.put_if_absent(paths.loss_record(NORTH, Position(golden.LOSS.first)), stored("loss_record_1.json"))
     assert read_losses(store, NORTH) == (golden.LOSS,)
+
+
+def test_the_control_is_read() -> None:
+    assert decode_control(stored("control_1.json"), "here") == golden.CONTROL
 
 
 def test_the_receipt_is_read() -> None:

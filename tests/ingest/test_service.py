@@ -35,6 +35,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
+from lancewal_core import control
 from lancewal_core.clock import SystemClock
 from lancewal_core.contract import Contract
 from lancewal_core.errors import (
@@ -61,6 +62,7 @@ from lancewal_core.table_lance import LanceTable
 from lancewal_core.tasks import ThreadTasks
 from lancewal_demo.stack import KafkaBroker
 from lancewal_flusher.create import create_table
+from lancewal_ingest import service
 from lancewal_ingest.metrics import IngestMetrics
 from lancewal_ingest.service import Running, serve
 
@@ -309,6 +311,47 @@ def test_a_second_member_takes_over_half_and_nothing_is_lost(
             assert first.worker.durable.keys().isdisjoint(second.worker.durable)
         until(lambda: first.worker.durable == produced.ends, lambda: first.worker.durable)
     check_handed_over(contract, settings.table.uri, produced)
+
+
+@pytest.mark.kafka
+def test_a_paused_ingest_consumes_nothing_and_stays_a_member(
+    kafka: KafkaBroker, topic_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "POLL_S", 0.1)
+    monkeypatch.setattr(service, "TOPIC_CHECK_S", 0.1)
+    monkeypatch.setattr(service, "REFRESH_S", 0.1)
+    make_topic(kafka, topic_name, 2)
+    session = {"librdkafka": {"session.timeout.ms": "6000", "max.poll.interval.ms": "6000"}}
+    settings = Settings(**settings_tree(kafka, topic_name, tmp_path, ingest={"bad_records": "stop"}, kafka=session))
+    contract = create_table(settings)
+    store = open_store(settings.table.uri)
+    produced = produce(kafka, topic_name, 1000)
+
+    def shown(name: str) -> float | None:
+        return metric(running.port, f"lancewal_ingest_{name}")
+
+    control.pause(store, SystemClock(), lambda: "1", control.Service.INGEST)
+    with serving(settings) as running:
+        # Paused before it began: it has its partitions, and leaves them where they are.
+        until(lambda: running.worker.durable == {0: 0, 1: 0}, lambda: running.worker.durable)
+        until(lambda: shown("paused_by_operator") == 1)
+        control.resume(store, SystemClock(), lambda: "2", control.Service.INGEST)
+        until(lambda: running.worker.durable == produced.ends, lambda: running.worker.durable)
+        until(lambda: shown("paused_by_operator") == 0)
+        control.pause(store, SystemClock(), lambda: "3", control.Service.INGEST, for_s=7.0)
+        until(lambda: shown("paused_by_operator") == 1)
+        before = dict(running.worker.durable)
+        produce(kafka, topic_name, 1000, 1000, produced)
+        behind = sum(produced.ends.values()) - sum(before.values())
+        until(
+            lambda: behind == sum(metric(running.port, "lancewal_ingest_lag_records", partition=p) or 0 for p in "01")
+        )
+        assert running.worker.durable == before
+        assert get(running.port, "/readyz") == (200, "ok\n")
+        # The pause ends by itself, later than a member that does not poll would have been thrown out.
+        until(lambda: running.worker.durable == produced.ends, lambda: running.worker.durable)
+        assert shown("generations_sealed_total") == 0  # nothing was handed over
+    assert wal_offsets(contract, settings.table.uri) == {p: sorted(o) for p, o in produced.by_partition.items()}
 
 
 @pytest.mark.kafka

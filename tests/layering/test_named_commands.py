@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from lancewal_core import cli, config_commands
+from lancewal_core import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMED = re.compile(r"`lancewal ((?:[a-z][a-z-]*)(?: [a-z][a-z-]*)?)")
@@ -18,9 +18,6 @@ NAMED = re.compile(r"`lancewal ((?:[a-z][a-z-]*)(?: [a-z][a-z-]*)?)")
 def exists(words: list[str]) -> bool:
     command: Any = typer.main.get_command(cli.app)
     for word in words:
-        if word == "config":
-            command = typer.main.get_command(config_commands.app)
-            continue
         if not hasattr(command, "get_command"):
             return True  # what follows are arguments
         command = command.get_command(None, word)
