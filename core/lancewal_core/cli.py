@@ -31,6 +31,7 @@ GROUP = "lancewal.commands"
 _DISTRIBUTION = "lancewal"
 _CORE = {
     "config": "lancewal_core.config_commands:app",
+    "inspect": "lancewal_core.inspect_command:command",
     "pause": "lancewal_core.control_commands:pause",
     "resume": "lancewal_core.control_commands:resume",
 }

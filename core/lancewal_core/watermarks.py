@@ -175,7 +175,7 @@ class Watermarks:
             case Unknown():
                 return  # written again by the next round
             case Lost(found=found):
-                other = _decode_record(found, key)
+                other = decode_merge_record(found, key)
                 if (other.version, other.regions) != (in_force.version, in_force.regions):
                     raise ObjectCorrupt(
                         f"{key} says other watermarks than the table's history: {encode_watermarks(other.regions)}, "
@@ -198,7 +198,7 @@ class Watermarks:
             key = paths.merge_record(TableVersion(version))
             data = self._store.get(key)
             if data is not None:
-                return _decode_record(data, key)
+                return decode_merge_record(data, key)
         found = self._table.transaction(version)
         match found:
             case TransactionInfo():
@@ -226,7 +226,8 @@ class Watermarks:
                 assert_never(found)
 
 
-def _decode_record(data: bytes, key: str) -> InForce:
+def decode_merge_record(data: bytes, key: str) -> InForce:
+    """What a record or checkpoint under ``merges/`` says; ``ObjectCorrupt`` or ``FormatUnknown`` name ``key``."""
     try:
         content = json.loads(data)
         if content["format"] != FORMAT:
