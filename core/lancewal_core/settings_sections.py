@@ -209,6 +209,10 @@ class IngestSettings(Section):
     offset_commit_s: Seconds = 5.0
     """How often positions are committed to the consumer group.  Kafka's own default; they only serve lag displays."""
 
+    retention_admission_s: Annotated[float, BeforeValidator(_no_bool), Field(ge=0, allow_inf_nan=False)] = 3600.0
+    """While Kafka deletes records that are not durable in less than this, or in a quarter of what the topic retains, open no
+    further partition.  An hour: brokers look every five minutes, and a person needs the rest; 0 never holds back."""
+
     @model_validator(mode="after")
     def _fits(self) -> IngestSettings:
         if self.seal_bytes > self.memory_bytes_max:

@@ -43,7 +43,7 @@ from lancewal_core.segment import Entry, RejectedOffset
 from lancewal_core.tasks import Tasks
 from lancewal_ingest.decode.decoder import Decoder
 from lancewal_ingest.decode.records import Records, Rejected
-from lancewal_ingest.source import KafkaSource
+from lancewal_ingest.source import DescribedTopic, KafkaSource
 
 MISROUTED = "misrouted"
 """Kind of rejection beside those of ``decode.records``: the record lies in another partition than its region key's."""
@@ -233,7 +233,7 @@ class AppendJob:
         return [prepared for group in found for prepared in group]
 
 
-def check_topic(contract: Contract, source: KafkaSource) -> None:
+def check_topic(contract: Contract, source: DescribedTopic) -> None:
     """Compare the live topic with the contract; ``TopicReplaced`` or ``PartitionCountChanged``."""
     facts = source.facts()
     if facts.topic_id != contract.topic_id:

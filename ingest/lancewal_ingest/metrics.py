@@ -8,6 +8,7 @@ Guarantees
 
 from __future__ import annotations
 
+import math
 import platform
 import time
 from collections.abc import Mapping, Sequence
@@ -76,6 +77,18 @@ class IngestMetrics:
             "paused_by_operator", "1 while `lancewal pause ingest` holds: nothing is consumed, and lag grows."
         )
         self._pause: Until | None = None
+        self._horizon = self._gauge(
+            "retention_horizon_seconds",
+            "Least time until Kafka deletes a record that is not durable, over the open partitions; +Inf where the topic "
+            "retains without end or nothing is open, NaN while unknown.",
+        )
+        self._horizon.set(math.nan)
+        self._reserve = self._gauge(
+            "retention_reserve_offsets",
+            "Offsets between the first that Kafka still has and the durable position.",
+            _REGION,
+        )
+        self._short: set[int] = set()
         self._append = self._histogram(
             "append_latency_seconds", "From the Kafka timestamp of an entry's last row until the entry is durable."
         )
@@ -152,7 +165,7 @@ class IngestMetrics:
         now_open = {regions[p]: position for p, position in durable.items()}
         for region in self._durable.keys() - now_open.keys():
             self._newest_ms.pop(region, None)
-            for gauge in (self._position, self._lag, self._fresh):
+            for gauge in (self._position, self._lag, self._fresh, self._reserve):
                 _forget(gauge, region)
         for region, position in now_open.items():
             if self._durable.get(region) != position:
@@ -186,6 +199,26 @@ class IngestMetrics:
         if until != self._pause:
             self._pause = until
             self._log.warning("paused by an operator" if until is not None else "pause has ended", until=until)
+
+    def retention(self, horizons: Mapping[int, float], reserves: Mapping[int, int]) -> None:
+        """Seconds until each open partition loses records, and durable offsets that Kafka has still."""
+        unknown = any(math.isnan(left_s) for left_s in horizons.values())
+        self._horizon.set(math.nan if unknown else min(horizons.values(), default=math.inf))
+        for partition, offsets in reserves.items():
+            self._reserve.labels(self._regions[partition].topic, str(partition)).set(offsets)
+
+    def retention_short(self, short: Mapping[int, float]) -> None:
+        """Partitions that are about to lose records, and the seconds left; logged as they come and go."""
+        for partition in sorted(short.keys() - self._short):
+            self._log.warning(
+                "retention horizon is short: Kafka is about to delete records that are not durable, no further partition "
+                "is opened",
+                region=self._regions[partition].name,
+                horizon_s=round(short[partition], 1),
+            )
+        for partition in sorted(self._short - short.keys()):
+            self._log.info("retention horizon is no longer short", region=self._regions[partition].name)
+        self._short = set(short)
 
     def put_took(self, seconds: float) -> None:
         self._put.observe(seconds)

@@ -2,8 +2,9 @@
 
 Steps
  1. Read the contract; check settings, table, topic, dead-letter topic and store.  Nothing was consumed.
- 2. Turn the worker's loop.  Beside it, every ``TOPIC_CHECK_S``, ask the broker whether the topic is still the same, and
-    look every ``control.POLL_S`` whether an operator wants it to consume: if not, the worker is held, and all else goes on.
+ 2. Turn the worker's loop.  Beside it ask the broker about the topic (``topic_watch``), and look whether an operator wants
+    it to consume (``control``): if not, the worker is held, and all else goes on.  While Kafka is about to delete records
+    of a partition that runs and that are not durable, open no further one: more work would only make the loss sure.
  3. Told to stop: make durable what was consumed, hand over every region, flush; at most ``ingest.drain_timeout_s``.
     What is not done then is left to the next owner, which finds it in the log and in Kafka.
  4. Leave the group.
@@ -21,25 +22,27 @@ from dataclasses import dataclass
 from lancewal_core.clock import Clock, SystemClock
 from lancewal_core.contract import Contract
 from lancewal_core.control import ControlReader, ControlWatch, Service
-from lancewal_core.errors import KafkaUnavailable, LancewalError
+from lancewal_core.errors import LancewalError
 from lancewal_core.http import Health, HealthServer
-from lancewal_core.ids import OwnerId, Position
+from lancewal_core.ids import OwnerId
 from lancewal_core.settings import Settings
 from lancewal_core.stop_signals import stop_signals
 from lancewal_core.store_obstore import open_store
-from lancewal_core.tasks import Task, Tasks, ThreadTasks
+from lancewal_core.tasks import ThreadTasks
 from lancewal_ingest.append import DeadLetters, Preparer, check_topic
 from lancewal_ingest.context import new_owner, open_context
 from lancewal_ingest.dead_letters import KafkaDeadLetters, RefusedDeadLetters
 from lancewal_ingest.heap import use_one_heap
 from lancewal_ingest.metrics import IngestMetrics, TimedStore
 from lancewal_ingest.policy import MemoryPolicy, SealPolicy
+from lancewal_ingest.retention import AdmissionPolicy
+from lancewal_ingest.retention_kafka import KafkaRetention
 from lancewal_ingest.source import KafkaSource
 from lancewal_ingest.source_kafka import ConfluentSource
 from lancewal_ingest.store_probe import check_store
+from lancewal_ingest.topic_watch import TopicWatch
 from lancewal_ingest.worker import IngestWorker, WorkerLimits
 
-TOPIC_CHECK_S = 5.0
 REFRESH_S = 1.0
 QUEUE_BYTES_MAX = 256 << 20
 """More than this in librdkafka's queue makes nothing faster."""
@@ -96,9 +99,11 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
             memory,
             _limits(settings),
         )
-        watch = _TopicWatch(contract, source, tasks, clock)
+        retention = KafkaRetention(client, contract.topic, group)
+        watch = TopicWatch(contract, source, retention, tasks, clock, metrics.failed)
+        admission = _Admission(AdmissionPolicy(settings.ingest.retention_admission_s), worker, watch, metrics, clock)
         control = ControlWatch(ControlReader(context.store, clock, Service.INGEST), tasks, clock)
-        health = Health(clock, lambda: _problems(worker, watch, control))
+        health = Health(clock, lambda: _problems(worker, watch, control, admission))
         server = stack.enter_context(
             HealthServer(settings.metrics.host, settings.metrics.port, metrics.registry, health)
         )
@@ -111,10 +116,11 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
             worker.hold(control.look() is not None)
             worker.step()
             health.beat()
-            watch.look(worker.durable)
+            watch.look(worker)
             if clock.monotonic() >= refresh_at:
                 refresh_at = clock.monotonic() + REFRESH_S
                 metrics.refresh(watch.highs(), worker.stopped)
+                admission.decide()
                 metrics.paused_by_operator(control.look())
         # Step 3
         metrics.event("draining")
@@ -161,13 +167,18 @@ def _closed(source: KafkaSource, metrics: IngestMetrics) -> None:
         metrics.failed("leaving the group", error)
 
 
-def _problems(worker: IngestWorker, watch: _TopicWatch, control: ControlWatch) -> Sequence[str]:
+def _problems(worker: IngestWorker, watch: TopicWatch, control: ControlWatch, admission: _Admission) -> Sequence[str]:
     """Why the service is not ready.  A pause is no reason: it is wanted."""
     problems = [f"partition {p} stopped: {error.kind}" for p, error in sorted(worker.stopped.items())]
     if watch.silent is not None:
         problems.append(f"Kafka does not answer: {watch.silent}")
     if control.problem is not None:
         problems.append(f"control cannot be read: {control.problem.kind}")
+    if admission.short and worker.waiting:
+        problems.append(
+            f"partitions {_listed(worker.waiting)} are not opened: Kafka is about to delete records of "
+            f"{_listed(admission.short)} that are not durable"
+        )
     if not worker.idle_or_progressing:
         problems.append("the newest segment is not stored")
     if not worker.ready and not problems:
@@ -175,42 +186,32 @@ def _problems(worker: IngestWorker, watch: _TopicWatch, control: ControlWatch) -
     return problems
 
 
-class _TopicWatch:
-    """Asks the broker for the topic and its ends on a timer, beside the loop.
+def _listed(partitions: Collection[int]) -> str:
+    return ", ".join(str(partition) for partition in sorted(partitions))
 
-    A consumer reads on in a recreated topic unawares, and does not learn the end of a partition that is paused.
-    """
 
-    def __init__(self, contract: Contract, source: ConfluentSource, tasks: Tasks, clock: Clock) -> None:
-        self.silent: KafkaUnavailable | None = None
-        self._contract = contract
-        self._source = source
-        self._tasks = tasks
+class _Admission:
+    """Shows the retention horizon, and holds back partitions while it is short."""
+
+    def __init__(
+        self, policy: AdmissionPolicy, worker: IngestWorker, watch: TopicWatch, metrics: IngestMetrics, clock: Clock
+    ) -> None:
+        self.short: dict[int, float] = {}
+        """Partitions that run and are about to lose records, and the seconds left."""
+        self._policy = policy
+        self._worker = worker
+        self._watch = watch
+        self._metrics = metrics
         self._clock = clock
-        self._ends: dict[int, Position] = {}
-        self._asked: Task[dict[int, Position]] | None = None
-        self._again_at = clock.monotonic() + TOPIC_CHECK_S
 
-    def look(self, partitions: Collection[int]) -> None:
-        """``TopicReplaced``, ``PartitionCountChanged`` or ``TopicMissing`` once the broker says so."""
-        if self._asked is None and self._clock.monotonic() >= self._again_at:
-            wanted = sorted(partitions)
-            self._asked = self._tasks.start(lambda: self._ask(wanted))
-        if self._asked is None or not self._asked.done():
-            return
-        asked, self._asked = self._asked, None
-        self._again_at = self._clock.monotonic() + TOPIC_CHECK_S
-        try:
-            self._ends = asked.result()
-            self.silent = None
-        except KafkaUnavailable as error:
-            self.silent = error
-
-    def highs(self) -> dict[int, Position]:
-        """The newest known end of each partition."""
-        fetched = self._source.highs()
-        return {p: max(fetched.get(p, end), end) for p, end in {**fetched, **self._ends}.items()}
-
-    def _ask(self, partitions: Sequence[int]) -> dict[int, Position]:
-        check_topic(self._contract, self._source)
-        return self._source.ends(partitions) if partitions else {}
+    def decide(self) -> None:
+        """Look at the figures of now."""
+        facts = self._watch.retention
+        open_ = self._worker.durable
+        horizons = {p: left_s for p, left_s in facts.horizons(self._clock.now_ms()).items() if p in open_}
+        self._metrics.retention(horizons, {p: n for p, n in facts.reserves.items() if p in open_})
+        # A stopped partition waits for a person: holding back others would not help it.
+        running = {p: left_s for p, left_s in horizons.items() if p not in self._worker.stopped}
+        self.short = self._policy.short(running, facts.retention_s)
+        self._metrics.retention_short(self.short)
+        self._worker.admit(not self.short)

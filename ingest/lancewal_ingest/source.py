@@ -51,7 +51,14 @@ class Listener(Protocol):
         """These partitions have not been ours for some time."""
 
 
-class KafkaSource(Protocol):
+class DescribedTopic(Protocol):
+    """A topic that can be asked for."""
+
+    def facts(self) -> TopicFacts:
+        """Ask the broker.  ``TopicMissing`` if the topic does not exist.  Safe from any thread."""
+
+
+class KafkaSource(DescribedTopic, Protocol):
     """A consumer.  All calls but ``facts`` come from one thread.  ``KafkaUnavailable`` when the broker is silent."""
 
     def subscribe(self, listener: Listener) -> None: ...
@@ -68,9 +75,6 @@ class KafkaSource(Protocol):
         """Keep the position, deliver nothing."""
 
     def resume(self, partitions: Sequence[int]) -> None: ...
-
-    def facts(self) -> TopicFacts:
-        """Ask the broker.  ``TopicMissing`` if the topic does not exist.  Safe from any thread."""
 
     def offsets(self, partition: int) -> Offsets: ...
 

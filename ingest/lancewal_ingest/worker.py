@@ -129,12 +129,16 @@ class IngestWorker:
         self._job_task: Task[PutResult | None] | None = None
         self._job_again_at: float | None = None
         self._job_nbytes = 0
+        self._job_first_ms: dict[int, int] = {}
+        """Kafka's time of the first record of each partition in the job."""
         self._sent_at = float("-inf")
         self._committed_at = context.clock.monotonic()
         self._committed: dict[int, Position] = {}
         self._memory_full = False
         self._full_since: float | None = None
         """Since when nothing more may be consumed."""
+        self._admitting = True
+        """Whether further partitions may be opened."""
         self._held = False
         """An operator wants nothing to be consumed."""
         self._paused = False
@@ -147,6 +151,20 @@ class IngestWorker:
     def durable(self) -> dict[int, Position]:
         """Durable position of each open partition."""
         return {p: r.memtable.position for p, r in self._state.open.items()}
+
+    @property
+    def oldest_consumed_ms(self) -> dict[int, int]:
+        """Kafka's time of the first consumed record of each open partition that is not durable."""
+        found = {p: at for p, at in self._job_first_ms.items() if self._job is not None and p in self._state.open}
+        for partition, region in self._state.open.items():
+            if region.pending is not None and len(region.pending.records):
+                found.setdefault(partition, region.pending.records.timestamps[0])
+        return {p: at for p, at in found.items() if at >= 0}
+
+    @property
+    def waiting(self) -> list[int]:
+        """Partitions that are ours and not opened yet."""
+        return sorted(self._state.to_open)
 
     @property
     def stopped(self) -> dict[int, LancewalError]:
@@ -183,6 +201,10 @@ class IngestWorker:
     def hold(self, held: bool) -> None:
         """Consume nothing more until told otherwise; what was consumed becomes durable, the partitions stay ours."""
         self._held = held
+
+    def admit(self, admitting: bool) -> None:
+        """Whether partitions may be opened from now on; those that are open stay so."""
+        self._admitting = admitting
 
     def step(self, timeout_s: float = 0.1) -> None:
         """One turn.  Raises ``InvalidInput`` when the whole process must stop (topic replaced or altered)."""
@@ -372,10 +394,13 @@ class IngestWorker:
         context = self._context
         consumed = []
         self._job_nbytes = 0
+        self._job_first_ms = {}
         for region in waiting.values():
             pending, region.pending = region.pending, None
             if pending is not None:
                 self._job_nbytes += pending.nbytes
+                if len(pending.records):
+                    self._job_first_ms[region.memtable.region.partition] = pending.records.timestamps[0]
                 memtable = region.memtable
                 consumed.append(Consumed(memtable.region, memtable.position, pending.next, pending.records))
         self._job = AppendJob(
@@ -487,6 +512,8 @@ class IngestWorker:
         return True
 
     def _open_due(self) -> None:
+        if not self._admitting:
+            return
         now = self._now()
         for partition in [p for p, at in self._state.to_open.items() if at <= now]:
             if self._now() - now >= self._limits.open_s:

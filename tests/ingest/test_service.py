@@ -62,7 +62,7 @@ from lancewal_core.table_lance import LanceTable
 from lancewal_core.tasks import ThreadTasks
 from lancewal_demo.stack import KafkaBroker
 from lancewal_flusher.create import create_table
-from lancewal_ingest import service
+from lancewal_ingest import service, topic_watch
 from lancewal_ingest.metrics import IngestMetrics
 from lancewal_ingest.service import Running, serve
 
@@ -318,7 +318,7 @@ def test_a_paused_ingest_consumes_nothing_and_stays_a_member(
     kafka: KafkaBroker, topic_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(control, "POLL_S", 0.1)
-    monkeypatch.setattr(service, "TOPIC_CHECK_S", 0.1)
+    monkeypatch.setattr(topic_watch, "TOPIC_CHECK_S", 0.1)
     monkeypatch.setattr(service, "REFRESH_S", 0.1)
     make_topic(kafka, topic_name, 2)
     session = {"librdkafka": {"session.timeout.ms": "6000", "max.poll.interval.ms": "6000"}}

@@ -1,0 +1,84 @@
+"""How long until Kafka deletes what is not durable here: pure figures from what the broker and the worker say.
+
+The horizon of a partition is the time until the topic's ``retention.ms`` has passed over the oldest record that is not
+durable.  Kafka deletes whole segments, once their newest record is that old, and looks every few minutes: so the record
+may live longer, but never shorter for its age.  What cannot be known from it: when ``retention.bytes`` or somebody's
+DeleteRecords will strike; the offsets that are left between the first one and the durable position (*reserve*) show that.
+
+Guarantees
+ 1. No horizon is longer than the retention itself: that is what a record has that comes now.
+ 2. A partition whose oldest record that is not durable is gone already has the horizon 0.
+ 3. ``retention.ms`` = -1, or a topic that is only compacted: the horizon is infinite.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lancewal_core.ids import Position
+
+UNLIMITED = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Oldest:
+    """The record at ``position``, a durable position, or the first one behind it."""
+
+    position: Position
+    timestamp_ms: int
+    """Kafka's, milliseconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionFacts:
+    """What was known at one look."""
+
+    retention_s: float = math.nan
+    """Seconds that the topic keeps records; infinite, or NaN while unknown."""
+    durable: Mapping[int, Position] = field(default_factory=dict)
+    """Durable position of each partition that the process owns."""
+    lows: Mapping[int, Position] = field(default_factory=dict)
+    """First offset of each that Kafka still has."""
+    oldest: Mapping[int, Oldest] = field(default_factory=dict)
+    """Partitions with a record that is not durable, as far as its time is known."""
+
+    def horizons(self, now_ms: int) -> dict[int, float]:
+        """Seconds until each partition loses something, 0 where it has; NaN while the retention is unknown."""
+        return {p: self._horizon(p, now_ms) for p in self.durable}
+
+    @property
+    def reserves(self) -> dict[int, int]:
+        """Durable offsets that Kafka has still, by partition."""
+        return {p: max(0, position - self.lows[p]) for p, position in self.durable.items() if p in self.lows}
+
+    def _horizon(self, partition: int, now_ms: int) -> float:
+        if self.lows.get(partition, 0) > self.durable[partition]:
+            return 0.0
+        found = self.oldest.get(partition)
+        if found is None or not math.isfinite(self.retention_s):
+            return self.retention_s
+        left_s = self.retention_s - (now_ms - found.timestamp_ms) / 1000
+        return min(self.retention_s, max(0.0, left_s))
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionPolicy:
+    """Whether a process may take more work: not while a partition that it has is about to lose records.
+
+    ``floor_s`` holds at most for ``share`` of the retention: with a short retention a healthy process would never be
+    above it.
+    """
+
+    floor_s: float = 3600.0
+    share: float = 0.25
+
+    def floor(self, retention_s: float) -> float:
+        """The horizon below which nothing more is taken."""
+        return min(self.floor_s, retention_s * self.share) if math.isfinite(retention_s) else self.floor_s
+
+    def short(self, horizons: Mapping[int, float], retention_s: float) -> dict[int, float]:
+        """Partitions whose horizon is below the floor; unknown ones are not."""
+        floor = self.floor(retention_s)
+        return {p: left_s for p, left_s in sorted(horizons.items()) if left_s < floor}
