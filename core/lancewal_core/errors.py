@@ -242,6 +242,12 @@ class VersionGone(InvalidInput):
     kind = "version_gone"
 
 
+class OutsideHistoryWindow(InvalidInput):
+    """A receipt needs generations that were merged longer ago than the history window keeps them."""
+
+    kind = "outside_history_window"
+
+
 class StoreNotWritable(InvalidInput):
     """The store takes no object from us."""
 

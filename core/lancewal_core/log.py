@@ -196,16 +196,29 @@ def walk(
     return _walk(tasks, log, start, before, read)
 
 
-def walk_cached(store: ObjectStore, tasks: Tasks, log: LogId, start: Sequence, cache: SegmentCache) -> Walk[Segment]:
-    """``walk`` to the tail that asks the store only for segments that ``cache`` does not have."""
+def walk_cached(
+    store: ObjectStore,
+    tasks: Tasks,
+    log: LogId,
+    start: Sequence,
+    cache: SegmentCache,
+    *,
+    before: Sequence | None = None,
+) -> Walk[Segment]:
+    """``walk`` that asks the store only for segments that ``cache`` does not have."""
 
     def read(sequence: Sequence) -> Segment | Fence | None:
         return read_segment(store, paths.wal_segment(log, sequence), cache)
 
     known: list[Segment] = []
-    while (segment := cache.get(paths.wal_segment(log, Sequence(start + len(known))))) is not None:
+    at = start
+    while before is None or at < before:
+        segment = cache.get(paths.wal_segment(log, at))
+        if segment is None:
+            break
         known.append(segment)  # without the threads that a walk of the store uses
-    walked = _walk(tasks, log, Sequence(start + len(known)), None, read)
+        at = Sequence(at + 1)
+    walked = _walk(tasks, log, at, before, read)
     return Walk(log, (*known, *walked.segments), walked.end, walked.fence)
 
 

@@ -40,6 +40,8 @@ PROPERTY_FORMAT = "lancewal.format"
 PROPERTY_WATERMARKS = "lancewal.watermarks"
 PROPERTY_MERGE = "lancewal.merge"
 PROPERTY_FOLLOWUP = "lancewal.followup"
+PROPERTY_READ_VERSION = "lancewal.read_version"
+"""Version that a merge was computed from: a rebase changes the transaction's own read version."""
 TABLE_UUID = "lancewal.table_uuid"
 """Key in the Lance table's config."""
 

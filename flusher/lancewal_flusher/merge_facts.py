@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from lancewal_core.errors import ObjectCorrupt
 from lancewal_core.ids import Generation, Region, TableVersion
 from lancewal_core.table import TransactionInfo
+from lancewal_core.watermarks import PROPERTY_READ_VERSION
 
-_READ_VERSION = "lancewal.read_version"
 _FRAGMENTS_BELOW = "lancewal.fragments_below"
 _FILES = "lancewal.files"
 _ADOPTED = "lancewal.adopted"
@@ -50,7 +50,7 @@ class MergeFacts:
     def properties(self) -> dict[str, str]:
         """As transaction properties."""
         return {
-            _READ_VERSION: str(self.read_version),
+            PROPERTY_READ_VERSION: str(self.read_version),
             _FRAGMENTS_BELOW: str(self.fragments_below),
             _FILES: json.dumps(sorted(self.files)),
             _ADOPTED: json.dumps({region.name: sorted(files) for region, files in sorted(self.adopted.items())}),
@@ -66,7 +66,7 @@ def facts_of(info: TransactionInfo, version: TableVersion) -> MergeFacts:
         properties = info.properties
         generations = json.loads(properties[_GENERATIONS])
         return MergeFacts(
-            TableVersion(int(properties[_READ_VERSION])),
+            TableVersion(int(properties[PROPERTY_READ_VERSION])),
             int(properties[_FRAGMENTS_BELOW]),
             frozenset(json.loads(properties[_FILES])),
             {Region.parse(name): frozenset(files) for name, files in json.loads(properties[_ADOPTED]).items()},

@@ -43,6 +43,10 @@ def command(
     consistency: Annotated[
         Consistency, typer.Option(help="strong: every row durable before the call; eventual: the merged table alone.")
     ] = Consistency.STRONG,
+    at: Annotated[
+        str,
+        typer.Option(help="A receipt as an earlier read printed it (JSON): the same rows again, and no newer ones."),
+    ] = "",
     limit: Annotated[int, typer.Option(min=0, help="Most rows to print; 0 prints all.")] = 0,
     output: Annotated[Output, typer.Option(help="Form of the rows.")] = Output.TABLE,
     to: Annotated[Path | None, typer.Option(help="Write into this file instead of stdout.")] = None,
@@ -51,7 +55,7 @@ def command(
     ] = None,
     config: ConfigOption = None,
 ) -> None:
-    """Read a table as of now: merged rows, snapshots and WAL tail together.
+    """Read a table as of now, or again as at a receipt: merged rows, snapshots and WAL tail together.
 
     The receipt (table version and position of each partition) is printed on stderr.
     """
@@ -63,7 +67,7 @@ def command(
     if output is Output.ARROW_FILE and to is None and sys.stdout.isatty():
         raise InvalidInput("--output arrow-file writes bytes: name a file by --to, or redirect stdout")
     table = open_table(uri, options)
-    rows = table.scan(names, filter or None, consistency.value)
+    rows = table.scan(names, filter or None, consistency.value, at or None)
     print(f"receipt: {receipt_of(rows.schema).to_json()}", file=sys.stderr)
     if to is None:
         _write(rows.schema, limited(rows, limit), output, sys.stdout.buffer)

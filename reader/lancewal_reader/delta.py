@@ -17,6 +17,7 @@ from functools import cached_property
 from threading import Lock
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lancewal_core.contract import Contract
 from lancewal_core.errors import ObjectMissing, PlanStale
@@ -26,8 +27,8 @@ from lancewal_core.key_lookup import find_keys
 from lancewal_core.key_match import KeySet
 from lancewal_core.log import SegmentCache, read_segment, walk
 from lancewal_core.projection import project_rows
-from lancewal_core.rows import RowSchema
-from lancewal_core.segment import Fence, Segment, decode_segment
+from lancewal_core.rows import OFFSET, RowSchema
+from lancewal_core.segment import Entry, Fence, Segment, decode_segment
 from lancewal_core.snapshot import Snapshot, read_gone, read_partials, read_rows, read_snapshot
 from lancewal_core.store import ObjectStore
 from lancewal_core.table import PinnedTable, Table
@@ -215,11 +216,16 @@ def _entries(
 ) -> dict[_Place, pa.RecordBatch]:
     if not isinstance(segment, Segment):
         raise PlanStale(f"{key} has vanished since it was planned", object=key)
-    by_place = {(entry.region, entry.first): entry.rows for entry in segment.entries}
+    by_place = {(entry.region, entry.first): entry for entry in segment.entries}
     for region, ref in wanted:
         if (region, ref.first) not in by_place:
             raise PlanStale(f"{key} does not hold the entry {ref.first} of region {region.name}", object=key)
-    return {(region, ref.first): by_place[region, ref.first] for region, ref in wanted}
+    return {(region, ref.first): _below(by_place[region, ref.first], ref.next) for region, ref in wanted}
+
+
+def _below(entry: Entry, next_: Position) -> pa.RecordBatch:
+    """Rows of an entry below a position: the cut of a receipt may divide it."""
+    return entry.rows if entry.next <= next_ else entry.rows.filter(pc.less(entry.rows[OFFSET], next_))
 
 
 def _snapshot(context: DeltaContext, region: Region, ref: SnapshotRef, projected: RowSchema) -> Folded:

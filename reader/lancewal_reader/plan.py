@@ -40,12 +40,12 @@ from lancewal_core.tasks import Tasks
 from lancewal_core.watermarks import InForce, Watermarks
 
 PLANS_MAX = 20
-_PAUSE_S = 0.02
+PAUSE_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class EntryRef:
-    """One entry of a region, by the segment that holds it."""
+    """One entry of a region, by the segment that holds it.  ``next`` below the entry's own: only its rows below that."""
 
     log: LogId
     sequence: Sequence
@@ -70,6 +70,22 @@ class SnapshotRef:
     first_sequence: Sequence
     end_sequence: Sequence
     wal_entries: tuple[int, ...]
+
+    @staticmethod
+    def of(record: GenerationRecord) -> SnapshotRef | None:
+        """The snapshot of a generation, if it has one."""
+        if record.snapshot is None or record.next is None or record.end_sequence is None:
+            return None
+        return SnapshotRef(
+            record.generation,
+            record.snapshot,
+            record.first,
+            record.next,
+            record.log,
+            record.first_sequence,
+            record.end_sequence,
+            record.wal_entries.values(),
+        )
 
 
 Source = SnapshotRef | EntryRef
@@ -131,7 +147,7 @@ def plan_strong(context: PlanContext) -> ReadPlan:
     reason: Exception | None = None
     for attempt in range(PLANS_MAX):
         if attempt:
-            context.clock.sleep(_PAUSE_S * attempt)
+            context.clock.sleep(PAUSE_S * attempt)
         try:
             return _plan_once(context)
         except ContractChanged:
@@ -145,7 +161,7 @@ def _plan_once(context: PlanContext) -> ReadPlan:
     # Step 1
     with point("plan.pin"):
         pinned, in_force = context.watermarks.newest()
-    _check_contract(context)
+    check_contract(context)
     # Step 2
     read = context.tasks.map(context.indexes.read, context.contract.regions)
     indexes = {index.region: index for index in read if index is not None}
@@ -186,8 +202,8 @@ def _above(index: RegionIndex, in_force: InForce) -> tuple[GenerationRecord, ...
     return above
 
 
-def _check_contract(context: PlanContext) -> None:
-    """Rows of regions that only a newer contract knows would be missed."""
+def check_contract(context: PlanContext) -> None:
+    """Rows of regions that only a newer contract knows would be missed: ``ContractChanged``."""
     newer = paths.contract_version(context.contract.version + 1)
     if context.store.get(newer) is not None:
         raise ContractChanged(f"the table's contract has a newer version, {newer}: open the table again", object=newer)
@@ -221,22 +237,12 @@ def _region_delta(
     position = in_force.position(region)
     for record in records:
         position = record.first
-        if record.snapshot is not None and record.next is not None and record.end_sequence is not None:
-            sources.append(
-                SnapshotRef(
-                    record.generation,
-                    record.snapshot,
-                    record.first,
-                    record.next,
-                    record.log,
-                    record.first_sequence,
-                    record.end_sequence,
-                    record.wal_entries.values(),
-                )
-            )
-            position = record.next
+        snapshot = SnapshotRef.of(record)
+        if snapshot is not None:
+            sources.append(snapshot)
+            position = snapshot.next
             continue
-        for ref in _entries(region, record, walks[record.log]):
+        for ref in entry_refs(region, record, walks[record.log]):
             if ref.first != position:  # Step 4
                 raise PlanStale(
                     f"region {region.name}: log {record.log} continues at {ref.first}, expected {position}",
@@ -254,7 +260,8 @@ def _region_delta(
     return RegionDelta(region, tuple(sources), position)
 
 
-def _entries(region: Region, record: GenerationRecord, walked: Walk[Segment] | Walk[Trailer]) -> list[EntryRef]:
+def entry_refs(region: Region, record: GenerationRecord, walked: Walk[Segment | Trailer]) -> list[EntryRef]:
+    """Entries of a generation in a walk of its log, in order."""
     found = []
     for segment in walked.segments:
         if segment.sequence < record.first_sequence:

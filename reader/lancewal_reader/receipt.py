@@ -30,8 +30,8 @@ class Receipt:
         return json.dumps({"format": FORMAT, "table": self.table_uuid, "version": self.version, "cut": cut})
 
     @staticmethod
-    def from_json(text: str) -> Receipt:
-        """``InvalidInput`` if the text is not a receipt."""
+    def from_json(text: str | bytes) -> Receipt:
+        """``InvalidInput`` if the text (as bytes it is what a schema's metadata hold) is not a receipt."""
         try:
             content = json.loads(text)
             if content["format"] != FORMAT:
@@ -52,4 +52,4 @@ def receipt_of(schema: pa.Schema) -> Receipt:
     text = (schema.metadata or {}).get(METADATA_KEY)
     if text is None:
         raise InvalidInput("this result carries no receipt")
-    return Receipt.from_json(text.decode())
+    return Receipt.from_json(text)

@@ -31,6 +31,7 @@ from lancewal_core.watermarks import TABLE_UUID, Watermarks
 from lancewal_reader.delta import DeltaContext, LoadedCache, SnapshotCache
 from lancewal_reader.filter import check_filter
 from lancewal_reader.plan import PLANS_MAX, PlanContext, ReadPlan, plan_eventual, plan_strong
+from lancewal_reader.plan_at import plan_at
 from lancewal_reader.receipt import Receipt, with_receipt
 from lancewal_reader.scan import result_schema, scan_plan
 
@@ -49,7 +50,7 @@ def open_table(uri: str, storage_options: Mapping[str, str] | None = None) -> La
 
 
 class LancewalTable:
-    """An open table.  Scans of one object never go back in time; it may be used by one thread at a time."""
+    """An open table.  Scans of one object, but those at a receipt, never go back in time; one thread at a time may use it."""
 
     def __init__(self, uri: str, storage_options: Mapping[str, str] | None = None) -> None:
         self.uri = uri
@@ -82,19 +83,26 @@ class LancewalTable:
         columns: Sequence[str] | None = None,
         filter: str | None = None,
         consistency: Consistency = "strong",
+        at: Receipt | str | bytes | None = None,
     ) -> pa.RecordBatchReader:
-        """Rows of the table as of now.
+        """Rows of the table as of now, or again those of an earlier read.
 
         ``columns``: names, in the order wanted (default all).  ``filter``: a Lance SQL condition.  ``consistency``:
-        ``strong`` sees every row that was durable before the call; ``eventual`` the merged table alone.  The schema's
-        metadata carry the receipt.  Raises ``InvalidInput`` for an unknown column, filter or consistency.
+        ``strong`` sees every row that was durable before the call; ``eventual`` the merged table alone.  ``at``: a
+        receipt, or its JSON; the rows are exactly those of the read that gave it, in any order (``plan_at``).  The
+        schema's metadata carry the receipt, with the table version used.  Raises ``InvalidInput`` for an unknown column,
+        filter, consistency or receipt; with ``at`` also ``VersionGone`` and ``OutsideHistoryWindow``.
         """
         names = self._columns(columns)
         check_filter(self.schema, filter)
+        if at is not None and consistency != "strong":
+            raise InvalidInput(f"at=... says what is read; consistency {consistency!r} cannot be asked for as well")
+        asked = Receipt.from_json(at) if isinstance(at, str | bytes) else at
         reason: Exception | None = None
         for _ in range(PLANS_MAX):
+            earlier = None if asked is None else self._plan_at(asked)  # its errors are final
             try:
-                plan = self._make_plan(consistency)
+                plan = earlier or self._make_plan(consistency)
                 pinned = self._pin(plan)
                 batches = scan_plan(self._delta, pinned, plan, names, filter)
                 first = next(batches, None)  # loads the delta: what vanished under the plan shows here
@@ -115,9 +123,10 @@ class LancewalTable:
         columns: Sequence[str] | None = None,
         filter: str | None = None,
         consistency: Consistency = "strong",
+        at: Receipt | str | bytes | None = None,
     ) -> pa.Table:
         """``scan`` as one table in memory."""
-        return self.scan(columns, filter, consistency).read_all()
+        return self.scan(columns, filter, consistency, at).read_all()
 
     def _columns(self, columns: Sequence[str] | None) -> list[str]:
         if columns is None:
@@ -144,6 +153,13 @@ class LancewalTable:
             )
         self._seen[consistency] = (plan.version, plan.cut)
         return plan
+
+    def _plan_at(self, receipt: Receipt) -> ReadPlan:
+        try:
+            return plan_at(self._plan, receipt)
+        except ContractChanged:
+            self._take_up_contract()
+            return plan_at(self._plan, receipt)
 
     def _take_up_contract(self) -> None:
         self._contract = read_contract(self._plan.store, self.uri)

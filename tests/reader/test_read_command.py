@@ -55,6 +55,15 @@ def test_json_lines_and_the_receipt(pipeline: Pipeline) -> None:
     assert sum(receipt.cut.values()) == 120
 
 
+def test_a_receipt_printed_earlier_reads_the_same_rows(pipeline: Pipeline) -> None:
+    merged = read(pipeline, "--consistency", "eventual", "--output", "json")
+    receipt = merged.stderr.partition("receipt: ")[2].strip()
+    again = read(pipeline, "--at", receipt, "--output", "json")
+    assert sorted(again.stdout.splitlines()) == sorted(merged.stdout.splitlines())
+    assert again.stderr.partition("receipt: ")[2].strip() == receipt
+    assert len(again.stdout.splitlines()) != len(read(pipeline, "--output", "json").stdout.splitlines())
+
+
 def test_columns_filter_limit_and_consistency(pipeline: Pipeline) -> None:
     result = read(pipeline, "--columns", "id, region", "--filter", "a IS NULL", "--output", "json", "--limit", "3")
     rows = [json.loads(line) for line in result.stdout.splitlines()]

@@ -93,13 +93,13 @@ def test_no_proof_of_the_end_of_a_walk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_joining_over_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = _slow_readers(monkeypatch)
-    entries = lancewal_reader.plan._entries
+    entries = lancewal_reader.plan.entry_refs
 
     def joined(region: Any, record: Any, walked: Any) -> Any:
         found = entries(region, record, walked)
         return [replace(ref, first=Position(_Joins(ref.first)), next=Position(_Joins(ref.next))) for ref in found]
 
-    monkeypatch.setattr(lancewal_reader.plan, "_entries", joined)
+    monkeypatch.setattr(lancewal_reader.plan, "entry_refs", joined)
     assert "I2 reader" in _found(settings, range(100))
 
 

@@ -35,6 +35,7 @@ from lancewal_core.table_lance import LanceTable
 from lancewal_core.tasks import ThreadTasks
 from lancewal_core.watermarks import NOTHING_MERGED, TABLE_UUID, Watermarks
 from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.gc import GarbageReport, GarbageState, collect_garbage
 from lancewal_flusher.plan import MergeLimits
 from lancewal_flusher.round import RoundReport, SealedSince, run_round
 from lancewal_flusher.runner import ThreadRunner
@@ -138,6 +139,19 @@ class MemoryTopic:
     def close(self) -> None: ...
 
 
+class ShiftedClock(SystemClock):
+    """The machine's clock, ``ahead_s`` seconds ahead."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + int(self.ahead_s * 1000)
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.ahead_s
+
+
 class NoDeadLetters:
     """Every record of these tests is good."""
 
@@ -166,7 +180,7 @@ class Pipeline:
         self._messages: list[list[Message]] = [[] for _ in range(partitions)]
         self._seal_rows = seal_rows
         self._batch = batch
-        self._clock = SystemClock()
+        self.clock = ShiftedClock()
         self._tasks: list[ThreadTasks] = []
         lance.write_dataset(columns.empty_table(), self.uri, schema=columns, mode="create")
         lance.dataset(self.uri).update_config({TABLE_UUID: "table-uuid"})
@@ -190,6 +204,7 @@ class Pipeline:
         put = put_once(self.store, paths.contract_version(1), encode_contract(self.contract))
         assert isinstance(put, Done)
         self._sealed_since = SealedSince()
+        self._garbage = GarbageState()
         self._worker = self._new_worker()
 
     # -- what is in the topic ------------------------------------------------------------------------------------
@@ -246,19 +261,11 @@ class Pipeline:
 
     def merge(self, limits: MergeLimits | None = None, sealed_grace_s: float = 0.0) -> RoundReport:
         """One round of a flusher."""
-        tasks = self._new_tasks()
-        context = FlusherContext(
-            self.store,
-            self.table,
-            RegionIndexes(self.store, self._clock),
-            Watermarks(self.store, self.table),
-            ThreadRunner(self.table, tasks),
-            tasks,
-            self._clock,
-            self.contract,
-            lambda: uuid.uuid4().hex,
-        )
-        return run_round(context, limits or MergeLimits(), self._sealed_since, sealed_grace_s)
+        return run_round(self._flusher(), limits or MergeLimits(), self._sealed_since, sealed_grace_s)
+
+    def collect(self) -> GarbageReport:
+        """One garbage collection of a flusher that remembers its earlier ones."""
+        return collect_garbage(self._flusher(), self._garbage)
 
     def merge_all(self, limits: MergeLimits | None = None) -> None:
         """Everything produced so far goes into the table."""
@@ -272,6 +279,10 @@ class Pipeline:
         lance.write_dataset(pa.Table.from_pylist(list(rows), self.columns), self.uri, mode="append")
         for row in rows:
             self.oracle[row["region"], row["id"]] = {**self._nulls(row["region"], row["id"]), **row}
+
+    def messages(self, partition: int) -> Sequence[Message]:
+        """What was produced to a partition, by offset."""
+        return self._messages[partition]
 
     def close(self) -> None:
         for tasks in self._tasks:
@@ -290,6 +301,20 @@ class Pipeline:
     def _nulls(self, region: str, id: int) -> Row:
         return {**dict.fromkeys(self.columns.names), "region": region, "id": id}
 
+    def _flusher(self) -> FlusherContext:
+        tasks = self._new_tasks()
+        return FlusherContext(
+            self.store,
+            self.table,
+            RegionIndexes(self.store, self.clock),
+            Watermarks(self.store, self.table),
+            ThreadRunner(self.table, tasks),
+            tasks,
+            self.clock,
+            self.contract,
+            lambda: uuid.uuid4().hex,
+        )
+
     def _new_tasks(self) -> ThreadTasks:
         self._tasks.append(ThreadTasks())
         return self._tasks[-1]
@@ -298,10 +323,10 @@ class Pipeline:
         context = IngestContext(
             self.store,
             self.table,
-            RegionIndexes(self.store, self._clock),
+            RegionIndexes(self.store, self.clock),
             Watermarks(self.store, self.table),
             self._new_tasks(),
-            self._clock,
+            self.clock,
             self.contract,
             lambda: uuid.uuid4().hex,
         )

@@ -1,0 +1,229 @@
+"""Reading at a given cut: the plan that gives the rows of a receipt again.
+
+Guarantees
+ 1. The rows are exactly those of the read that the receipt came with, unmerged ones included, whatever was written, merged,
+    compacted, cleaned up or trimmed since; or a named error.
+ 2. Per region the plan covers the positions up to the receipt's cut exactly once, and nothing behind it.
+ 3. It is a plan as any other: pure, and the rows are loaded as those of a strong read are.
+
+Steps
+ 1. The receipt must be one of this table (uuid).  The contract must still be the newest: ``ContractChanged``.
+ 2. V' = the receipt's version V, if it is still there; else a version that showed the same rows (``lineage``).
+    W(V') lies at or below the cut in every region, and no change of the contract in between (``contract_eras``).
+ 3. Each region whose cut lies behind W(V') (0, where nothing of it was merged): its generations from the one behind
+    W(V'), from index and history pages.
+ 4. A whole generation: its snapshot, if it has one.  One that the cut divides, and one without a snapshot: its WAL entries,
+    from a walk of its log that ends where all cuts in it are reached.  No proof of a tail is needed: what the receipt saw
+    was durable, so a walk that ends before the cut has met what is trimmed by now.
+ 5. Of an entry that the cut divides only the rows below the cut count.
+ 6. Whatever turns out stale or missing: plan again, a bounded number of times.
+
+Outcomes besides a plan
+ * ``InvalidInput``: no receipt of this table.
+ * ``VersionGone``: V was cleaned up, and no version that is left shows its rows.
+ * ``OutsideHistoryWindow``: generations that the read needs are trimmed (they were merged longer ago than the window).
+ * ``ContractChanged``: take up the newest contract and plan again.
+ * ``PlanRetriesExhausted``: the store does not show what it must have; the message says what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, replace
+
+from lancewal_core.contract import Contract
+from lancewal_core.errors import InvalidInput, PlanRetriesExhausted, PlanStale, Refresh, VersionGone
+from lancewal_core.failpoints import point
+from lancewal_core.ids import LogId, Position, Region, Sequence
+from lancewal_core.log import Walk, walk_cached, walk_trailers
+from lancewal_core.region_index import GenerationRecord
+from lancewal_core.segment import Segment, Trailer
+from lancewal_reader.contract_eras import contracts_up_to, spans_a_change
+from lancewal_reader.history import generations_behind
+from lancewal_reader.lineage import Lineage, Pinned, is_at_or_below
+from lancewal_reader.plan import (
+    PAUSE_S,
+    PLANS_MAX,
+    PlanContext,
+    ReadPlan,
+    RegionDelta,
+    SnapshotRef,
+    Source,
+    check_contract,
+    entry_refs,
+)
+from lancewal_reader.receipt import Receipt
+
+_STRIDE = 64
+"""Segments that a walk reads before it looks whether all cuts are reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A generation, or the part of it below the cut."""
+
+    region: Region
+    record: GenerationRecord
+    end: Position
+
+    @property
+    def snapshot(self) -> SnapshotRef | None:
+        """The snapshot, if the whole generation is read and has one."""
+        return SnapshotRef.of(self.record) if self.record.next == self.end else None
+
+
+def plan_at(context: PlanContext, at: Receipt) -> ReadPlan:
+    """The plan that reads what ``at`` saw; see the module docstring."""
+    # Step 1
+    _check_receipt(context.contract, at)
+    check_contract(context)
+    reason: Exception | None = None
+    for attempt in range(PLANS_MAX):
+        if attempt:
+            context.clock.sleep(PAUSE_S * attempt)
+        try:
+            return _plan_once(context, at)
+        except Refresh as error:  # Step 6
+            reason = error
+    raise PlanRetriesExhausted(
+        f"no plan for this receipt after {PLANS_MAX} tries; the last reason: {reason}"
+    ) from reason
+
+
+def _check_receipt(contract: Contract, at: Receipt) -> None:
+    if at.table_uuid != contract.uuid:
+        raise InvalidInput(
+            f"the receipt is of the table with uuid {at.table_uuid}, this one has {contract.uuid}: read the table that "
+            "gave it"
+        )
+
+
+def _plan_once(context: PlanContext, at: Receipt) -> ReadPlan:
+    # Step 2
+    with point("plan.pin"):
+        pinned = _pin(context, at)
+    merged = {region: mark.next for region, mark in pinned.in_force.regions.items()}
+    if context.contract.version > 1 and spans_a_change(
+        contracts_up_to(context.store, context.contract), merged, at.cut
+    ):
+        raise _version_gone(context, at)
+    # Step 3
+    behind = [region for region, cut in sorted(at.cut.items()) if cut != merged.get(region, 0)]
+    found = context.tasks.map(lambda region: _parts(context, pinned, region, at.cut[region]), behind) if behind else []
+    parts = dict(zip(behind, found, strict=True))
+    # Step 4
+    walks = _walk_logs(context, [part for some in parts.values() for part in some if part.snapshot is None])
+    deltas = [RegionDelta(r, tuple(_sources(parts.get(r, ()), walks)), cut) for r, cut in sorted(at.cut.items())]
+    return ReadPlan(pinned.version, pinned.in_force, tuple(deltas))
+
+
+def _pin(context: PlanContext, at: Receipt) -> Pinned:
+    """Step 2."""
+    try:
+        context.table.at(at.version)
+    except VersionGone as error:
+        newest = context.table.newest().version
+        if at.version > newest:
+            raise InvalidInput(f"the receipt is of table version {at.version}, the newest is {newest}") from error
+        found = Lineage(context.table, context.watermarks).stand_in(at.version, at.cut)
+        if found is None:
+            raise _version_gone(context, at) from error
+        return found
+    in_force = context.watermarks.at(at.version)
+    if not is_at_or_below(in_force, at.cut):
+        raise InvalidInput(f"not a receipt: table version {at.version} holds more than its cut")
+    return Pinned(at.version, in_force)
+
+
+def _version_gone(context: PlanContext, at: Receipt) -> VersionGone:
+    return VersionGone(
+        f"table version {at.version} of the receipt is gone: a clean-up removed it, and no version that is left is known to "
+        "show the same rows. Let Lance's clean-up keep versions at least as long as receipts are used; the table's history "
+        f"window is {context.contract.history_window_s} s",
+        version=at.version,
+    )
+
+
+def _parts(context: PlanContext, pinned: Pinned, region: Region, cut: Position) -> list[_Part]:
+    """Step 3 for one region.  It may be one that only an earlier contract had."""
+    if region not in context.contract.regions and context.indexes.read(region) is None:
+        raise InvalidInput(f"the receipt names the region {region.name}, which the table does not have")
+    records = generations_behind(
+        context.store,
+        context.indexes,
+        region,
+        pinned.in_force.generation(region),
+        context.contract.history_window_s,
+    )
+    merged = pinned.in_force.position(region)
+    if merged is not None and records[0].first != merged:
+        raise PlanStale(
+            f"region {region.name}: generation {records[0].generation} begins at {records[0].first}, the table ends at "
+            f"{merged}",
+            region=region.name,
+        )
+    if records[-1].next is not None and records[-1].next < cut:
+        raise PlanStale(
+            f"region {region.name}: the receipt's cut {cut} lies behind its end {records[-1].next}; the store's listing is "
+            "out of date, or this is no receipt",
+            region=region.name,
+        )
+    needed = [record for record in records if record.first < cut]
+    return [_Part(region, r, cut if r.next is None else min(cut, r.next)) for r in needed]
+
+
+def _walk_logs(context: PlanContext, parts: Seq[_Part]) -> dict[LogId, Walk[Segment | Trailer]]:
+    """Each log once, for all its regions."""
+    by_log: dict[LogId, list[_Part]] = {}
+    for part in parts:
+        by_log.setdefault(part.record.log, []).append(part)
+    return {log: _walk_to(context, log, some) for log, some in sorted(by_log.items())}
+
+
+def _walk_to(context: PlanContext, log: LogId, parts: Seq[_Part]) -> Walk[Segment | Trailer]:
+    """From the first segment of these parts to where all of them are reached, or to the log's end."""
+    pending = list(parts)
+    at = min(part.record.first_sequence for part in parts)
+    segments: list[Segment | Trailer] = []
+    while pending:
+        before = Sequence(at + _STRIDE)
+        if context.cache is None:
+            piece: Walk[Segment | Trailer] = walk_trailers(context.store, context.tasks, log, at, before=before)
+        else:
+            piece = walk_cached(context.store, context.tasks, log, at, context.cache, before=before)
+        segments += piece.segments
+        reached = {entry.region: entry.next for segment in piece.segments for entry in segment.entries}
+        pending = [part for part in pending if reached.get(part.region, 0) < part.end]
+        at = piece.end
+        if at < before:
+            break
+    return Walk(log, tuple(segments), at, None)
+
+
+def _sources(parts: Seq[_Part], walks: Mapping[LogId, Walk[Segment | Trailer]]) -> list[Source]:
+    """Snapshots and entries of one region, without a gap up to the cut."""
+    sources: list[Source] = []
+    for part in parts:
+        snapshot = part.snapshot
+        if snapshot is not None:
+            sources.append(snapshot)
+            continue
+        position = part.record.first
+        for ref in entry_refs(part.region, part.record, walks[part.record.log]):
+            if ref.first >= part.end:
+                break
+            if ref.first != position:
+                raise PlanStale(
+                    f"region {part.region.name}: log {ref.log} continues at {ref.first}, expected {position}",
+                    region=part.region.name,
+                )
+            position = min(ref.next, part.end)
+            sources.append(replace(ref, next=position))  # Step 5
+        if position != part.end:
+            raise PlanStale(
+                f"region {part.region.name}: generation {part.record.generation} is needed up to {part.end}, its log "
+                f"{part.record.log} shows it up to {position}",
+                region=part.region.name,
+            )
+    return sources
