@@ -6,7 +6,14 @@ from collections.abc import Callable
 from random import Random
 
 from lancewal_core import paths
-from lancewal_core.errors import LancewalError, ObjectMissing, PlanRetriesExhausted, VersionGone, WatermarkUnknown
+from lancewal_core.errors import (
+    LancewalError,
+    ObjectMissing,
+    OutsideHistoryWindow,
+    PlanRetriesExhausted,
+    VersionGone,
+    WatermarkUnknown,
+)
 from lancewal_core.ids import Region
 from lancewal_core.log import SegmentCache
 from lancewal_core.region_index import State
@@ -137,10 +144,12 @@ class SimTable(LancewalTable):
 
 
 def reader(world: World, process: Process) -> None:
-    """Reads, and compares each result with the oracle (I1, I2, I5)."""
+    """Reads, compares each result with the oracle (I1, I2, I5), and now and then reads again at an earlier receipt."""
     table = SimTable(world, process)
     last: dict[Region, int] = {}
     for _ in range(process.rng.choice([3, 30])):
+        if world.reads and process.rng.random() < 0.3:
+            _read_again(world, process, table)
         known = dict(world.acknowledged)
         consistency: Consistency = "strong" if process.rng.random() < 0.8 else "eventual"
         try:
@@ -153,6 +162,7 @@ def reader(world: World, process: Process) -> None:
             receipt = receipt_of(result.schema)
             cut = {region: int(position) for region, position in receipt.cut.items()}
             world.note(f"{consistency} read")
+            world.reads.append((receipt, rows))
             where = f"{process.name} version {receipt.version} cut {_short(cut)}"
             expected = world.expected_rows(cut, receipt.version)
             require(rows == expected, f"I2 {where}: rows", rows, "expected", expected)
@@ -163,6 +173,23 @@ def reader(world: World, process: Process) -> None:
                 require(not back, f"I5 {where}: the same reader saw", back)
                 last = cut
         world.scheduler.sleep(process.rng.choice([0.0, 0.05, 0.4]))
+
+
+def _read_again(world: World, process: Process, table: SimTable) -> None:
+    """The rows of some reader's earlier read, or the named error."""
+    receipt, rows = process.rng.choice(world.reads)
+    try:
+        result = table.scan(at=receipt.to_json())
+        found = rows_of(result)
+    except (*PASSING, PlanRetriesExhausted, VersionGone, OutsideHistoryWindow, WatermarkUnknown) as error:
+        world.note(f"read again: {type(error).__name__}")
+        world.log(f"{process.name} could not read again: {error}")
+        return
+    used = receipt_of(result.schema)
+    world.note("read again" if used.version == receipt.version else "read again by another version")
+    where = f"{process.name} version {used.version} for {receipt.to_json()}"
+    require(used.cut == receipt.cut, f"{where}: another cut", used.cut)
+    require(found == rows, f"I2 {where}: rows", found, "instead of", rows)
 
 
 def user(world: World) -> None:

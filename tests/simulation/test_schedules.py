@@ -30,8 +30,8 @@ def test_whole_deployment(sim_seed: int | None) -> None:
         return
     reports = _run(45, 0, Settings())
     assert len({report.trace for report in reports}) == len(reports)
-    for event in ("strong read", "eventual read", "merge", "merge rebased", "trims", "objects deleted", "chaos: crash",
-                  "chaos: pause", "user: append", "user: clean up"):  # fmt: skip
+    for event in ("strong read", "eventual read", "read again", "merge", "merge rebased", "trims",
+                  "objects deleted", "chaos: crash", "chaos: pause", "user: append", "user: clean up"):  # fmt: skip
         assert _total(reports, event) > 0, event
 
 

@@ -35,6 +35,7 @@ from lancewal_ingest.decode.records import Records, Rejected
 from lancewal_ingest.observer import SilentObserver
 from lancewal_ingest.policy import MemoryPolicy, SealPolicy
 from lancewal_ingest.worker import IngestWorker, WorkerLimits
+from lancewal_reader.receipt import Receipt
 from tests.simulation import oracle
 from tests.simulation.checker import Checker, require
 from tests.simulation.memory_kafka import MemoryGroup, MemorySource, MemoryTopic
@@ -104,6 +105,8 @@ class World:
         self.writer_of: dict[str, str] = {}
         self.user_rows: list[tuple[int, int]] = []
         """(table version, key) of what a user appended."""
+        self.reads: list[tuple[Receipt, dict[int, oracle.Values]]] = []
+        """What readers got, by receipt."""
         self.produced = False
         self.bodies: dict[str, Callable[[World, Process], None]] = {}
         """Main loop of each process group."""
