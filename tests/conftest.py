@@ -12,7 +12,7 @@ import pytest
 import structlog
 from hypothesis import settings
 
-from tests.support import budget
+from tests.support import budget, fuzzing
 
 if TYPE_CHECKING:
     from lancewal_demo.stack import KafkaBroker, S3Server
@@ -25,10 +25,12 @@ settings.load_profile("lancewal")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     budget.add_option(parser)
+    fuzzing.add_option(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(budget.Budget(config.getoption("--budget-minutes")), "lancewal-budget")
+    fuzzing.configure(config)
 
 
 @pytest.fixture(autouse=True)
