@@ -30,6 +30,7 @@ from lancewal_core.store import ObjectStore
 from lancewal_core.table import Table
 from lancewal_core.tasks import Tasks
 from lancewal_core.transitions import flushed, refreshed
+from lancewal_core.u64_segment import U64Segment
 
 
 def entries_of(store: ObjectStore, tasks: Tasks, region: Region, record: GenerationRecord) -> list[Entry]:
@@ -45,9 +46,9 @@ def entries_of(store: ObjectStore, tasks: Tasks, region: Region, record: Generat
         if e.region == region and record.next is not None and record.first <= e.first < record.next
     ]
     found = tuple(int(e.first) for e in entries)
-    if found != record.wal_entries.values():
+    if not record.wal_entries.is_exactly(found):
         raise PlanStale(
-            f"region {region.name}: generation {record.generation} has entries {_shown(record.wal_entries.values())}, "
+            f"region {region.name}: generation {record.generation} has entries {_shown(record.wal_entries)}, "
             f"its log {record.log} shows {_shown(found)} up to segment {walked.end}",
             region=region.name,
             log=record.log,
@@ -123,5 +124,8 @@ def rebuild_snapshot(
     return snapshot if ours else None
 
 
-def _shown(values: Sequence[int]) -> str:
-    return f"{list(values)}" if len(values) <= 6 else f"{values[0]}..{values[-1]} ({len(values)})"
+def _shown(values: Sequence[int] | U64Segment) -> str:
+    if len(values) <= 6:
+        return f"{list(values)}"
+    first, last = (values.first, values.last) if isinstance(values, U64Segment) else (values[0], values[-1])
+    return f"{first}..{last} ({len(values)})"

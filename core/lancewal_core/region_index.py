@@ -71,7 +71,7 @@ class GenerationRecord:
     wal_entries: U64Segment
     """Ids of its entries, which are their ``first`` positions; empty while OPEN."""
     snapshot: str | None
-    """Object key of its snapshot.json, from FLUSHED on."""
+    """Object key of its snapshot.json, in the region's own folder, from FLUSHED on."""
     merged_version: TableVersion | None
     """The table version that merged it, once MERGED."""
     merged_at_ms: int | None
@@ -172,6 +172,11 @@ def _check_chain(region: Region, generations: tuple[GenerationRecord, ...]) -> N
             record.check()
         except ObjectCorrupt as error:
             raise _broken(region, str(error)) from error
+        if record.snapshot is not None and not _is_snapshot_of(region, record.generation, record.snapshot):
+            # A key from outside would be read, or replaced, wherever it leads.
+            raise _broken(
+                region, f"generation {record.generation} names {record.snapshot!r}, which is no snapshot of it"
+            )
     for earlier, later in pairwise(generations):
         pair = f"generations {earlier.generation} and {later.generation}"
         if later.generation != earlier.generation + 1:
@@ -182,6 +187,14 @@ def _check_chain(region: Region, generations: tuple[GenerationRecord, ...]) -> N
             raise _broken(region, f"{pair}: the later is {later.state.name}, the earlier only {earlier.state.name}")
         if later.first != earlier.next:
             raise _broken(region, f"{pair}: the later starts at {later.first}, the earlier ends at {earlier.next}")
+
+
+def _is_snapshot_of(region: Region, generation: Generation, key: str) -> bool:
+    match paths.parse_snapshot_file(key):
+        case (of_region, of_generation, _, paths.SnapshotFile.MANIFEST):
+            return (of_region, of_generation) == (region, generation)
+        case _:
+            return False
 
 
 def _broken(region: Region, problem: str) -> ObjectCorrupt:

@@ -8,7 +8,7 @@ bitmap) are refused by name.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -40,8 +40,12 @@ class U64Segment:
         return _of_sorted(ordered)
 
     def values(self) -> tuple[int, ...]:
-        """All values, ascending."""
+        """All values, ascending.  Not for a set that was read and not yet compared: it may say "0 to 2^62"."""
         return tuple(self._sorted)
+
+    def is_exactly(self, values: Sequence[int]) -> bool:
+        """Whether ``values`` are these numbers, ascending; costs no more than a look at ``values``."""
+        return len(values) == len(self._sorted) and all(a == b for a, b in zip(values, self._sorted, strict=True))
 
     @property
     def first(self) -> int | None:

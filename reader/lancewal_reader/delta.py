@@ -254,7 +254,7 @@ def _read(context: DeltaContext, snapshot: Snapshot, projected: RowSchema) -> Fo
 def _from_log(context: DeltaContext, region: Region, ref: SnapshotRef, projected: RowSchema) -> Folded:
     walked = walk(context.store, context.tasks, ref.log, ref.first_sequence, before=ref.end_sequence, regions=(region,))
     entries = [e for s in walked.segments for e in s.entries if e.region == region and ref.first <= e.first < ref.next]
-    if tuple(int(e.first) for e in entries) != ref.wal_entries:
+    if not ref.wal_entries.is_exactly([e.first for e in entries]):
         raise PlanStale(
             f"{ref.key} is gone, and so are its WAL entries: it is merged and trimmed by now", object=ref.key
         )

@@ -37,6 +37,7 @@ from lancewal_core.segment import Segment, Trailer
 from lancewal_core.store import ObjectStore
 from lancewal_core.table import Table
 from lancewal_core.tasks import Tasks
+from lancewal_core.u64_segment import U64Segment
 from lancewal_core.watermarks import InForce, Watermarks
 
 PLANS_MAX = 20
@@ -69,7 +70,7 @@ class SnapshotRef:
     log: LogId
     first_sequence: Sequence
     end_sequence: Sequence
-    wal_entries: tuple[int, ...]
+    wal_entries: U64Segment
 
     @staticmethod
     def of(record: GenerationRecord) -> SnapshotRef | None:
@@ -84,7 +85,7 @@ class SnapshotRef:
             record.log,
             record.first_sequence,
             record.end_sequence,
-            record.wal_entries.values(),
+            record.wal_entries,
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Sequence as Seq
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -22,6 +23,8 @@ from lancewal_core.segment import Entry
 from lancewal_core.snapshot import Snapshot, read_folded, read_snapshot
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from lancewal_core.transitions import Claimant, first_claim, merged, seal
+from lancewal_core.u64_segment import decode_u64_segment
+from tests.support.fuzzing import memory_bound
 from tests.support.scripted import InlineTasks, ManualClock, ScriptedStore
 
 CONTRACT = Contract(
@@ -149,6 +152,17 @@ def test_an_entry_that_is_not_there_is_stale(world: World, lost: int) -> None:
     world.store.bucket.delete(paths.wal_segment(LOG, Sequence(lost)))
     with pytest.raises(PlanStale, match=r"has entries \[0, 2, 4\].*up to segment " + str(lost)):
         entries_of(world.store, world.tasks, NORTH, world.record(NORTH, 1))
+
+
+def test_entries_that_an_index_declares_without_end_cost_nothing(world: World) -> None:
+    world.write(north=[(1, "a")])
+    world.seal(NORTH)
+    declared = replace(
+        world.record(NORTH, 1), wal_entries=decode_u64_segment(bytes.fromhex("0a0a10ffffffffffffffff3f"), "x")
+    )
+    assert len(declared.wal_entries) == 2**62 - 1
+    with memory_bound(16 << 20), pytest.raises(PlanStale, match=r"has entries 0\.\.4611686018427387902 "):
+        entries_of(world.store, world.tasks, NORTH, declared)
 
 
 def test_a_lost_segment_of_another_region_is_no_matter_behind_ours(world: World) -> None:

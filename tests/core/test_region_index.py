@@ -33,7 +33,11 @@ KEY = paths.index_version(REGION, 3)
 PAGE_KEY = paths.history_page(REGION, Generation(1))
 
 
-def record(number: int, state: State, first: int, next_: int) -> GenerationRecord:
+def snapshot_key(region: Region, number: int) -> str:
+    return paths.snapshot_file(region, Generation(number), "0badcafe", paths.SnapshotFile.MANIFEST)
+
+
+def record(number: int, state: State, first: int, next_: int, region: Region = REGION) -> GenerationRecord:
     """A sound generation with entries at ``first`` and in the middle."""
     reached = state.value
     entries = {first, (first + next_) // 2} if next_ > first else set()
@@ -47,7 +51,7 @@ def record(number: int, state: State, first: int, next_: int) -> GenerationRecor
         first_sequence=Sequence(number * 10),
         end_sequence=Sequence(number * 10 + 4) if reached >= 1 else None,
         wal_entries=U64Segment.of(entries if reached >= 1 else ()),
-        snapshot=f"snapshots/{number}/snapshot.json" if reached >= 2 else None,
+        snapshot=snapshot_key(region, number) if reached >= 2 else None,
         merged_version=TableVersion(number + 5) if reached >= 3 else None,
         merged_at_ms=1_700_000_000_000 + number if reached >= 3 else None,
     )
@@ -75,17 +79,17 @@ def indexes(draw: st.DrawFn) -> RegionIndex:
     states = sorted(draw(st.lists(st.sampled_from(list(State)), max_size=6)), key=lambda s: -s.value)
     while states.count(State.OPEN) > 1:
         states.remove(State.OPEN)
+    region = Region(draw(st.sampled_from(["t", "a.b_c-d"])), TopicId("x-_9"), draw(st.integers(0, 2**31 - 1)))
     number = draw(st.integers(1, 2**40))
     position = draw(st.integers(0, 2**40))
     generations = []
     for i, state in enumerate(states):
         next_ = position + draw(st.integers(0, 1000))
-        generations.append(record(number + i, state, position, next_))
+        generations.append(record(number + i, state, position, next_, region))
         position = next_
     merged = [r for r in generations if r.state is State.MERGED]
     boundary = draw(st.sampled_from([None, *merged]))
     trimmed = (Generation(0), Position(0)) if boundary is None else (boundary.generation, boundary.next or Position(0))
-    region = Region(draw(st.sampled_from(["t", "a.b_c-d"])), TopicId("x-_9"), draw(st.integers(0, 2**31 - 1)))
     write_id = draw(st.text(min_size=1, max_size=5))
     return RegionIndex(region, draw(st.integers(1, 99)), tuple(generations), *trimmed, write_id)
 

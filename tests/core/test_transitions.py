@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lancewal_core import paths
 from lancewal_core.errors import StoreInconsistent
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion, TopicId
 from lancewal_core.region_index import TRANSITIONS, GenerationRecord, RegionIndex, State, decode_index, encode_index
@@ -30,6 +31,11 @@ from lancewal_core.transitions import (
 )
 
 REGION = Region("orders", TopicId("topic-id-1"), 0)
+
+
+def snapshot(generation: int, attempt: str = "0") -> str:
+    """Key of a snapshot of this generation; ``attempt``: a hex digit."""
+    return paths.snapshot_file(REGION, Generation(generation), attempt * 8, paths.SnapshotFile.MANIFEST)
 
 
 def owner(name: str, sequence: int) -> Claimant:
@@ -69,7 +75,7 @@ def sealed_times(count: int) -> RegionIndex:
 
 def flushed_to(index: RegionIndex, last: int) -> RegionIndex:
     for n in range(1, last + 1):
-        index = flushed(index, Generation(n), f"snapshot {n}", "w") or index
+        index = flushed(index, Generation(n), snapshot(n), "w") or index
     return index
 
 
@@ -175,22 +181,23 @@ def test_reanchoring_moves_the_first_segment_forward_only() -> None:
 def test_generations_are_flushed_strictly_in_order() -> None:
     index = sealed_times(3)
     assert flushed(index, Generation(2), "s", "w") is None
-    index = sure(flushed(index, Generation(1), "snapshot 1", "w"))
+    index = sure(flushed(index, Generation(1), snapshot(1), "w"))
     assert states(index) == "FSSO"
-    assert index.generations[0].snapshot == "snapshot 1"
+    assert index.generations[0].snapshot == snapshot(1)
     assert flushed(index, Generation(1), "another attempt", "w") is None
     assert flushed(index, Generation(4), "s", "w") is None  # OPEN
     assert flushed(index, Generation(9), "s", "w") is None
-    assert states(flushed(index, Generation(2), "s", "w")) == "FFSO"
+    assert states(flushed(index, Generation(2), snapshot(2), "w")) == "FFSO"
 
 
 def test_only_the_snapshot_found_broken_is_replaced() -> None:
     index = flushed_to(sealed_times(2), 1)
     assert refreshed(index, Generation(1), "another", "new", "w") is None
-    assert refreshed(index, Generation(2), "snapshot 1", "new", "w") is None
-    assert sure(refreshed(index, Generation(1), "snapshot 1", "new", "w")).generations[0].snapshot == "new"
+    assert refreshed(index, Generation(2), snapshot(1), "new", "w") is None
+    new = snapshot(1, "e")
+    assert sure(refreshed(index, Generation(1), snapshot(1), new, "w")).generations[0].snapshot == new
     in_table = sure(merged(index, Generation(1), TableVersion(4), 77, "w"))
-    assert refreshed(in_table, Generation(1), "snapshot 1", "new", "w") is None
+    assert refreshed(in_table, Generation(1), snapshot(1), "new", "w") is None
 
 
 def test_merged_follows_the_watermark() -> None:
@@ -323,7 +330,7 @@ class Owners:
         if self.index is None:
             return None
         generation = self.rng.choice(self.index.generations).generation
-        return flushed(self.index, generation, f"snapshot {generation} {name}", "w")
+        return flushed(self.index, generation, snapshot(generation, name), "w")
 
     def merge(self, name: str) -> RegionIndex | None:
         if self.index is None:

@@ -122,8 +122,8 @@ def _generation(
     )
 
 
-def _snapshot(generation: int) -> str:
-    return paths.snapshot_file(NORTH, Generation(generation), "0badcafe", paths.SnapshotFile.MANIFEST)
+def _snapshot(generation: int, region: Region = NORTH) -> str:
+    return paths.snapshot_file(region, Generation(generation), "0badcafe", paths.SnapshotFile.MANIFEST)
 
 
 INDEX = RegionIndex(
@@ -148,8 +148,8 @@ PAGE = HistoryPage(
     SOUTH,
     2,
     (
-        _generation(1, State.MERGED, (0, 9), (0, 2), [0, 4], "old/snapshot.json", (2, 1_700_000_000_000)),
-        _generation(2, State.MERGED, (9, 2**33), (2, 3), [9], "new/snapshot.json", (3, 1_700_000_100_000)),
+        _generation(1, State.MERGED, (0, 9), (0, 2), [0, 4], _snapshot(1, SOUTH), (2, 1_700_000_000_000)),
+        _generation(2, State.MERGED, (9, 2**33), (2, 3), [9], _snapshot(2, SOUTH), (3, 1_700_000_100_000)),
     ),
 )
 PAGE_KEY = paths.history_page(SOUTH, Generation(1))

@@ -1,0 +1,216 @@
+"""Region indexes, history pages and U64Segments: the value that the bytes encode, or an error that names the object."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import google_crc32c
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lancewal_core import paths
+from lancewal_core.errors import ObjectCorrupt
+from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion, TopicId
+from lancewal_core.paths import SnapshotFile
+from lancewal_core.proto import mem_wal_pb2, rowids_pb2
+from lancewal_core.region_index import (
+    GenerationRecord,
+    HistoryPage,
+    RegionIndex,
+    State,
+    decode_history,
+    decode_index,
+    encode_history,
+    encode_index,
+)
+from lancewal_core.u64_segment import U64Segment, decode_u64_segment, encode_u64_segment
+from tests.support.fuzzing import damaged, fuzz, memory_bound, outcome
+
+MIB = 1 << 20
+REGION = Region("orders", TopicId("AAAAAAAAQACAAAAAAAAAAQ"), 3)
+INDEX_KEY = paths.index_version(REGION, 9)
+PAGE_KEY = paths.history_page(REGION, Generation(4))
+CHECKSUM_SIZE = 6
+
+
+def record(generation: int, state: State) -> GenerationRecord:
+    begin = 100 * generation
+    sealed, flushed, merged = (state.value >= s.value for s in (State.SEALED, State.FLUSHED, State.MERGED))
+    snapshot = paths.snapshot_file(REGION, Generation(generation), "0badcafe", SnapshotFile.MANIFEST)
+    return GenerationRecord(
+        Generation(generation),
+        state,
+        OwnerId("ingest-0"),
+        LogId("7f3a-1"),
+        Position(begin),
+        Position(begin + 100) if sealed else None,
+        Sequence(generation),
+        Sequence(generation + 5) if sealed else None,
+        U64Segment.of((begin, begin + 7, begin + 50) if sealed else ()),
+        snapshot if flushed else None,
+        TableVersion(generation + 1) if merged else None,
+        1_700_000_000_000 if merged else None,
+    )
+
+
+STATES = (State.MERGED, State.FLUSHED, State.SEALED, State.OPEN)
+INDEX = RegionIndex(
+    REGION, 2, tuple(record(4 + i, s) for i, s in enumerate(STATES)), Generation(4), Position(500), "write-1"
+)
+EMPTY = RegionIndex(REGION, 1, (), Generation(0), Position(0), "write-0")
+INDEXES = [encode_index(INDEX), encode_index(EMPTY)]
+PAGES = [encode_history(REGION, 2, tuple(record(g, State.MERGED) for g in range(4, 7)))]
+
+
+def sealed(body: bytes) -> bytes:
+    """The object with this message and a checksum that matches."""
+    return body + b"\xfd\x07" + struct.pack("<I", google_crc32c.value(body))
+
+
+def judge(data: bytes) -> tuple[RegionIndex | None, HistoryPage | None]:
+    with memory_bound(64 * MIB):
+        index = outcome(lambda: decode_index(data, INDEX_KEY), INDEX_KEY)
+        page = outcome(lambda: decode_history(data, PAGE_KEY), PAGE_KEY)
+    if index is not None:
+        assert decode_index(encode_index(index), INDEX_KEY) == index
+        assert index.region == REGION
+    if page is not None:
+        assert decode_history(encode_history(page.region, page.contract_version, page.generations), PAGE_KEY) == page
+        assert page.region == REGION
+    for generation in (*(index.generations if index else ()), *(page.generations if page else ())):
+        inside_its_folder(generation)
+    return index, page
+
+
+def inside_its_folder(generation: GenerationRecord) -> None:
+    """Whatever a reader fetches because of the record lies where the record's own objects lie."""
+    if generation.snapshot is not None:
+        found = paths.parse_snapshot_file(generation.snapshot)
+        assert found is not None
+        assert (found[0], found[1], found[3]) == (REGION, generation.generation, SnapshotFile.MANIFEST)
+    for sequence in {generation.first_sequence, generation.end_sequence} - {None}:
+        assert paths.wal_segment(generation.log, Sequence(sequence or 0)).startswith(paths.wal_prefix())
+
+
+def test_the_objects_are_sound() -> None:
+    assert judge(INDEXES[0]) == (INDEX, None)
+    assert judge(PAGES[0])[1] is not None
+    assert sealed(INDEXES[0][:-CHECKSUM_SIZE]) == INDEXES[0]
+
+
+@fuzz(300)
+@given(st.binary(max_size=200) | st.binary(max_size=200).map(sealed))
+def test_any_bytes(data: bytes) -> None:
+    judge(data)
+
+
+@fuzz(400)
+@given(damaged(INDEXES + PAGES))
+def test_damage_is_found(data: bytes) -> None:
+    index, page = judge(data)
+    assert (index is None and page is None) or data in INDEXES + PAGES
+
+
+@fuzz(800)
+@given(damaged([data[:-CHECKSUM_SIZE] for data in INDEXES + PAGES]))
+def test_damage_under_a_checksum_that_matches(body: bytes) -> None:
+    judge(sealed(body))
+
+
+numbers = st.sampled_from((0, 1, 2, 4, 5, 2**31, 2**32 - 1, 2**53, 2**63 - 1, 2**63, 2**64 - 1)) | st.integers(
+    0, 2**64 - 1
+)
+texts = st.sampled_from(
+    ("", ".", "..", "/", "a/b", "../../x", "%2e%2e", "a\x00b", "x" * 300, "é", "AAAAAAAAQACAAAAAAAAAAQ", INDEX_KEY)
+)
+SCALARS: dict[int, st.SearchStrategy[Any]] = {  # by protobuf's number of the type
+    4: numbers,
+    13: numbers.map(lambda n: n % 2**32),
+    9: texts,
+    12: st.binary(max_size=20),
+    14: st.integers(0, 5),
+}
+
+
+@st.composite
+def changed(draw: st.DrawFn) -> bytes:
+    """An index or page, some of whose fields have another value of their type."""
+    message = mem_wal_pb2.MemWalIndexDetails.FromString(draw(st.sampled_from(INDEXES + PAGES))[:-CHECKSUM_SIZE])
+    for _ in range(draw(st.integers(1, 2))):
+        target: Any = draw(st.sampled_from([message, *message.mem_wal_list, *(m.id for m in message.mem_wal_list)]))
+        fields = [f for f in target.DESCRIPTOR.fields if f.type in SCALARS]
+        field = draw(st.sampled_from(fields))
+        with suppress(ValueError):  # an enum's number that protobuf's setter does not know
+            setattr(target, field.name, draw(SCALARS[field.type]))
+    return sealed(message.SerializeToString(deterministic=True))
+
+
+@fuzz(800)
+@given(changed())
+def test_other_values_in_its_fields(data: bytes) -> None:
+    judge(data)
+
+
+@pytest.mark.parametrize("snapshot", ["x", "../../../etc/passwd", f"{paths.ROOT}contract/1.json", PAGE_KEY])
+def test_a_snapshot_elsewhere_is_refused(snapshot: str) -> None:
+    elsewhere = replace(record(5, State.FLUSHED), snapshot=snapshot)
+    message = mem_wal_pb2.MemWalIndexDetails.FromString(INDEXES[0][:-CHECKSUM_SIZE])
+    message.mem_wal_list[1].mem_table_location = snapshot
+    with pytest.raises(ObjectCorrupt, match=re.escape(INDEX_KEY)):
+        decode_index(sealed(message.SerializeToString(deterministic=True)), INDEX_KEY)
+    with pytest.raises(ObjectCorrupt):
+        encode_index(replace(INDEX, generations=(INDEX.generations[0], elsewhere, *INDEX.generations[2:])))
+
+
+# -- U64Segment -----------------------------------------------------------------------------------------------------
+
+
+def of_array(kind: str, form: str, *values: object) -> bytes:
+    message = rowids_pb2.U64Segment()
+    target = getattr(getattr(message, kind), form)
+    if form == "u64_array":
+        (target.values,) = values
+    else:
+        target.base, target.offsets = values
+    return message.SerializeToString()
+
+
+SETS = [
+    *(encode_u64_segment(U64Segment.of(v)) for v in ((), range(9), (1, 5, 9), (1, 70_000), (1, 2**40), (0, 2**64 - 1))),
+    of_array("array", "u16_array", 7, b"\x05\x00\x01\x00"),
+    of_array("sorted_array", "u32_array", 2**64 - 2, b"\x00\x00\x00\x00\x01\x00\x00\x00"),
+    of_array("array", "u64_array", b"\xff" * 8 + b"\x00" * 8),
+]
+
+
+@fuzz(600)
+@given(damaged(SETS) | st.binary(max_size=64))
+def test_sets_of_numbers(data: bytes) -> None:
+    with memory_bound(16 * MIB):
+        found = outcome(lambda: decode_u64_segment(data, "the-object"), "the-object")
+        if found is not None:
+            assert decode_u64_segment(encode_u64_segment(found), "the-object") == found
+            assert len(found) == 0 or 0 <= (found.first or 0) <= (found.last or 0) < 2**64
+
+
+RANGES: list[Callable[[rowids_pb2.U64Segment], None]] = [
+    lambda m: m.range.MergeFrom(rowids_pb2.U64Segment.Range(start=0, end=2**64 - 1)),
+    lambda m: m.range.MergeFrom(rowids_pb2.U64Segment.Range(start=5, end=2**62)),
+    lambda m: m.range_with_holes.MergeFrom(rowids_pb2.U64Segment.RangeWithHoles(start=0, end=2**63)),
+    lambda m: m.range_with_bitmap.MergeFrom(rowids_pb2.U64Segment.RangeWithBitmap(start=0, end=2**63, bitmap=b"\xff")),
+]
+
+
+@pytest.mark.parametrize("declare", RANGES)
+def test_huge_ranges_cost_nothing(declare: Callable[[rowids_pb2.U64Segment], None]) -> None:
+    message = rowids_pb2.U64Segment()
+    declare(message)
+    with memory_bound(16 * MIB):
+        found = outcome(lambda: decode_u64_segment(message.SerializeToString(), "the-object"), "the-object")
+        assert found is None or len(found) == 2**62 - 5
