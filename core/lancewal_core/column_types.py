@@ -30,7 +30,12 @@ _PLAIN: dict[str, pa.DataType] = {
     "date32": pa.date32(),
 }
 _NAMES = {type_: name for name, type_ in _PLAIN.items()}
-_TOKEN = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_/+\-]*|\d+|[<>\[\](),:])")
+_WORD = r"[A-Za-z_][A-Za-z0-9_/+\-]*"
+_TOKEN = re.compile(rf"\s*({_WORD}|[0-9]+|[<>\[\](),:])")
+_DEPTH_MAX = 64
+"""Types inside types: far above what a value may have, far below what ends Python's stack."""
+_LIST_SIZE_MAX = 2**31 - 1
+_SHOWN = 200
 _UNITS = ("s", "ms", "us", "ns")
 
 
@@ -55,6 +60,11 @@ def format_type(type_: pa.DataType) -> str:
     if pa.types.is_list(type_):
         return f"list<{format_type(type_.value_type)}>"
     if pa.types.is_struct(type_):
+        for field in type_:
+            if not re.fullmatch(_WORD, field.name):
+                raise SchemaError(
+                    f"struct member {field.name[:_SHOWN]!r} has no text form: use letters, digits, _ / + -"
+                )
         return "struct<" + ", ".join(f"{f.name}: {format_type(f.type)}" for f in type_) + ">"
     raise SchemaError(f"type {type_} is not supported; see the reference page on column types")
 
@@ -63,10 +73,11 @@ class _Parser:
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
+        self._depth = 0
 
     def _fail(self, expected: str) -> SchemaError:
         return SchemaError(
-            f"column type {self._text!r}: expected {expected} at character {self._at + 1}; "
+            f"column type {self._text[:_SHOWN]!r}: expected {expected} at character {self._at + 1}; "
             "examples: int64, decimal128(12, 2), timestamp[us, UTC], list<string>, fixed_size_list<float32>[384]"
         )
 
@@ -83,8 +94,8 @@ class _Parser:
 
     def _number(self) -> int:
         token = self._take(expected="a number")
-        if not token.isdigit():
-            raise self._fail("a number")
+        if not token.isdigit() or len(token) > 10:
+            raise self._fail("a number of at most 10 digits")
         return int(token)
 
     def end(self) -> None:
@@ -92,6 +103,14 @@ class _Parser:
             raise self._fail("the end")
 
     def type(self) -> pa.DataType:
+        self._depth += 1
+        if self._depth > _DEPTH_MAX:
+            raise self._fail(f"at most {_DEPTH_MAX} types inside each other")
+        found = self._type()
+        self._depth -= 1
+        return found
+
+    def _type(self) -> pa.DataType:
         name = self._take(expected="a type name")
         if name in _PLAIN:
             return _PLAIN[name]
@@ -130,8 +149,8 @@ class _Parser:
                 self._take("[")
                 size = self._number()
                 self._take("]")
-                if item not in (pa.float32(), pa.float64()) or size < 1:
-                    raise self._fail("float32 or float64 items and a size of at least 1")
+                if item not in (pa.float32(), pa.float64()) or not 1 <= size <= _LIST_SIZE_MAX:
+                    raise self._fail("float32 or float64 items and a size of 1 to 2^31 - 1")
                 return pa.list_(item, size)
             case "struct":
                 self._take("<")

@@ -7,20 +7,24 @@ a new version.  A WAL entry's rows follow from (topic id, partition, first, next
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Literal
+from typing import Annotated, Literal
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lancewal_core import paths
 from lancewal_core.column_types import format_type, parse_type
-from lancewal_core.errors import FormatUnknown, NotALancewalTable, ObjectCorrupt
+from lancewal_core.errors import FormatUnknown, InvalidInput, NotALancewalTable, ObjectCorrupt
 from lancewal_core.ids import Position, Region, TableUuid, TopicId
-from lancewal_core.rows import RowSchema
+from lancewal_core.rows import RowSchema, check_row_schema
 from lancewal_core.store import ObjectStore
 from lancewal_core.versioned import Family, newest_version
 
 FORMAT = 1
+PARTITIONS_MAX = 200_000
+"""Regions are enumerated from the contract; no topic has so many partitions, a damaged contract may say so."""
+_INT64_MAX = 2**63 - 1
+_SHOWN = 300
 
 
 class Column(BaseModel):
@@ -45,11 +49,11 @@ class Contract(BaseModel):
     table_uuid: str
     topic: str
     topic_id: str
-    partitions: int = Field(ge=1)
+    partitions: int = Field(ge=1, le=PARTITIONS_MAX)
     primary_key: tuple[str, ...]
     region_key: tuple[str, ...]
     region_encoding: Literal["canonical"] = "canonical"
-    start: tuple[int, ...]
+    start: tuple[Annotated[int, Field(ge=-1, le=_INT64_MAX)], ...]
     """First position of each partition; -1 means the low watermark at the first claim."""
     columns: tuple[Column, ...]
     value_format: Literal["json"] = "json"
@@ -59,8 +63,8 @@ class Contract(BaseModel):
     fold_version: Literal[1] = 1
     history_window_s: int = Field(default=24 * 3600, ge=0)
     grace_s: int = Field(default=600, ge=0)
-    freshness_target_s: float = Field(default=60.0, gt=0)
-    altered_at: tuple[int, ...] = ()
+    freshness_target_s: float = Field(default=60.0, gt=0, allow_inf_nan=False)
+    altered_at: tuple[Annotated[int, Field(ge=-1, le=_INT64_MAX)], ...] = ()
     """Positions of the last change of the number of partitions, by partition; empty if there was none."""
 
     @cached_property
@@ -104,9 +108,15 @@ def encode_contract(contract: Contract) -> bytes:
 
 
 def decode_contract(data: bytes, where: str) -> Contract:
-    """Raise ``FormatUnknown`` for a future format, ``ObjectCorrupt`` for anything else that is not a contract."""
+    """Raise ``FormatUnknown`` for a future format, ``ObjectCorrupt`` for anything else that is not a contract.
+
+    A contract that is read can be used: its regions have object keys, its columns are Arrow types, and it is the
+    version that its key says.
+    """
     try:
-        return Contract.model_validate_json(data)
+        contract = Contract.model_validate_json(data)
+        check_row_schema(contract.rows)
+        paths.region_prefix(contract.regions[0])
     except ValidationError as error:
         for line in error.errors():
             if line["loc"] == ("format",) and isinstance(line["input"], int):
@@ -114,10 +124,17 @@ def decode_contract(data: bytes, where: str) -> Contract:
                     f"{where}: contract format {line['input']} is newer than {FORMAT}; upgrade lancewal", object=where
                 ) from error
         first = error.errors()[0]
+        place = str(first["loc"])[:_SHOWN]
         raise ObjectCorrupt(
-            f"{where} is not a contract: {error.error_count()} faults, first: {first['loc']}: {first['msg']}",
+            f"{where} is not a contract: {error.error_count()} faults, first: {place}: {first['msg'][:_SHOWN]}",
             object=where,
         ) from error
+    except InvalidInput as error:
+        raise ObjectCorrupt(f"{where} is not a contract: {str(error)[:_SHOWN]}", object=where) from error
+    version = paths.parse_contract_version(where)
+    if version is not None and contract.version != version:
+        raise ObjectCorrupt(f"{where} is corrupt: it is version {contract.version} of the contract", object=where)
+    return contract
 
 
 def read_contract(store: ObjectStore, table_uri: str) -> Contract:

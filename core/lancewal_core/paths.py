@@ -131,6 +131,15 @@ def region_prefix(region: Region) -> str:
     return f"{ROOT}regions/{topic}/{topic_id}/{region.partition:05d}/"
 
 
+def parse_region(name: str) -> Region | None:
+    """The region with this ``name``; None when no region that can have a prefix has it."""
+    match = re.fullmatch(rf"({_WORD})/({_WORD})/(0|[1-9][0-9]{{0,9}})", name)
+    if match is None or not _is_word(match[1]) or not _is_word(match[2]) or len(match[1]) > 249:
+        return None
+    partition = int(match[3])
+    return Region(match[1], TopicId(match[2]), partition) if partition < 2**31 else None
+
+
 def check_topic(topic: str) -> str:
     """``topic``, or ``InvalidInput`` when Kafka would not allow the name either."""
     if len(topic) > 249:

@@ -52,6 +52,9 @@ _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _LZ4_RATIO_MAX = 256
 """An lz4 block cannot expand by more: one byte of a length field adds at most 255."""
 
+_SHOWN = 300
+"""Characters of a text from the object that a message may hold."""
+
 _Table = wal_segment_pb2.WalSegmentTable
 
 
@@ -378,13 +381,9 @@ def _decode_section(section: _Table.Section) -> Section:
 
 
 def _region(name: str, where: str) -> Region:
-    try:
-        region = Region.parse(name)
-        paths.region_prefix(region)
-    except (ValueError, InvalidInput) as error:
-        raise _corrupt(where, f"{name!r} is not a region") from error
-    if region.name != name:
-        raise _corrupt(where, f"{name!r} is not a region")
+    region = paths.parse_region(name)
+    if region is None:
+        raise _corrupt(where, f"{name[:_SHOWN]!r} is not a region")
     return region
 
 

@@ -23,6 +23,7 @@ from lancewal_core.errors import FormatUnknown, ObjectCorrupt, ObjectMissing, St
 from lancewal_core.failpoints import point
 from lancewal_core.fold import Folded, partial_schema
 from lancewal_core.ids import Generation, Position, Region
+from lancewal_core.json_object import JsonFault, JsonObject, region_named
 from lancewal_core.paths import SnapshotFile
 from lancewal_core.region_index import GenerationRecord
 from lancewal_core.rows import RowSchema
@@ -103,7 +104,7 @@ def write_snapshot(
             deletes=sides[SnapshotFile.DELETES],
             patches=sides[SnapshotFile.PATCHES],
         )
-        _put(store, manifest, _encode(snapshot))
+        _put(store, manifest, encode_snapshot(snapshot))
     return snapshot
 
 
@@ -112,28 +113,56 @@ def read_snapshot(store: ObjectStore, key: str) -> Snapshot:
     data = store.get(key)
     if data is None:
         raise ObjectMissing(f"{key} is missing", object=key)
+    return decode_snapshot(data, key)
+
+
+def decode_snapshot(data: bytes, key: str) -> Snapshot:
+    """Inverse of ``encode_snapshot``; ``ObjectCorrupt``, also when the key is another snapshot's, or ``FormatUnknown``.
+
+    Its side files lie in its own folder: no key that it names leads elsewhere.
+    """
     try:
-        outer = json.loads(data)
-        content, checksum = outer["snapshot"], outer["crc32c"]
-        if google_crc32c.value(_canonical(content)) != checksum:
-            raise ObjectCorrupt(f"{key} is corrupt: its checksum does not match", object=key)
-        if content["format"] != FORMAT:
-            raise FormatUnknown(f"{key}: snapshot format {content['format']} is not read by this release", object=key)
-        return Snapshot(
-            key=key,
-            region=Region.parse(content["region"]),
-            generation=Generation(content["generation"]),
-            first=Position(content["first"]),
-            next=Position(content["next"]),
-            contract_version=content["contract_version"],
-            fragments=tuple(json.dumps(f) for f in content["fragments"]),
-            rows=content["rows"],
-            rows_bytes=content["rows_bytes"],
-            deletes=None if content["deletes"] is None else SideFile(**content["deletes"]),
-            patches=None if content["patches"] is None else SideFile(**content["patches"]),
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise ObjectCorrupt(f"{key} is corrupt: {type(error).__name__} while reading it", object=key) from error
+        outer = JsonObject.parse(data)
+        content = outer.inner("snapshot")
+        if google_crc32c.value(_canonical(content.members)) != outer.whole("crc32c"):
+            raise JsonFault("its checksum does not match")
+        if content.whole("format") != FORMAT:
+            raise FormatUnknown(
+                f"{key}: snapshot format {content.whole('format')} is not read by this release", object=key
+            )
+        return _snapshot(content, key)
+    except (JsonFault, RecursionError) as error:
+        raise ObjectCorrupt(f"{key} is corrupt: {error}", object=key) from error
+
+
+def _snapshot(content: JsonObject, key: str) -> Snapshot:
+    of = paths.parse_snapshot_file(key)
+    region, generation = region_named(content.text("region")), Generation(content.whole("generation", low=1))
+    if of is None or (of[0], of[1], of[3]) != (region, generation, SnapshotFile.MANIFEST):
+        raise JsonFault(f"it is the snapshot of generation {generation} of region {region.name}")
+    first = content.whole("first")
+    return Snapshot(
+        key=key,
+        region=region,
+        generation=generation,
+        first=Position(first),
+        next=Position(content.whole("next", low=first)),
+        contract_version=content.whole("contract_version", low=1),
+        fragments=tuple(json.dumps(f) for f in content.values("fragments")),
+        rows=content.whole("rows"),
+        rows_bytes=content.whole("rows_bytes"),
+        deletes=_side(content, "deletes", paths.snapshot_file(region, generation, of[2], SnapshotFile.DELETES)),
+        patches=_side(content, "patches", paths.snapshot_file(region, generation, of[2], SnapshotFile.PATCHES)),
+    )
+
+
+def _side(content: JsonObject, name: str, key: str) -> SideFile | None:
+    side = content.optional(name)
+    if side is None:
+        return None
+    if side.text("key") != key:
+        raise JsonFault(f"its {name} lie elsewhere than beside it")
+    return SideFile(key, side.whole("rows"), side.whole("size"), side.whole("crc32c"))
 
 
 def read_rows(table: Table, snapshot: Snapshot, columns: Sequence[str], schema: RowSchema) -> pa.Table:
@@ -168,7 +197,8 @@ def read_folded(store: ObjectStore, table: Table, snapshot: Snapshot, schema: Ro
     )
 
 
-def _encode(snapshot: Snapshot) -> bytes:
+def encode_snapshot(snapshot: Snapshot) -> bytes:
+    """``snapshot.json`` as bytes."""
     content = {
         "format": FORMAT,
         "region": snapshot.region.name,

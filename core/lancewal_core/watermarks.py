@@ -32,6 +32,7 @@ from lancewal_core.errors import (
 )
 from lancewal_core.failpoints import point
 from lancewal_core.ids import Generation, Position, Region, TableVersion
+from lancewal_core.json_object import WHOLE_MAX, JsonFault, JsonObject, region_named
 from lancewal_core.store import Done, Lost, ObjectStore, Unknown, put_once
 from lancewal_core.table import PinnedTable, Table, TransactionGone, TransactionInfo, TransactionUnreadable
 
@@ -84,12 +85,16 @@ def encode_watermarks(regions: Mapping[Region, Watermark]) -> str:
 def decode_watermarks(text: str, where: str) -> dict[Region, Watermark]:
     """Read what ``encode_watermarks`` wrote; ``ObjectCorrupt`` names ``where``."""
     try:
-        return {
-            Region.parse(name): Watermark(Generation(int(w["generation"])), Position(int(w["next"])))
-            for name, w in json.loads(text).items()
-        }
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return _regions(JsonObject.parse(text))
+    except JsonFault as error:
         raise ObjectCorrupt(f"{where}: its watermarks cannot be read: {error}", object=where) from error
+
+
+def _regions(content: JsonObject) -> dict[Region, Watermark]:
+    return {
+        region_named(name): Watermark(Generation(mark.whole("generation")), Position(mark.whole("next")))
+        for name, mark in content.inners()
+    }
 
 
 def merge_properties(regions: Mapping[Region, Watermark], merge: str) -> dict[str, str]:
@@ -161,16 +166,9 @@ class Watermarks:
         """Write ``merges/<version>``; one that is there already must say the same."""
         if version == self._written:
             return  # a quiet table: no request a round
-        content = {
-            "format": FORMAT,
-            "kind": kind,
-            "set_by": in_force.version,
-            "merge": in_force.merge,
-            "watermarks": json.loads(encode_watermarks(in_force.regions)),
-        }
         key = paths.merge_record(version)
         with point("merges.put", object=key):
-            outcome = put_once(self._store, key, json.dumps(content, indent=1).encode())
+            outcome = put_once(self._store, key, encode_merge_record(in_force, kind))
         match outcome:
             case Done():
                 self._written = version
@@ -228,13 +226,30 @@ class Watermarks:
                 assert_never(found)
 
 
+def encode_merge_record(in_force: InForce, kind: Literal["merge", "checkpoint"]) -> bytes:
+    """A record under ``merges/`` as an object's bytes."""
+    content = {
+        "format": FORMAT,
+        "kind": kind,
+        "set_by": in_force.version,
+        "merge": in_force.merge,
+        "watermarks": json.loads(encode_watermarks(in_force.regions)),
+    }
+    return json.dumps(content, indent=1).encode()
+
+
 def decode_merge_record(data: bytes, key: str) -> InForce:
-    """What a record or checkpoint under ``merges/`` says; ``ObjectCorrupt`` or ``FormatUnknown`` name ``key``."""
+    """Inverse of ``encode_merge_record``; ``ObjectCorrupt`` or ``FormatUnknown`` names the object."""
+    version = paths.parse_merge_record(key)
     try:
-        content = json.loads(data)
-        if content["format"] != FORMAT:
-            raise FormatUnknown(f"{key}: format {content['format']!r} is not read by this release", object=key)
-        set_by, merge, marks = content["set_by"], content["merge"], json.dumps(content["watermarks"])
-    except (ValueError, KeyError, TypeError) as error:
+        content = JsonObject.parse(data)
+        if content.text("format") != FORMAT:
+            raise FormatUnknown(
+                f"{key}: format {content.text('format')[:20]!r} is not read by this release", object=key
+            )
+        # What is in force at a version was set there or below it.
+        set_by = content.whole("set_by", high=WHOLE_MAX if version is None else version)
+        merge = None if content.raw("merge") is None else content.text("merge")
+        return InForce(TableVersion(set_by), merge, _regions(content.inner("watermarks")))
+    except JsonFault as error:
         raise ObjectCorrupt(f"{key} is not a merge record: {error}", object=key) from error
-    return InForce(TableVersion(set_by), merge, decode_watermarks(marks, key))

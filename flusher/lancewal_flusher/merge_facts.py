@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from lancewal_core.errors import ObjectCorrupt
 from lancewal_core.ids import Generation, Region, TableVersion
+from lancewal_core.json_object import JsonFault, JsonObject, region_named
 from lancewal_core.table import TransactionInfo
 from lancewal_core.watermarks import PROPERTY_READ_VERSION
 
@@ -64,18 +65,32 @@ def facts_of(info: TransactionInfo, version: TableVersion) -> MergeFacts:
     """The facts of a merge's transaction; ``ObjectCorrupt`` if they cannot be read."""
     try:
         properties = info.properties
-        generations = json.loads(properties[_GENERATIONS])
+        adopted, generations = JsonObject.parse(properties[_ADOPTED]), JsonObject.parse(properties[_GENERATIONS])
         return MergeFacts(
             TableVersion(int(properties[PROPERTY_READ_VERSION])),
             int(properties[_FRAGMENTS_BELOW]),
-            frozenset(json.loads(properties[_FILES])),
-            {Region.parse(name): frozenset(files) for name, files in json.loads(properties[_ADOPTED]).items()},
-            {Region.parse(name): (Generation(first), Generation(last)) for name, (first, last) in generations.items()},
+            _names(json.loads(properties[_FILES])),
+            {region_named(name): _names(adopted.values(name)) for name in adopted.members},
+            {region_named(name): _first_and_last(generations.values(name)) for name in generations.members},
             int(properties[_ROWS_ADOPTED]),
             int(properties[_ROWS_REPLACED]),
         )
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
+    except (KeyError, ValueError, TypeError, RecursionError) as error:
         raise ObjectCorrupt(
             f"transaction of table version {version}: what the merge says about itself cannot be read: {error}",
             version=version,
         ) from error
+
+
+def _names(values: object) -> frozenset[str]:
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise JsonFault("files are not a list of names")
+    return frozenset(values)
+
+
+def _first_and_last(values: list[object]) -> tuple[Generation, Generation]:
+    match values:
+        case [int(first), int(last)] if 1 <= first <= last:
+            return Generation(first), Generation(last)
+        case _:
+            raise JsonFault("generations are not a first and a last one")

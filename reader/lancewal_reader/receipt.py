@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from lancewal_core.errors import InvalidInput
 from lancewal_core.ids import Position, Region, TableUuid, TableVersion
+from lancewal_core.json_object import JsonFault, JsonObject, region_named
 
 METADATA_KEY = b"lancewal.receipt"
 FORMAT = 1
@@ -33,12 +34,13 @@ class Receipt:
     def from_json(text: str | bytes) -> Receipt:
         """``InvalidInput`` if the text (as bytes it is what a schema's metadata hold) is not a receipt."""
         try:
-            content = json.loads(text)
-            if content["format"] != FORMAT:
-                raise InvalidInput(f"receipt format {content['format']!r} is not read by this release")
-            cut = {Region.parse(name): Position(int(position)) for name, position in content["cut"].items()}
-            return Receipt(TableUuid(content["table"]), TableVersion(int(content["version"])), cut)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            content = JsonObject.parse(text)
+            if content.whole("format") != FORMAT:
+                raise InvalidInput(f"receipt format {content.whole('format')} is not read by this release")
+            positions = content.inner("cut")
+            cut = {region_named(name): Position(positions.whole(name)) for name in positions.members}
+            return Receipt(TableUuid(content.text("table")), TableVersion(content.whole("version", low=1)), cut)
+        except JsonFault as error:
             raise InvalidInput(f"not a receipt: {error}") from error
 
 

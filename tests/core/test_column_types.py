@@ -99,7 +99,7 @@ REFUSED = {
     "struct<a int32>": "':'",
     "struct<a: int32, a: int64>": "distinct member names",
     "fixed_size_list<int8>[3]": "float32 or float64",
-    "fixed_size_list<float32>[0]": "size of at least 1",
+    "fixed_size_list<float32>[0]": "size of 1 to",
     "fixed_size_list<float32>": r"'\['",
     "int64;": "the end at character 6",
 }

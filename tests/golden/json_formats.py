@@ -12,7 +12,7 @@ from lancewal_core.control import Control, encode_control
 from lancewal_core.ids import Generation, Position, TableUuid, TableVersion
 from lancewal_core.loss_record import LossRecord, encode_loss
 from lancewal_core.paths import SnapshotFile
-from lancewal_core.snapshot import SideFile, Snapshot, _encode
+from lancewal_core.snapshot import SideFile, Snapshot, encode_snapshot
 from lancewal_core.testing.memory_store import MemoryStore
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from lancewal_core.watermarks import InForce, Watermark, Watermarks
@@ -72,7 +72,7 @@ def encoded() -> dict[str, bytes]:
     record = store.get(paths.merge_record(TableVersion(11)))
     return {
         "contract_1.json": encode_contract(CONTRACT),
-        "snapshot_1.json": _encode(SNAPSHOT),
+        "snapshot_1.json": encode_snapshot(SNAPSHOT),
         "merge_record_1.json": record or b"",
         "loss_record_1.json": encode_loss(LOSS),
         "control_1.json": encode_control(CONTROL),

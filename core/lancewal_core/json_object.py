@@ -1,0 +1,118 @@
+"""A JSON object as it was stored, read strictly: each member has its type and its range, or ``JsonFault`` says which not.
+
+1. The text holds one object; no name stands twice in an object, no number is ``NaN`` or ``Infinity``, and nesting that
+   Python's parser cannot follow is a fault like any other.
+2. An integer is written as one: ``1.0``, ``true`` and ``"1"`` are not 1.
+3. A message names the member and what was expected; of the content it holds no more than some characters.
+
+The caller adds the name of the object and makes the fault an error of ours.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NoReturn
+
+from lancewal_core import paths
+from lancewal_core.ids import Region
+
+WHOLE_MAX = 2**63 - 1
+"""Positions, versions and sizes are signed 64-bit numbers where they come from."""
+_SHOWN = 60
+
+
+class JsonFault(ValueError):
+    """The text is not the object that was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class JsonObject:
+    """Members of an object; ``path`` leads to it in the text, for messages."""
+
+    members: dict[str, object]
+    path: str = ""
+
+    @staticmethod
+    def parse(text: str | bytes) -> JsonObject:
+        """Raise ``JsonFault`` unless ``text`` is one object."""
+        try:
+            parsed = json.loads(text, object_pairs_hook=_members, parse_constant=_constant)
+        except RecursionError:
+            raise JsonFault("its values are nested too deep") from None
+        except JsonFault:
+            raise
+        except ValueError as error:  # also: not UTF-8, thousands of digits
+            raise JsonFault(f"it is no JSON: {str(error)[:_SHOWN]}") from None
+        if not isinstance(parsed, dict):
+            raise JsonFault("it is no JSON object")
+        return JsonObject(parsed)
+
+    def inner(self, name: str) -> JsonObject:
+        found = self._member(name)
+        if not isinstance(found, dict):
+            raise self._wrong(name, "an object")
+        return JsonObject(found, self._path(name))
+
+    def inners(self) -> Iterator[tuple[str, JsonObject]]:
+        """All members, each of which is an object."""
+        for name in self.members:
+            yield name, self.inner(name)
+
+    def optional(self, name: str) -> JsonObject | None:
+        """None for null; the member has to be there."""
+        return None if self._member(name) is None else self.inner(name)
+
+    def values(self, name: str) -> list[object]:
+        found = self._member(name)
+        if not isinstance(found, list):
+            raise self._wrong(name, "an array")
+        return found
+
+    def text(self, name: str) -> str:
+        found = self._member(name)
+        if not isinstance(found, str):
+            raise self._wrong(name, "a string")
+        return found
+
+    def whole(self, name: str, low: int = 0, high: int = WHOLE_MAX) -> int:
+        """An integer from ``low`` to ``high``."""
+        found = self._member(name)
+        if not isinstance(found, int) or isinstance(found, bool) or not low <= found <= high:
+            raise self._wrong(name, f"an integer from {low} to {high}")
+        return found
+
+    def raw(self, name: str) -> object:
+        """Any JSON value."""
+        return self._member(name)
+
+    def _member(self, name: str) -> object:
+        if name not in self.members:
+            raise JsonFault(f"it has no {self._path(name)!r}")
+        return self.members[name]
+
+    def _path(self, name: str) -> str:
+        return f"{self.path}.{name[:_SHOWN]}" if self.path else name[:_SHOWN]
+
+    def _wrong(self, name: str, expected: str) -> JsonFault:
+        return JsonFault(f"its {self._path(name)!r} is not {expected}")
+
+
+def region_named(name: str) -> Region:
+    """The region of this name; ``JsonFault`` for every text that no region has as its name."""
+    region = paths.parse_region(name)
+    if region is None:
+        raise JsonFault(f"{name[:_SHOWN]!r} is no region")
+    return region
+
+
+def _members(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise JsonFault("it names a member twice")
+    return members
+
+
+def _constant(_: str) -> NoReturn:
+    raise JsonFault("NaN and Infinity are no JSON numbers")
