@@ -1,4 +1,4 @@
-"""What an encapsulated Arrow IPC record batch message says about itself, read without decompressing anything.
+"""What encapsulated Arrow IPC record batch messages say about themselves, read without decompressing anything.
 
 A compressed buffer states its own decompressed size, and Arrow allocates what it states; so a reader that wants a limit
 must look first.  pyarrow does not show the statement; the few flatbuffer fields that hold it are read here, following
@@ -16,8 +16,11 @@ import pyarrow as pa
 from lancewal_core.errors import ObjectCorrupt
 
 _CONTINUATION = b"\xff\xff\xff\xff"
+_END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _RECORD_BATCH = 3
 """``MessageHeader.RecordBatch``."""
+LZ4_RATIO_MAX = 256
+"""An lz4 block cannot expand by more: one byte of a length field adds at most 255."""
 _NOT_COMPRESSED = -1
 """Stated size of a buffer that was left as it is inside a compressed batch."""
 
@@ -51,6 +54,29 @@ def declared_batch(message: pa.Buffer) -> DeclaredBatch:
         return _read(metadata, message, body_start)
     except struct.error as error:
         raise ObjectCorrupt("an Arrow message's metadata points outside itself") from error
+
+
+def declared_stream(stream: pa.Buffer) -> DeclaredBatch:
+    """The sum of what the record batches of an IPC stream declare: a schema, nothing but record batches, the end mark."""
+    at = message_length(stream.slice(0, min(8, stream.size)).to_pybytes())
+    rows = raw_bytes = 0
+    while at + len(_END_OF_STREAM) < stream.size:
+        rest = stream.slice(at)
+        body_start = message_length(rest.slice(0, 8).to_pybytes())
+        if body_start > rest.size:
+            raise ObjectCorrupt("an Arrow message is shorter than its metadata")
+        metadata = rest.slice(8, body_start - 8).to_pybytes()
+        try:
+            length = body_start + _Table(metadata, _unsigned(metadata, 0)).scalar(3, "<q")
+        except struct.error as error:
+            raise ObjectCorrupt("an Arrow message's metadata points outside itself") from error
+        if not body_start <= length <= rest.size:
+            raise ObjectCorrupt(f"an Arrow message of {length} bytes does not fit into its stream")
+        declared = declared_batch(rest.slice(0, length))
+        rows, raw_bytes, at = rows + declared.rows, raw_bytes + declared.raw_bytes, at + length
+    if at > stream.size or stream.slice(at).to_pybytes() != _END_OF_STREAM:
+        raise ObjectCorrupt("an Arrow stream has no end mark")
+    return DeclaredBatch(rows, raw_bytes)
 
 
 def _read(metadata: bytes, message: pa.Buffer, body_start: int) -> DeclaredBatch:

@@ -34,7 +34,7 @@ import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
 from lancewal_core import paths
-from lancewal_core.arrow_message import declared_batch, message_length
+from lancewal_core.arrow_message import LZ4_RATIO_MAX, declared_batch, message_length
 from lancewal_core.errors import FormatUnknown, InvalidInput, LancewalError, ObjectCorrupt, SchemaError
 from lancewal_core.ids import LogId, Position, Region, Sequence
 from lancewal_core.proto import wal_segment_pb2
@@ -49,8 +49,6 @@ TRAILER_HINT = 16 * 1024
 _FOOTER = struct.Struct("<QIIII4s")
 _FOOTER_CHECKED = 20
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
-_LZ4_RATIO_MAX = 256
-"""An lz4 block cannot expand by more: one byte of a length field adds at most 255."""
 
 _SHOWN = 300
 """Characters of a text from the object that a message may hold."""
@@ -362,7 +360,7 @@ def _decode_table(message: _Table, body_length: int, where: str) -> Trailer:
 
 def _decode_header(entry: _Table.Entry, where: str) -> EntryHeader:
     section = _decode_section(entry.section)
-    if entry.raw_bytes > _LZ4_RATIO_MAX * section.length:
+    if entry.raw_bytes > LZ4_RATIO_MAX * section.length:
         raise _corrupt(where, f"{section.length} bytes cannot hold {entry.raw_bytes} bytes of rows")
     return EntryHeader(
         region=_region(entry.region, where),

@@ -19,6 +19,7 @@ import google_crc32c
 import pyarrow as pa
 
 from lancewal_core import paths
+from lancewal_core.arrow_message import LZ4_RATIO_MAX, declared_stream
 from lancewal_core.errors import FormatUnknown, ObjectCorrupt, ObjectMissing, StoreUnavailable
 from lancewal_core.failpoints import point
 from lancewal_core.fold import Folded, partial_schema
@@ -234,8 +235,31 @@ def _read_side(store: ObjectStore, file: SideFile, schema: pa.Schema) -> pa.Tabl
         raise ObjectMissing(f"{file.key} is missing", object=file.key)
     if len(data) != file.size or google_crc32c.value(data) != file.crc32c:
         raise ObjectCorrupt(f"{file.key} is corrupt: its checksum does not match", object=file.key)
-    with pa.ipc.open_stream(data) as reader:
-        return reader.read_all().cast(schema)
+    return decode_side(data, file, schema)
+
+
+def decode_side(data: bytes, file: SideFile, schema: pa.Schema) -> pa.Table:
+    """Rows of a side file whose checksum matches; ``ObjectCorrupt`` unless they are what ``file`` and ``schema`` say.
+
+    Nothing is decompressed that its bytes could not hold.
+    """
+    try:
+        declared = declared_stream(pa.py_buffer(data))
+        if declared.rows != file.rows or declared.raw_bytes > LZ4_RATIO_MAX * len(data):
+            raise ObjectCorrupt(f"it declares {declared.rows} rows of {declared.raw_bytes} bytes, not {file.rows} rows")
+        with pa.ipc.open_stream(data) as reader:
+            if reader.schema.names != schema.names:
+                raise ObjectCorrupt(f"its columns are not {schema.names}")
+            read = reader.read_all()
+        read.validate(full=True)
+        found = read.cast(schema)
+        found.validate(full=True)
+    except (ObjectCorrupt, pa.ArrowException, ValueError, TypeError, OSError) as error:
+        raise ObjectCorrupt(f"{file.key} is corrupt: {str(error)[:300]}", object=file.key) from error
+    for field in schema:
+        if not field.nullable and found.column(field.name).null_count:
+            raise ObjectCorrupt(f"{file.key} is corrupt: {field.name!r} holds nulls", object=file.key)
+    return found
 
 
 def _put(store: ObjectStore, key: str, data: bytes) -> None:
