@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from lancewal_core.rows import Op, RowSchema, check_row_schema
 from lancewal_ingest.decode.columnar import ColumnReader, without
+from lancewal_ingest.decode.hazards import has_decimals, hazardous
 from lancewal_ingest.decode.json_types import check_json_types
 from lancewal_ingest.decode.operations import OP_HEADER, OPS, Headers, op_of, record_bytes
 from lancewal_ingest.decode.part import Part, assemble
@@ -51,6 +52,7 @@ class Decoder:
         self._patches = patches
         self._record_bytes_max = record_bytes_max
         self._columns = ColumnReader(rows)
+        self._decimals = any(has_decimals(field.type) for field in rows.columns)
         self._presence = PresenceReader(rows)
         self._reference = ReferenceDecoder(
             rows, patches=patches, record_bytes_max=record_bytes_max, key_decoder=key_decoder
@@ -101,6 +103,8 @@ class Decoder:
         if self._may_be_too_large(records):
             sizes = map(record_bytes, records.keys, records.values, records.headers)
             ops[[size > self._record_bytes_max for size in sizes]] = _ASIDE
+        if self._decimals:
+            ops[hazardous(records.values)] = _ASIDE
         return ops
 
     def _op_of_many(self, records: Records, index: int) -> int:

@@ -1,0 +1,64 @@
+r"""Values that Arrow's JSON reader must not be given: it would read outside its own tables.
+
+pyarrow 26.0.1 looks up the power of ten for a decimal's scale (its digits behind the point, less its exponent) without
+looking whether it has one.  ``1e-999999999``, as number or string, ends the process; what ``1e-1000`` gives is
+accident.  A scale of at most 76 is safe, so a value is *hazardous* when it holds
+
+* a number with an exponent below -38, or
+* 39 digits behind a point, or
+* a character of a number in escaped form, behind which either could hide in a string.
+
+Guarantee: of a table with decimal columns no hazardous value reaches the reader; the reference path decides on it.
+Harmless values that look so (a string of such digits) cost time, nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+_BEFORE = 100
+"""Bytes before an exponent that are looked at; a longer run of digits counts as hazardous."""
+_EXPONENT = re.compile(rb"[eE]-0*(?:39|[4-9][0-9]|[1-9][0-9][0-9])")
+_NUMBER = re.compile(rb"(?:\A|[\s:,\[\"])[-+]?[0-9]*\.?[0-9]*\Z")
+"""What stands before the exponent of a number that begins a JSON value or string."""
+_ESCAPED = re.compile(rb"\\u00(?:3[0-9]|[46]5|2[bBdDeE])")
+_FRACTION = b"." + b"0" * 39
+_DIGITS_TO_0 = bytes(ord("0") if chr(code).isdigit() and code < 128 else code for code in range(256))
+
+
+def has_decimals(type_: pa.DataType) -> bool:
+    """Whether ``type_`` is a decimal or holds one."""
+    if pa.types.is_decimal(type_):
+        return True
+    return any(has_decimals(type_.field(i).type) for i in range(type_.num_fields))
+
+
+def hazardous(values: Sequence[bytes | None]) -> list[int]:
+    """Indexes of the values that are not for the reader; repeated, in no order."""
+    text = b"\n".join([value or b"" for value in values])
+    places = list(_places(text))
+    if not places:
+        return []
+    ends = np.cumsum([1 + len(value or b"") for value in values])
+    return [int(index) for index in np.searchsorted(ends, places, side="right")]
+
+
+def _places(text: bytes) -> Iterator[int]:
+    for mark in (b"e-", b"E-"):
+        for at in _finds(text, mark):
+            if _EXPONENT.match(text, at) and _NUMBER.search(text[max(0, at - _BEFORE) : at]):
+                yield at
+    yield from _finds(text.translate(_DIGITS_TO_0), _FRACTION)
+    yield from (at for at in _finds(text, b"\\u00") if _ESCAPED.match(text, at))
+
+
+def _finds(text: bytes, mark: bytes) -> Iterator[int]:
+    """Where ``mark`` stands: a plain search, since every byte of a consumed batch goes through it."""
+    at = text.find(mark)
+    while at >= 0:
+        yield at
+        at = text.find(mark, at + len(mark))
