@@ -21,7 +21,7 @@ from pydantic import BaseModel, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from lancewal_core.errors import SettingsError
-from lancewal_core.settings_secrets import OPTION_MAPPINGS, is_secret, mask_url, masked
+from lancewal_core.settings_secrets import OPTION_MAPPINGS, mask_url, masked, may_hold_secrets
 from lancewal_core.settings_sections import (
     FlusherSettings,
     FormatSettings,
@@ -174,7 +174,7 @@ def _problem(line: Any, sources: list[Source]) -> Problem:
         return Problem(where, key, "is not a setting" + closest(key, known))
     text = str(line["msg"]).removeprefix("Value error, ")
     given = line["input"]
-    if isinstance(given, str | int | float) and not is_secret(path):
+    if isinstance(given, str | int | float) and not may_hold_secrets(path):
         text += f"; got {mask_url(str(given)) if isinstance(given, str) else given!r}"
     return Problem(where, key, text)
 

@@ -22,6 +22,11 @@ def is_secret(path: tuple[str, ...]) -> bool:
     return bool(_SECRET.search(path[2])) and not _NO_SECRET.search(path[2])
 
 
+def may_hold_secrets(path: tuple[str, ...]) -> bool:
+    """Whether a value given at ``path`` is a secret, or, as a text that could not be taken apart, may have one in it."""
+    return is_secret(path) or any(mapping[: len(path)] == path for mapping in OPTION_MAPPINGS)
+
+
 def mask_url(text: str) -> str:
     """``text`` without the user, the password and the secret parameters of URLs in it."""
     return _URL_QUERY.sub(rf"\g<1>{_MASK}", _URL_USER.sub(rf"\g<1>{_MASK}@", text))

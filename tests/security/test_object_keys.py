@@ -17,7 +17,9 @@ from lancewal_core.store_obstore import open_store
 
 HOSTILE = (
     "", ".", "..", "../x", "..\\x", "a/b", "/etc/passwd", "a/../../b", "%2e%2e", "%2e%2e%2fx", "..%2f", "a\x00b", "a\nb",
-    "a b",     "é", "\u2025", "\uff0e\uff0e", "\u202egnp", "\ud800", "x" * 250, "x\u0000", "C:\\x", "~", "*", "?", "#", "s3://b", "a\r\n",
+    "a b",
+    "é",
+    "\u2025", "\uff0e\uff0e", "\u202egnp", "\ud800", "x" * 250, "x\u0000", "C:\\x", "~", "*", "?", "#", "s3://b", "a\r\n",
 )  # fmt: skip
 ORDINARY = Region("orders", TopicId("AAAAAAAAQACAAAAAAAAAAQ"), 3)
 BUILDERS: dict[str, Callable[[str], str]] = {

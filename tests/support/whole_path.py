@@ -98,18 +98,20 @@ class Lancewal:
         assert answer.code == 0, f"lancewal {' '.join(command)} gave {answer.code}:\n{answer.err}"
         return answer.out
 
-    def start(self, *command: str, failpoint: str | None = None) -> Service:
+    def start(
+        self, *command: str, failpoint: str | None = None, environment: Mapping[str, str] | None = None
+    ) -> Service:
         """Start ``lancewal COMMAND``; ``failpoint`` as in ``LANCEWAL_FAILPOINT``."""
         self._started += 1
         name = f"{self._started:03d}-{command[0]}"
         events, log = self.folder / f"{name}.events", self.folder / f"{name}.log"
-        environment = {"LANCEWAL_EVENT_LOG": str(events)}
+        variables = {**(environment or {}), "LANCEWAL_EVENT_LOG": str(events)}
         if failpoint is not None:
-            environment |= {"LANCEWAL_TESTING": "1", "LANCEWAL_FAILPOINT": failpoint}
+            variables |= {"LANCEWAL_TESTING": "1", "LANCEWAL_FAILPOINT": failpoint}
         process = Process(
             [sys.executable, "-c", _COMMAND, *command, "--config", str(self.config)],
             log,
-            environment=self._environment(environment),
+            environment=self._environment(variables),
         )
         return Service(name, process, events, failpoint)
 
@@ -134,6 +136,10 @@ class Service:
     @property
     def exit_code(self) -> int | None:
         return self._process.exit_code
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     @property
     def running(self) -> bool:

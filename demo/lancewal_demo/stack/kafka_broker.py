@@ -71,11 +71,16 @@ class KafkaBroker:
         config: Mapping[str, str] | None = None,
         *,
         jvm_options: Sequence[str] = QUICK_START,
+        listeners: Mapping[str, int] | None = None,
     ) -> None:
-        """``config`` is added to the broker's settings, and wins.  A ``directory`` with data in it is taken up."""
+        """``config`` is added to the broker's settings, and wins.  A ``directory`` with data in it is taken up.
+
+        ``listeners`` are ports of further listeners by name; ``config`` says their security protocols.
+        """
         self.directory = directory
         self._config = dict(config or {})
         self._jvm_options = tuple(jvm_options)
+        self._listeners = dict(listeners or {})
         self._port, self._controller_port = free_ports(2)
         self._process: Process | None = None
 
@@ -131,11 +136,12 @@ class KafkaBroker:
 
     def _settings(self) -> dict[str, str]:
         broker, controller = (f"127.0.0.1:{port}" for port in (self._port, self._controller_port))
+        more = "".join(f",{name}://127.0.0.1:{port}" for name, port in self._listeners.items())
         return {
             **_SINGLE_NODE,
             **_QUICK_GROUPS,
-            "listeners": f"PLAINTEXT://{broker},CONTROLLER://{controller}",
-            "advertised.listeners": f"PLAINTEXT://{broker}",
+            "listeners": f"PLAINTEXT://{broker},CONTROLLER://{controller}{more}",
+            "advertised.listeners": f"PLAINTEXT://{broker}{more}",
             "controller.quorum.voters": f"1@{controller}",
             "log.dirs": str(self._data),
             **self._config,
