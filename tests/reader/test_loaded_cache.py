@@ -11,6 +11,7 @@ from lancewal_core.fold import fold
 from lancewal_core.ids import Generation, LogId, Position, Region, TopicId
 from lancewal_core.ids import Sequence as Number
 from lancewal_core.rows import RowSchema
+from lancewal_core.u64_segment import U64Segment
 from lancewal_reader.delta import Loaded, LoadedCache
 from lancewal_reader.plan import EntryRef, RegionDelta, SnapshotRef, Source
 
@@ -24,7 +25,9 @@ def entry(first: int, next_: int) -> EntryRef:
 
 
 def snapshot(first: int, next_: int) -> SnapshotRef:
-    return SnapshotRef(Generation(1), "key", Position(first), Position(next_), LOG, Number(0), Number(9), (first,))
+    return SnapshotRef(
+        Generation(1), "key", Position(first), Position(next_), LOG, Number(0), Number(9), U64Segment.of((first,))
+    )
 
 
 def delta(region: Region, cut: int, *sources: Source) -> RegionDelta:
