@@ -3,7 +3,8 @@
 ``with point("wal.put"):`` passes ``wal.put before``, runs the body, and, if the body did not raise, passes
 ``wal.put after``.  Without configuration a point costs one attribute test.
 
-* ``LANCEWAL_EVENT_LOG=<file>``: one JSON line per passing, written unbuffered *before* the act it announces.
+* ``LANCEWAL_EVENT_LOG=<file>``: one JSON line per passing, written unbuffered *before* the act it announces.  Threads pass
+  one after the other: where a failpoint kills or stops the process, its line is the last one.
 * ``LANCEWAL_FAILPOINT=<point>:<before|after>[:n]=kill|stop|error``: at the n-th passing (default 1) SIGKILL or SIGSTOP
   this process or raise ``FailpointError``.  Refused unless ``LANCEWAL_TESTING=1``.
 
@@ -93,16 +94,19 @@ class Failpoints:
         self._log = None if event_log is None else os.open(event_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     def passing(self, name: str, when: When, where: Mapping[str, object]) -> None:
-        if self._log is not None:
-            line = {"point": name, "when": when, "pid": os.getpid(), **where}
-            os.write(self._log, json.dumps(line, default=str).encode() + b"\n")
+        with self._lock:
+            if self._log is not None:
+                line = {"point": name, "when": when, "pid": os.getpid(), **where}
+                os.write(self._log, json.dumps(line, default=str).encode() + b"\n")
+            self._act(name, when)
+
+    def _act(self, name: str, when: When) -> None:
         failpoint = self._failpoint
         if failpoint is None or failpoint.point != name or failpoint.when != when:
             return
-        with self._lock:
-            self._passed += 1
-            if self._passed != failpoint.passing:
-                return
+        self._passed += 1
+        if self._passed != failpoint.passing:
+            return
         match failpoint.act:
             case "kill":
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -153,7 +153,26 @@ for turn in range(5):
 """
 
 
-def start(log: Path, failpoint: str, **environment: str) -> subprocess.Popen[str]:
+CROWD = """
+import os, threading, time
+from lancewal_core.failpoints import configure, point
+write = os.write
+def slow_write(file, data):
+    write(file, data)
+    time.sleep(0.002)  # lets the other threads go on, as a busy machine does
+os.write = slow_write
+configure(os.environ)
+def pass_points(name):
+    while True:
+        with point(name):
+            pass
+for name in ("poll", "decode", "log.walk", "dv.write"):
+    threading.Thread(target=pass_points, args=(name,), daemon=True).start()
+pass_points("wal.put")
+"""
+
+
+def start(log: Path, failpoint: str, program: str = PROGRAM, **environment: str) -> subprocess.Popen[str]:
     variables = {
         "LANCEWAL_FAILPOINT": failpoint,
         "LANCEWAL_EVENT_LOG": str(log),
@@ -161,7 +180,7 @@ def start(log: Path, failpoint: str, **environment: str) -> subprocess.Popen[str
         **environment,
     }
     return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM],
+        [sys.executable, "-c", program],
         env={"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path), **variables},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -180,6 +199,15 @@ def test_kill_ends_the_process_right_there(tmp_path: Path, when: str, lines: int
     assert len(events(log)) == lines
     last: dict[str, Any] = json.loads(log.read_text().splitlines()[-1])
     assert (last["pid"], last["turn"]) == (process.pid, 2)
+
+
+def test_beside_other_threads_the_line_of_a_kill_is_the_last_one(tmp_path: Path) -> None:
+    log = tmp_path / "events"
+    process = start(log, "wal.put:before:5=kill", CROWD)
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    assert events(log)[-1] == ("wal.put", "before")
+    assert events(log).count(("wal.put", "before")) == 5
 
 
 def test_stop_freezes_the_process_until_it_is_continued(tmp_path: Path) -> None:
