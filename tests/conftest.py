@@ -1,8 +1,9 @@
-"""What every test may ask for: one Kafka broker, S3 server and Spark session a run, a fresh topic name, the run's budget."""
+"""What every test may ask for: one broker, S3 server and Spark session a run, a fresh topic name, a seed; the run's budget."""
 
 from __future__ import annotations
 
 import logging
+import os
 import re
 import secrets
 from collections.abc import Iterator
@@ -75,3 +76,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSpark]:
 def topic_name(request: pytest.FixtureRequest) -> str:
     """A topic name that no other test has; the test creates the topic itself."""
     return f"{re.sub('[^A-Za-z0-9_.-]', '-', request.node.name)[:80]}-{secrets.token_hex(4)}"
+
+
+@pytest.fixture
+def seed() -> int:
+    """The seed of what is random in a test: printed with it, set by ``WHOLE_PATH_SEED=<n>``."""
+    given = os.environ.get("WHOLE_PATH_SEED")
+    chosen = int(given) if given else secrets.randbelow(1_000_000)
+    print(f"WHOLE_PATH_SEED={chosen}")
+    return chosen

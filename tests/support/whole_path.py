@@ -183,6 +183,15 @@ class Service:
         times = self.passed(found["point"], found["when"])
         return f"{found['point']}:{found['when']}" if times == int(found["n"] or 1) else None
 
+    def check_killed(self) -> None:
+        """SIGKILL has ended it, and the last thing that it has logged is its failpoint, passed as often as that says."""
+        assert self.exit_code == -signal.SIGKILL, f"{self.name} ended with {self.exit_code}\n{self.tail}"
+        assert self.failpoint is not None
+        last = self.events[-1]
+        met = f"{last['point']}:{last['when']}"
+        assert _at(self.failpoint) == met, f"{self.name} died at {met}, not at {self.failpoint}"
+        assert self.reached() == met
+
     @property
     def frozen(self) -> bool:
         """Whether SIGSTOP holds it."""
@@ -203,6 +212,13 @@ class Service:
     @property
     def tail(self) -> str:
         return log_tail(self._process.log)
+
+
+def _at(failpoint: str) -> str:
+    """``point:when`` of a failpoint."""
+    found = _FAILPOINT.fullmatch(failpoint)
+    assert found is not None, failpoint
+    return f"{found['point']}:{found['when']}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,9 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from lancewal_core.config_commands import read_settings
 from lancewal_demo.stack import KafkaBroker
+from lancewal_flusher.create import create_table
 from lancewal_reader import LancewalTable, Receipt, open_table, receipt_of
 from tests.support.whole_path import Lancewal, until
 from tests.whole_path.feed import COLUMNS, PARTITIONS, PRIMARY_KEY, Feed, Key, Row
@@ -121,9 +123,13 @@ def make_world(
     region_key: Sequence[str] = ("customer",),
     uri: str | None = None,
     options: Mapping[str, str] | None = None,
+    in_process: bool = False,
     **sections: Mapping[str, object],
 ) -> World:
-    """Topics, settings, and the table by ``lancewal table create``.  ``sections`` change the settings."""
+    """Topics, settings, and the table by ``lancewal table create``.  ``sections`` change the settings.
+
+    ``in_process``: by the function that the command calls, which saves the start of a process.
+    """
     make_topics(kafka.bootstrap_servers, {topic: PARTITIONS, f"{topic}.dead-letters": 1})
     place = uri or str(folder / "table")
     tree: dict[str, dict[str, object]] = {
@@ -150,7 +156,10 @@ def make_world(
     for name, section in sections.items():
         tree[name].update(section)
     lancewal = Lancewal(folder, tree)
-    lancewal.succeed("table", "create")
+    if in_process:
+        create_table(read_settings(lancewal.config))
+    else:
+        lancewal.succeed("table", "create")
     patches = tree["table"].get("patches", True) is not False
     feed = Feed(kafka.bootstrap_servers, topic, seed, region_key, patches=patches)
     return World(lancewal, feed, place, dict(options or {}), kafka.bootstrap_servers)

@@ -1,0 +1,111 @@
+"""One case of the kill points: a world on S3, its processes, the feed that goes on meanwhile, and what must hold at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import lance
+
+from lancewal_demo.stack import KafkaBroker, S3Server
+from tests.support.whole_path import Service, until
+from tests.whole_path.world import World, make_world, plain_rows, positions
+
+_PATIENCE_S = 40.0
+_POLL_S = 0.03
+BATCH = 4
+"""Records at a time while a process goes towards its failpoint: some hundred until it is there."""
+
+
+class Fleet(AbstractContextManager["Fleet"]):
+    """Starts processes of one world and leaves none behind."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._services: list[Service] = []
+
+    def ingest(self, failpoint: str | None = None) -> Service:
+        return self._start("ingest", "run", failpoint=failpoint)
+
+    def flusher(self, failpoint: str | None = None) -> Service:
+        return self._start("flush", "run", failpoint=failpoint)
+
+    def reader(self, failpoint: str | None = None) -> Service:
+        return self._start("read", self.world.uri, failpoint=failpoint)
+
+    def feed_until(self, condition: Callable[[], bool], service: Service, feed: Callable[[], object]) -> None:
+        """Call ``feed`` again and again until ``condition()``."""
+
+        def met() -> bool:
+            if condition():
+                return True
+            feed()
+            return False
+
+        until(met, lambda: f"{service.name} {service.failpoint}\n{service.tail}", _PATIENCE_S, _POLL_S)
+
+    def feed_until_killed(self, victim: Service, feed: Callable[[], object] | None = None) -> None:
+        """Feed until the victim is dead, and check that it died where its failpoint says."""
+        self.feed_until(lambda: not victim.running, victim, feed or self.produce)
+        victim.check_killed()
+
+    def produce(self) -> None:
+        self.world.feed.produce(BATCH)
+
+    def produce_more(self) -> None:
+        self.world.feed.produce(10 * BATCH)
+
+    def until_ingested(self, ingest: Service) -> None:
+        """Until a strong read sees all that was produced; it waits for the dead member's session first."""
+        until(lambda: ingest.passed("claim.cas") > 0, lambda: ingest.tail, _PATIENCE_S)
+        until(self.world.caught_up, lambda: ingest.tail, _PATIENCE_S, poll_s=0.1)
+
+    def end(self, ingest: Service, flusher: Service) -> None:
+        """All is ingested, handed over and merged; then every way to read is the fold of everything produced."""
+        self.until_ingested(ingest)
+        ingest.stop()
+        until(lambda: self.world.caught_up("eventual"), lambda: flusher.tail, _PATIENCE_S, poll_s=0.1)
+        flusher.stop()
+        self.check_end()
+
+    def check_end(self) -> None:
+        world = self.world
+        ends = world.feed.history.ends
+        assert positions(world.check_strong()) == ends
+        assert positions(world.check_merged()) == ends
+        newest = lance.dataset(world.uri, storage_options=dict(world.options)).to_table()
+        world.compare(plain_rows(newest), ends, "plain Lance")
+
+    def _start(self, *command: str, failpoint: str | None) -> Service:
+        service = self.world.lancewal.start(*command, failpoint=failpoint and f"{failpoint}=kill")
+        self._services.append(service)
+        return service
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for service in self._services:
+            service.kill()
+
+
+def fleet_on_s3(
+    kafka: KafkaBroker, s3: S3Server, topic: str, folder: Path, seed: int, **sections: Mapping[str, object]
+) -> Fleet:
+    """A fresh topic, bucket and table; ``sections`` change the settings."""
+    world = make_world(
+        kafka,
+        topic,
+        folder,
+        seed,
+        uri=f"s3://{s3.bucket(f'faults-{topic[-8:]}')}/tables/one",
+        options={name.lower(): value for name, value in s3.environment.items()},
+        in_process=True,
+        **sections,
+    )
+    return Fleet(world)

@@ -1,0 +1,206 @@
+"""SIGKILL at every named point of the protocol, before and after it: nothing is lost, nothing doubled.
+
+Real processes, a real broker and S3 server.  Each case feeds a table of its own until a process has died at its point,
+checks that it was that point (the exit status, and the last line that the process has logged), starts the process again
+without a failpoint, and compares all readers, a plain Lance data set among them, with the fold of what was produced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+
+from lancewal_core.failpoints import POINTS
+from lancewal_core.store_obstore import open_store
+from lancewal_demo.stack import KafkaBroker, S3Server
+from lancewal_reader import Receipt
+from tests.faults.fleet import Fleet, fleet_on_s3
+from tests.support.whole_path import until
+from tests.whole_path.feed import Record
+from tests.whole_path.world import plain_rows, positions
+
+pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.slow, pytest.mark.timeout(120)]
+
+NO_STEP = {"spark.task"}
+"""In the workers of Spark, which only log their points: what Spark does with a lost task is Spark's."""
+
+
+# -- what leads to the points; each begins with a table without rows and ends with all of it merged ----------------
+
+
+def in_ingest(fleet: Fleet, failpoint: str, feed: Callable[[Fleet], None] = Fleet.produce) -> None:
+    """The only ingest dies while it consumes, beside a flusher."""
+    flusher = fleet.flusher()
+    fleet.feed_until_killed(fleet.ingest(failpoint), lambda: feed(fleet))
+    fleet.world.check_strong()
+    heir = fleet.ingest()
+    fleet.produce_more()
+    fleet.end(heir, flusher)
+
+
+def with_bad_records(fleet: Fleet, failpoint: str) -> None:
+    """Among the rows there are records that are none."""
+
+    def feed(fleet: Fleet) -> None:
+        fleet.produce()
+        fleet.world.feed.send_raw(b"no row", b"customer-1")
+
+    in_ingest(fleet, failpoint, feed)
+
+
+def with_idle_regions(fleet: Fleet, failpoint: str) -> None:
+    """One region alone has rows, one segment after the other; the log grows away from where the others begin."""
+
+    def feed(fleet: Fleet) -> None:
+        row = {"customer": "customer-1", "id": 1, "count": fleet.world.feed.history.ends.get(0, 0)}
+        fleet.world.feed.send([Record("upsert", row)])
+
+    in_ingest(fleet, failpoint, feed)
+
+
+def after_a_crash(fleet: Fleet, failpoint: str) -> None:
+    """It dies while it takes over from an ingest that died without handing over."""
+    flusher = fleet.flusher()
+    former = fleet.ingest()
+    fleet.feed_until(lambda: former.passed("memtable.apply") > 4, former, fleet.produce)
+    former.kill()
+    fleet.feed_until_killed(fleet.ingest(failpoint), lambda: None)
+    fleet.world.check_strong()
+    heir = fleet.ingest()
+    fleet.produce_more()
+    fleet.end(heir, flusher)
+
+
+def in_a_rebalance(fleet: Fleet, failpoint: str) -> None:
+    """It dies while it gives regions to a second member, which then takes over all of them."""
+    flusher = fleet.flusher()
+    victim = fleet.ingest(failpoint)
+    fleet.feed_until(lambda: victim.passed("memtable.apply") > 4, victim, fleet.produce)
+    heir = fleet.ingest()
+    fleet.feed_until_killed(victim)
+    fleet.world.check_strong()
+    fleet.produce_more()
+    fleet.end(heir, flusher)
+
+
+def in_flusher(fleet: Fleet, failpoint: str) -> None:
+    """The only flusher dies beside an ingest that goes on."""
+    ingest = fleet.ingest()
+    fleet.feed_until_killed(fleet.flusher(failpoint))
+    fleet.world.check_strong()
+    fleet.world.check_merged()
+    heir = fleet.flusher()
+    fleet.produce_more()
+    fleet.end(ingest, heir)
+
+
+def in_garbage_collection(fleet: Fleet, failpoint: str) -> None:
+    """As ``in_flusher``; its heir then goes on deleting."""
+    ingest = fleet.ingest()
+    fleet.feed_until_killed(fleet.flusher(failpoint))
+    fleet.world.check_strong()
+    heir = fleet.flusher()
+    fleet.feed_until(lambda: heir.passed("trim.delete") > 0, heir, fleet.produce)
+    fleet.end(ingest, heir)
+
+
+def in_follow_up(fleet: Fleet, failpoint: str) -> None:
+    """Flushers die right after a merge, and, since a data file of it has vanished, in its follow-up."""
+    world = fleet.world
+    fleet.produce_more()
+    ingest = fleet.ingest()
+    fleet.until_ingested(ingest)
+    ingest.stop()
+    fleet.feed_until_killed(fleet.flusher("commit.recv:after"), lambda: None)
+    merged = lance.dataset(world.uri, storage_options=dict(world.options))
+    adopted = merged.get_fragments()[0].data_files()[0].path
+    open_store(world.uri, world.options).delete([f"data/{adopted}"])
+    fleet.feed_until_killed(fleet.flusher(failpoint), lambda: None)
+    flusher = fleet.flusher()
+    until(lambda: flusher.passed("merged.cas") > 0, lambda: flusher.tail)
+    fleet.produce_more()
+    fleet.end(fleet.ingest(), flusher)
+
+
+def in_reader(fleet: Fleet, failpoint: str) -> None:
+    """``lancewal read`` dies while ingest and flusher go on."""
+    ingest, flusher = fleet.ingest(), fleet.flusher()
+    fleet.feed_until(lambda: flusher.passed("commit.recv") > 0, flusher, fleet.produce)
+    fleet.feed_until_killed(fleet.reader(failpoint))
+    world = fleet.world
+    file = world.lancewal.folder / "rows.arrow"
+    answer = world.lancewal.run("read", world.uri, "--output", "arrow-file", "--to", str(file))
+    assert answer.code == 0, answer.err
+    with pa.ipc.open_file(file) as rows:
+        receipt = Receipt.from_json(answer.err.partition("receipt: ")[2])
+        world.compare(plain_rows(rows.read_all()), positions(receipt), "lancewal read")
+    fleet.end(ingest, flusher)
+
+
+# -- the points ----------------------------------------------------------------------------------------------------
+
+
+Sections = Mapping[str, Mapping[str, object]]
+TRIMMED_SOON: Sections = {
+    "table": {"history_window_s": 0, "grace_s": 1},
+    "flusher": {"interval_s": 0.2, "gc_interval_s": 0.3},
+}
+ONE_GENERATION: Sections = {"table": {"patches": False}, "ingest": {"seal_rows": 10_000, "seal_age_s": 600.0}}
+"""Adopted as it is, since nothing is to be combined or completed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a point is met, at which passing of it, and under which settings."""
+
+    play: Callable[[Fleet, str], None]
+    passing: int = 1
+    sections: Sections = field(default_factory=dict)
+
+
+WAYS = {
+    "poll": Way(in_ingest, 30),
+    "decode": Way(in_ingest, 6),
+    "dlq.produce": Way(with_bad_records, 3),
+    "wal.put": Way(in_ingest, 5),
+    "memtable.apply": Way(in_ingest, 6),
+    "offset.commit": Way(in_ingest, 2),
+    "log.walk": Way(after_a_crash, 2),
+    "fence.put": Way(after_a_crash),
+    "claim.cas": Way(after_a_crash, 2),
+    "seal.cas": Way(in_ingest, 3),
+    "reanchor.cas": Way(with_idle_regions, 2, {"ingest": {"seal_log_distance": 3}}),
+    "handover.cas": Way(in_a_rebalance),
+    "snapshot.write": Way(in_ingest, 3),
+    "flushed.cas": Way(in_ingest, 3),
+    "plan.pin": Way(in_reader),
+    "fragment.write": Way(in_flusher, 2),
+    "dv.write": Way(in_flusher, 2),
+    "commit.send": Way(in_flusher, 2),
+    "commit.recv": Way(in_flusher, 2),
+    "merges.put": Way(in_flusher, 3),  # the first is a checkpoint's
+    "followup.commit": Way(in_follow_up, 1, ONE_GENERATION),
+    "merged.cas": Way(in_flusher, 2),
+    "trim.cas": Way(in_garbage_collection, 2, TRIMMED_SOON),
+    "trim.delete": Way(in_garbage_collection, 1, TRIMMED_SOON),
+}
+
+
+def test_every_step_of_the_protocol_is_among_them() -> None:
+    assert WAYS.keys() | NO_STEP == POINTS
+    assert not WAYS.keys() & NO_STEP
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("point", WAYS)
+def test_killed(
+    kafka: KafkaBroker, s3: S3Server, topic_name: str, tmp_path: Path, seed: int, point: str, when: str
+) -> None:
+    way = WAYS[point]
+    with fleet_on_s3(kafka, s3, topic_name, tmp_path, seed, **way.sections) as fleet:
+        way.play(fleet, f"{point}:{when}:{way.passing}")
