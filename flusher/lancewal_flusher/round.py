@@ -9,7 +9,8 @@ Steps
  3. Mark generations MERGED that a finished merge has put into the table (repairs a crash before the marking).
  4. Flush generations that stayed SEALED for long: their ingester is gone.
  5. Merge; after each merge finish it and mark it.  Too many refusals in a row end the round: whoever keeps changing the
-    table gets a pause to be done with it.
+    table gets a pause to be done with it.  So does ``enough`` after a merge: where generations come as fast as they are
+    merged, something always waits, and garbage and figures must have their turn.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ def run_round(
     stopping: Callable[[], bool] = lambda: False,
     merges_max: int = 1_000,
     refusals_max: int = 8,
+    enough: Callable[[], bool] = lambda: False,
 ) -> RoundReport:
     """See the module docstring.  ``sealed_grace_s``: how long an ingester may take to flush what it sealed."""
     # Step 1
@@ -83,6 +85,8 @@ def run_round(
     in_a_row = 0
     left: NothingToMerge | None = None
     while left is None and len(merges) < merges_max and in_a_row < refusals_max and not stopping():
+        if merges and enough():
+            break
         result: MergeResult = merge_next(context, limits)
         match result:
             case NothingToMerge():

@@ -2,8 +2,8 @@
 
 Steps
  1. Read the contract; check settings and table.
- 2. A round every ``flusher.interval_s``, sooner while it leaves work behind; garbage collection every
-    ``flusher.gc_interval_s``.
+ 2. A round every ``flusher.interval_s``, and at once while there is more to do: no round begins a further merge after that
+    time, so that garbage and figures have their turn under any load.  Garbage collection every ``flusher.gc_interval_s``.
  3. Told to stop: the merge under way is finished, nothing is begun.
 
 While an operator pauses the flusher, it begins no round and no garbage collection; it asks before each, and every
@@ -17,6 +17,7 @@ A fault that may pass (``Retry``, ``Refresh``) is logged, and the round tried ag
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -76,10 +77,17 @@ class _Loop:
         self.metrics.paused_by_operator(until)
         return until is not None
 
-    def round(self, sealed_grace_s: float) -> RoundReport:
+    def round(self, sealed_grace_s: float, round_s: float = math.inf) -> RoundReport:
         clock = self.context.clock
         began = clock.monotonic()
-        report = run_round(self.context, self.limits, self.sealed_since, sealed_grace_s, self.stopping)
+        report = run_round(
+            self.context,
+            self.limits,
+            self.sealed_since,
+            sealed_grace_s,
+            self.stopping,
+            enough=lambda: clock.monotonic() - began >= round_s,
+        )
         self.metrics.round(report, clock.monotonic() - began)
         self.metrics.backlog(backlog_after(self.context, report))
         self.problem = None
@@ -119,8 +127,10 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[int
                 continue
             act = "round"
             try:
-                report = loop.round(SEALED_GRACE_S)
-                pause = settings.flusher.interval_s if report.left is not None else PAUSE_S
+                report = loop.round(SEALED_GRACE_S, settings.flusher.interval_s)
+                pause = settings.flusher.interval_s
+                if report.left is None:
+                    pause = PAUSE_S if report.refused else 0.0
                 if clock.monotonic() >= collect_at and not stopping():
                     act = "garbage collection"
                     collect_at = clock.monotonic() + settings.flusher.gc_interval_s

@@ -36,9 +36,11 @@ from lancewal_core.paths import control_version
 from lancewal_core.settings import Settings
 from lancewal_core.store_obstore import ObstoreStore
 from lancewal_core.watermarks import TABLE_UUID
+from lancewal_flusher import round as rounds
 from lancewal_flusher import service
+from lancewal_flusher.round import SealedSince, run_round
 from lancewal_flusher.service import run_once, serve
-from tests.support.flusher_tables import COLUMNS, FlusherTable, delete, patch, upserts
+from tests.support.flusher_tables import COLUMNS, OPEN_ROWS, FlusherTable, delete, patch, upserts
 
 DEADLINE_S = 60.0
 
@@ -250,6 +252,24 @@ def test_garbage_is_collected(tmp_path: Path) -> None:
             table.generation(0, upserts(range(n, n + 5), a=n))
         wait_for(lambda: table.index(0).trimmed_generation == 3)
         wait_for(lambda: samples(port)["gc_deleted_objects_total"] > 0)
+    table.check()
+    table.close()
+
+
+def test_garbage_is_collected_while_something_always_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = FlusherTable(tmp_path, history_window_s=0, grace_s=0)
+    merge_next = rounds.merge_next
+
+    def behind(*arguments: Any) -> Any:
+        table.generation(0, upserts(range(3)))
+        return merge_next(*arguments)
+
+    monkeypatch.setattr(rounds, "merge_next", behind)
+    with serving(settings_of(table)) as port:
+        wait_for(lambda: samples(port).get("gc_deleted_objects_total", 0) > 0)
+        assert get(port, "/readyz")[0] == 200
+    monkeypatch.undo()
+    run_round(table.context(), OPEN_ROWS, SealedSince(), 0)
     table.check()
     table.close()
 

@@ -161,6 +161,26 @@ def test_stopping_ends_after_the_merge_under_way(table: FlusherTable) -> None:
     table.check()
 
 
+def test_where_generations_come_as_fast_as_they_are_merged_a_round_ends(table: FlusherTable) -> None:
+    asked = 0
+
+    def enough() -> bool:
+        nonlocal asked
+        asked += 1
+        assert asked < 10, "the round goes on for ever"
+        table.generation(0, upserts(range(asked, asked + 3)))
+        return asked == 3
+
+    table.generation(0, upserts(range(5)))
+    report = run_round(table.context(), OPEN_ROWS, SealedSince(), 0, enough=enough)
+    assert len(report.merges) == 3
+    assert report.left is None
+    assert table.states(0) == ["MERGED", "MERGED", "MERGED", "FLUSHED"]
+    # What comes late does not keep a round from merging at all.
+    assert len(run_round(table.context(), OPEN_ROWS, SealedSince(), 0, enough=lambda: True).merges) == 1
+    table.check()
+
+
 def test_a_snapshot_that_another_flusher_rebuilds_is_taken_next_time(
     table: FlusherTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
