@@ -227,7 +227,8 @@ class FlusherSettings(Section):
     """``lancewal flush``."""
 
     interval_s: Seconds = 10.0
-    """Time between two looks for snapshots to merge.  Each merge is a table version; six a minute at most."""
+    """Time between two looks for snapshots to merge, and how long one look goes on while more comes.  Each merge is a table
+    version; six a minute where little waits."""
     threads: Count = 2
     """Merge tasks at a time.  Each holds a snapshot's keys; two overlap reading and writing."""
     gc_interval_s: Seconds = 60.0

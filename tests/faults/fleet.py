@@ -1,4 +1,4 @@
-"""One case of the kill points: a world on S3, its processes, the feed that goes on meanwhile, and what must hold at the end."""
+"""One case: a world on S3, its processes, the feed that goes on meanwhile, and what must hold at the end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import lance
 
@@ -16,12 +16,17 @@ from tests.whole_path.world import World, make_world, plain_rows, positions
 
 _PATIENCE_S = 40.0
 _POLL_S = 0.03
+
+Sections = Mapping[str, Mapping[str, object]]
+"""Sections of the settings."""
+TRIMMED_SOON: Sections = {"table": {"history_window_s": 0, "grace_s": 1}, "flusher": {"gc_interval_s": 0.3}}
+
 BATCH = 4
 """Records at a time while a process goes towards its failpoint: some hundred until it is there."""
 
 
 class Fleet(AbstractContextManager["Fleet"]):
-    """Starts processes of one world and leaves none behind."""
+    """Starts processes of one world, with a failpoint as in ``LANCEWAL_FAILPOINT``, and leaves none behind."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -52,6 +57,11 @@ class Fleet(AbstractContextManager["Fleet"]):
         self.feed_until(lambda: not victim.running, victim, feed or self.produce)
         victim.check_killed()
 
+    def feed_until_frozen(self, victim: Service) -> None:
+        """Feed until SIGSTOP holds the victim, which nothing but its failpoint sends."""
+        self.feed_until(lambda: victim.frozen, victim, self.produce)
+        assert victim.reached() is not None
+
     def produce(self) -> None:
         self.world.feed.produce(BATCH)
 
@@ -63,11 +73,14 @@ class Fleet(AbstractContextManager["Fleet"]):
         until(lambda: ingest.passed("claim.cas") > 0, lambda: ingest.tail, _PATIENCE_S)
         until(self.world.caught_up, lambda: ingest.tail, _PATIENCE_S, poll_s=0.1)
 
+    def until_merged(self, flusher: Service) -> None:
+        until(lambda: self.world.caught_up("eventual"), lambda: flusher.tail, _PATIENCE_S, poll_s=0.1)
+
     def end(self, ingest: Service, flusher: Service) -> None:
         """All is ingested, handed over and merged; then every way to read is the fold of everything produced."""
         self.until_ingested(ingest)
         ingest.stop()
-        until(lambda: self.world.caught_up("eventual"), lambda: flusher.tail, _PATIENCE_S, poll_s=0.1)
+        self.until_merged(flusher)
         flusher.stop()
         self.check_end()
 
@@ -80,7 +93,7 @@ class Fleet(AbstractContextManager["Fleet"]):
         world.compare(plain_rows(newest), ends, "plain Lance")
 
     def _start(self, *command: str, failpoint: str | None) -> Service:
-        service = self.world.lancewal.start(*command, failpoint=failpoint and f"{failpoint}=kill")
+        service = self.world.lancewal.start(*command, failpoint=failpoint)
         self._services.append(service)
         return service
 
@@ -95,7 +108,7 @@ class Fleet(AbstractContextManager["Fleet"]):
 
 
 def fleet_on_s3(
-    kafka: KafkaBroker, s3: S3Server, topic: str, folder: Path, seed: int, **sections: Mapping[str, object]
+    kafka: KafkaBroker, s3: S3Server, topic: str, folder: Path, seed: int, sections: Mapping[str, Any]
 ) -> Fleet:
     """A fresh topic, bucket and table; ``sections`` change the settings."""
     world = make_world(

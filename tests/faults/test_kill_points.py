@@ -7,7 +7,7 @@ without a failpoint, and compares all readers, a plain Lance data set among them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from lancewal_core.failpoints import POINTS
 from lancewal_core.store_obstore import open_store
 from lancewal_demo.stack import KafkaBroker, S3Server
 from lancewal_reader import Receipt
-from tests.faults.fleet import Fleet, fleet_on_s3
+from tests.faults.fleet import TRIMMED_SOON, Fleet, Sections, fleet_on_s3
 from tests.support.whole_path import until
 from tests.whole_path.feed import Record
 from tests.whole_path.world import plain_rows, positions
@@ -57,7 +57,7 @@ def with_idle_regions(fleet: Fleet, failpoint: str) -> None:
     """One region alone has rows, one segment after the other; the log grows away from where the others begin."""
 
     def feed(fleet: Fleet) -> None:
-        row = {"customer": "customer-1", "id": 1, "count": fleet.world.feed.history.ends.get(0, 0)}
+        row = {"customer": "customer-1", "id": 1, "count": sum(fleet.world.feed.history.ends.values())}
         fleet.world.feed.send([Record("upsert", row)])
 
     in_ingest(fleet, failpoint, feed)
@@ -116,7 +116,7 @@ def in_follow_up(fleet: Fleet, failpoint: str) -> None:
     ingest = fleet.ingest()
     fleet.until_ingested(ingest)
     ingest.stop()
-    fleet.feed_until_killed(fleet.flusher("commit.recv:after"), lambda: None)
+    fleet.feed_until_killed(fleet.flusher("commit.recv:after=kill"), lambda: None)
     merged = lance.dataset(world.uri, storage_options=dict(world.options))
     adopted = merged.get_fragments()[0].data_files()[0].path
     open_store(world.uri, world.options).delete([f"data/{adopted}"])
@@ -145,11 +145,6 @@ def in_reader(fleet: Fleet, failpoint: str) -> None:
 # -- the points ----------------------------------------------------------------------------------------------------
 
 
-Sections = Mapping[str, Mapping[str, object]]
-TRIMMED_SOON: Sections = {
-    "table": {"history_window_s": 0, "grace_s": 1},
-    "flusher": {"interval_s": 0.2, "gc_interval_s": 0.3},
-}
 ONE_GENERATION: Sections = {"table": {"patches": False}, "ingest": {"seal_rows": 10_000, "seal_age_s": 600.0}}
 """Adopted as it is, since nothing is to be combined or completed."""
 
@@ -202,5 +197,5 @@ def test_killed(
     kafka: KafkaBroker, s3: S3Server, topic_name: str, tmp_path: Path, seed: int, point: str, when: str
 ) -> None:
     way = WAYS[point]
-    with fleet_on_s3(kafka, s3, topic_name, tmp_path, seed, **way.sections) as fleet:
-        way.play(fleet, f"{point}:{when}:{way.passing}")
+    with fleet_on_s3(kafka, s3, topic_name, tmp_path, seed, way.sections) as fleet:
+        way.play(fleet, f"{point}:{when}:{way.passing}=kill")

@@ -38,6 +38,7 @@ from lancewal_core.store_obstore import ObstoreStore
 from lancewal_core.watermarks import TABLE_UUID
 from lancewal_flusher import round as rounds
 from lancewal_flusher import service
+from lancewal_flusher.merge import merge_next
 from lancewal_flusher.round import SealedSince, run_round
 from lancewal_flusher.service import run_once, serve
 from tests.support.flusher_tables import COLUMNS, OPEN_ROWS, FlusherTable, delete, patch, upserts
@@ -258,7 +259,6 @@ def test_garbage_is_collected(tmp_path: Path) -> None:
 
 def test_garbage_is_collected_while_something_always_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = FlusherTable(tmp_path, history_window_s=0, grace_s=0)
-    merge_next = rounds.merge_next
 
     def behind(*arguments: Any) -> Any:
         table.generation(0, upserts(range(3)))
