@@ -42,11 +42,13 @@ class Fleet(AbstractContextManager["Fleet"]):
         return self._start("read", self.world.uri, failpoint=failpoint)
 
     def feed_until(self, condition: Callable[[], bool], service: Service, feed: Callable[[], object]) -> None:
-        """Call ``feed`` again and again until ``condition()``."""
+        """Call ``feed`` again and again until ``condition()``, which the service must not end before."""
 
         def met() -> bool:
+            ended = not service.running
             if condition():
                 return True
+            assert not ended, f"{service.name} {service.failpoint} ended with {service.exit_code}\n{service.tail}"
             feed()
             return False
 

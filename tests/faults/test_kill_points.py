@@ -20,7 +20,6 @@ from lancewal_core.store_obstore import open_store
 from lancewal_demo.stack import KafkaBroker, S3Server
 from lancewal_reader import Receipt
 from tests.faults.fleet import TRIMMED_SOON, Fleet, Sections, fleet_on_s3
-from tests.support.whole_path import until
 from tests.whole_path.feed import Record
 from tests.whole_path.world import plain_rows, positions
 
@@ -122,7 +121,7 @@ def in_follow_up(fleet: Fleet, failpoint: str) -> None:
     open_store(world.uri, world.options).delete([f"data/{adopted}"])
     fleet.feed_until_killed(fleet.flusher(failpoint), lambda: None)
     flusher = fleet.flusher()
-    until(lambda: flusher.passed("merged.cas") > 0, lambda: flusher.tail)
+    fleet.feed_until(lambda: flusher.passed("merged.cas") > 0, flusher, lambda: None)
     fleet.produce_more()
     fleet.end(fleet.ingest(), flusher)
 

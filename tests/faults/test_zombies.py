@@ -10,7 +10,6 @@ import pytest
 
 from lancewal_demo.stack import KafkaBroker, S3Server
 from tests.faults.fleet import TRIMMED_SOON, Sections, fleet_on_s3
-from tests.support.whole_path import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -55,7 +54,7 @@ def test_flusher(kafka: KafkaBroker, s3: S3Server, topic_name: str, tmp_path: Pa
         fleet.until_merged(heir)
         rounds = zombie.passed("plan.pin")
         zombie.thaw()
-        until(lambda: zombie.passed("plan.pin") > rounds, lambda: zombie.tail)
+        fleet.feed_until(lambda: zombie.passed("plan.pin") > rounds, zombie, fleet.produce)
         fleet.world.check_strong()
         zombie.stop()
         fleet.produce_more()
