@@ -14,7 +14,6 @@ from lancewal_core.contract import read_contract
 from lancewal_core.store_obstore import open_store
 from lancewal_demo.stack import KafkaBroker
 from tests.support.whole_path import Service, until
-from tests.whole_path.conftest import seed as seed  # the same fixture
 from tests.whole_path.feed import Record
 from tests.whole_path.world import SESSION_MS, World, make_world, positions
 
