@@ -81,7 +81,7 @@ def producer(world: World) -> None:
     world.produced = True
 
 
-def _flusher_context(world: World, process: Process) -> FlusherContext:
+def flusher_context(world: World, process: Process) -> FlusherContext:
     return FlusherContext(
         process.store, process.table, process.indexes, process.watermarks,
         ThreadRunner(process.table, process.tasks), process.tasks, process.clock, world.contract, process.new_id,
@@ -90,7 +90,7 @@ def _flusher_context(world: World, process: Process) -> FlusherContext:
 
 def flusher(world: World, process: Process) -> None:
     """A flusher service: rounds."""
-    context = _flusher_context(world, process)
+    context = flusher_context(world, process)
     limits = MergeLimits(adopt_rows=process.rng.choice([1, 5, 50]), combine_changes=process.rng.choice([10, 1000]))
     since = SealedSince()
     while True:
@@ -113,7 +113,7 @@ def flusher(world: World, process: Process) -> None:
 
 def collector(world: World, process: Process) -> None:
     """Garbage collection rounds."""
-    context = _flusher_context(world, process)
+    context = flusher_context(world, process)
     state = GarbageState()
     while True:
         try:
@@ -143,35 +143,47 @@ class SimTable(LancewalTable):
         self._seen = {}
 
 
+class Reading:
+    """What one reader process reads, each result compared with the oracle (I1, I2, I5)."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self._world = world
+        self._process = process
+        self.table = SimTable(world, process)
+        self._last: dict[Region, int] = {}
+
+    def read(self, consistency: Consistency) -> None:
+        """One scan.  Raises what the reader raises, and ``Violation``."""
+        world = self._world
+        known = dict(world.acknowledged)
+        result = self.table.scan(consistency=consistency)
+        rows = rows_of(result)
+        receipt = receipt_of(result.schema)
+        cut = {region: int(position) for region, position in receipt.cut.items()}
+        world.note(f"{consistency} read")
+        world.reads.append((receipt, rows))
+        where = f"{self._process.name} version {receipt.version} cut {_short(cut)}"
+        expected = world.expected_rows(cut, receipt.version)
+        require(rows == expected, f"I2 {where}: rows", rows, "expected", expected)
+        if consistency == "strong":
+            short = {p: n for p, n in known.items() if cut.get(world.contract.regions[p], 0) < n}
+            require(not short, f"I1 {where}: acknowledged before it began", short)
+            back = {r.partition: n for r, n in self._last.items() if cut.get(r, 0) < n}
+            require(not back, f"I5 {where}: the same reader saw", back)
+            self._last = cut
+
+
 def reader(world: World, process: Process) -> None:
-    """Reads, compares each result with the oracle (I1, I2, I5), and now and then reads again at an earlier receipt."""
-    table = SimTable(world, process)
-    last: dict[Region, int] = {}
+    """A reader that looks again and again, and now and then reads again at an earlier receipt."""
+    reading = Reading(world, process)
     for _ in range(process.rng.choice([3, 30])):
         if world.reads and process.rng.random() < 0.3:
-            _read_again(world, process, table)
-        known = dict(world.acknowledged)
-        consistency: Consistency = "strong" if process.rng.random() < 0.8 else "eventual"
+            _read_again(world, process, reading.table)
         try:
-            result = table.scan(consistency=consistency)
-            rows = rows_of(result)
+            reading.read("strong" if process.rng.random() < 0.8 else "eventual")
         except (*PASSING, PlanRetriesExhausted, VersionGone) as error:
             world.note(f"read: {type(error).__name__}")
             world.log(f"{process.name} could not read: {error}")
-        else:
-            receipt = receipt_of(result.schema)
-            cut = {region: int(position) for region, position in receipt.cut.items()}
-            world.note(f"{consistency} read")
-            world.reads.append((receipt, rows))
-            where = f"{process.name} version {receipt.version} cut {_short(cut)}"
-            expected = world.expected_rows(cut, receipt.version)
-            require(rows == expected, f"I2 {where}: rows", rows, "expected", expected)
-            if consistency == "strong":
-                short = {p: n for p, n in known.items() if cut.get(world.contract.regions[p], 0) < n}
-                require(not short, f"I1 {where}: acknowledged before it began", short)
-                back = {r.partition: n for r, n in last.items() if cut.get(r, 0) < n}
-                require(not back, f"I5 {where}: the same reader saw", back)
-                last = cut
         world.scheduler.sleep(process.rng.choice([0.0, 0.05, 0.4]))
 
 

@@ -6,21 +6,24 @@ For each region
  2. generations follow each other without a gap, and the entries of each cover [first, next) without a gap;
  3. the fold of a generation's entries, and its snapshot, equal the dict fold of the topic's records there (I9, I10);
  4. everything acknowledged lies below the end of the newest generation's log (I1);
- 5. the bad records that entries list are those of the topic, and were acknowledged as dead letters before (I12).
+ 5. the segments of every generation above the trimmed boundary that the index names are there (I8);
+ 6. the bad records that entries list are those of the topic, and were acknowledged as dead letters before (I12).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from lancewal_core import paths
 from lancewal_core.contract import Contract
 from lancewal_core.errors import ObjectMissing
 from lancewal_core.flush import entries_of
 from lancewal_core.fold import Folded, fold
-from lancewal_core.ids import Generation, OwnerId, Region
+from lancewal_core.ids import Generation, OwnerId, Region, Sequence
 from lancewal_core.log import walk
 from lancewal_core.region_index import TRANSITIONS, GenerationRecord, RegionIndex, State, decode_index
 from lancewal_core.regions import RegionIndexes, index_family
@@ -43,7 +46,7 @@ def require(holds: bool, text: str, *facts: object) -> None:
         raise Violation(" ".join([text, *map(str, facts)]))
 
 
-def states_of(folded: Folded, names: Sequence[str]) -> dict[int, oracle.KeyState]:
+def states_of(folded: Folded, names: Seq[str]) -> dict[int, oracle.KeyState]:
     """A ``Folded`` in the oracle's words."""
     found: dict[int, oracle.KeyState] = {}
     for row in folded.rows.to_pylist():
@@ -159,9 +162,17 @@ class Checker:
             if record.state is State.OPEN:
                 end = self._check_open(region, record)
             else:
+                self._check_kept(region, record)
                 self._check_sealed(region, record)
                 end = record.next or 0
         return end
+
+    def _check_kept(self, region: Region, record: GenerationRecord) -> None:
+        for place in record.wal_entries.values()[:1]:  # trimming takes the lowest numbers of a log
+            keys = [paths.wal_segment(record.log, Sequence(record.first_sequence + n)) for n in (0, 1)]
+            lowest = keys[: (record.end_sequence or 0) - record.first_sequence]
+            gone = [key for key in lowest if self.store.get(key) is None]
+            require(not gone, f"I8 {region.name}: deleted, though needed from", place, record, gone)
 
     def _check_open(self, region: Region, record: GenerationRecord) -> int:
         walked = walk(self.store, self._tasks, record.log, record.first_sequence, regions=(region,))
@@ -185,7 +196,7 @@ class Checker:
             self._check_fold(region, record, folded, snapshot.first, snapshot.next)
             seen.snapshots.add(record.snapshot)
 
-    def _check_entries(self, region: Region, record: GenerationRecord, entries: Sequence[Entry]) -> int:
+    def _check_entries(self, region: Region, record: GenerationRecord, entries: Seq[Entry]) -> int:
         position = int(record.first)
         for entry in entries:
             require(entry.first == position, f"{region.name}: a gap before", entry.first, "expected", position, record)

@@ -22,10 +22,14 @@ from tests.simulation.oracle import Record
 
 @dataclass(slots=True)
 class Partition:
-    """The log of one partition; ``high`` is the position behind everything, markers included."""
+    """The log of one partition; ``high`` is the position behind everything, markers included.
+
+    Retention has removed what lies below ``low``; ``records`` keeps it, for those who want to know what it was.
+    """
 
     records: list[Record] = field(default_factory=list)
     high: int = 0
+    low: int = 0
 
     @property
     def end(self) -> int:
@@ -122,7 +126,7 @@ class MemorySource:
             if partition in self._paused:
                 continue
             log = self._topic.partitions[partition]
-            waiting = log.between(position, log.high)
+            waiting = log.between(max(position, log.low), log.high)
             taken = waiting[: self._rng.randint(0, min(len(waiting), records_max, 12))]
             if taken:
                 delivered[partition] = _records(taken)
@@ -151,7 +155,8 @@ class MemorySource:
 
     def offsets(self, partition: int) -> Offsets:
         self._ask("list offsets")
-        return Offsets(Position(0), Position(self._topic.partitions[partition].high))
+        log = self._topic.partitions[partition]
+        return Offsets(Position(log.low), Position(log.high))
 
     def commit(self, positions: Mapping[int, Position]) -> bool:
         self._scheduler.switch("kafka.commit")

@@ -66,6 +66,12 @@ def draw(rng: Random, offset: int, timestamp: int, key: bytes, k: int) -> Record
     return Record(offset, timestamp, key, value, [("lancewal.op", b"patch")], Op.PATCH, k, values)
 
 
+def upsert(offset: int, timestamp: int, key: bytes, k: int) -> Record:
+    """A record that sets every column."""
+    values: dict[str, object] = {"a": f"{key.decode()}@{offset}", "b": offset}
+    return Record(offset, timestamp, key, json.dumps({"k": k, **values}).encode(), None, Op.UPSERT, k, values)
+
+
 def fold(records: Iterable[Record]) -> dict[int, KeyState]:
     """State of each key that these records touch, beginning with nothing known."""
     states: dict[int, KeyState] = {}

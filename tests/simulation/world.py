@@ -22,7 +22,8 @@ from lancewal_core.region_index import GenerationRecord
 from lancewal_core.region_key import encode_region_key
 from lancewal_core.regions import RegionIndexes
 from lancewal_core.segment import Entry
-from lancewal_core.testing.faults import Faultless, RandomFaults, Rates
+from lancewal_core.tasks import Tasks
+from lancewal_core.testing.faults import Faultless, Faults, RandomFaults, Rates
 from lancewal_core.testing.memory_store import MemoryBucket, MemoryStore
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from lancewal_core.testing.scheduler import Scheduler
@@ -77,7 +78,7 @@ class Process:
     table: MemoryTable
     indexes: RegionIndexes
     watermarks: Watermarks
-    tasks: SimTasks
+    tasks: Tasks
     clock: SimClock
     rng: Random
     new_id: Callable[[], str]
@@ -86,14 +87,14 @@ class Process:
 class World:
     """Everything of one run.  ``seed`` and ``settings`` decide it completely."""
 
-    def __init__(self, seed: int, settings: Settings | None = None) -> None:
+    def __init__(self, seed: int, settings: Settings | None = None, scheduler: Scheduler | None = None) -> None:
         self.seed = seed
         self.settings = settings or Settings()
         self.rng = Random(f"{seed}/world")
         stay = self.settings.stay
         if stay is None:
             stay = self.rng.choice([0.0, 0.5, 0.8, 0.95])
-        self.scheduler = Scheduler(str(seed), stay=stay)
+        self.scheduler = scheduler or Scheduler(str(seed), stay=stay)
         self.topic = MemoryTopic("orders", "topic-id-1", self.settings.partitions)
         self.acknowledged: dict[int, int] = {}
         """Highest durable position that a member reported, by partition."""
@@ -130,12 +131,13 @@ class World:
         """A fresh incarnation of a process."""
         self._incarnations += 1
         name = f"{group}.{self._incarnations}"
-        rng = Random(f"{self.seed}/{name}")
+        rng = self.draws(name)
         clock = SimClock(self.scheduler, skew_ms=rng.choice([0, 0, -3000, 3000]))
         switch = self.scheduler.switch
-        store = MemoryStore(clock, self.bucket, self.faults, switch)
-        table = MemoryTable(self.dataset, self.faults, switch)
-        tasks = SimTasks(self.scheduler, Random(f"{self.seed}/{name}/tasks"))
+        faults = self.faults_of(group)
+        store = MemoryStore(clock, self.bucket, faults, switch)
+        table = MemoryTable(self.dataset, faults, switch)
+        tasks = self.tasks_of(name)
         ids = Random(f"{self.seed}/{name}/ids")
 
         def new_id() -> str:
@@ -148,15 +150,28 @@ class World:
             name, group, store, table, RegionIndexes(store, clock), Watermarks(store, table), tasks, clock, rng, new_id
         )
 
+    def draws(self, name: str) -> Random:
+        """What a process draws from."""
+        return Random(f"{self.seed}/{name}")
+
+    def faults_of(self, group: str) -> Faults:
+        """What goes wrong for a process."""
+        return self.faults
+
+    def tasks_of(self, name: str) -> Tasks:
+        """How a process runs what it does beside its main loop."""
+        return SimTasks(self.scheduler, Random(f"{self.seed}/{name}/tasks"))
+
     def worker(self, process: Process) -> tuple[IngestWorker, MemorySource]:
         """An ingest worker with limits so small that everything happens often."""
+        faults = self.faults_of(process.group)
         context = IngestContext(
             process.store, process.table, process.indexes, process.watermarks, process.tasks, process.clock,
             self.contract, process.new_id,
         )  # fmt: skip
         source = MemorySource(
             process.name, self.topic, self.group, self.scheduler, process.rng,
-            lambda: self.faults.unavailable("kafka", "broker"),
+            lambda: faults.unavailable("kafka", "broker"),
         )  # fmt: skip
         rng = process.rng
         worker = IngestWorker(
@@ -229,7 +244,7 @@ class DeadLetters:
 
     def send(self, region: Region, records: Records, rejected: Sequence[Rejected]) -> None:
         self._world.scheduler.switch("dead letters")
-        if self._world.faults.unavailable("produce", "dead letters"):
+        if self._world.faults_of(self._process.group).unavailable("produce", "dead letters"):
             raise KafkaUnavailable("no acknowledgement of a dead letter")
         self._world.checker.rejected.setdefault(region.partition, set()).update(r.offset for r in rejected)
 

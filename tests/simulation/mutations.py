@@ -1,0 +1,216 @@
+"""Safeguards taken away: each mutation is a patch of a named function, and what search without direction needs to find it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+import lancewal_core.log
+import lancewal_flusher.commit
+import lancewal_flusher.finish
+import lancewal_flusher.gc
+import lancewal_flusher.merge
+import lancewal_flusher.round
+import lancewal_ingest.open_region
+import lancewal_ingest.seal
+import lancewal_reader.plan
+from lancewal_core import paths
+from lancewal_core.ids import Position, Sequence
+from lancewal_core.log import Walk, walk
+from lancewal_core.segment import Fence
+from lancewal_core.store import Done, Unknown, put_once
+from lancewal_core.testing.memory_table import MemoryDataset
+from lancewal_core.transitions import claim, trim
+from lancewal_flusher.finish import finish_newest
+from lancewal_flusher.gc import _boundary, _free_segments
+from lancewal_flusher.history import History, read_history
+from lancewal_flusher.round import mark
+from lancewal_ingest.source import Polled
+from lancewal_ingest.worker import IngestWorker
+from lancewal_reader.plan import entry_refs
+from tests.simulation.memory_kafka import MemorySource
+from tests.simulation.world import Settings
+
+MEMBERS = Settings(members=3, flushers=0, collectors=0, readers=0, user=False)
+WHOLE = Settings(user=False)
+TRIMMED = replace(WHOLE, readers=3, history_window_s=0, grace_s=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """``settings``: a world in which random schedules find it in the end."""
+
+    patch: Callable[[pytest.MonkeyPatch], None]
+    settings: Settings
+
+
+def _no_fence(patch: pytest.MonkeyPatch) -> None:
+    def end_log(store: Any, tasks: Any, clock: Any, log: Any, start: Any, writer: Any, region: Any) -> Any:
+        walked = walk(store, tasks, log, start, regions=(region,))
+        return Walk(log, walked.segments, walked.end, walked.fence or Fence(log, walked.end, writer, clock.now_ms()))
+
+    patch.setattr(lancewal_ingest.open_region, "end_log", end_log)
+
+
+def _no_sentinel(patch: pytest.MonkeyPatch) -> None:
+    for module in (lancewal_flusher.commit, lancewal_flusher.finish, lancewal_flusher.merge):
+        patch.setattr(module, "sentinel", lambda fragments: None)
+        patch.setattr(module, "prove", lambda *arguments: None)
+
+
+def _delete_before_the_boundary_moves(patch: pytest.MonkeyPatch) -> None:
+    def shorten(context: Any, history: History, watermark: Any, now: int) -> History | None:
+        boundary = _boundary(history, watermark, now, context.contract.history_window_s * 1000)
+        trimmed = None if boundary is None else trim(history.index, boundary, context.new_id())
+        return None if trimmed is None else History(trimmed, history.pages)
+
+    patch.setattr(lancewal_flusher.gc, "_shorten", shorten)
+
+
+def _index_changes_while_unsettled(patch: pytest.MonkeyPatch) -> None:
+    start_job = IngestWorker._start_job
+
+    def start_and_seal(worker: IngestWorker, *, now: bool = False) -> None:
+        start_job(worker, now=now)
+        worker._seal_due()
+
+    patch.setattr(lancewal_ingest.seal, "_check_settled", lambda writer: None)
+    patch.setattr(IngestWorker, "_start_job", start_and_seal)
+
+
+class _Joins(int):
+    """A position that no check finds out of place."""
+
+    def __ne__(self, other: object) -> bool:
+        return False
+
+    __hash__ = int.__hash__
+
+
+def _join_over_a_gap(patch: pytest.MonkeyPatch) -> None:
+    def joined(region: Any, record: Any, walked: Any) -> Any:
+        found = entry_refs(region, record, walked)
+        return [replace(ref, first=Position(_Joins(ref.first)), next=Position(_Joins(ref.next))) for ref in found]
+
+    patch.setattr(lancewal_reader.plan, "entry_refs", joined)
+
+
+def _no_proof_of_a_walk_s_end(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lancewal_reader.plan, "_prove_ends", lambda context, above, walks: None)
+
+
+def list_late(patch: pytest.MonkeyPatch) -> None:
+    """Half a mutation: WAL segments are listed after the indexes were read."""
+
+    def free_segments(context: Any, segments: Any, histories: Any, now: int) -> set[str]:
+        return _free_segments(context, context.store.list(paths.wal_prefix()), histories, now)
+
+    patch.setattr(lancewal_flusher.gc, "_free_segments", free_segments)
+
+
+def delete_at_once(patch: pytest.MonkeyPatch) -> None:
+    """Half a mutation: what is found free is deleted in the same round."""
+    free_segments = lancewal_flusher.gc._free_segments
+
+    def free_and_delete(context: Any, segments: Any, histories: Any, now: int) -> set[str]:
+        found = free_segments(context, segments, histories, now)
+        context.store.delete(sorted(found))
+        return set()
+
+    patch.setattr(lancewal_flusher.gc, "_free_segments", free_and_delete)
+
+
+def _candidates_after_the_indexes(patch: pytest.MonkeyPatch) -> None:
+    # Each half alone is harmless: what is listed late shows in the next round's indexes, and the deletion waits for it.
+    list_late(patch)
+    delete_at_once(patch)
+
+
+def _regions_by_listing(patch: pytest.MonkeyPatch) -> None:
+    def of_listing(context: Any, region: Any, in_force: Any) -> Any:
+        return read_history(context, region, in_force) if context.store.list(paths.index_prefix(region)) else None
+
+    patch.setattr(lancewal_flusher.gc, "read_history", of_listing)
+
+
+def _commit_by_dataset_object(patch: pytest.MonkeyPatch) -> None:
+    conflict = MemoryDataset.conflict
+
+    def by_object(dataset: MemoryDataset, commit: Any) -> str | None:
+        found = conflict(dataset, commit)
+        if commit.read_version in dataset.versions:
+            return found
+        # An open data set has its version in memory and looks only at versions that still exist.
+        return conflict(dataset, replace(commit, read_version=min(dataset.versions)))
+
+    patch.setattr(MemoryDataset, "conflict", by_object)
+    # What landed is found out by the proof afterwards, when it is too late: the mutation is about the table.
+    for module in (lancewal_flusher.finish, lancewal_flusher.merge):
+        patch.setattr(module, "prove", lambda *arguments: None)
+
+
+def _marked_before_the_follow_up(patch: pytest.MonkeyPatch) -> None:
+    def mark_and_finish(context: Any) -> Any:
+        mark(context, context.read_indexes(), context.watermarks.newest()[1])
+        return finish_newest(context)
+
+    patch.setattr(lancewal_flusher.round, "finish_newest", mark_and_finish)
+
+
+def _unknown_is_stored(patch: pytest.MonkeyPatch) -> None:
+    def believing(store: Any, key: str, data: bytes) -> Any:
+        outcome = put_once(store, key, data)
+        return Done() if isinstance(outcome, Unknown) else outcome
+
+    patch.setattr(lancewal_core.log, "put_once", believing)
+
+
+def _stale_claim(patch: pytest.MonkeyPatch) -> None:
+    def adopting(index: Any, ended: Any, *others: Any) -> Any:
+        newest = index.newest
+        if ended is not None and newest is not None and ended.end_sequence < newest.first_sequence:
+            ended = replace(ended, end_sequence=Sequence(newest.first_sequence))
+        return claim(index, ended, *others)
+
+    patch.setattr(lancewal_ingest.open_region, "claim", adopting)
+
+
+def _next_without_position(patch: pytest.MonkeyPatch) -> None:
+    take = IngestWorker._take
+
+    def take_records_only(worker: IngestWorker, polled: Polled) -> None:
+        take(worker, Polled(polled.records, {p: Position(r.offsets[-1] + 1) for p, r in polled.records.items()}))
+
+    patch.setattr(IngestWorker, "_take", take_records_only)
+
+
+def _position_asked_too_late(patch: pytest.MonkeyPatch) -> None:
+    poll = MemorySource.poll
+
+    def poll_twice(source: MemorySource, records_max: int, timeout_s: float) -> Polled:
+        polled = poll(source, records_max, timeout_s)
+        ahead = {p: Position(n.records[-1].offset + 1) for p, n in enumerate(source._topic.partitions) if n.records}
+        return Polled(polled.records, {p: max(n, ahead.get(p, n)) for p, n in polled.next.items()})
+
+    patch.setattr(MemorySource, "poll", poll_twice)
+
+
+MUTATIONS: dict[str, Mutation] = {
+    "no fence": Mutation(_no_fence, replace(MEMBERS, members=2, partitions=2)),
+    "no sentinel": Mutation(_no_sentinel, replace(WHOLE, flushers=3)),
+    "delete before the boundary moves": Mutation(_delete_before_the_boundary_moves, TRIMMED),
+    "an index changes while a segment is unsettled": Mutation(_index_changes_while_unsettled, MEMBERS),
+    "joining over a gap": Mutation(_join_over_a_gap, TRIMMED),
+    "no proof of a walk's end": Mutation(_no_proof_of_a_walk_s_end, TRIMMED),
+    "candidates after the indexes": Mutation(_candidates_after_the_indexes, replace(TRIMMED, members=3)),
+    "regions by listing": Mutation(_regions_by_listing, TRIMMED),
+    "commit by dataset object": Mutation(_commit_by_dataset_object, Settings(flushers=3)),
+    "marked before the follow-up": Mutation(_marked_before_the_follow_up, Settings(history_window_s=0)),
+    "unknown is stored": Mutation(_unknown_is_stored, MEMBERS),
+    "stale claim": Mutation(_stale_claim, replace(TRIMMED, members=3)),
+    "next without position": Mutation(_next_without_position, MEMBERS),
+    "position asked too late": Mutation(_position_asked_too_late, MEMBERS),
+}
