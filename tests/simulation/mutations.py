@@ -136,18 +136,22 @@ def _regions_by_listing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lancewal_flusher.gc, "read_history", of_listing)
 
 
-def _commit_by_dataset_object(patch: pytest.MonkeyPatch) -> None:
+def compare_with_what_exists(patch: pytest.MonkeyPatch) -> None:
+    """Half a mutation: a commit is compared only with versions that still exist, as by an open data set."""
     conflict = MemoryDataset.conflict
 
     def by_object(dataset: MemoryDataset, commit: Any) -> str | None:
         found = conflict(dataset, commit)
         if commit.read_version in dataset.versions:
             return found
-        # An open data set has its version in memory and looks only at versions that still exist.
         return conflict(dataset, replace(commit, read_version=min(dataset.versions)))
 
     patch.setattr(MemoryDataset, "conflict", by_object)
-    # What landed is found out by the proof afterwards, when it is too late: the mutation is about the table.
+
+
+def _commit_by_dataset_object(patch: pytest.MonkeyPatch) -> None:
+    compare_with_what_exists(patch)
+    # The proof afterwards stops everything, but the table has its keys twice by then.
     for module in (lancewal_flusher.finish, lancewal_flusher.merge):
         patch.setattr(module, "prove", lambda *arguments: None)
 

@@ -61,7 +61,7 @@ def _unsettled(partition: int) -> None:
     stage = Stage()
     a = stage.member("a", 0, 1)
     stage.append(a, 0, records=3)
-    a.script.puts.append((f"wal/{a.log}", PutFault.LANDS_LATER))
+    a.script.puts.append((f"wal/{a.log}", PutFault.NEVER_ARRIVED))
     stage.send(partition, 3)
     a.worker._seal_policy = ALWAYS
     stage.step(a)

@@ -7,10 +7,11 @@ So an interleaving is written down as it is: "before A puts its segment, B takes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from lancewal_core.ids import Region
 from lancewal_core.murmur2 import partition_of
@@ -29,7 +30,7 @@ from tests.simulation import oracle
 from tests.simulation.actors import Reading, flusher_context
 from tests.simulation.checker import require, rows_of
 from tests.simulation.memory_kafka import MemorySource
-from tests.simulation.world import Process, Settings, World
+from tests.simulation.world import USER_KEYS, Process, Settings, World
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -46,6 +47,16 @@ class Crashed(Exception):
 def crash() -> None:
     """What a cue calls where the process is to die."""
     raise Crashed
+
+
+@contextmanager
+def stops(error: type[Exception]) -> Iterator[None]:
+    """What is done within ends by this error."""
+    try:
+        yield
+    except error:
+        return
+    raise AssertionError(f"{error.__name__} was expected")
 
 
 class _First(Random):
@@ -177,11 +188,12 @@ class Member:
 
 
 class Stage(World):
-    """See the module docstring.  The table has ``partitions`` regions, a history window of 4 s and a grace of 2 s."""
+    """See the module docstring."""
 
-    def __init__(self, partitions: int = 2) -> None:
+    def __init__(self, partitions: int = 2, history_window_s: int = 4) -> None:
         self.scripts: dict[str, Script] = {}
-        super().__init__(0, Settings(partitions=partitions, stay=0.0), _Alone("stage"))
+        settings = Settings(partitions=partitions, history_window_s=history_window_s, stay=0.0)
+        super().__init__(0, settings, _Alone("stage"))
 
     def draws(self, name: str) -> Random:
         return _First()
@@ -194,10 +206,10 @@ class Stage(World):
 
     # -- members -------------------------------------------------------------------------------------------------
 
-    def member(self, name: str, *partitions: int) -> Member:
+    def member(self, name: str, *partitions: int, bad_records: Literal["dlq", "stop"] = "dlq") -> Member:
         """A member that has opened these partitions."""
         process = self.process(name)
-        worker, source = self.worker(process)
+        worker, source = self.worker(process, bad_records)
         worker._seal_policy = NEVER
         worker.subscribe()
         member = Member(worker, source, process, self.scripts[name])
@@ -223,7 +235,7 @@ class Stage(World):
             member.worker.step(0.1)
 
     def append(self, member: Member, partition: int, records: int = 1) -> None:
-        """Records are produced, and the member makes them durable."""
+        """Records with new keys are produced, and the member makes them durable."""
         self.send(partition, records)
         self.step(member, 2)
 
@@ -257,6 +269,22 @@ class Stage(World):
         return {record.k for record in self.topic.partitions[partition].records}
 
     # -- table, readers, and what must hold ----------------------------------------------------------------------
+
+    def user_appends(self, *keys: int) -> None:
+        """The user appends rows: keys of their own, or keys of the topic, which Kafka's rows win over."""
+        version = self.checker.table.append(self.user_batch(keys))
+        self.user_rows += [(version, k) for k in keys if k >= USER_KEYS]
+
+    def flushed(self, *partitions: int) -> tuple[Member, FlusherContext, FlusherContext]:
+        """A member that has flushed a generation behind a merged one; its flusher, and another."""
+        a, f, g = self.member("a", 0, 1), self.flusher("f"), self.flusher("g")
+        for merged in (True, False):
+            for partition in partitions:
+                self.append(a, partition)
+            self.seal(a)
+            if merged:
+                self.round(f)
+        return a, f, g
 
     def flusher(self, name: str) -> FlusherContext:
         return flusher_context(self, self.process(name))

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from typing import Literal
 
 import pyarrow as pa
 
@@ -162,7 +163,9 @@ class World:
         """How a process runs what it does beside its main loop."""
         return SimTasks(self.scheduler, Random(f"{self.seed}/{name}/tasks"))
 
-    def worker(self, process: Process) -> tuple[IngestWorker, MemorySource]:
+    def worker(
+        self, process: Process, bad_records: Literal["dlq", "stop"] = "dlq"
+    ) -> tuple[IngestWorker, MemorySource]:
         """An ingest worker with limits so small that everything happens often."""
         faults = self.faults_of(process.group)
         context = IngestContext(
@@ -178,7 +181,7 @@ class World:
             context,
             source,
             DeadLetters(self, process),
-            Preparer(self.contract, "dlq"),
+            Preparer(self.contract, bad_records),
             OwnerId(process.name),
             MemberObserver(self),
             SealPolicy(rows=rng.choice([5, 15, 40]), age_s=rng.choice([1.0, 3.0]), log_distance=rng.choice([3, 8])),

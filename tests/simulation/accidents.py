@@ -1,0 +1,17 @@
+"""Accidents: what operators, users, producers, Kafka and other processes do at the worst moment, each written down.
+
+An accident ends as the protocol says: all is well in the end, or whoever is concerned stops by name and nothing is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.simulation import finish_accidents, ingest_accidents, merge_accidents, trim_accidents
+
+ACCIDENTS: list[Callable[[], None]] = [
+    *ingest_accidents.ACCIDENTS,
+    *merge_accidents.ACCIDENTS,
+    *finish_accidents.ACCIDENTS,
+    *trim_accidents.ACCIDENTS,
+]

@@ -1,0 +1,188 @@
+"""Accidents around a merge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from lancewal_core import paths
+from lancewal_core.errors import (
+    CommitUnknown,
+    MergeUnproven,
+    ObjectMissing,
+)
+from lancewal_core.testing.faults import CommitFault
+from tests.simulation.checker import require
+from tests.simulation.mutations import compare_with_what_exists
+from tests.simulation.scenarios import late_commit_after_a_clean_up
+from tests.simulation.stage import Stage, stops
+
+
+def version_is_cleaned_up_under_a_plan() -> None:
+    """A merge is planned on a version that a clean-up then removes: it is planned again."""
+    stage = Stage()
+    _, f, g = stage.flushed(0, 1)
+
+    def clean_up() -> None:
+        stage.user_appends(5_000)
+        stage.round(g)
+        stage.checker.table.cleanup(keep=1)
+
+    stage.scripts["f"].before("at", "table", clean_up)
+    stage.round(f)
+    stage.check_table()
+    stage.check()
+
+
+def table_loses_a_data_file() -> None:
+    """A data file of the table itself is gone: the flusher stops by name."""
+    stage = Stage()
+    _, f, _ = stage.flushed(0)
+    stage.dataset.files.pop(stage.dataset.newest.fragments[0].file)
+    with stops(ObjectMissing):
+        stage.round(f)
+
+
+def snapshot_files(stage: Stage, partition: int) -> list[str]:
+    prefix = paths.snapshots_prefix(stage.region(partition))
+    return [info.key for info in stage.bucket.listing(prefix)]
+
+
+def snapshots_are_lost() -> None:
+    """The description of one snapshot, and the data files of another, are gone: both are made anew from the log."""
+    stage = Stage()
+    a, f, _ = stage.flushed(0, 1)
+    named = {file.file for version in stage.dataset.versions.values() for file in version.fragments}
+    for name in [name for name in stage.dataset.files if name not in named]:
+        stage.dataset.files.pop(name)
+    for key in snapshot_files(stage, 0):
+        stage.bucket.delete(key)
+    stage.check()
+    stage.round(f)
+    stage.check_table()
+    stage.append(a, 0)
+    stage.check()
+
+
+def snapshot_and_log_are_lost() -> None:
+    """Neither the snapshot nor its WAL entries are there any more: the flusher stops, and says which."""
+    stage = Stage()
+    _, f, _ = stage.flushed(0)
+    for key in [*snapshot_files(stage, 0), *(info.key for info in stage.bucket.listing(paths.wal_prefix()))]:
+        stage.bucket.delete(key)
+    with stops(ObjectMissing):
+        stage.round(f)
+
+
+def another_rebuilds_it_first() -> None:
+    """F finds a snapshot lost; while it makes it anew, G has done so, and merges it."""
+    _overtaken_rebuild(trimmed=False)
+
+
+def another_merges_and_trims_it_first() -> None:
+    """F finds a snapshot lost; before it reads the log, G has rebuilt it, merged it, and trimmed everything."""
+    _overtaken_rebuild(trimmed=True)
+
+
+def _overtaken_rebuild(trimmed: bool) -> None:
+    stage = Stage()
+    a, f, g = stage.flushed(0)
+    stage.append(a, 0)
+    stage.seal(a)
+    for key in snapshot_files(stage, 0):
+        stage.bucket.delete(key)
+
+    def overtake() -> None:
+        stage.round(g)
+        stage.append(a, 0)
+        stage.seal(a)
+        if trimmed:
+            stage.collect(g)
+
+    stage.scripts["f"].before(*(("get", f"wal/{a.log}") if trimmed else ("put", "/index/")), overtake)
+    for _ in range(3):
+        stage.round(f)
+    stage.check_table()
+    stage.check()
+
+
+def commit_s_fate_is_cleaned_away() -> None:
+    """A commit's reply is lost, and the versions that could tell of it are cleaned up."""
+    stage = Stage()
+    _, f, g = stage.flushed(0)
+    script = stage.scripts["f"]
+    script.commits.append(CommitFault.REPLY_LOST)
+
+    def clean_up() -> None:
+        stage.round(g)
+        stage.user_appends(5_000)
+        stage.round(g)
+        stage.checker.table.cleanup(keep=1)
+
+    script.before("commit", "table", lambda: script.before("transaction", "table", clean_up))
+    with stops(CommitUnknown):
+        stage.round(f)
+    stage.round(f)
+    stage.check_table()
+    stage.check()
+
+
+def versions_below_a_merge_are_cleaned_away() -> None:
+    """The user appends below a merge and cleans up before it is proven: it cannot be, so nothing is marked or trimmed."""
+    stage = Stage()
+    _, f, g = stage.flushed(0)
+
+    def append_and_clean_up() -> None:
+        stage.user_appends(5_000)
+        stage.scripts["f"].before(
+            "get", paths.merges_prefix(), lambda: stage.checker.table.cleanup(keep=1)
+        )  # of the proof
+
+    stage.scripts["f"].before("commit", "table", append_and_clean_up)
+    with stops(MergeUnproven):
+        stage.round(f)
+    with stops(MergeUnproven):
+        stage.round(g)
+    stage.checker.check(stage.acknowledged)
+
+
+def reply_of_a_commit_is_lost() -> None:
+    """A merge lands above a compaction that cannot be read, and its reply is lost: it is found by its uuid."""
+    stage = Stage()
+    _, f, _ = stage.flushed(0)
+    stage.user_appends(5_000)
+
+    def compact() -> None:
+        table = stage.checker.table
+        table.create_index()
+        table.compact([stage.dataset.newest.fragments[-1].fragment_id])
+
+    script = stage.scripts["f"]
+    script.before("commit", "table", compact)
+    script.commits.append(CommitFault.REPLY_LOST)
+    report = stage.round(f)
+    require(len(report.merges) == 1 and report.merges[0].landed_behind, "the merge is found:", report)
+    stage.check_table()
+    stage.check()
+
+
+def table_compares_too_little() -> None:
+    """Were a table to accept a late merge, everything would stop before anything is marked or trimmed."""
+    with pytest.MonkeyPatch.context() as patch, stops(MergeUnproven):
+        compare_with_what_exists(patch)
+        late_commit_after_a_clean_up()
+
+
+ACCIDENTS: list[Callable[[], None]] = [
+    version_is_cleaned_up_under_a_plan,
+    table_loses_a_data_file,
+    snapshots_are_lost,
+    snapshot_and_log_are_lost,
+    another_rebuilds_it_first,
+    another_merges_and_trims_it_first,
+    commit_s_fate_is_cleaned_away,
+    versions_below_a_merge_are_cleaned_away,
+    reply_of_a_commit_is_lost,
+    table_compares_too_little,
+]

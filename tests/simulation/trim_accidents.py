@@ -1,0 +1,134 @@
+"""Accidents around trimming, and under a reader's plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lancewal_core import paths
+from lancewal_core.contract import encode_contract
+from lancewal_core.errors import (
+    ContractMismatch,
+    PlanRetriesExhausted,
+    StoreInconsistent,
+    StoreUnavailable,
+)
+from lancewal_core.region_index import State
+from lancewal_core.testing.faults import ListFault, PutFault
+from lancewal_flusher.gc import GarbageState, collect_garbage
+from tests.simulation.checker import require
+from tests.simulation.stage import ALWAYS, Member, Stage, stops
+
+
+def contract_is_newer() -> None:
+    """The contract has a version that the flusher does not know: it deletes nothing."""
+    stage = Stage()
+    _, f, _ = stage.flushed(0)
+    stage.bucket.put(paths.contract_version(2), encode_contract(stage.contract), 0)
+    with stops(ContractMismatch):
+        stage.collect(f)
+
+
+def _long_life(generations: int) -> tuple[Stage, Member]:
+    """A region with so many merged generations."""
+    stage = Stage(partitions=1, history_window_s=1_000)
+    a, f = stage.member("a", 0), stage.flusher("f")
+    for number in range(generations):
+        stage.append(a, 0)
+        stage.seal(a)
+        if number % 8 == 7:
+            stage.round(f)
+    stage.round(f)
+    stage.append(a, 0)
+    return stage, a
+
+
+def region_lives_long() -> None:
+    """Generations leave the index for a page, the page is read, cannot be written, is lost; index versions are trimmed."""
+    stage, _ = _long_life(70)
+    region = stage.region(0)
+    f, g = stage.flusher("f"), stage.flusher("g")
+    stage.scripts["f"].puts.append(("/history/", PutFault.NEVER_ARRIVED))
+    with stops(StoreUnavailable):
+        collect_garbage(f, GarbageState())
+    # Between a collector's look and its page another one writes the page, and then the index.
+    stage.scripts["f"].before("put", "/history/", lambda: collect_garbage(g, GarbageState()))
+    collect_garbage(f, GarbageState())
+    (page,) = [info.key for info in stage.bucket.listing(paths.history_prefix(region))]
+    stage.bucket.put(f"{paths.history_prefix(region)}note.txt", b"of an operator", 0)
+    stage.bucket.put(f"{paths.snapshots_prefix(region)}note.txt", b"of an operator", 0)
+    stage.scripts["f"].listings["/history/"] = ListFault.PARTIAL
+    with stops(StoreInconsistent):
+        collect_garbage(f, GarbageState())
+    stage.scripts["f"].listings.clear()
+    # The page goes away between its listing and the look at it: again from the index.
+    stage.scripts["f"].before("get", page, lambda: stage.collect(g))
+    collect_garbage(f, GarbageState())
+    stage.check()
+    # A week later old versions of the index go, from the oldest on, unless a listing leaves one out.
+    stage.scheduler.now += 8 * 24 * 3600
+    first = paths.index_version(region, 2)
+    version = stage.bucket.get(first) or b""
+    stage.bucket.delete(paths.index_version(region, 4))
+    collect_garbage(f, GarbageState())
+    left = [info.key for info in stage.bucket.listing(paths.index_prefix(region))]
+    require(first not in left and paths.index_version(region, 5) in left, "index versions:", left)
+    stage.bucket.put(paths.index_version(region, 4), version, 0)
+    stage.scripts["f"].before("list", paths.index_prefix(region), lambda: None)
+    collect_garbage(f, GarbageState())
+    stage.check()
+
+
+def two_collectors() -> None:
+    """Another collector trims between the look at an index and the compare-and-swap."""
+    stage = Stage()
+    a, f, g = stage.flushed(0)
+    stage.round(f)
+    stage.append(a, 0)
+    stage.scheduler.now += 10
+    stage.scripts["f"].before("list", paths.history_prefix(stage.region(1)), lambda: stage.collect(g))
+    collect_garbage(f, GarbageState())
+    stage.check()
+
+
+def region_is_trimmed_under_a_plan() -> None:
+    """A reader has pinned a version; before it reads the indexes, what it lacks is merged, trimmed and deleted."""
+    stage = Stage()
+    a, f, _ = stage.flushed(0, 1)
+    reader = stage.reader("r")
+
+    def merge_and_trim() -> None:
+        stage.round(f)
+        for partition in (0, 1):
+            stage.append(a, partition)
+        stage.seal(a)
+        stage.collect(f)
+
+    stage.scripts["r"].before("list", paths.index_prefix(stage.region(0)), merge_and_trim)
+    reader.read("strong")
+    stage.check()
+
+
+def sealed_segment_is_lost() -> None:
+    """A segment that a SEALED generation needs is not there: no read joins over it."""
+    stage = Stage()
+    a = stage.member("a", 0, 1)
+    stage.append(a, 0)
+    stage.append(a, 0)
+    a.script.down += [("write rows", "table")] * 10
+    a.worker._seal_policy = ALWAYS
+    stage.step(a)
+    index = stage.checker.indexes.read(stage.region(0))
+    require(index is not None and index.generations[0].state is State.SEALED, "not flushed yet:", index)
+    newest = max(info.key for info in stage.bucket.listing(paths.wal_prefix()))
+    stage.bucket.delete(newest)
+    with stops(PlanRetriesExhausted):
+        stage.reader("r").read("strong")
+
+
+ACCIDENTS: list[Callable[[], None]] = [
+    contract_is_newer,
+    region_lives_long,
+    two_collectors,
+    region_is_trimmed_under_a_plan,
+    sealed_segment_is_lost,
+]
