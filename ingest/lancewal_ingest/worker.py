@@ -231,14 +231,16 @@ class IngestWorker:
                 return False
             self._start_job(now=True)
         handed_over = True
-        for partition in sorted(self._state.open):
+        leaving = sorted(self._state.open)
+        for partition in leaving:
             handed_over = self._now() < end and self._hand_over(partition) and handed_over
         while len(self._flushes) and self._now() < end:
             self._flushes.advance()
             self._flushes.wait(end - self._now())
             self._flushes.advance()
         # Last, because it is only a hint and takes as long as a silent coordinator pleases.
-        self._commit(dict(self._committed), force=True)
+        # Of what went to others before, they may have committed more.
+        self._commit({p: self._committed[p] for p in leaving if p in self._committed}, force=True)
         return handed_over and not len(self._flushes)
 
     # -- assignment (called from within poll) --------------------------------------------------------------------
@@ -286,6 +288,7 @@ class IngestWorker:
         try:
             record, _ = seal_generation(self._context, self._writer, region.memtable, hand_over=True)
         except OwnershipLost as error:
+            self._committed.pop(partition, None)
             self._observer.ownership_lost(region.memtable.region, error)
             return True
         except (Retry, Refresh) as error:

@@ -282,7 +282,27 @@ def index_would_change_too_early() -> None:
     stage.check()
 
 
+def member_drains_behind_a_rebalance() -> None:
+    """A has handed a region over and leaves; B has gone on with it: what A tells the group last is no older position."""
+    stage = Stage()
+    a, b = stage.member("a", 0, 1), stage.member("b")
+    stage.append(a, 0)
+    stage.append(a, 1)
+    while stage.group.committed != {0: 1, 1: 1}:
+        stage.step(a)
+    stage.give(b, 0)
+    stage.step(a)  # too early to commit again: it keeps in mind what it has handed over
+    stage.step(b)
+    stage.append(b, 0)
+    stage.step(b, 10)
+    require(stage.group.committed.get(0) == 2, "B committed", stage.group.committed)
+    require(a.worker.drain(1.0), "A drains")
+    require(stage.group.committed == {0: 2, 1: 1}, "the group knows", stage.group.committed)
+    stage.check()
+
+
 ACCIDENTS: list[Callable[[], None]] = [
+    member_drains_behind_a_rebalance,
     retention_follows_another_owner,
     region_was_elsewhere_in_between,
     hand_over_fails_and_the_region_comes_back,
