@@ -1,46 +1,90 @@
-"""``python -m tests.simulation --minutes N``: as many schedules as fit, beginning at ``--seed``; ends at a failure."""
+"""``python -m tests.simulation``: random schedules for as long as wanted; a failing seed prints how to repeat it.
+
+``--long`` also looks, without direction, for every mutation of ``mutations``, and says after how many schedules each is
+found.
+"""
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
+import os
 import sys
 import time
-from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
 
+import pytest
+
+from tests.simulation.kinds import KINDS
+from tests.simulation.many import Totals, run_many
+from tests.simulation.mutations import MUTATIONS
 from tests.simulation.run import SimulationFailed, run
-from tests.simulation.world import Settings
+
+_AT_A_TIME = 20
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--seed", type=int, default=1_000_000)
-    parser.add_argument("--records", type=int, default=Settings().records)
-    parser.add_argument("--members", type=int, default=Settings().members)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.simulation", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--minutes", type=float, default=10.0, help="of schedules; with --long also of each mutation")
+    parser.add_argument("--seed", type=int, default=1_000_000, help="the first")
+    parser.add_argument("--runs", type=int, help="so many schedules instead of --minutes")
+    parser.add_argument("--kind", choices=KINDS, action="append", help="of world; again for several; default: all")
     parser.add_argument("--keep-going", action="store_true", help="go on after a failure")
+    parser.add_argument("--long", action="store_true", help="look for the mutations too")
     options = parser.parse_args()
-    settings = Settings(records=options.records, members=options.members)
-    ends = time.monotonic() + options.minutes * 60
-    seed, failed, switches = options.seed, 0, 0
-    counts: Counter[str] = Counter()
-    traces: set[int] = set()
-    while time.monotonic() < ends:
-        try:
-            report = run(seed, settings)
-        except SimulationFailed as error:
-            failed += 1
-            print(error, flush=True)
-            if not options.keep_going:
-                return 1
-        else:
-            switches += report.switches
-            traces.add(report.trace)
-            counts.update(report.counts)
-        seed += 1
-    print(f"{seed - options.seed} runs, {failed} failed, {len(traces)} schedules, {switches} switches")
-    for event, count in sorted(counts.items()):
-        print(f"  {count:8d} {event}")
+    failed = _schedules(options)
+    if options.long and not failed:
+        failed = _mutations(options.seed, options.minutes)
     return 1 if failed else 0
+
+
+def _schedules(options: argparse.Namespace) -> bool:
+    totals = Totals()
+    ends = time.monotonic() + options.minutes * 60
+    seed, left = options.seed, options.runs
+    while left if left is not None else time.monotonic() < ends:
+        count = _AT_A_TIME if left is None else min(left, _AT_A_TIME)
+        found = run_many([(kind, range(seed, seed + count)) for kind in options.kind or KINDS])
+        seed += count
+        left = None if left is None else left - count
+        totals.add(found)
+        for failure in found.failures:
+            print(failure, flush=True)
+        if found.failures and not options.keep_going:
+            break
+    print(totals.text(), flush=True)
+    return bool(totals.failures)
+
+
+def search(name: str, seed: int, minutes: float) -> tuple[int, str | None]:
+    """Schedules until the mutation is found, and what is said then; None if time is up before."""
+    mutation = MUTATIONS[name]
+    ends = time.monotonic() + minutes * 60
+    tried = 0
+    with pytest.MonkeyPatch.context() as patch:
+        mutation.patch(patch)
+        while time.monotonic() < ends:
+            tried += 1
+            try:
+                run(seed + tried - 1, mutation.settings)
+            except SimulationFailed as error:
+                return tried, str(error).splitlines()[0]
+    return tried, None
+
+
+def _mutations(seed: int, minutes: float) -> bool:
+    missed = False
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("spawn")) as pool:
+        searches = {name: pool.submit(search, name, seed, minutes) for name in MUTATIONS}
+        for name, running in searches.items():
+            tried, said = running.result()
+            missed = missed or said is None
+            print(
+                f"{name}: {'NOT found' if said is None else 'found'} after {tried} schedules: {said}"[:400], flush=True
+            )
+    return missed
 
 
 if __name__ == "__main__":

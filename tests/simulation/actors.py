@@ -57,7 +57,7 @@ def member(world: World, process: Process) -> None:
     worker, source = world.worker(process)
     world.log(f"{process.name} starts")
     worker.subscribe()
-    life = process.rng.choice([200, 1000, 10**9])
+    life = process.rng.choice([10**9, 40, 200, 1000])
     while life:
         worker.step(0.1)
         life -= 1
@@ -227,14 +227,19 @@ def user(world: World) -> None:
                 fragments = [f.fragment_id for f in table.newest().fragments()]
                 table.compact([i for i in fragments if rng.random() < 0.5])
             case "clean up":
-                # Old versions only: an unfinished merge, and what is newer than every record of watermarks, is young.
-                infos = world.bucket.listing(paths.merges_prefix())
-                finished = max((v for i in infos if (v := paths.parse_merge_finished(i.key)) is not None), default=0)
-                table.cleanup(keep=max(rng.choice([1, 2, 5]), table.newest().version - finished))
+                clean_up(world, rng.choice([1, 2, 5]))
             case _:
                 _lose_files(world, rng)
         world.note(f"user: {act}")
         world.log(f"user: {act}, version {table.newest().version}")
+
+
+def clean_up(world: World, keep: int) -> None:
+    """Remove old versions only: an unfinished merge, and what is newer than every record of watermarks, is young."""
+    infos = world.bucket.listing(paths.merges_prefix())
+    finished = max((v for i in infos if (v := paths.parse_merge_finished(i.key)) is not None), default=0)
+    table = world.checker.table
+    table.cleanup(keep=max(keep, table.newest().version - finished))
 
 
 def _lose_files(world: World, rng: Random) -> None:

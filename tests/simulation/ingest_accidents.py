@@ -201,6 +201,19 @@ def producer_uses_another_partitioner() -> None:
     stage.check()
 
 
+def misrouted_records_are_dead_letters() -> None:
+    """The contract says that a record in the wrong partition is a bad record: ingest goes on without it."""
+    stage = Stage(misrouted="dlq")
+    a = stage.member("a", 0, 1)
+    stage.send(0, 2)
+    (k,) = stage.send(1)
+    key = stage.topic.partitions[1].records[0].key
+    stage.topic.append(0, lambda offset: Record(offset, 0, key, b'{"k": %d}' % k, None, None, k, {}))
+    stage.append(a, 0)
+    require(stage.acknowledged == {0: 4, 1: 1}, "durable up to", stage.acknowledged)
+    stage.check()
+
+
 def bad_record_stops() -> None:
     """With ``stop`` a record that is no row ends its partition right before it, also as the first one."""
     stage = Stage()
@@ -312,6 +325,7 @@ ACCIDENTS: list[Callable[[], None]] = [
     table_is_restored,
     index_is_deleted,
     producer_uses_another_partitioner,
+    misrouted_records_are_dead_letters,
     bad_record_stops,
     topic_is_recreated,
     topic_gets_more_partitions,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from tests.simulation import actors
 from tests.simulation.checker import require, rows_of
+from tests.simulation.kinds import KINDS
 from tests.simulation.world import Settings, World
 
 SWITCHES_MAX = 100_000
@@ -41,11 +42,16 @@ def run(seed: int, settings: Settings | None = None) -> Report:
         tail = "\n".join(world.events[-15:])
         raise SimulationFailed(
             f"seed {seed} ({world.settings}) after {world.scheduler.switches} switches: {actors.describe(error)}\n{tail}\n"
-            f"repeat with: pytest tests/simulation --sim-seed={seed}"
+            f"repeat with: python -m tests.simulation --seed {seed} --runs 1{_kind(world.settings)}"
         ) from error
     finally:
         world.scheduler.close()
     return Report(seed, world.scheduler.switches, world.scheduler.trace, world.scheduler.now, world.counts)
+
+
+def _kind(settings: Settings) -> str:
+    names = [name for name, known in KINDS.items() if known == settings]
+    return f" --kind {names[0]}" if names else ", with these settings"
 
 
 def _start(world: World) -> None:

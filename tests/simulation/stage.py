@@ -138,6 +138,11 @@ class Script(Faultless):
     def before(self, act: str, what: str, call: Callable[[], object], passing: int = 1) -> None:
         self.cues.append(_Cue(act, what, passing, call))
 
+    def clear(self) -> None:
+        """From now on nothing happens."""
+        for part in (self.cues, self.puts, self.commits, self.listings, self.down):
+            part.clear()
+
     def unavailable(self, act: str, what: str) -> bool:
         self._pass(act, what)
         return _taken(self.down, lambda item: item[0] == act and item[1] in what) is not None
@@ -190,9 +195,11 @@ class Member:
 class Stage(World):
     """See the module docstring."""
 
-    def __init__(self, partitions: int = 2, history_window_s: int = 4) -> None:
+    def __init__(
+        self, partitions: int = 2, history_window_s: int = 4, misrouted: Literal["stop", "dlq"] = "stop"
+    ) -> None:
         self.scripts: dict[str, Script] = {}
-        settings = Settings(partitions=partitions, history_window_s=history_window_s, stay=0.0)
+        settings = Settings(partitions=partitions, history_window_s=history_window_s, stay=0.0, misrouted=misrouted)
         super().__init__(0, settings, _Alone("stage"))
 
     def draws(self, name: str) -> Random:

@@ -67,6 +67,7 @@ class Settings:
     rates: Rates = field(default_factory=Rates)
     stay: float | None = None
     """None: drawn."""
+    misrouted: Literal["stop", "dlq"] = "stop"
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,4 +289,5 @@ def _contract(settings: Settings) -> Contract:
         columns=tuple(Column(name=n, type=t, field_ids=(i,)) for i, (n, t) in enumerate(oracle.COLUMNS.items())),
         history_window_s=settings.history_window_s,
         grace_s=settings.grace_s,
+        misrouted=settings.misrouted,
     )
