@@ -173,6 +173,8 @@ def _problem(line: Any, sources: list[Source]) -> Problem:
         known = setting_keys() if len(path) > 1 else list(Settings.model_fields)
         return Problem(where, key, "is not a setting" + closest(key, known))
     text = str(line["msg"]).removeprefix("Value error, ")
+    if path == ("table", "columns") and len(line["loc"]) > 2:
+        text = f"{line['loc'][2]!r} has no type that is a text: a type with a comma or brackets stands in quotes"
     given = line["input"]
     if isinstance(given, str | int | float) and not may_hold_secrets(path):
         text += f"; got {mask_url(str(given)) if isinstance(given, str) else given!r}"

@@ -102,6 +102,12 @@ def test_start(file: Path) -> None:
         assert problem.startswith("variable LANCEWAL_TABLE__START: table.start: expected earliest, latest or a time")
 
 
+def test_a_type_that_needs_quotes_is_said_so(file: Path) -> None:
+    file.write_text("table:\n  columns: {id: int64, fare: decimal128(10, 2)}\n")
+    (found,) = problems(file, {})
+    assert found.startswith(f"{file}:2: table.columns: '2)' has no type that is a text: a type with a comma")
+
+
 def test_all_problems_come_at_once_each_with_its_place(file: Path) -> None:
     file.write_text(
         "table:\n"

@@ -6,6 +6,7 @@ contains ``part`` are damaged:
 * ``cut``: the PUT lands, then the connection ends without an answer (by FIN or RST, in turns);
 * ``refuse``: the connection ends before the server gets the PUT;
 * ``unavailable``: the answer is 503, the server does not get the PUT;
+* ``conflict``: the answer is 409, as a store gives while another request for the key is under way; the server does not get it;
 * ``delay_s``: whatever happens happens later, by a random part of it.
 
 ``unconditional`` makes of the server behind it one that ignores ``If-None-Match``: the header is signed and cannot be taken
@@ -30,10 +31,13 @@ from types import TracebackType
 from typing import Literal, Protocol, Self
 from urllib.parse import unquote, urlsplit
 
-Kind = Literal["forward", "cut", "refuse", "unavailable"]
+Kind = Literal["forward", "cut", "refuse", "unavailable", "conflict"]
 _STICKY = 4
 _HOLD_MAX_S = 60.0
-_UNAVAILABLE = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
+_ANSWERS: dict[Kind, bytes] = {
+    "unavailable": b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n",
+    "conflict": b"HTTP/1.1 409 Conflict\r\nContent-Length: 0\r\n\r\n",
+}
 _STORED = b'HTTP/1.1 200 OK\r\nETag: "0"\r\nContent-Length: 0\r\n\r\n'
 _NO_BODY = (204, 304)
 
@@ -45,6 +49,7 @@ class Faults:
     cut: float = 0.0
     refuse: float = 0.0
     unavailable: float = 0.0
+    conflict: float = 0.0
     delay_s: float = 0.0
 
 
@@ -164,6 +169,7 @@ class HttpFaultProxy:
             ("cut", faults.cut),
             ("refuse", faults.refuse),
             ("unavailable", faults.unavailable),
+            ("conflict", faults.conflict),
         )
         for kind, probability in choices:
             at -= probability
@@ -241,9 +247,9 @@ class _Connection(socketserver.StreamRequestHandler):
             proxy.note(kind, path, None)
             self._reset_by_chance(proxy)
             return False
-        if kind == "unavailable":
+        if kind in _ANSWERS:
             proxy.note(kind, path, None)
-            self.wfile.write(_UNAVAILABLE)
+            self.wfile.write(_ANSWERS[kind])
             return True
         if proxy.unconditional is not None and method == "PUT" and "if-none-match" in head.headers:
             proxy.unconditional(path, body)

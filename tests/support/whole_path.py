@@ -198,6 +198,9 @@ class Service:
         state = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()[0]
         return state == "T"
 
+    def freeze(self) -> None:
+        os.kill(self._process.pid, signal.SIGSTOP)
+
     def thaw(self) -> None:
         os.kill(self._process.pid, signal.SIGCONT)
 

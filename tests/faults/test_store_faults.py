@@ -1,0 +1,112 @@
+"""Faults of the object store under running services: refusals, conflicts, latency, and a store that is away."""
+
+from __future__ import annotations
+
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from lancewal_demo.stack import KafkaBroker, S3Server
+from lancewal_demo.stack.ports import free_ports
+from tests.support.http_fault_proxy import Faults, HttpFaultProxy
+from tests.support.whole_path import until
+from tests.whole_path.test_lost_replies import metric
+from tests.whole_path.world import World, make_world
+
+pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(300)]
+
+BUDGET = 64 << 20
+AWAY_S = 20.0
+"""Longer than the client and the protocol repeat a PUT by themselves."""
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [Faults(unavailable=0.3), Faults(conflict=0.3), Faults(delay_s=3.0)],
+    ids=["503", "409", "latency"],
+)
+def test_puts_are_refused_or_late(
+    faults: Faults, kafka: KafkaBroker, s3: S3Server, topic_name: str, tmp_path: Path, seed: int
+) -> None:
+    with behind_proxy(kafka, s3, topic_name, tmp_path, seed) as (world, proxy, _):
+        ingest = world.lancewal.start("ingest", "run")
+        world.feed.produce(50)
+        world.wait_caught_up()
+        world.lancewal.settings({**world.lancewal.tree, "metrics": {"port": 0}})  # the port is ingest's
+        flusher = world.lancewal.start("flush", "run")
+        proxy.faults = faults
+        for _ in range(4):
+            world.feed.produce(60)
+            world.check_strong()
+            world.check_merged()
+        world.wait_caught_up()
+        assert faults.delay_s or proxy.count("unavailable") + proxy.count("conflict") > 5
+        proxy.faults = Faults()
+        world.wait_caught_up("eventual")
+        assert ingest.running, ingest.tail
+        assert flusher.running, flusher.tail
+        finish(world, ingest.stop, flusher.stop)
+
+
+def test_the_store_is_away(kafka: KafkaBroker, s3: S3Server, topic_name: str, tmp_path: Path, seed: int) -> None:
+    with behind_proxy(kafka, s3, topic_name, tmp_path, seed) as (world, proxy, port):
+        ingest = world.lancewal.start("ingest", "run")
+        world.feed.produce(50)
+        world.wait_caught_up()
+        proxy.faults = Faults(unavailable=1.0)
+        ends_at = time.monotonic() + AWAY_S
+        readiness = set()
+        while time.monotonic() < ends_at:
+            world.feed.produce(50)
+            world.check_strong()  # what was durable is still read
+            assert answer(port, "/livez") == 200
+            readiness.add(answer(port, "/readyz"))
+            assert metric(port, "lancewal_ingest_memory_bytes") <= BUDGET
+        assert 503 in readiness
+        assert not world.caught_up()
+        proxy.faults = Faults()
+        world.wait_caught_up()
+        until(lambda: answer(port, "/readyz") == 200, lambda: ingest.tail)
+        assert metric(port, "lancewal_ingest_fences_total") == 0
+        finish(world, ingest.stop)
+
+
+@contextmanager
+def behind_proxy(
+    kafka: KafkaBroker, s3: S3Server, topic: str, folder: Path, seed: int
+) -> Iterator[tuple[World, HttpFaultProxy, int]]:
+    """A table whose services reach the store through a proxy; readers of the test go to the server directly."""
+    options = {name.lower(): value for name, value in s3.environment.items()}
+    (port,) = free_ports(1)
+    with HttpFaultProxy(s3.endpoint, "/", seed) as proxy:
+        world = make_world(
+            kafka, topic, folder, seed,
+            uri=f"s3://{s3.bucket(f'faults-{topic[-8:]}')}/one",
+            options={**options, "aws_endpoint": proxy.endpoint},
+            metrics={"port": port},
+            ingest={"memory_bytes_max": BUDGET},
+        )  # fmt: skip
+        world.options = options
+        yield world, proxy, port
+
+
+def finish(world: World, *stops: Callable[[], None]) -> None:
+    world.check_strong()
+    for stop in stops:
+        stop()
+    world.merge_all()
+    world.check_merged()
+
+
+def answer(port: int, path: str) -> int:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as found:
+            return int(found.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
