@@ -16,7 +16,7 @@ import pyarrow as pa
 from lancewal_core.errors import ObjectCorrupt
 
 _CONTINUATION = b"\xff\xff\xff\xff"
-_END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _RECORD_BATCH = 3
 """``MessageHeader.RecordBatch``."""
 LZ4_RATIO_MAX = 256
@@ -60,7 +60,7 @@ def declared_stream(stream: pa.Buffer) -> DeclaredBatch:
     """The sum of what the record batches of an IPC stream declare: a schema, nothing but record batches, the end mark."""
     at = message_length(stream.slice(0, min(8, stream.size)).to_pybytes())
     rows = raw_bytes = 0
-    while at + len(_END_OF_STREAM) < stream.size:
+    while at + len(END_OF_STREAM) < stream.size:
         rest = stream.slice(at)
         body_start = message_length(rest.slice(0, 8).to_pybytes())
         if body_start > rest.size:
@@ -74,7 +74,7 @@ def declared_stream(stream: pa.Buffer) -> DeclaredBatch:
             raise ObjectCorrupt(f"an Arrow message of {length} bytes does not fit into its stream")
         declared = declared_batch(rest.slice(0, length))
         rows, raw_bytes, at = rows + declared.rows, raw_bytes + declared.raw_bytes, at + length
-    if at > stream.size or stream.slice(at).to_pybytes() != _END_OF_STREAM:
+    if at > stream.size or stream.slice(at).to_pybytes() != END_OF_STREAM:
         raise ObjectCorrupt("an Arrow stream has no end mark")
     return DeclaredBatch(rows, raw_bytes)
 

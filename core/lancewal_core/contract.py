@@ -10,14 +10,15 @@ from functools import cached_property
 from typing import Annotated, Literal
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from lancewal_core import paths
 from lancewal_core.column_types import format_type, parse_type
-from lancewal_core.errors import FormatUnknown, InvalidInput, NotALancewalTable, ObjectCorrupt
+from lancewal_core.errors import InvalidInput, NotALancewalTable, ObjectCorrupt
 from lancewal_core.ids import Position, Region, TableUuid, TopicId
 from lancewal_core.rows import RowSchema, check_row_schema
 from lancewal_core.store import ObjectStore
+from lancewal_core.stored_model import decode_model
 from lancewal_core.versioned import Family, newest_version
 
 FORMAT = 1
@@ -113,22 +114,10 @@ def decode_contract(data: bytes, where: str) -> Contract:
     A contract that is read can be used: its regions have object keys, its columns are Arrow types, and it is the
     version that its key says.
     """
+    contract = decode_model(Contract, data, where, "contract", FORMAT)
     try:
-        contract = Contract.model_validate_json(data)
         check_row_schema(contract.rows)
         paths.region_prefix(contract.regions[0])
-    except ValidationError as error:
-        for line in error.errors():
-            if line["loc"] == ("format",) and isinstance(line["input"], int):
-                raise FormatUnknown(
-                    f"{where}: contract format {line['input']} is newer than {FORMAT}; upgrade lancewal", object=where
-                ) from error
-        first = error.errors()[0]
-        place = str(first["loc"])[:_SHOWN]
-        raise ObjectCorrupt(
-            f"{where} is not a contract: {error.error_count()} faults, first: {place}: {first['msg'][:_SHOWN]}",
-            object=where,
-        ) from error
     except InvalidInput as error:
         raise ObjectCorrupt(f"{where} is not a contract: {str(error)[:_SHOWN]}", object=where) from error
     version = paths.parse_contract_version(where)

@@ -23,12 +23,13 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from lancewal_core import paths
 from lancewal_core.clock import Clock, utc_text
-from lancewal_core.errors import Corrupt, FormatUnknown, ObjectCorrupt, Refresh, Retry
+from lancewal_core.errors import Corrupt, Refresh, Retry
 from lancewal_core.store import ObjectStore
+from lancewal_core.stored_model import decode_model
 from lancewal_core.tasks import Task, Tasks
 from lancewal_core.versioned import Declined, Family, Version, newest_version, swap
 
@@ -77,16 +78,7 @@ def encode_control(control: Control) -> bytes:
 
 def decode_control(data: bytes, where: str) -> Control:
     """Raise ``FormatUnknown`` for a future format, ``ObjectCorrupt`` for anything else that is not a control."""
-    try:
-        return Control.model_validate_json(data)
-    except ValidationError as error:
-        for line in error.errors():
-            if line["loc"] == ("format",) and isinstance(line["input"], int):
-                raise FormatUnknown(
-                    f"{where}: control format {line['input']} is newer than {FORMAT}; upgrade lancewal", object=where
-                ) from error
-        first = error.errors()[0]
-        raise ObjectCorrupt(f"{where} is not a control: {first['loc']}: {first['msg']}", object=where) from error
+    return decode_model(Control, data, where, "control", FORMAT)
 
 
 def until_text(until: Until) -> str:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from typing import Literal, assert_never
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from lancewal_core import paths
-from lancewal_core.errors import ObjectCorrupt, StoreUnavailable
+from lancewal_core.errors import StoreUnavailable
 from lancewal_core.ids import Position, Region
 from lancewal_core.store import Done, Lost, ObjectStore, Unknown, put_once
+from lancewal_core.stored_model import decode_model
+
+FORMAT = 1
 
 
 class LossRecord(BaseModel):
@@ -57,7 +60,5 @@ def encode_loss(loss: LossRecord) -> bytes:
 
 
 def decode_loss(data: bytes, where: str) -> LossRecord:
-    try:
-        return LossRecord.model_validate_json(data)
-    except ValidationError as error:
-        raise ObjectCorrupt(f"{where} is not a loss record: {error.errors()[0]['msg']}", object=where) from error
+    """Raise ``FormatUnknown`` for a future format, ``ObjectCorrupt`` for anything else that is not a loss record."""
+    return decode_model(LossRecord, data, where, "loss record", FORMAT)

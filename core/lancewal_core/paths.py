@@ -134,10 +134,7 @@ def region_prefix(region: Region) -> str:
 def parse_region(name: str) -> Region | None:
     """The region with this ``name``; None when no region that can have a prefix has it."""
     match = re.fullmatch(rf"({_WORD})/({_WORD})/(0|[1-9][0-9]{{0,9}})", name)
-    if match is None or not _is_word(match[1]) or not _is_word(match[2]) or len(match[1]) > 249:
-        return None
-    partition = int(match[3])
-    return Region(match[1], TopicId(match[2]), partition) if partition < 2**31 else None
+    return None if match is None else _region_of(match)
 
 
 def check_topic(topic: str) -> str:
@@ -156,11 +153,8 @@ def index_version(region: Region, version: int) -> str:
 
 
 def parse_index_version(key: str) -> tuple[Region, int] | None:
-    match = re.fullmatch(rf"{_REGION}index/({_DIGITS_20})\.binpb", key)
-    region = _region(match)
-    if match is None or region is None or int(match[4]) > _U64_MAX:
-        return None
-    return region, _U64_MAX - int(match[4])
+    found = _numbered(re.fullmatch(rf"{_REGION}index/({_DIGITS_20})\.binpb", key))
+    return None if found is None else (found[0], _U64_MAX - found[1])
 
 
 def history_prefix(region: Region) -> str:
@@ -172,11 +166,8 @@ def history_page(region: Region, first_generation: Generation) -> str:
 
 
 def parse_history_page(key: str) -> tuple[Region, Generation] | None:
-    match = re.fullmatch(rf"{_REGION}history/({_DIGITS_20})\.binpb", key)
-    region = _region(match)
-    if match is None or region is None or int(match[4]) > _U64_MAX:
-        return None
-    return region, Generation(int(match[4]))
+    found = _numbered(re.fullmatch(rf"{_REGION}history/({_DIGITS_20})\.binpb", key))
+    return None if found is None else (found[0], Generation(found[1]))
 
 
 def losses_prefix(region: Region) -> str:
@@ -189,11 +180,8 @@ def loss_record(region: Region, first: Position) -> str:
 
 
 def parse_loss_record(key: str) -> tuple[Region, Position] | None:
-    match = re.fullmatch(rf"{_REGION}losses/({_DIGITS_20})\.json", key)
-    region = _region(match)
-    if match is None or region is None or int(match[4]) > _U64_MAX:
-        return None
-    return region, Position(int(match[4]))
+    found = _numbered(re.fullmatch(rf"{_REGION}losses/({_DIGITS_20})\.json", key))
+    return None if found is None else (found[0], Position(found[1]))
 
 
 class SnapshotFile(Enum):
@@ -222,10 +210,10 @@ def snapshot_file(region: Region, generation: Generation, attempt: str, file: Sn
 def parse_snapshot_file(key: str) -> tuple[Region, Generation, str, SnapshotFile] | None:
     names = "|".join(re.escape(file.value) for file in SnapshotFile)
     match = re.fullmatch(rf"{_REGION}memtables/({_DIGITS_20})-([0-9a-f]{{8}})/({names})", key)
-    region = _region(match)
-    if match is None or region is None or int(match[4]) > _U64_MAX:
+    found = _numbered(match)
+    if match is None or found is None:
         return None
-    return region, Generation(int(match[4])), match[5], SnapshotFile(match[6])
+    return found[0], Generation(found[1]), match[5], SnapshotFile(match[6])
 
 
 # -- parts of keys ---------------------------------------------------------------------------------------------
@@ -256,11 +244,17 @@ def _parse_inverted(pattern: str, key: str) -> int | None:
     return _U64_MAX - int(match[1]) if match and int(match[1]) <= _U64_MAX else None
 
 
-def _region(match: re.Match[str] | None) -> Region | None:
-    """The region in groups 1 to 3, when its parts are those that ``region_prefix`` writes."""
-    if match is None or not _is_word(match[1]) or not _is_word(match[2]) or len(match[1]) > 249:
+def _region_of(match: re.Match[str]) -> Region | None:
+    """The region whose topic, topic id and partition are groups 1 to 3; None where no region can have them."""
+    if not _is_word(match[1]) or not _is_word(match[2]) or len(match[1]) > 249:
         return None
     partition = int(match[3])
-    if partition >= 2**31 or match[3] != f"{partition:05d}":
+    return Region(match[1], TopicId(match[2]), partition) if partition < 2**31 else None
+
+
+def _numbered(match: re.Match[str] | None) -> tuple[Region, int] | None:
+    """The region in groups 1 to 3, when its parts are those that ``region_prefix`` writes, and the number in group 4."""
+    region = None if match is None else _region_of(match)
+    if match is None or region is None or match[3] != f"{region.partition:05d}" or int(match[4]) > _U64_MAX:
         return None
-    return Region(match[1], TopicId(match[2]), partition)
+    return region, int(match[4])

@@ -34,7 +34,7 @@ import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
 from lancewal_core import paths
-from lancewal_core.arrow_message import LZ4_RATIO_MAX, declared_batch, message_length
+from lancewal_core.arrow_message import END_OF_STREAM, LZ4_RATIO_MAX, declared_batch, message_length
 from lancewal_core.errors import FormatUnknown, InvalidInput, LancewalError, ObjectCorrupt, SchemaError
 from lancewal_core.ids import LogId, Position, Region, Sequence
 from lancewal_core.proto import wal_segment_pb2
@@ -48,7 +48,6 @@ TRAILER_HINT = 16 * 1024
 
 _FOOTER = struct.Struct("<QIIII4s")
 _FOOTER_CHECKED = 20
-_END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 _SHOWN = 300
 """Characters of a text from the object that a message may hold."""
@@ -253,8 +252,8 @@ def decode_segment(data: bytes, where: str, regions: Collection[Region] | None =
     buffer = pa.py_buffer(data)
     wanted = [header for header in trailer.entries if regions is None or header.region in regions]
     body_end = trailer.entries[-1].section if trailer.entries else trailer.schema
-    end = buffer.slice(body_end.start + body_end.length, len(_END_OF_STREAM))
-    if end.to_pybytes() != _END_OF_STREAM:
+    end = buffer.slice(body_end.start + body_end.length, len(END_OF_STREAM))
+    if end.to_pybytes() != END_OF_STREAM:
         raise _corrupt(where, "the Arrow stream has no end mark")
     schema = decode_schema(_slice(buffer, trailer.schema), trailer.schema, where)
     return Segment(
@@ -340,7 +339,7 @@ def _decode_table(message: _Table, body_length: int, where: str) -> Trailer:
         if section.start != end or section.length == 0:
             raise _corrupt(where, f"a section of {section.length} bytes starts at {section.start} instead of {end}")
         end += section.length
-    if end + len(_END_OF_STREAM) != body_length:
+    if end + len(END_OF_STREAM) != body_length:
         raise _corrupt(where, f"its sections end at {end}, its body at {body_length}")
     try:
         _check_once([header.region for header in entries])

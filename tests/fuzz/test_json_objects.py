@@ -347,6 +347,7 @@ def test_later_formats_are_named() -> None:
             lambda d: decode_contract(d, CONTRACT_KEY),
             GOOD["contract"][1].replace(b'"format": 1', b'"format": 9'),
         ),
+        "loss": (lambda d: decode_loss(d, LOSS_KEY), GOOD["loss"][1].replace(b'"format": 1', b'"format": 9')),
         "merge": (
             lambda d: decode_merge_record(d, MERGE_KEY),
             GOOD["merge"][1].replace(b'"format": "1"', b'"format": "9"'),

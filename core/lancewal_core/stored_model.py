@@ -1,0 +1,34 @@
+"""Stored JSON that is one pydantic model: read it, or say in an error of ours what is wrong with it."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from lancewal_core.errors import FormatUnknown, ObjectCorrupt
+
+M = TypeVar("M", bound=BaseModel)
+_SHOWN = 300
+
+
+def decode_model(model: type[M], data: bytes, where: str, what: str, newest_format: int) -> M:
+    """The model in ``data``, the object ``where``, which should be a ``what``.
+
+    Raise ``FormatUnknown`` for a future ``format``, ``ObjectCorrupt`` for anything else that is not such a model.
+    """
+    try:
+        return model.model_validate_json(data)
+    except ValidationError as error:
+        for line in error.errors():
+            if line["loc"] == ("format",) and isinstance(line["input"], int):
+                raise FormatUnknown(
+                    f"{where}: {what} format {line['input']} is newer than {newest_format}; upgrade lancewal",
+                    object=where,
+                ) from error
+        first = error.errors()[0]
+        place = str(first["loc"])[:_SHOWN]
+        raise ObjectCorrupt(
+            f"{where} is not a {what}: {error.error_count()} faults, first: {place}: {first['msg'][:_SHOWN]}",
+            object=where,
+        ) from error
