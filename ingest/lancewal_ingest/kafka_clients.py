@@ -1,4 +1,4 @@
-"""Properties of our Kafka clients, and what a Kafka error means for the caller.
+"""Properties of our Kafka clients, what a Kafka error means for the caller, and the question that several of them ask.
 
 Guarantees
  1. What correctness depends on cannot be changed by the pass-through (``kafka.librdkafka``): ``SettingsError``.
@@ -7,11 +7,14 @@ Guarantees
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined] # imported there, not listed
 
 from lancewal_core.errors import InvalidInput, KafkaUnavailable, LancewalError, SettingsError, TopicMissing
+from lancewal_core.ids import Position
 
 Properties = dict[str, str | int | float | bool]
 
@@ -38,6 +41,8 @@ _CHOSEN: Properties = {
     # A commit is synchronous: this bounds how long a hung coordinator can hold up the loop.
     "socket.timeout.ms": 30_000,
 }
+_MEMBERSHIP = frozenset({"group.instance.id", "group.protocol"})
+_SPECS: Mapping[str, Any] = {"earliest": OffsetSpec.earliest, "latest": OffsetSpec.latest}
 _ALIASES = {
     "auto.commit.enable": "enable.auto.commit",
     "metadata.broker.list": "bootstrap.servers",
@@ -81,9 +86,30 @@ def consumer_properties(client: Mapping[str, str], group: str, queue_bytes: int)
     return {**_CHOSEN, **{n: v for n, v in client.items() if n not in _ALIASES}, **ours}
 
 
+def lone_consumer_properties(client: Mapping[str, str], group: str, queue_bytes: int) -> Properties:
+    """Properties of a consumer that joins no group: it is assigned what it reads."""
+    alone = {name: value for name, value in client.items() if name not in _MEMBERSHIP}
+    return consumer_properties(alone, group, queue_bytes)
+
+
 def shared_properties(client: Mapping[str, str]) -> Properties:
     """Those properties of the pass-through that every kind of client has: addresses, TLS, SASL, sockets."""
     return {name: value for name, value in client.items() if name.startswith(_SHARED_PREFIXES)}
+
+
+def ask_offsets(
+    admin: AdminClient, topic: str, partitions: Iterable[int], which: Literal["earliest", "latest"], timeout_s: float
+) -> dict[int, Position]:
+    """The first offset that each partition still has, or the position behind its last committed record."""
+    try:
+        asked = admin.list_offsets(
+            {TopicPartition(topic, p): _SPECS[which]() for p in partitions},
+            isolation_level=IsolationLevel.READ_COMMITTED,
+            request_timeout=timeout_s,
+        )
+        return {at.partition: Position(found.result(timeout_s + 1).offset) for at, found in asked.items()}
+    except (KafkaException, TimeoutError) as error:
+        raise explained(error, f"asking for the {which} offsets of topic {topic}", topic) from error
 
 
 def error_of(error: BaseException) -> KafkaError | None:

@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from lancewal_core.ids import Position, Region
 from lancewal_ingest.decode.records import Records
-from lancewal_ingest.kafka_clients import REQUEST_TIMEOUT_S, consumer_properties, explained
+from lancewal_ingest.kafka_clients import REQUEST_TIMEOUT_S, explained, lone_consumer_properties
 
 _QUEUE_BYTES = 1 << 20
 _HEADERS: Any = Message.headers  # the type hints know a form that only producers use
@@ -17,7 +17,7 @@ _HEADERS: Any = Message.headers  # the type hints know a form that only producer
 
 def read_record(client: Mapping[str, str], group: str, region: Region, offset: Position) -> Records:
     """The committed record at ``offset``; no record where there is none.  ``KafkaUnavailable`` if nobody answers."""
-    consumer = Consumer(consumer_properties(client, group, _QUEUE_BYTES))
+    consumer = Consumer(lone_consumer_properties(client, group, _QUEUE_BYTES))
     try:
         consumer.assign([TopicPartition(region.topic, region.partition, offset)])
         message = consumer.poll(REQUEST_TIMEOUT_S)

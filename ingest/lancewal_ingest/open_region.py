@@ -24,9 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lancewal_core.errors import (
-    LogTruncated,
     OwnershipLost,
-    RetentionLost,
     StoreInconsistent,
     TableRestored,
     WatermarkUnknown,
@@ -144,17 +142,6 @@ def _check_newest(context: IngestContext, region: Region, index: RegionIndex | N
 
 
 def _check_offsets(region: Region, position: Position, offsets: Offsets) -> None:
-    where = {"topic": region.topic, "partition": region.partition}
-    if offsets.low > position:
-        raise RetentionLost(
-            f"topic {region.topic} partition {region.partition}: durable up to position {position}, but Kafka begins "
-            f"at {offsets.low}: offsets {position} to {offsets.low - 1} were deleted before they became durable. "
-            "To go on without them: `lancewal offsets accept-loss`",
-            **where,
-        )
-    if position > offsets.high:
-        raise LogTruncated(
-            f"topic {region.topic} partition {region.partition}: durable up to position {position}, but Kafka ends at "
-            f"{offsets.high}: the topic lost its tail, or this is another topic",
-            **where,
-        )
+    problem = offsets.problem(region.topic, region.partition, position, "durable")
+    if problem is not None:
+        raise problem

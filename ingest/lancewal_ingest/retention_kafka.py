@@ -16,18 +16,22 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # imported there, not listed
     AdminClient,
     ConfigResource,
-    OffsetSpec,
     ResourceType,
 )
 
 from lancewal_core.ids import Position
-from lancewal_ingest.kafka_clients import REQUEST_TIMEOUT_S, consumer_properties, explained, shared_properties
+from lancewal_ingest.kafka_clients import (
+    REQUEST_TIMEOUT_S,
+    ask_offsets,
+    explained,
+    lone_consumer_properties,
+    shared_properties,
+)
 
 _PEEK_QUEUE_BYTES = 1 << 20
 _PEEK_WAIT_S = 0.1
 _PEEK_WAITS = 30
 """Times that a peek waits in vain before it gives up: behind the position there may be nothing but markers."""
-_MEMBERSHIP = frozenset({"group.instance.id", "group.protocol"})
 
 
 class KafkaRetention:
@@ -36,9 +40,8 @@ class KafkaRetention:
     def __init__(self, client: Mapping[str, str], topic: str, group: str) -> None:
         self._topic = topic
         self._admin = AdminClient({"log_level": 2, **shared_properties(client)})
-        alone = {name: value for name, value in client.items() if name not in _MEMBERSHIP}
         self._peek: dict[str, Any] = {
-            **consumer_properties(alone, group, _PEEK_QUEUE_BYTES),
+            **lone_consumer_properties(client, group, _PEEK_QUEUE_BYTES),
             # One batch of each partition is enough, however small; the broker sends at least a whole one.
             "fetch.message.max.bytes": 1,
             "queued.min.messages": 1,
@@ -58,14 +61,7 @@ class KafkaRetention:
 
     def lows(self, partitions: Sequence[int]) -> dict[int, Position]:
         """The first offset of each partition that Kafka still has."""
-        try:
-            earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call] # no annotations there
-            asked = self._admin.list_offsets(
-                {TopicPartition(self._topic, p): earliest for p in partitions}, request_timeout=REQUEST_TIMEOUT_S
-            )
-            return {at.partition: Position(found.result(REQUEST_TIMEOUT_S + 1).offset) for at, found in asked.items()}
-        except (KafkaException, TimeoutError) as error:
-            raise explained(error, f"asking for the first offsets of topic {self._topic}", self._topic) from error
+        return ask_offsets(self._admin, self._topic, partitions, "earliest", REQUEST_TIMEOUT_S)
 
     def timestamps(self, positions: Mapping[int, Position]) -> dict[int, int]:
         """Milliseconds since 1970 of the first committed record at or behind each position.

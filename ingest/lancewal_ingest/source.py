@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
+from lancewal_core.errors import LogTruncated, RetentionLost
 from lancewal_core.ids import Position
 from lancewal_ingest.decode.records import Records
 
@@ -36,6 +37,26 @@ class Offsets:
 
     low: Position
     high: Position
+
+    def problem(
+        self, topic: str, partition: int, at: Position, reached: Literal["durable", "read"]
+    ) -> RetentionLost | LogTruncated | None:
+        """Why nothing can be read at the position that was ``reached``, if that is so."""
+        where = f"topic {topic} partition {partition}: {reached} up to position {at}"
+        if self.low > at:
+            return RetentionLost(
+                f"{where}, but Kafka begins at {self.low}: offsets {at} to {self.low - 1} were deleted before they became "
+                "durable. To go on without them: `lancewal offsets accept-loss`",
+                topic=topic,
+                partition=partition,
+            )
+        if at > self.high:
+            return LogTruncated(
+                f"{where}, but Kafka ends at {self.high}: the topic lost its tail, or this is another topic",
+                topic=topic,
+                partition=partition,
+            )
+        return None
 
 
 class Listener(Protocol):

@@ -29,7 +29,6 @@ from typing import Any
 import numpy as np
 from confluent_kafka import (
     Consumer,
-    IsolationLevel,
     KafkaError,
     KafkaException,
     Message,
@@ -37,15 +36,11 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin import OffsetSpec as _OffsetSpec  # type: ignore[attr-defined] # the package has no __all__
 
 from lancewal_core.clock import Clock, SystemClock
 from lancewal_core.errors import (
     Fenced,
-    InvalidInput,
     KafkaUnavailable,
-    LogTruncated,
-    RetentionLost,
     SettingsError,
 )
 from lancewal_core.ids import Position, position_after
@@ -53,6 +48,7 @@ from lancewal_core.topic_id import topic_id
 from lancewal_ingest.decode.records import Records
 from lancewal_ingest.kafka_clients import (
     REQUEST_TIMEOUT_S,
+    ask_offsets,
     consumer_properties,
     error_of,
     explained,
@@ -70,7 +66,6 @@ _GATHER_S = 0.005
 """How long a poll collects further records once it has one: a slow trickle still goes on at once."""
 _NONE_YET = 0
 
-_OFFSET_SPEC: Any = _OffsetSpec
 # Unbound C methods, for ``map``.  The type hints do not know that a message without an error has all of these.
 _PARTITION: Any = Message.partition
 _OFFSET: Any = Message.offset
@@ -203,36 +198,15 @@ class ConfluentSource:
         return TopicFacts(topic_id(str(found.topic_id)), len(found.partitions))
 
     def offsets(self, partition: int) -> Offsets:
-        act = f"asking for the offsets of topic {self._topic} partition {partition}"
-        place = TopicPartition(self._topic, partition)
-        try:
-            asked = [
-                self._admin.list_offsets(
-                    {place: spec},
-                    isolation_level=IsolationLevel.READ_COMMITTED,
-                    request_timeout=self._request_timeout_s,
-                )[place]
-                for spec in (_OFFSET_SPEC.earliest(), _OFFSET_SPEC.latest())
-            ]
-            low, high = (found.result(self._request_timeout_s + 1).offset for found in asked)
-        except (KafkaException, TimeoutError) as error:
-            raise explained(error, act, self._topic) from error
-        return Offsets(Position(low), Position(high))
+        low, high = (
+            ask_offsets(self._admin, self._topic, [partition], which, self._request_timeout_s)[partition]
+            for which in ("earliest", "latest")
+        )
+        return Offsets(low, high)
 
     def ends(self, partitions: Sequence[int]) -> dict[int, Position]:
         """Position behind the last committed record of each partition, asked of the broker.  Safe from any thread."""
-        act = f"asking for the ends of topic {self._topic}"
-        try:
-            asked = self._admin.list_offsets(
-                {TopicPartition(self._topic, p): _OFFSET_SPEC.latest() for p in partitions},
-                isolation_level=IsolationLevel.READ_COMMITTED,
-                request_timeout=self._request_timeout_s,
-            )
-            return {
-                at.partition: Position(found.result(self._request_timeout_s + 1).offset) for at, found in asked.items()
-            }
-        except (KafkaException, TimeoutError) as error:
-            raise explained(error, act, self._topic) from error
+        return ask_offsets(self._admin, self._topic, partitions, "latest", self._request_timeout_s)
 
     def highs(self) -> dict[int, Position]:
         """As ``ends`` of each started partition, but only what the last fetches told: a paused one's stays as it was."""
@@ -369,10 +343,10 @@ class ConfluentSource:
                 self._report("kafka", error)
                 continue
             self._out_of_range.discard(partition)
-            error_ = _out_of_range(self._topic, partition, at, offsets)
-            if error_ is not None:
+            problem = offsets.problem(self._topic, partition, at, "read")
+            if problem is not None:
                 self.stop(partition)
-                raise error_
+                raise problem
             self._seek(partition, at)
             self._consumer.resume(self._named([partition]))
 
@@ -382,24 +356,6 @@ def _unreleased(error: KafkaError) -> bool:
     return error.code() == KafkaError.UNRELEASED_INSTANCE_ID or (
         error.code() == KafkaError._FATAL and _UNRELEASED in error.str()
     )
-
-
-def _out_of_range(topic: str, partition: int, at: Position, offsets: Offsets) -> InvalidInput | None:
-    where = {"topic": topic, "partition": partition}
-    if offsets.low > at:
-        return RetentionLost(
-            f"topic {topic} partition {partition}: read up to position {at}, but Kafka begins at {offsets.low}: "
-            f"offsets {at} to {offsets.low - 1} were deleted before they became durable. To go on "
-            "without them: `lancewal offsets accept-loss`",
-            **where,
-        )
-    if at > offsets.high:
-        return LogTruncated(
-            f"topic {topic} partition {partition}: read up to position {at}, but Kafka ends at {offsets.high}: the "
-            "topic lost its tail, or this is another topic",
-            **where,
-        )
-    return None
 
 
 def _by_partition(messages: list[Message]) -> dict[int, Records]:
