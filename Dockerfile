@@ -26,6 +26,7 @@ COPY core core
 COPY ingest ingest
 COPY flusher flusher
 COPY reader reader
+COPY audit audit
 COPY demo demo
 RUN pip wheel --no-deps --no-index --no-build-isolation --wheel-dir /wheels .
 

@@ -39,6 +39,10 @@ RULES = {
     "lancewal_flusher": Rule("flusher", CORE),
     "lancewal_reader": Rule("reader", CORE, never=frozenset({KAFKA})),
     "pyspark_lancewal": Rule("reader", CORE | {"lancewal_reader"}, never=frozenset({KAFKA, "lance"})),
+    # Verifying and repairing compare what the other parts make of the same records.
+    "lancewal_audit": Rule(
+        "audit", CORE | {"lancewal_ingest", "lancewal_flusher", "lancewal_reader"}, never=frozenset({SPARK})
+    ),
     # The demonstration runs the services as processes and reads with the library, as a user does.
     "lancewal_demo": Rule("demo", CORE | {"lancewal_reader"}, lazily=frozenset({KAFKA, SPARK})),
 }
