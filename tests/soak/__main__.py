@@ -68,6 +68,8 @@ class Place:
             self._next_at = self._soak.soon(LIFE_S)
             return
         act = self._soak.rng.choice(["kill", "kill", "freeze", "end"])
+        if act == "end" and not self.service.log:
+            act = "kill"  # the interpreter is still loading: nobody is there to hear SIGTERM
         self._soak.note(act, process=self.service.name)
         match act:
             case "freeze":
