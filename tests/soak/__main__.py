@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import re
 import secrets
 import sys
 import tempfile
@@ -44,6 +45,7 @@ FROZEN_S = (1.0, 8.0)
 WEATHER_S = (5.0, 20.0)
 BROKER_S = (60.0, 180.0)
 RECEIPTS = 20
+_UNAVAILABLE = re.compile(r"^lancewal: (kafka|store)_unavailable: ", re.MULTILINE)
 
 
 class Place:
@@ -57,7 +59,11 @@ class Place:
         self._frozen = False
 
     def tick(self) -> None:
-        if self.service.exit_code is not None:
+        if self.service.exit_code == 1 and _UNAVAILABLE.search(self.service.log):
+            # It was started while Kafka or the store was away: a supervisor starts it again.
+            self._soak.note("restart", process=self.service.name)
+            self.service = self._soak.world.lancewal.start(self._command, "run")
+        elif self.service.exit_code is not None:
             raise AssertionError(
                 f"{self.service.name} ended by itself with {self.service.exit_code}\n{self.service.tail}"
             )
