@@ -49,6 +49,7 @@ POINTS: frozenset[str] = frozenset(
         "merges.put",
         "followup.commit",
         "merged.cas",
+        "keys.cas",
         "trim.cas",
         "trim.delete",
         "spark.task",

@@ -72,8 +72,8 @@ class _Pivot:
     def of(columns: Sequence[pa.Array]) -> _Pivot | None:
         """With the first column that can be a pivot, if there is one."""
         for at, column in enumerate(columns):
-            if _integer_like(column.type):
-                values = _integers(column)
+            if integer_like(column.type):
+                values = integers(column)
                 order = np.argsort(values)
                 if (np.diff(values[order]) != 0).all():
                     return _Pivot(at, values, order, columns)
@@ -81,7 +81,7 @@ class _Pivot:
 
     def match(self, columns: Sequence[Column]) -> tuple[Places, Places]:
         """Rows with a key of the set, and its places."""
-        values = _integers(columns[self._at])
+        values = integers(columns[self._at])
         rows = np.flatnonzero(self._bits[self._hash(values)])
         values = values[rows]
         near = np.minimum(np.searchsorted(self._sorted, values), len(self._sorted) - 1)
@@ -136,11 +136,11 @@ def _taken(column: Column, rows: Places) -> Column:
     return column.take(pa.array(rows))
 
 
-def _integer_like(type_: pa.DataType) -> bool:
+def integer_like(type_: pa.DataType) -> bool:
     return bool(pa.types.is_integer(type_) or pa.types.is_timestamp(type_) or pa.types.is_date32(type_))
 
 
-def _integers(column: Column) -> Places:
+def integers(column: Column) -> Places:
     """An integer-like column as int64; of uint64 the same bits."""
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.int64())

@@ -54,13 +54,21 @@ def partition_of(key: bytes, partitions: int) -> int:
 def partitions_of(keys: pa.Array, partitions: int) -> npt.NDArray[np.int32]:
     """``partition_of`` for each key of a (large_)binary or (large_)string array, as int32; -1 for a null."""
     _check_count(partitions)
-    result = np.empty(len(keys), np.int32)
-    for first in range(0, len(keys), _ROWS):
-        result[first : first + _ROWS] = _hashes(byte_view(keys.slice(first, _ROWS))) & np.uint32(0x7FFFFFFF)
+    unsigned = hashes(keys)
+    unsigned &= np.uint32(0x7FFFFFFF)
+    result = unsigned.view(np.int32)
     # numpy divides by a scalar with vector instructions, but takes remainders one by one.
     result -= (result // np.int32(partitions)) * np.int32(partitions)
     if keys.null_count:
         result[keys.is_null().to_numpy(zero_copy_only=False)] = NO_PARTITION
+    return result
+
+
+def hashes(keys: pa.Array) -> npt.NDArray[np.uint32]:
+    """``murmur2`` of each key of a (large_)binary or (large_)string array; of a null, anything."""
+    result = np.empty(len(keys), np.uint32)
+    for first in range(0, len(keys), _ROWS):
+        result[first : first + _ROWS] = _hashes(byte_view(keys.slice(first, _ROWS)))
     return result
 
 

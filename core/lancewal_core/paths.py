@@ -91,6 +91,36 @@ def probe(name: str) -> str:
     return f"{ROOT}probe/{_word('probe', name)}"
 
 
+# -- the key index ---------------------------------------------------------------------------------------------
+
+
+def key_catalog_prefix() -> str:
+    return f"{ROOT}keys/catalog/"
+
+
+def key_catalog_version(version: int) -> str:
+    """Which key runs there are."""
+    return f"{key_catalog_prefix()}{inverted_version(version)}.json"
+
+
+def parse_key_catalog_version(key: str) -> int | None:
+    return _parse_inverted(rf"{key_catalog_prefix()}({_DIGITS_20})\.json", key)
+
+
+def key_parts_prefix() -> str:
+    return f"{ROOT}keys/parts/"
+
+
+def key_part(name: str) -> str:
+    """A part of a key run; ``name`` is new for each."""
+    return f"{key_parts_prefix()}{_word('key part', name)}.arrow"
+
+
+def parse_key_part(key: str) -> str | None:
+    match = re.fullmatch(rf"{key_parts_prefix()}({_WORD})\.arrow", key)
+    return match[1] if match and _is_word(match[1]) else None
+
+
 # -- logs ------------------------------------------------------------------------------------------------------
 
 

@@ -103,14 +103,20 @@ class ObstoreStore:
         )
 
 
+def local_folder(uri: str) -> Path | None:
+    """The folder that ``uri`` names; None where it names no local one."""
+    parts = urlsplit(uri)
+    return Path(parts.path if parts.scheme == "file" else uri).absolute() if parts.scheme in ("", "file") else None
+
+
 def open_store(uri: str, options: Mapping[str, str] | None = None, *, create: bool = False) -> ObstoreStore:
     """The store rooted at ``uri``: a local path, ``file://...`` or ``s3://bucket/prefix``.
 
     ``create`` makes a missing local folder.  Raises ``SettingsError`` for another scheme.
     """
     parts = urlsplit(uri)
-    if parts.scheme in ("", "file"):
-        path = Path(parts.path if parts.scheme == "file" else uri).absolute()
+    path = local_folder(uri)
+    if path is not None:
         if not create and not path.is_dir():
             raise TableMissing(f"there is no table at {path}: the folder does not exist")
         return ObstoreStore(LocalStore(path, mkdir=create), str(path))

@@ -18,6 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core.ids import TableVersion
@@ -34,7 +36,21 @@ class Fragment:
     """Names of its data files in the table's data folder."""
     physical_rows: int
     deleted_rows: int
-    json: str
+    nbytes: int
+    """Bytes of its data files, as far as recorded."""
+    file_fields: tuple[tuple[int, ...], ...] = ()
+    """Per data file the ids of the fields that it holds; empty where each file holds all."""
+
+
+def key_file(fragment: Fragment, field_ids: Sequence[int]) -> str | None:
+    """The one data file of a fragment that holds all these fields; None if they lie in several."""
+    if not fragment.file_fields:
+        return fragment.files[0] if len(fragment.files) == 1 else None
+    wanted = set(field_ids)
+    for name, fields in zip(fragment.files, fragment.file_fields, strict=True):
+        if wanted.issubset(fields):
+            return name
+    return None
 
 
 def fragment_files(fragment_json: str) -> tuple[str, ...]:
@@ -131,6 +147,9 @@ class PinnedTable(Protocol):
     def fragments(self) -> Sequence[Fragment]:
         """Live fragments by ascending id."""
 
+    def fragment_json(self, fragment_id: int) -> str:
+        """A live fragment as it stands, to be listed in a commit."""
+
     def scan(
         self,
         columns: Sequence[str],
@@ -144,6 +163,12 @@ class PinnedTable(Protocol):
 
     def take(self, addresses: pa.Array, columns: Sequence[str]) -> pa.Table:
         """Rows by address, in the order given."""
+
+    def all_rows(self, fragment_id: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """All physical rows of a fragment in their order, deleted ones too."""
+
+    def hidden_rows(self, fragment_id: int) -> npt.NDArray[np.int64]:
+        """Physical rows that the fragment's deletion vector hides, in no order."""
 
     def hide_rows(self, fragment_id: int, rows: Sequence[int]) -> str | None:
         """Write a deletion vector that adds these physical rows; the fragment's new JSON, None if no row is left."""

@@ -7,11 +7,12 @@ only the URI form fails when the read version itself was cleaned up.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import lance
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from lance import LanceOperation, Transaction
@@ -20,10 +21,19 @@ from lance.dataset import serialize_row_addrs
 from lance.file import LanceFileReader
 from lance.fragment import FragmentMetadata, write_fragments
 from lance.lance import _Session as LanceSession
+from pyroaring import BitMap
 
 from lancewal_core.error_text import first_line
-from lancewal_core.errors import ContractMismatch, ObjectMissing, StoreUnavailable, TableMissing, VersionGone
+from lancewal_core.errors import (
+    ContractMismatch,
+    ObjectCorrupt,
+    ObjectMissing,
+    StoreUnavailable,
+    TableMissing,
+    VersionGone,
+)
 from lancewal_core.ids import TableVersion
+from lancewal_core.store_obstore import ObstoreStore, open_store
 from lancewal_core.table import (
     ROW_ADDRESS,
     CommitLost,
@@ -52,8 +62,10 @@ ROWS_PER_FILE = 1_048_576
 class LancePinnedTable:
     """One version of a Lance data set."""
 
-    def __init__(self, dataset: Any) -> None:
+    def __init__(self, dataset: Any, read: Callable[[str], bytes | None]) -> None:
+        """``read`` gets an object of the table's folder, None if it is not there."""
         self._dataset = dataset
+        self._read = read
         self._fragments: tuple[Fragment, ...] | None = None
 
     @property
@@ -82,6 +94,9 @@ class LancePinnedTable:
             found = [_fragment(f.metadata) for f in self._dataset.get_fragments()]
             self._fragments = tuple(sorted(found, key=lambda f: f.fragment_id))
         return self._fragments
+
+    def fragment_json(self, fragment_id: int) -> str:
+        return json.dumps(self._dataset.get_fragment(fragment_id).metadata.to_json())
 
     def scan(
         self,
@@ -148,6 +163,36 @@ class LancePinnedTable:
         wanted = pc.is_in(known[ROW_ADDRESS], addresses.combine_chunks())
         return known[_ROW_ID].filter(wanted)
 
+    def all_rows(self, fragment_id: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        try:
+            scanner = self._dataset.scanner(
+                columns=list(columns),
+                fragments=[self._dataset.get_fragment(fragment_id)],
+                with_row_id=True,  # Lance asks for it where deleted rows are included
+                include_deleted_rows=True,
+                scan_in_order=True,
+            )
+            for batch in scanner.to_batches():
+                yield batch.drop_columns([_ROW_ID])
+        except _READ_ERRORS as error:
+            raise _read_error(error, f"scanning fragment {fragment_id} of version {self.version}") from error
+
+    def hidden_rows(self, fragment_id: int) -> npt.NDArray[np.int64]:
+        path = self._dataset.get_fragment(fragment_id).deletion_file()
+        if path is None:
+            return np.zeros(0, np.int64)
+        data = self._read(path)
+        if data is None:
+            raise VersionGone(f"version {self.version}: deletion file {path} is gone", version=self.version)
+        try:
+            if path.endswith(".arrow"):
+                rows = pa.ipc.open_file(data).read_all().column(0).to_numpy()
+            else:
+                rows = np.asarray(BitMap.deserialize(data).to_array())
+        except (pa.ArrowException, ValueError, OSError) as error:
+            raise ObjectCorrupt(f"deletion file {path} is corrupt: {first_line(error)}", object=path) from error
+        return np.asarray(rows, np.int64)
+
     def hide_rows(self, fragment_id: int, rows: Sequence[int]) -> str | None:
         try:
             metadata = self._dataset.get_fragment(fragment_id).delete_rows(list(rows))
@@ -162,11 +207,12 @@ class LanceTable:
     def __init__(self, uri: str, options: Mapping[str, str] | None = None) -> None:
         self.uri = uri
         self._options = dict(options or {})
+        self._store: ObstoreStore | None = None
         self._session = LanceSession(index_cache_size_bytes=256 << 20, metadata_cache_size_bytes=128 << 20)
 
     def newest(self) -> LancePinnedTable:
         try:
-            return LancePinnedTable(lance.dataset(self.uri, storage_options=self._options, session=self._session))
+            opened = lance.dataset(self.uri, storage_options=self._options, session=self._session)
         except ValueError as error:
             if _NOT_FOUND in str(error).lower():
                 raise TableMissing(
@@ -175,6 +221,7 @@ class LanceTable:
             raise
         except OSError as error:
             raise _read_error(error, f"opening {self.uri}") from error
+        return LancePinnedTable(opened, self._read)
 
     def at(self, version: int) -> LancePinnedTable:
         try:
@@ -187,7 +234,7 @@ class LanceTable:
             raise
         except OSError as error:
             raise _read_error(error, f"opening version {version} of {self.uri}") from error
-        return LancePinnedTable(opened)
+        return LancePinnedTable(opened, self._read)
 
     def transaction(self, version: int) -> TransactionResult:
         try:
@@ -268,6 +315,11 @@ class LanceTable:
             return CommitLost(first_line(error))
         return Committed(TableVersion(landed.version))
 
+    def _read(self, key: str) -> bytes | None:
+        if self._store is None:
+            self._store = open_store(self.uri, self._options)
+        return self._store.get(key)
+
     def _open_file(self, name: str, columns: list[str] | None) -> Any:
         try:
             return LanceFileReader(f"{self.uri}/data/{name}", storage_options=self._options, columns=columns)
@@ -287,7 +339,8 @@ def _fragment(metadata: Any) -> Fragment:
         tuple(f.path for f in metadata.files),
         metadata.physical_rows,
         metadata.num_deletions,
-        json.dumps(metadata.to_json()),
+        sum(f.file_size_bytes or 0 for f in metadata.files),
+        tuple(tuple(f.fields) for f in metadata.files),
     )
 
 

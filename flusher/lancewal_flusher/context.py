@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from lancewal_core.clock import Clock
 from lancewal_core.contract import Contract
 from lancewal_core.ids import Region
+from lancewal_core.key_index import KeyIndex
 from lancewal_core.region_index import RegionIndex
 from lancewal_core.regions import RegionIndexes
 from lancewal_core.store import ObjectStore
@@ -23,6 +24,7 @@ class FlusherContext:
     table: Table
     indexes: RegionIndexes
     watermarks: Watermarks
+    keys: KeyIndex
     runner: Runner
     tasks: Tasks
     clock: Clock

@@ -185,7 +185,7 @@ def _commit(
             updated.append(changed)
     guard = sentinel(current.fragments())
     if guard is not None and guard.fragment_id not in {*hidden, *removed}:
-        updated.append(guard.json)
+        updated.append(current.fragment_json(guard.fragment_id))
     commit = TableCommit(
         read_version=current.version,
         new_fragments=rebuilt,

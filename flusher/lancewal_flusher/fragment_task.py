@@ -1,4 +1,7 @@
-"""The work of a merge on one fragment, as a pure value: find the rows that keys replace, and hide them.
+"""The work of a merge on one fragment, as a pure value: find the live rows that keys replace, and hide them.
+
+Which rows have the keys is known from the key index (``Candidates``, live or not), or a scan of the fragment finds them
+(``Scan``).
 
 A task pickles: a thread or a Spark executor runs it with nothing but the table.  Running it twice is harmless: it writes
 a deletion file that only a commit makes effective.
@@ -7,27 +10,40 @@ a deletion file that only a commit makes effective.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import assert_never
 
 import numpy as np
 import pyarrow as pa
 
 from lancewal_core.failpoints import point
 from lancewal_core.ids import TableVersion
+from lancewal_core.key_index import RowsOfKeys
 from lancewal_core.key_lookup import find_keys
 from lancewal_core.key_match import KeySet
-from lancewal_core.table import Table
+from lancewal_core.table import PinnedTable, Table
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Look these keys up; one set serves all tasks of a merge."""
+
+    keys: KeySet
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """All physical rows of the fragment that have a key of the merge, and the places of their keys."""
+
+    found: RowsOfKeys
 
 
 @dataclass(frozen=True, slots=True)
 class FragmentTask:
-    """``keys`` are looked up in one fragment of ``version``; one set serves all tasks of a merge.
-
-    Rows of the first ``partial_keys`` of them are returned with ``columns``, to complete patches.
-    """
+    """Rows of the first ``partial_keys`` places are returned with ``columns``, to complete patches."""
 
     version: TableVersion
     fragment_id: int
-    keys: KeySet
+    source: Scan | Candidates
     partial_keys: int
     columns: tuple[str, ...]
 
@@ -44,14 +60,30 @@ class FragmentResult:
 
 
 def run_task(table: Table, task: FragmentTask) -> FragmentResult:
+    """Open the task's version and ``run_on`` it."""
+    return run_on(table.at(task.version), task)
+
+
+def run_on(pinned: PinnedTable, task: FragmentTask) -> FragmentResult:
     """Look up, read what patches need, write the deletion vector.  Raises ``VersionGone``."""
-    pinned = table.at(task.version)
-    found = find_keys(pinned, task.keys, [task.fragment_id])
-    columns = list(task.columns)
-    base = pinned.take(pa.array(found.addresses[found.places < task.partial_keys]), columns)
-    if len(found.addresses) == 0:
+    found = _live(pinned, task)
+    needed = found.rows[found.places < task.partial_keys].astype(np.uint64)
+    base = pinned.take(pa.array(needed | np.uint64(task.fragment_id << 32)), list(task.columns))
+    if len(found.rows) == 0:
         return FragmentResult(task.fragment_id, 0, None, base)
-    rows = (found.addresses & np.uint64(0xFFFFFFFF)).astype(np.int64).tolist()
-    with point("dv.write", fragment=task.fragment_id, rows=len(rows)):
-        updated = pinned.hide_rows(task.fragment_id, rows)
-    return FragmentResult(task.fragment_id, len(rows), updated, base)
+    with point("dv.write", fragment=task.fragment_id, rows=len(found.rows)):
+        updated = pinned.hide_rows(task.fragment_id, found.rows.tolist())
+    return FragmentResult(task.fragment_id, len(found.rows), updated, base)
+
+
+def _live(pinned: PinnedTable, task: FragmentTask) -> RowsOfKeys:
+    match task.source:
+        case Scan(keys=keys):
+            found = find_keys(pinned, keys, [task.fragment_id])
+            return RowsOfKeys((found.addresses & np.uint64(0xFFFFFFFF)).astype(np.int64), found.places)
+        case Candidates(found=rows):
+            hidden = pinned.hidden_rows(task.fragment_id)
+            live = np.flatnonzero(~np.isin(rows.rows, hidden))
+            return RowsOfKeys(rows.rows[live], rows.places[live])
+        case _:
+            assert_never(task.source)

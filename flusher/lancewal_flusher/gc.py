@@ -10,19 +10,21 @@ Guarantees
     first found free, if it still is.  The same rule covers an index change that is still on its way.
  5. A fence outlives its log's segments by seven days, so that a process frozen for hours still meets it.
  6. Any error while reading ends the round before anything is deleted.
- 7. Of each region's index, what remains is version 1 and one run up to the newest: versions go oldest first.
+ 7. Of each region's index, and of the key catalog, what remains is version 1 and one run up to the newest: versions go
+    oldest first.
 
 Steps of ``collect_garbage``
- 1. List the candidates: WAL segments and snapshot files.  Before the indexes: a generation opened later begins behind
-    every segment listed here.
+ 1. List the candidates: WAL segments, snapshot files, parts of key runs.  Before the indexes: a generation opened later
+    begins behind every segment listed here.
  2. Read W of the newest table version, then the index and the history pages of every region; regions come from the
     contract, never from a listing.  After a restore, or where W is unknown, that is an error: nothing is trimmed.
  3. Per region: long indexes leave their oldest MERGED generations to a history page; generations whose history window is
     over, and that W holds, go behind the trimmed boundary.  Each by compare-and-swap.
  4. What of the candidates is free now?  Segments below the lowest first segment that a kept generation of their log has
-    (all, where none is kept); snapshot files of trimmed generations and of attempts that lost.
- 5. Find the old index versions (over seven days, not among the newest hundred, never version 1), and the pages below the
-    boundary.
+    (all, where none is kept); snapshot files of trimmed generations and of attempts that lost; parts that the newest key
+    catalog does not name.
+ 5. Find the old index versions (over seven days, not among the newest hundred, never version 1), the old key catalogs
+    (the same, over an hour), and the pages below the boundary.
  6. Delete what was free at an earlier round already, grace period ago, and remember the rest; then what step 5 found.
 """
 
@@ -37,17 +39,21 @@ from lancewal_core import paths
 from lancewal_core.errors import ContractMismatch, StoreUnavailable
 from lancewal_core.failpoints import point
 from lancewal_core.ids import Generation, LogId, Region, Sequence
+from lancewal_core.key_catalog import FAMILY
 from lancewal_core.region_index import GenerationRecord, State, decode_history, encode_history
+from lancewal_core.regions import index_family
 from lancewal_core.segment import Fence, decode_segment
 from lancewal_core.store import Done, Lost, ObjectInfo, Unknown, put_once
 from lancewal_core.transitions import paged, trim
-from lancewal_core.versioned import FIRST_VERSION
+from lancewal_core.versioned import FIRST_VERSION, Family
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.history import History, read_history
 
 FENCE_KEPT_MS = 7 * 24 * 3600 * 1000
 INDEX_KEPT_MS = FENCE_KEPT_MS
-INDEX_VERSIONS_KEPT = 100
+CATALOGS_KEPT_MS = 3600 * 1000
+"""Who goes on from an older catalog than that looks at a listing first; and a catalog is only a hint."""
+VERSIONS_KEPT = 100
 FENCE_SIZE_MAX = 512
 """No data segment is as small; an object up to this size is looked into."""
 PAGE_AT = 64
@@ -76,6 +82,7 @@ def collect_garbage(context: FlusherContext, state: GarbageState) -> GarbageRepo
     now = context.clock.now_ms()
     # Step 1
     segments = list(context.store.list(paths.wal_prefix()))
+    key_parts = list(context.store.list(paths.key_parts_prefix()))
     snapshots = [
         info for region in context.contract.regions for info in context.store.list(paths.snapshots_prefix(region))
     ]
@@ -94,8 +101,10 @@ def collect_garbage(context: FlusherContext, state: GarbageState) -> GarbageRepo
             trimmed[region] = changed.index.trimmed_generation
     # Step 4
     free = _free_segments(context, segments, histories, now) | _free_snapshots(snapshots, histories)
+    free |= _free_key_parts(context, key_parts)
     # Step 5
-    old = [key for region in histories for key in _old_versions(context, region, now)]
+    old = [key for region in histories for key in _old_versions(context, index_family(region), now, INDEX_KEPT_MS)]
+    old += _old_versions(context, FAMILY, now, CATALOGS_KEPT_MS)
     old += [key for history in histories.values() for key in _old_pages(history)]
     # Step 6
     monotonic = context.clock.monotonic()
@@ -212,22 +221,31 @@ def _free_snapshots(snapshots: Seq[ObjectInfo], histories: Mapping[Region, Histo
     return free
 
 
-def _old_versions(context: FlusherContext, region: Region, now: int) -> list[str]:
-    """Index versions that may go, oldest first; none where the listing leaves one out that is older or between them."""
+def _free_key_parts(context: FlusherContext, listed: Seq[ObjectInfo]) -> set[str]:
+    """Parts of key runs that the newest catalog does not name: of merged runs, and of attempts that were never swapped in."""
+    catalog = context.keys.catalogs.read()
+    if context.keys.catalogs.problem is not None:
+        return set()
+    named = {part.object for run in catalog.runs for part in run.parts}
+    return {info.key for info in listed if paths.parse_key_part(info.key) is not None} - named
+
+
+def _old_versions(context: FlusherContext, family: Family, now: int, kept_ms: int) -> list[str]:
+    """Versions that may go, oldest first; none where the listing leaves one out that is older or between them."""
     found = []
-    for info in context.store.list(paths.index_prefix(region)):
-        parsed = paths.parse_index_version(info.key)
-        if parsed is not None and parsed[1] != FIRST_VERSION:
-            found.append((parsed[1], info.modified_ms))
+    for info in context.store.list(family.prefix):
+        version = family.parse(info.key)
+        if version is not None and version != FIRST_VERSION:
+            found.append((version, info.modified_ms))
     found.sort()
     old: list[int] = []
-    for version, modified_ms in found[:-INDEX_VERSIONS_KEPT]:
-        if now - modified_ms < INDEX_KEPT_MS or (old and version != old[-1] + 1):
+    for version, modified_ms in found[:-VERSIONS_KEPT]:
+        if now - modified_ms < kept_ms or (old and version != old[-1] + 1):
             break
         old.append(version)
-    if old and old[0] - 1 != FIRST_VERSION and context.store.get(paths.index_version(region, old[0] - 1)) is not None:
+    if old and old[0] - 1 != FIRST_VERSION and context.store.get(family.key(old[0] - 1)) is not None:
         return []
-    return [paths.index_version(region, version) for version in old]
+    return [family.key(version) for version in old]
 
 
 def _old_pages(history: History) -> list[str]:

@@ -12,7 +12,8 @@ Steps of ``merge_next``
  1. Pin V, check that it is the contract's table, read W(V); refuse while the merge that set it is not finished.  Then
     read all indexes (after W, so that they are not older) and choose per region (``plan``).
  2. Read the snapshots; one whose files are missing is rebuilt from its WAL entries first.
- 3. Per fragment of V find the rows that the keys replace, write deletion vectors, and fetch what patches apply to.
+ 3. Ask the key index which rows of V the keys may replace; fragments that it does not cover are scanned.  Per fragment
+    keep the live ones, write deletion vectors, and fetch what patches apply to.
     Write one set of new rows: completed patches, and the survivors of combined generations.
  4. ONE commit from V.
  5. Committed: go on.  Conflict: nothing landed, plan again.  Unknown: look for our merge uuid in the versions above V.
@@ -33,12 +34,12 @@ from lancewal_core.failpoints import point
 from lancewal_core.flush import rebuild_snapshot
 from lancewal_core.fold import Folded, complete, compose
 from lancewal_core.ids import Region, TableVersion
+from lancewal_core.key_index import KeyRows
 from lancewal_core.key_match import KeySet
 from lancewal_core.open_checks import check_table
 from lancewal_core.region_index import GenerationRecord, RegionIndex
 from lancewal_core.snapshot import Snapshot, read_folded, read_gone, read_partials, read_rows, read_snapshot
 from lancewal_core.table import (
-    Fragment,
     PinnedTable,
     TableCommit,
     fragment_files,
@@ -46,7 +47,7 @@ from lancewal_core.table import (
 from lancewal_core.watermarks import PROPERTY_MERGE, InForce, Watermark, merge_properties
 from lancewal_flusher.commit import Refused, is_finished, prove, send, sentinel
 from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.fragment_task import FragmentResult, FragmentTask
+from lancewal_flusher.fragment_task import Candidates, FragmentResult, FragmentTask, Scan
 from lancewal_flusher.merge_facts import MergeFacts
 from lancewal_flusher.plan import MergeLimits, RegionMerge, choose, unmerged
 
@@ -62,6 +63,10 @@ class Merged:
     rows_written: int
     rows_replaced: int
     keys_deleted: int
+    fragments_scanned: int
+    """Fragments that the key index does not cover."""
+    index_faults: tuple[str, ...]
+    """What of the key index could not be read."""
 
     @property
     def landed_behind(self) -> bool:
@@ -104,6 +109,7 @@ class _Planned:
     marks: Mapping[Region, Watermark]
     works: Sequence[_Work]
     facts: MergeFacts
+    lookup: KeyRows
 
 
 def merge_next(context: FlusherContext, limits: MergeLimits) -> MergeResult:
@@ -136,6 +142,8 @@ def merge_next(context: FlusherContext, limits: MergeLimits) -> MergeResult:
         rows_written=sum(w.rows.num_rows + w.partials.num_rows for w in plan.works),
         rows_replaced=plan.facts.rows_replaced,
         keys_deleted=sum(w.gone for w in plan.works),
+        fragments_scanned=len(plan.lookup.uncovered),
+        index_faults=plan.lookup.faults,
     )
 
 
@@ -159,7 +167,7 @@ def _plan(context: FlusherContext, pinned: PinnedTable, limits: MergeLimits) -> 
         return NothingToMerge(pinned.version, in_force, indexes)
     # Step 3
     fragments = pinned.fragments()
-    results = _run_tasks(context, pinned, fragments, works)
+    results, lookup = _run_tasks(context, pinned, works)
     written = _write_rows(context, works, results)
     merge = context.new_id()
     marks = dict(in_force.regions)
@@ -185,12 +193,12 @@ def _plan(context: FlusherContext, pinned: PinnedTable, limits: MergeLimits) -> 
     commit = TableCommit(
         read_version=pinned.version,
         new_fragments=(*adopted, *written),
-        updated_fragments=_updated(fragments, results),
+        updated_fragments=_updated(pinned, results),
         removed_fragment_ids=tuple(r.fragment_id for r in results if r.hits and r.updated is None),
         properties={**merge_properties(marks, merge), **facts.properties()},
         strict=not fragments,
     )
-    return _Planned(commit, merge, marks, works, facts)
+    return _Planned(commit, merge, marks, works, facts, lookup)
 
 
 def _exists(context: FlusherContext, version: TableVersion) -> bool:
@@ -285,19 +293,21 @@ def _prepare(
 
 
 def _run_tasks(
-    context: FlusherContext, pinned: PinnedTable, fragments: Sequence[Fragment], works: Sequence[_Work]
-) -> list[FragmentResult]:
-    """Step 3: one task per fragment, with the keys of all regions (they never meet)."""
+    context: FlusherContext, pinned: PinnedTable, works: Sequence[_Work]
+) -> tuple[list[FragmentResult], KeyRows]:
+    """Step 3: a task per fragment that may hold a key of any region (they never meet)."""
     names = list(context.contract.primary_key)
     partials = [w.keys.slice(0, w.partials.num_rows) for w in works]
     others = [w.keys.slice(w.partials.num_rows) for w in works]
     keys = pa.concat_tables([*partials, *others]).combine_chunks()
-    key_set = KeySet(keys)
     partial_keys = sum(w.partials.num_rows for w in works)
     columns = tuple(context.contract.rows.table.names) if partial_keys else tuple(names)
-    return context.runner.run(
-        [FragmentTask(pinned.version, f.fragment_id, key_set, partial_keys, columns) for f in fragments]
-    )
+    found = context.keys.find(pinned, keys)
+    sources: dict[int, Scan | Candidates] = {i: Candidates(rows) for i, rows in sorted(found.covered.items())}
+    if found.uncovered:
+        sources.update(dict.fromkeys(found.uncovered, Scan(KeySet(keys))))
+    tasks = [FragmentTask(pinned.version, i, source, partial_keys, columns) for i, source in sources.items()]
+    return context.runner.run(tasks), found
 
 
 def _write_rows(context: FlusherContext, works: Sequence[_Work], results: Sequence[FragmentResult]) -> tuple[str, ...]:
@@ -314,11 +324,11 @@ def _write_rows(context: FlusherContext, works: Sequence[_Work], results: Sequen
         return context.table.write_rows(pa.concat_tables(parts))
 
 
-def _updated(fragments: Sequence[Fragment], results: Sequence[FragmentResult]) -> tuple[str, ...]:
+def _updated(pinned: PinnedTable, results: Sequence[FragmentResult]) -> tuple[str, ...]:
     """Changed fragments, and the sentinel whether it changed or not."""
     updated = [r.updated for r in results if r.updated is not None]
-    guard = sentinel(fragments)
+    guard = sentinel(pinned.fragments())
     touched = {r.fragment_id for r in results if r.hits}
     if guard is not None and guard.fragment_id not in touched:
-        updated.append(guard.json)
+        updated.append(pinned.fragment_json(guard.fragment_id))
     return tuple(updated)

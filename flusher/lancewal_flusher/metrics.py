@@ -48,6 +48,12 @@ class FlusherMetrics:
         self._written = self._counter("rows_written", "Rows written anew: combined generations, completed patches.")
         self._replaced = self._counter("rows_replaced", "Rows of the table that a merge hid, deleted ones included.")
         self._deleted = self._counter("keys_deleted", "Keys whose newest record is a delete.")
+        self._scanned = self._counter(
+            "fragments_scanned", "Fragments that merges scanned for keys: the key index does not cover them."
+        )
+        self._entries = self._counter(
+            "key_entries_written", "Entries of key runs written, for new files and again by merging runs.", ("why",)
+        )
         self._merged = self._counter("generations_merged", "Generations that merges took.", _REGION)
         self._conflicts = self._counter("conflicts", "Merges that did not land, and were planned again.")
         self._flushed = self._counter("generations_flushed", "SEALED generations whose ingest did not flush them.")
@@ -111,6 +117,9 @@ class FlusherMetrics:
             self._landed(merge)
         for finished in report.finished:
             self._finished(finished)
+        for upkeep in report.upkeep:
+            self._entries.labels("indexed").inc(upkeep.indexed)
+            self._entries.labels("merged").inc(upkeep.merged)
 
     def backlog(self, backlog: Backlog) -> None:
         """What is merged and what waits."""
@@ -166,7 +175,11 @@ class FlusherMetrics:
             rows_written=merge.rows_written,
             rows_replaced=merge.rows_replaced,
             keys_deleted=merge.keys_deleted,
+            fragments_scanned=merge.fragments_scanned,
         )
+        self._scanned.inc(merge.fragments_scanned)
+        for fault in merge.index_faults:
+            self._log.warning("key index damaged: scanned instead, and written anew", fault=fault)
 
     def _finished(self, finished: Finished) -> None:
         self._hidden.inc(finished.rows_hidden)

@@ -8,9 +8,9 @@ Steps
  2. Record the watermarks in force for the newest version too, so that a clean-up never opens a gap in the walk.
  3. Mark generations MERGED that a finished merge has put into the table (repairs a crash before the marking).
  4. Flush generations that stayed SEALED for long: their ingester is gone.
- 5. Merge; after each merge finish it and mark it.  Too many refusals in a row end the round: whoever keeps changing the
-    table gets a pause to be done with it.  So does ``enough`` after a merge: where generations come as fast as they are
-    merged, something always waits, and garbage and figures must have their turn.
+ 5. Merge; after each merge finish it, mark it, and keep the key index up.  Too many refusals in a row end the round:
+    whoever keeps changing the table gets a pause to be done with it.  So does ``enough`` after a merge: where generations
+    come as fast as they are merged, something always waits, and garbage and figures must have their turn.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from lancewal_core.watermarks import InForce
 from lancewal_flusher.commit import Refused
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.finish import Finished, finish_newest
+from lancewal_flusher.key_upkeep import UpkeepReport, UpkeepState, keep_up
 from lancewal_flusher.merge import Merged, MergeResult, NothingToMerge, merge_next
 from lancewal_flusher.plan import MergeLimits
 
@@ -43,6 +44,8 @@ class RoundReport:
     """Why a merge did not land, once for each try."""
     flushed: int
     finished: tuple[Finished, ...]
+    upkeep: tuple[UpkeepReport, ...]
+    """Of the key index."""
     left: NothingToMerge | None
     """What the last look found; None if the round ended before nothing was left to merge."""
 
@@ -63,8 +66,10 @@ def run_round(
     merges_max: int = 1_000,
     refusals_max: int = 8,
     enough: Callable[[], bool] = lambda: False,
+    upkeep: UpkeepState | None = None,
 ) -> RoundReport:
     """See the module docstring.  ``sealed_grace_s``: how long an ingester may take to flush what it sealed."""
+    upkeep = upkeep or UpkeepState()
     # Step 1
     check_table(context.table.newest(), context.contract)
     settled = finish_newest(context)
@@ -82,6 +87,7 @@ def run_round(
     # Step 5
     merges: list[Merged] = []
     refused: list[str] = []
+    kept_up: list[UpkeepReport] = []
     in_a_row = 0
     left: NothingToMerge | None = None
     while left is None and len(merges) < merges_max and in_a_row < refusals_max and not stopping():
@@ -104,7 +110,9 @@ def run_round(
         if settled.finished is not None:
             finished.append(settled.finished)
         mark(context, context.read_indexes(), settled.in_force)
-    return RoundReport(tuple(merges), tuple(refused), flushed, tuple(finished), left)
+        kept_up.append(keep_up(context, upkeep))
+    kept_up.append(keep_up(context, upkeep))
+    return RoundReport(tuple(merges), tuple(refused), flushed, tuple(finished), tuple(kept_up), left)
 
 
 def mark(context: FlusherContext, indexes: dict[Region, RegionIndex], in_force: InForce) -> None:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from lancewal_core.table import Table
 from lancewal_core.tasks import Tasks
-from lancewal_flusher.fragment_task import FragmentResult, FragmentTask, run_task
+from lancewal_flusher.fragment_task import FragmentResult, FragmentTask, run_on
 
 
 class Runner(Protocol):
@@ -23,4 +23,5 @@ class ThreadRunner:
         self._tasks = tasks
 
     def run(self, tasks: Sequence[FragmentTask]) -> list[FragmentResult]:
-        return self._tasks.map(lambda task: run_task(self._table, task), tasks)
+        opened = {version: self._table.at(version) for version in {task.version for task in tasks}}
+        return self._tasks.map(lambda task: run_on(opened[task.version], task), tasks)

@@ -22,6 +22,8 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import assert_never
 
 from lancewal_core.clock import Clock, SystemClock
@@ -29,17 +31,22 @@ from lancewal_core.contract import read_contract
 from lancewal_core.control import POLL_S, ControlReader, Service, until_text
 from lancewal_core.errors import FlusherPaused, PlanRetriesExhausted, Refresh, Retry
 from lancewal_core.http import Health, HealthServer
+from lancewal_core.key_catalog import KeyCatalogs
+from lancewal_core.key_index import KeyIndex
+from lancewal_core.key_parts import MappedParts
 from lancewal_core.open_checks import check_settings, check_table
 from lancewal_core.regions import RegionIndexes
 from lancewal_core.settings import Settings
 from lancewal_core.stop_signals import stop_signals
-from lancewal_core.store_obstore import open_store
+from lancewal_core.store import ObjectStore
+from lancewal_core.store_obstore import local_folder, open_store
 from lancewal_core.table_lance import LanceTable
 from lancewal_core.tasks import ThreadTasks
 from lancewal_core.watermarks import Watermarks
 from lancewal_flusher.backlog import backlog_after
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.gc import GarbageState, collect_garbage
+from lancewal_flusher.key_upkeep import UpkeepState
 from lancewal_flusher.metrics import FlusherMetrics
 from lancewal_flusher.plan import MergeLimits
 from lancewal_flusher.round import RoundReport, SealedSince, run_round
@@ -51,6 +58,8 @@ PAUSE_S = 1.0
 PAUSE_MAX_S = 60.0
 LOOP_LIMIT_S = 1800.0
 """The loop turns between two merges; one merge of a long backlog may take minutes."""
+KEY_PARTS_BYTES_MAX = 4 << 30
+"""Disk that parts of the key index from an object store may take: those of about 250 million rows."""
 NO_ROUND_YET = "no round has ended yet"
 _WAIT_S = 0.2
 _ONCE_ROUNDS = 5
@@ -67,6 +76,7 @@ class _Loop:
     stopping: Callable[[], bool]
     sealed_since: SealedSince = field(default_factory=SealedSince)
     garbage: GarbageState = field(default_factory=GarbageState)
+    upkeep: UpkeepState = field(default_factory=UpkeepState)
     limits: MergeLimits = field(default_factory=MergeLimits)
     problem: str | None = NO_ROUND_YET
     """Why the service is not ready."""
@@ -87,6 +97,7 @@ class _Loop:
             sealed_grace_s,
             self.stopping,
             enough=lambda: clock.monotonic() - began >= round_s,
+            upkeep=self.upkeep,
         )
         self.metrics.round(report, clock.monotonic() - began)
         self.metrics.backlog(backlog_after(self.context, report))
@@ -185,6 +196,7 @@ def _start(settings: Settings, stopping: Callable[[], bool], stack: ExitStack) -
         table=table,
         indexes=RegionIndexes(store, clock),
         watermarks=Watermarks(store, table),
+        keys=_key_index(store, uri, clock, stack),
         runner=_runner(settings, table, stack),
         tasks=tasks,
         clock=clock,
@@ -196,6 +208,11 @@ def _start(settings: Settings, stopping: Callable[[], bool], stack: ExitStack) -
     control = ControlReader(store, clock, Service.FLUSHER)
     control.read_or_raise()
     return _Loop(context, metrics, control, stopping)
+
+
+def _key_index(store: ObjectStore, uri: str, clock: Clock, stack: ExitStack) -> KeyIndex:
+    folder = Path(stack.enter_context(TemporaryDirectory(prefix="lancewal-keys-")))
+    return KeyIndex(KeyCatalogs(store, clock), MappedParts(store, local_folder(uri), folder, KEY_PARTS_BYTES_MAX))
 
 
 def _runner(settings: Settings, table: LanceTable, stack: ExitStack) -> Runner:

@@ -31,7 +31,6 @@ from lancewal_core.contract import read_contract
 from lancewal_core.errors import InvalidInput, PlanRetriesExhausted, VersionGone
 from lancewal_core.regions import RegionIndexes
 from lancewal_core.store_obstore import open_store
-from lancewal_core.table import fragment_bytes
 from lancewal_core.table_lance import LanceTable
 from lancewal_core.tasks import ThreadTasks
 from lancewal_core.watermarks import Watermarks
@@ -98,7 +97,7 @@ def pin_read(options: Mapping[str, str]) -> PinnedRead:
                 fragments = pinned.fragments()
             except VersionGone:
                 continue  # removed between the plan and now
-            sizes = tuple((f.fragment_id, fragment_bytes(f.json) or 100 * f.physical_rows) for f in fragments)
+            sizes = tuple((f.fragment_id, f.nbytes or 100 * f.physical_rows) for f in fragments)
             return PinnedRead(wanted, PinnedPlan(uuid.uuid4().hex, wanted.table, contract, plan), sizes)
     finally:
         tasks.close()

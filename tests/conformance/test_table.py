@@ -168,7 +168,7 @@ def strict(table: Table, pinned: PinnedTable, *new_keys: int) -> TableCommit:
 
 
 def with_sentinel(table: Table, pinned: PinnedTable, *new_keys: int) -> TableCommit:
-    return update(pinned, table.write_rows(rows(*new_keys)), [pinned.fragments()[0].json])
+    return update(pinned, table.write_rows(rows(*new_keys)), [pinned.fragment_json(pinned.fragments()[0].fragment_id)])
 
 
 # -- reading ---------------------------------------------------------------------------------------------------
@@ -247,7 +247,9 @@ def test_hiding_the_last_rows_gives_none_and_the_fragment_is_removed(filled: Use
     pinned = filled.table.newest()
     fragment = pinned.fragments()[1].fragment_id
     assert pinned.hide_rows(fragment, range(10)) is None
-    outcome = filled.table.commit(update(pinned, updated=[pinned.fragments()[0].json], removed=[fragment]))
+    outcome = filled.table.commit(
+        update(pinned, updated=[pinned.fragment_json(pinned.fragments()[0].fragment_id)], removed=[fragment])
+    )
     assert isinstance(outcome, Committed)
     assert keys(filled.table.newest()) == list(range(10))
 
@@ -262,7 +264,7 @@ def test_unadopted_rows_can_be_read_and_are_adopted_as_they_are(filled: User) ->
     read = pa.Table.from_batches(list(table.read_unadopted(fragments, ["v", "k"])))
     assert read.to_pylist() == [{"v": "v100", "k": 100}, {"v": "v101", "k": 101}]
     pinned = table.newest()
-    table.commit(update(pinned, fragments, [pinned.fragments()[0].json]))
+    table.commit(update(pinned, fragments, [pinned.fragment_json(pinned.fragments()[0].fragment_id)]))
     newest = table.newest()
     assert keys(newest) == [*range(20), 100, 101]
     adopted = newest.fragments()[-1]

@@ -51,7 +51,7 @@ class World:
 
     def merge(self, generation: int, properties: Mapping[str, str] | None = None) -> TableVersion:
         newest = self.table.newest()
-        old = tuple(f.json for f in newest.fragments())
+        old = tuple(newest.fragment_json(f.fragment_id) for f in newest.fragments())
         found = merge_properties(marks(generation), f"uuid-{generation}") if properties is None else properties
         outcome = self.table.commit(
             TableCommit(newest.version, self.table.write_rows(ROWS), old, (), found, strict=True)

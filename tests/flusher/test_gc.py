@@ -27,6 +27,9 @@ from lancewal_core.errors import (
 )
 from lancewal_core.flush import entries_of, flush_from_log
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence
+from lancewal_core.key_catalog import KeyCatalogs
+from lancewal_core.key_index import KeyIndex
+from lancewal_core.key_parts import StoredParts
 from lancewal_core.log import Durable, LogWriter, SegmentCache, end_log, walk
 from lancewal_core.region_index import GenerationRecord, RegionIndex, State, decode_history, encode_history
 from lancewal_core.regions import RegionIndexes
@@ -38,7 +41,7 @@ from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from lancewal_core.transitions import Claimant, Ended, claim, first_claim, merged, reanchor, seal
 from lancewal_core.watermarks import TABLE_UUID, Watermark, Watermarks, merge_properties
 from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.gc import FENCE_KEPT_MS, INDEX_VERSIONS_KEPT, PAGE_AT, PAGE_REST, GarbageState, collect_garbage
+from lancewal_flusher.gc import FENCE_KEPT_MS, PAGE_AT, PAGE_REST, VERSIONS_KEPT, GarbageState, collect_garbage
 from lancewal_flusher.runner import ThreadRunner
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.open_region import Opened, open_region
@@ -101,6 +104,7 @@ class World:
         """A flusher that has just started."""
         return FlusherContext(
             self.store, self.table, RegionIndexes(self.store, self.clock), Watermarks(self.store, self.table),
+            KeyIndex(KeyCatalogs(self.store, self.clock), StoredParts(self.store)),
             ThreadRunner(self.table, self.tasks), self.tasks, self.clock, self.contract, self.new_id,
         )  # fmt: skip
 
@@ -211,7 +215,7 @@ class World:
                 self.marks[region] = Watermark(record.generation, record.next)
         newest = self.table.newest()
         properties = merge_properties(self.marks, self.new_id())
-        old = tuple(f.json for f in newest.fragments())
+        old = tuple(newest.fragment_json(f.fragment_id) for f in newest.fragments())
         outcome = self.table.commit(TableCommit(newest.version, tuple(fragments), old, (), properties, strict=True))
         assert isinstance(outcome, Committed)
         if mark:
@@ -669,20 +673,20 @@ def many_versions(world: World, count: int) -> Writer:
 
 
 def test_old_index_versions_go_oldest_first_but_never_the_first_nor_the_newest_hundred(world: World) -> None:
-    many_versions(world, INDEX_VERSIONS_KEPT + 11)
+    many_versions(world, VERSIONS_KEPT + 11)
     world.clock.seconds += WEEK_S - 1
     assert world.collect() == 0
     world.clock.seconds += 1
     assert world.collect() == 10
     assert world.deletes() == [paths.index_version(world.region(), v) for v in range(2, 12)]
-    assert world.versions() == [1, *range(12, INDEX_VERSIONS_KEPT + 12)]
+    assert world.versions() == [1, *range(12, VERSIONS_KEPT + 12)]
     fresh = RegionIndexes(world.plain, world.clock).read(world.region())
     assert fresh == world.index()
     assert world.collect() == 0
 
 
 def test_a_hundred_and_one_versions_all_stay(world: World) -> None:
-    many_versions(world, INDEX_VERSIONS_KEPT + 1)
+    many_versions(world, VERSIONS_KEPT + 1)
     world.clock.seconds += 2 * WEEK_S
     assert world.collect() == 0
 
@@ -690,26 +694,26 @@ def test_a_hundred_and_one_versions_all_stay(world: World) -> None:
 def test_a_young_version_keeps_all_behind_it(world: World) -> None:
     many_versions(world, 50)
     world.clock.seconds += WEEK_S
-    for _ in range(INDEX_VERSIONS_KEPT):
+    for _ in range(VERSIONS_KEPT):
         world.touch()
     assert world.collect() == 49
     assert world.versions() == [1, *range(51, 151)]
 
 
 def test_a_crash_while_index_versions_go_leaves_no_hole(world: World) -> None:
-    many_versions(world, INDEX_VERSIONS_KEPT + 31)
+    many_versions(world, VERSIONS_KEPT + 31)
     world.clock.seconds += WEEK_S
     world.store.fail("delete", paths.index_version(world.region(), 9))
     with pytest.raises(StoreUnavailable):
         world.collect()
-    assert world.versions() == [1, *range(9, INDEX_VERSIONS_KEPT + 32)]
+    assert world.versions() == [1, *range(9, VERSIONS_KEPT + 32)]
     assert world.collect() == 23
 
 
 @pytest.mark.parametrize("left_out", [[2], [2, 3, 4], [10]], ids=str)
 def test_a_listing_that_leaves_versions_out_makes_no_hole(world: World, left_out: list[int]) -> None:
     """A version below a hole would be found as the newest by whoever is shown it and probes upward."""
-    many_versions(world, INDEX_VERSIONS_KEPT + 31)
+    many_versions(world, VERSIONS_KEPT + 31)
     world.clock.seconds += WEEK_S
     hidden = {paths.index_version(world.region(), v) for v in left_out}
     complete = ScriptedStore.list
@@ -721,7 +725,7 @@ def test_a_listing_that_leaves_versions_out_makes_no_hole(world: World, left_out
         patch.setattr(ScriptedStore, "list", partial)
         world.collect()
     kept = [v for v in world.versions() if v != 1]
-    assert kept == list(range(kept[0], INDEX_VERSIONS_KEPT + 32))
+    assert kept == list(range(kept[0], VERSIONS_KEPT + 32))
 
 
 # -- errors while reading ----------------------------------------------------------------------------------------
@@ -792,7 +796,7 @@ def test_what_the_table_s_watermark_does_not_hold_is_not_trimmed(world: World) -
     world.generation(writer, segments=1)
     properties = merge_properties({world.region(): watermark}, "settled")
     newest = world.table.newest()
-    fragments = tuple(f.json for f in newest.fragments())
+    fragments = tuple(newest.fragment_json(f.fragment_id) for f in newest.fragments())
     world.table.commit(TableCommit(newest.version, (), fragments, (), properties, strict=True))
     world.clock.seconds += WINDOW_S
     world.collect_fully()
@@ -803,7 +807,7 @@ def test_what_the_table_s_watermark_does_not_hold_is_not_trimmed(world: World) -
 def test_an_index_below_the_table_s_watermark_ends_the_round(world: World) -> None:
     """Versions were trimmed, and a listing shows version 1 alone: by that index hardly a segment is needed."""
     writer = merged_once(world)
-    for _ in range(INDEX_VERSIONS_KEPT + 20):
+    for _ in range(VERSIONS_KEPT + 20):
         world.touch()
     world.clock.seconds += WEEK_S
     world.collect_fully()

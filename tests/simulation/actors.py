@@ -15,6 +15,9 @@ from lancewal_core.errors import (
     WatermarkUnknown,
 )
 from lancewal_core.ids import Region
+from lancewal_core.key_catalog import KeyCatalogs
+from lancewal_core.key_index import KeyIndex
+from lancewal_core.key_parts import StoredParts
 from lancewal_core.log import SegmentCache
 from lancewal_core.region_index import State
 from lancewal_core.snapshot import read_snapshot
@@ -84,6 +87,7 @@ def producer(world: World) -> None:
 def flusher_context(world: World, process: Process) -> FlusherContext:
     return FlusherContext(
         process.store, process.table, process.indexes, process.watermarks,
+        KeyIndex(KeyCatalogs(process.store, process.clock), StoredParts(process.store)),
         ThreadRunner(process.table, process.tasks), process.tasks, process.clock, world.contract, process.new_id,
     )  # fmt: skip
 

@@ -36,9 +36,11 @@ def version_is_cleaned_up_under_a_plan() -> None:
 
 
 def table_loses_a_data_file() -> None:
-    """A data file of the table itself is gone: the flusher stops by name."""
+    """A data file of the table itself is gone, and with it what the key index knew of it: the flusher stops by name."""
     stage = Stage()
     _, f, _ = stage.flushed(0)
+    for info in stage.bucket.listing(paths.key_catalog_prefix()):
+        stage.bucket.delete(info.key)
     stage.dataset.files.pop(stage.dataset.newest.fragments[0].file)
     with stops(ObjectMissing):
         stage.round(f)

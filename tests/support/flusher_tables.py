@@ -24,6 +24,9 @@ from lancewal_core.column_types import format_type
 from lancewal_core.contract import Column, Contract, encode_contract
 from lancewal_core.flush import flush_from_log
 from lancewal_core.ids import LogId, OwnerId, Position, Region
+from lancewal_core.key_catalog import KeyCatalogs
+from lancewal_core.key_index import KeyIndex
+from lancewal_core.key_parts import StoredParts
 from lancewal_core.log import Durable, LogWriter
 from lancewal_core.region_index import GenerationRecord, RegionIndex
 from lancewal_core.regions import RegionIndexes
@@ -158,6 +161,7 @@ class FlusherTable:
             table,
             RegionIndexes(self.store, self._clock),
             Watermarks(self.store, table),
+            KeyIndex(KeyCatalogs(self.store, self._clock), StoredParts(self.store)),
             ThreadRunner(table, self.tasks),
             self.tasks,
             self._clock,

@@ -26,6 +26,9 @@ from lancewal_core.clock import SystemClock
 from lancewal_core.column_types import format_type
 from lancewal_core.contract import Column, Contract, encode_contract
 from lancewal_core.ids import OwnerId, Position, Region
+from lancewal_core.key_catalog import KeyCatalogs
+from lancewal_core.key_index import KeyIndex
+from lancewal_core.key_parts import StoredParts
 from lancewal_core.murmur2 import partition_of
 from lancewal_core.region_key import encode_region_key
 from lancewal_core.regions import RegionIndexes
@@ -308,6 +311,7 @@ class Pipeline:
             self.table,
             RegionIndexes(self.store, self.clock),
             Watermarks(self.store, self.table),
+            KeyIndex(KeyCatalogs(self.store, self.clock), StoredParts(self.store)),
             ThreadRunner(self.table, tasks),
             tasks,
             self.clock,

@@ -72,7 +72,7 @@ class _Fragment:
         return json.dumps(
             {
                 "id": self.fragment_id,
-                "files": [{"path": self.file, "file_size_bytes": 100 + 10 * self.physical_rows}],
+                "files": [{"path": self.file, "file_size_bytes": _file_bytes(self.physical_rows)}],
                 "deletion_file": deletion,
                 "physical_rows": self.physical_rows,
             }
@@ -245,9 +245,12 @@ class MemoryPinned:
 
     def fragments(self) -> Sequence[Fragment]:
         return [
-            Fragment(f.fragment_id, (f.file,), f.physical_rows, f.deleted_rows, f.json())
+            Fragment(f.fragment_id, (f.file,), f.physical_rows, f.deleted_rows, _file_bytes(f.physical_rows))
             for f in self._version.fragments
         ]
+
+    def fragment_json(self, fragment_id: int) -> str:
+        return self._fragment(fragment_id).json()
 
     def scan(
         self,
@@ -291,12 +294,27 @@ class MemoryPinned:
         schema = pa.schema([self.schema.field(name) for name in columns])
         return (pa.concat_tables(tables) if tables else schema.empty_table()).take(pa.array(wanted, pa.int64()))
 
+    def all_rows(self, fragment_id: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        self._table.begin("all rows")
+        file = self._fragment(fragment_id).file
+        rows = self._table.dataset.files.get(file)
+        if rows is None:
+            raise VersionGone(f"data file {file} is gone")
+        yield from rows.select(list(columns)).to_batches()
+
+    def hidden_rows(self, fragment_id: int) -> np.ndarray:
+        self._table.begin("hidden rows")
+        return np.array(sorted(self._table.dataset.hidden(self._fragment(fragment_id))), np.int64)
+
     def hide_rows(self, fragment_id: int, rows: Sequence[int]) -> str | None:
         self._table.begin("hide rows")
-        fragment = next(f for f in self._version.fragments if f.fragment_id == fragment_id)
+        fragment = self._fragment(fragment_id)
         changed = self._table.dataset.hide(fragment, rows)
         self._table.end("hide rows")
         return None if changed is None else changed.json()
+
+    def _fragment(self, fragment_id: int) -> _Fragment:
+        return next(f for f in self._version.fragments if f.fragment_id == fragment_id)
 
 
 class MemoryTable:
@@ -462,6 +480,10 @@ class MemoryTable:
         vectors = set(dataset.vectors) if delete_unverified else _vectors(before)
         for key in vectors - _vectors(left):
             dataset.vectors.pop(key, None)
+
+
+def _file_bytes(rows: int) -> int:
+    return 100 + 10 * rows
 
 
 def _field_count(type_: pa.DataType) -> int:

@@ -1,0 +1,173 @@
+"""The key index: where the rows of given keys lie, without a scan of the table.
+
+Guarantees
+ 1. ``find`` returns every physical row of the pinned version that has one of the keys, deleted ones too, or names its
+    fragment as *uncovered*: such a fragment must be scanned.  No row is returned that has another key.
+ 2. That holds for every version, also one restored, and whatever is lost: runs speak of data files, which never change,
+    and are mapped to the fragments of the version asked for; a file may be in several fragments, or in none.
+ 3. Only parts whose span of numbers holds one of the keys are read.
+
+Steps of ``find``
+ 1. Which file of each fragment holds the key columns?  A fragment whose key columns lie in several files is uncovered.
+ 2. Which run counts for each of these files?  The first that covers it with as many rows as the fragment has.
+ 3. Look the keys up in the parts of these runs.  A part that is missing or damaged: all files of its run are uncovered,
+    and the run is *broken*: never read again by this process.
+ 4. Entries of files that are in no fragment of this version, or for which another run counts, are left out; the others
+    become rows of fragments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lancewal_core.errors import Corrupt, ObjectCorrupt
+from lancewal_core.key_catalog import CoveredFile, KeyCatalog, KeyCatalogs, KeyRun
+from lancewal_core.key_code import CodedKeys, code_keys
+from lancewal_core.key_parts import PartSource
+from lancewal_core.key_run import Entries, FoundEntries, find_in_part
+from lancewal_core.table import Fragment, PinnedTable, key_file
+
+Places = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class RowsOfKeys:
+    """Parallel arrays: physical rows of one fragment, and the places of their keys."""
+
+    rows: Places
+    places: Places
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRows:
+    """What ``find`` found.  ``faults`` says why files are uncovered that should not be."""
+
+    covered: Mapping[int, RowsOfKeys]
+    """By fragment id; fragments without such a row are left out."""
+    uncovered: tuple[int, ...]
+    faults: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class KeyIndex:
+    """See the module docstring.  ``broken``: names of runs of which a part could not be read, with the reason."""
+
+    catalogs: KeyCatalogs
+    parts: PartSource
+    broken: dict[str, str] = field(default_factory=dict)
+
+    def find(self, pinned: PinnedTable, keys: pa.Table) -> KeyRows:
+        """Rows of ``pinned`` whose key is in ``keys``, which are distinct; a place is a row of ``keys``."""
+        catalog = self.catalogs.read()
+        # Step 1
+        fragments = fragments_by_file(pinned, keys.column_names)
+        # Step 2
+        counting = _counting(catalog.runs, fragments, self.broken)
+        if not counting:
+            return KeyRows({}, tuple(f.fragment_id for f in pinned.fragments()), self._faults(catalog))
+        # Step 3
+        coded = code_keys(keys)
+        places = np.argsort(coded.numbers, kind="stable")
+        coded = coded.take(places)
+        found: dict[int, list[RowsOfKeys]] = {}
+        covered: set[int] = set()
+        for run, files in counting:
+            try:
+                entries = _find_in_run(run, self.parts, coded, places)
+            except Corrupt as error:
+                self.broken[run.name] = str(error)
+                continue
+            # Step 4
+            for at in files:
+                covered.update(f.fragment_id for f in fragments[run.files[at].name])
+            _collect(run, files, entries, fragments, found)
+        rows = {fragment_id: _joined(parts) for fragment_id, parts in found.items()}
+        left = tuple(f.fragment_id for f in pinned.fragments() if f.fragment_id not in covered)
+        return KeyRows(rows, left, self._faults(catalog))
+
+    def _faults(self, catalog: KeyCatalog) -> tuple[str, ...]:
+        faults = [self.broken[run.name] for run in catalog.runs if run.name in self.broken]
+        return (*(() if self.catalogs.problem is None else (str(self.catalogs.problem),)), *faults)
+
+
+def fragments_by_file(pinned: PinnedTable, names: Sequence[str]) -> dict[str, list[Fragment]]:
+    """The fragments in which each data file holds the columns ``names``."""
+    ids = [i for name in names for i in pinned.field_ids[name]]
+    found: dict[str, list[Fragment]] = {}
+    for fragment in pinned.fragments():
+        file = key_file(fragment, ids)
+        if file is not None:
+            found.setdefault(file, []).append(fragment)
+    return found
+
+
+def covers(file: CoveredFile, fragments: Mapping[str, Sequence[Fragment]]) -> bool:
+    """Whether ``file`` is in use, with exactly the rows that are covered."""
+    return file.name in fragments and all(f.physical_rows == file.rows for f in fragments[file.name])
+
+
+def _counting(
+    runs: Sequence[KeyRun], fragments: Mapping[str, Sequence[Fragment]], broken: Mapping[str, str]
+) -> list[tuple[KeyRun, list[int]]]:
+    """The runs that count, with the places of the files for which they do."""
+    seen: set[str] = set()
+    found: list[tuple[KeyRun, list[int]]] = []
+    for run in runs:
+        if run.name in broken:
+            continue
+        files = [at for at, file in enumerate(run.files) if file.name not in seen and covers(file, fragments)]
+        if files:
+            found.append((run, files))
+            seen.update(run.files[at].name for at in files)
+    return found
+
+
+def _find_in_run(run: KeyRun, source: PartSource, keys: CodedKeys, places: Places) -> FoundEntries:
+    found = [FoundEntries(np.zeros(0, np.int64), np.zeros(0, np.uint32), np.zeros(0, np.uint32))]
+    for part in run.parts:
+        start = int(np.searchsorted(keys.numbers, part.first, side="left"))
+        end = int(np.searchsorted(keys.numbers, part.last, side="right"))
+        if start < end:
+            texts = None if keys.texts is None else keys.texts.slice(start, end - start)
+            entries: Entries = source.open(part)
+            found.append(find_in_part(entries, CodedKeys(keys.numbers[start:end], texts), places[start:end]))
+    joined = FoundEntries(
+        np.concatenate([f.places for f in found]),
+        np.concatenate([f.files for f in found]),
+        np.concatenate([f.rows for f in found]),
+    )
+    rows = np.array([file.rows for file in run.files], np.int64)
+    if (joined.files >= len(rows)).any() or (joined.rows >= rows[joined.files]).any():
+        raise ObjectCorrupt(f"key run {run.name} names rows that its files do not have")
+    return joined
+
+
+def _collect(
+    run: KeyRun,
+    files: Sequence[int],
+    entries: FoundEntries,
+    fragments: Mapping[str, Sequence[Fragment]],
+    found: dict[int, list[RowsOfKeys]],
+) -> None:
+    """Entries of the files that count, as rows of fragments."""
+    order = np.argsort(entries.files, kind="stable")
+    sorted_files = entries.files[order]
+    starts = np.searchsorted(sorted_files, files, side="left").tolist()
+    ends = np.searchsorted(sorted_files, files, side="right").tolist()
+    for at, start, end in zip(files, starts, ends, strict=True):
+        if start < end:
+            chosen = order[start:end]
+            rows = RowsOfKeys(entries.rows[chosen].astype(np.int64), entries.places[chosen])
+            for fragment in fragments[run.files[at].name]:
+                found.setdefault(fragment.fragment_id, []).append(rows)
+
+
+def _joined(parts: Sequence[RowsOfKeys]) -> RowsOfKeys:
+    if len(parts) == 1:
+        return parts[0]
+    return RowsOfKeys(np.concatenate([p.rows for p in parts]), np.concatenate([p.places for p in parts]))

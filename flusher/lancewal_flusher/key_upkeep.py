@@ -1,0 +1,202 @@
+"""Keeping the key index up: runs for data files that have none, fewer and larger runs, none for files out of use.
+
+Guarantees
+ 1. It only makes lookups faster: whatever it does or leaves undone, ``KeyIndex.find`` stays right.
+ 2. Bounded memory: about ``RUN_ROWS`` rows' keys, or ``FAN_IN`` parts of runs, at a time.
+ 3. Any number of flushers may do it at the same time and stop anywhere: the catalog changes by compare-and-swap, and
+    parts that no catalog names are collected as garbage.
+
+It needs no word of who wrote a file: merges, users, bulk loads and compactions all leave files that no run covers.
+
+Steps of ``keep_up``
+ 1. Was the newest version looked at before, and nothing left to do?  Then that is all.
+ 2. Data files in use that no sound run covers: read their keys, up to ``rows_max`` rows in all, and write runs.
+ 3. Compare-and-swap: the new runs come in; runs without a file in use, and broken ones, go.
+ 4. Merge runs where ``to_merge`` says so; each group by a compare-and-swap of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import google_crc32c
+import numpy as np
+import pyarrow as pa
+
+from lancewal_core import paths
+from lancewal_core.errors import Corrupt, StoreUnavailable
+from lancewal_core.failpoints import point
+from lancewal_core.ids import TableVersion
+from lancewal_core.key_catalog import CoveredFile, KeyPart, KeyRun
+from lancewal_core.key_code import CodedKeys, code_keys, join_keys
+from lancewal_core.key_index import covers, fragments_by_file
+from lancewal_core.key_run import Entries, cut, encode_part, sorted_entries
+from lancewal_core.store import Done, put_once
+from lancewal_core.table import Fragment, PinnedTable
+from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.key_tiers import in_use, merge_runs, to_merge
+
+RUN_ROWS = 1_000_000
+"""Files without a run are gathered up to this many rows for one run; a single file may have more."""
+UPKEEP_ROWS = 8_000_000
+"""Rows that one call takes on: merges get their turn in between."""
+
+
+@dataclass(slots=True)
+class UpkeepState:
+    """What one flusher remembers between calls."""
+
+    done_for: TableVersion | None = None
+    unfit: set[str] = field(default_factory=set)
+    """Files that cannot be indexed: users appended rows whose key is null."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpkeepReport:
+    """Entries written for files that had no run, and entries written again by merging runs."""
+
+    indexed: int = 0
+    merged: int = 0
+
+
+def keep_up(context: FlusherContext, state: UpkeepState, rows_max: int = UPKEEP_ROWS) -> UpkeepReport:
+    """See the module docstring."""
+    # Step 1
+    pinned = context.table.newest()
+    if state.done_for == pinned.version:
+        return UpkeepReport()
+    fragments = fragments_by_file(pinned, context.contract.primary_key)
+    catalog = context.keys.catalogs.read()
+    broken = len(context.keys.broken)
+    # Step 2
+    sound = [run for run in catalog.runs if run.name not in context.keys.broken]
+    covered = {file.name for run in sound for file in run.files if covers(file, fragments)}
+    missing = {name: found[0] for name, found in fragments.items() if name not in covered | state.unfit}
+    new: list[KeyRun] = []
+    left = False
+    for batch in _batches(missing):
+        if sum(run.entries for run in new) >= rows_max:
+            left = True
+            break
+        run = _index(context, pinned, batch, state)
+        if run is not None:
+            new.append(run)
+    # Step 3
+    rows_of_files = {name: found[0].physical_rows for name, found in fragments.items()}
+    stale = any(run.name in context.keys.broken or not in_use(run, rows_of_files).files for run in catalog.runs)
+    if new or stale or context.keys.catalogs.problem is not None:
+        with point("keys.cas", runs=len(new)):
+            context.keys.catalogs.swap(
+                lambda now: (
+                    *(r for r in now.runs if r.name not in context.keys.broken and in_use(r, rows_of_files).files),
+                    *new,
+                ),
+                context.new_id,
+            )
+    # Step 4
+    merged = _merge(context, rows_of_files)
+    if not left and len(context.keys.broken) == broken:
+        state.done_for = pinned.version
+    return UpkeepReport(sum(run.entries for run in new), merged)
+
+
+def _batches(missing: Mapping[str, Fragment]) -> Iterator[dict[str, Fragment]]:
+    batch: dict[str, Fragment] = {}
+    rows = 0
+    for name, fragment in missing.items():
+        if batch and rows + fragment.physical_rows > RUN_ROWS:
+            yield batch
+            batch, rows = {}, 0
+        batch[name] = fragment
+        rows += fragment.physical_rows
+    if batch:
+        yield batch
+
+
+def _index(
+    context: FlusherContext, pinned: PinnedTable, batch: Mapping[str, Fragment], state: UpkeepState
+) -> KeyRun | None:
+    """A run for some files; None if none of them can be indexed."""
+    files: list[CoveredFile] = []
+    keys: list[CodedKeys] = []
+    rows: list[np.ndarray] = []
+    for name, fragment in batch.items():
+        coded = _keys_of(context, pinned, fragment)
+        if coded is None:
+            state.unfit.add(name)
+            continue
+        keys.append(coded)
+        rows.append(np.arange(len(coded), dtype=np.uint32))
+        files.append(CoveredFile(name=name, rows=len(coded)))
+    if not files:
+        return None
+    at = np.repeat(np.arange(len(files), dtype=np.uint32), [len(r) for r in rows])
+    entries = sorted_entries(join_keys(keys), np.concatenate(rows), at)
+    parts = tuple(_write(context, part) for part in cut(entries))
+    return KeyRun(name=context.new_id(), files=tuple(files), parts=parts)
+
+
+def _keys_of(context: FlusherContext, pinned: PinnedTable, fragment: Fragment) -> CodedKeys | None:
+    """The keys of all physical rows, in their order; None if one of them is null."""
+    schema = context.contract.rows.key
+    batches = list(pinned.all_rows(fragment.fragment_id, schema.names))
+    table = pa.Table.from_batches(batches, batches[0].schema) if batches else schema.empty_table()
+    if table.num_rows != fragment.physical_rows or any(column.null_count for column in table.columns):
+        return None
+    return code_keys(table.combine_chunks())
+
+
+def _merge(context: FlusherContext, rows_of_files: Mapping[str, int]) -> int:
+    """Step 4; the number of entries written."""
+    written = 0
+    runs = [in_use(run, rows_of_files) for run in context.keys.catalogs.read().runs]
+    for group in to_merge(runs):
+        try:
+            run = merge_runs(group, context.keys.parts, lambda part: _write(context, part), context.new_id())
+        except Corrupt:
+            for member in group:
+                _find_broken(context, member.run)
+            continue
+        written += run.entries
+        gone = {member.run.name for member in group}
+        with point("keys.cas", merged=len(gone)):
+            context.keys.catalogs.swap(
+                lambda now, gone=gone, run=run: _replaced(now.runs, gone, run),  # type: ignore[misc]
+                context.new_id,
+            )
+    return written
+
+
+def _replaced(runs: Sequence[KeyRun], gone: set[str], run: KeyRun) -> tuple[KeyRun, ...] | None:
+    """None when another flusher has changed one of the runs."""
+    if not gone <= {r.name for r in runs}:
+        return None
+    return (*(r for r in runs if r.name not in gone), run)
+
+
+def _find_broken(context: FlusherContext, run: KeyRun) -> None:
+    """Note a run of which a part cannot be read: the next call writes its files' keys anew."""
+    for part in run.parts:
+        try:
+            context.keys.parts.open(part)
+        except Corrupt as error:
+            context.keys.broken[run.name] = str(error)
+            return
+
+
+def _write(context: FlusherContext, entries: Entries) -> KeyPart:
+    data = encode_part(entries)
+    key = paths.key_part(context.new_id())
+    outcome = put_once(context.store, key, data)
+    if not isinstance(outcome, Done):
+        raise StoreUnavailable(f"no verdict on writing {key}", object=key)  # the next call writes another one
+    numbers = entries.keys.numbers
+    return KeyPart(
+        object=key,
+        entries=len(entries),
+        first=int(numbers[0]),
+        last=int(numbers[-1]),
+        size=len(data),
+        crc32c=google_crc32c.value(data),
+    )

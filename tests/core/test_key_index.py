@@ -1,0 +1,213 @@
+"""The key index over a table: what it finds is what a plain comparison of values finds, or its fragment is uncovered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+from lancewal_core import paths
+from lancewal_core.clock import SystemClock
+from lancewal_core.key_catalog import FAMILY, KeyCatalogs
+from lancewal_core.key_index import KeyIndex, KeyRows
+from lancewal_core.key_parts import MappedParts, PartSource, StoredParts
+from lancewal_core.store import Stored
+from lancewal_core.table import PinnedTable
+from lancewal_core.versioned import newest_version
+from lancewal_flusher.key_upkeep import UpkeepReport, UpkeepState, keep_up
+from tests.support.flusher_tables import FlusherTable, patch, upserts
+
+KEY_NAMES = ["region", "id"]
+
+
+@pytest.fixture(params=["mapped files", "files brought from a store", "objects"])
+def source(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[FlusherTable]:
+    made = FlusherTable(tmp_path)
+    yield made
+    made.close()
+
+
+def parts(table: FlusherTable, source: str, folder: Path) -> PartSource:
+    if source == "objects":
+        return StoredParts(table.store)
+    folder.mkdir(exist_ok=True)
+    return MappedParts(table.store, Path(table.uri) if source == "mapped files" else None, folder, bytes_max=2_000)
+
+
+def index_of(table: FlusherTable, source: str = "objects", folder: Path = Path()) -> KeyIndex:
+    return KeyIndex(KeyCatalogs(table.store, SystemClock()), parts(table, source, folder))
+
+
+def indexed(table: FlusherTable) -> UpkeepReport:
+    return keep_up(table.context(), UpkeepState())
+
+
+def key_table(keys: list[tuple[str, int]]) -> pa.Table:
+    return pa.table({"region": [k[0] for k in keys], "id": pa.array([k[1] for k in keys], pa.int64())})
+
+
+def check(pinned: PinnedTable, found: KeyRows, keys: list[tuple[str, int]]) -> None:
+    """Against all physical rows of each covered fragment, read by the table itself."""
+    for fragment in pinned.fragments():
+        if fragment.fragment_id in found.uncovered:
+            assert fragment.fragment_id not in found.covered
+            continue
+        batches = list(pinned.all_rows(fragment.fragment_id, KEY_NAMES))
+        rows = [(r["region"], r["id"]) for b in batches for r in b.to_pylist()]
+        expected = sorted((at, keys.index(row)) for at, row in enumerate(rows) if row in keys)
+        mine = found.covered.get(fragment.fragment_id)
+        assert ([] if mine is None else sorted(zip(mine.rows, mine.places, strict=True))) == expected
+
+
+KEYS = [(f"r{p}", i) for i in (0, 3, 7, 12, 99, 5) for p in (1, 0)]
+
+
+def test_rows_of_keys_are_found_in_every_fragment(table: FlusherTable, source: str, tmp_path: Path) -> None:
+    table.generation(0, upserts(range(10)))
+    table.generation(1, upserts(range(5)))
+    table.round()
+    table.generation(0, upserts(range(3, 13), a=1))  # hides rows of the first fragment
+    table.round()
+    pinned = table.context().table.newest()
+    found = index_of(table, source, tmp_path / "parts").find(pinned, key_table(KEYS))
+    assert found.uncovered == ()
+    assert found.faults == ()
+    assert sum(len(rows.rows) for rows in found.covered.values()) == 10
+    check(pinned, found, KEYS)
+
+
+def test_files_that_nobody_has_indexed_are_uncovered(table: FlusherTable) -> None:
+    table.generation(0, upserts(range(10)))
+    table.round()
+    table.user_append(1, range(5), in_model=True)
+    pinned = table.context().table.newest()
+    found = index_of(table).find(pinned, key_table(KEYS))
+    assert found.uncovered == (pinned.fragments()[-1].fragment_id,)
+    check(pinned, found, KEYS)
+    assert indexed(table).indexed == 5
+    assert index_of(table).find(pinned, key_table(KEYS)).uncovered == ()
+
+
+def test_an_old_and_a_restored_version_are_right(table: FlusherTable) -> None:
+    table.generation(0, upserts(range(10)))
+    table.round()
+    old = table.context().table.newest()
+    table.dataset.optimize.compact_files(target_rows_per_fragment=1000)
+    table.dataset.delete("id < 4")
+    table.dataset.optimize.compact_files(target_rows_per_fragment=1000, materialize_deletions_threshold=0.0)
+    indexed(table)  # runs of files out of use go
+    index = index_of(table)
+    assert index.find(old, key_table(KEYS)).uncovered == (old.fragments()[0].fragment_id,)
+    check(table.context().table.newest(), index.find(table.context().table.newest(), key_table(KEYS)), KEYS)
+    dataset: Any = lance.dataset(table.uri, version=old.version)
+    dataset.restore()
+    restored = table.context().table.newest()
+    check(restored, index.find(restored, key_table(KEYS)), KEYS)
+    assert indexed(table).indexed == 10
+    assert index.find(restored, key_table(KEYS)).uncovered == ()
+    check(restored, index.find(restored, key_table(KEYS)), KEYS)
+
+
+def test_a_file_in_two_fragments_gives_rows_of_both(table: FlusherTable) -> None:
+    table.generation(0, upserts(range(10)))
+    table.round()
+    dataset = table.dataset
+    again = [f.metadata for f in dataset.get_fragments()]
+    lance.LanceDataset.commit(table.uri, lance.LanceOperation.Append(again), read_version=dataset.version)
+    pinned = table.context().table.newest()
+    found = index_of(table).find(pinned, key_table(KEYS))
+    assert found.uncovered == ()
+    assert len(found.covered) == 2
+    check(pinned, found, KEYS)
+
+
+def test_rewriting_other_columns_keeps_the_coverage(table: FlusherTable) -> None:
+    table.generation(0, upserts(range(10)))
+    table.round()
+    dataset = table.dataset
+    fragment, fields = dataset.get_fragments()[0].merge_columns(
+        lambda batch: pa.record_batch({"b": pa.array(range(batch.num_rows))}), columns=["id"]
+    )
+    lance.LanceDataset.commit(table.uri, lance.LanceOperation.Merge([fragment], fields), read_version=dataset.version)
+    pinned = table.context().table.newest()
+    assert len(pinned.fragments()[0].files) == 2
+    found = index_of(table).find(pinned, key_table(KEYS))
+    assert found.uncovered == ()
+    check(pinned, found, KEYS)
+
+
+def damage(table: FlusherTable, how: str) -> None:
+    (info, *_) = table.store.list(paths.key_parts_prefix())
+    path = Path(table.uri) / info.key
+    data = path.read_bytes()
+    match how:
+        case "missing":
+            path.unlink()
+        case "truncated":
+            path.write_bytes(data[:-20])
+        case "flipped":
+            path.write_bytes(data[:-100] + bytes([data[-100] ^ 1]) + data[-99:])
+
+
+@pytest.mark.parametrize("how", ["missing", "truncated", "flipped"])
+def test_a_damaged_part_is_said_scanned_and_written_anew(
+    table: FlusherTable, how: str, source: str, tmp_path: Path
+) -> None:
+    table.generation(0, upserts(range(10)))
+    table.round()
+    damage(table, how)
+    pinned = table.context().table.newest()
+    index = index_of(table, source, tmp_path / "parts")
+    for _ in range(2):
+        found = index.find(pinned, key_table(KEYS))
+        assert found.uncovered == tuple(f.fragment_id for f in pinned.fragments())
+        assert "a part of the key index" in found.faults[0]
+    table.generation(0, upserts(range(5, 15), a=1))
+    table.round()
+    table.check()
+    found = index_of(table).find(table.context().table.newest(), key_table(KEYS))
+    assert found.uncovered == ()
+    assert found.faults == ()
+
+
+@pytest.mark.parametrize("content", [b"{}", b"", b'{"format":2}'])
+def test_a_catalog_that_cannot_be_read_costs_scans_only(table: FlusherTable, content: bytes) -> None:
+    table.generation(0, upserts(range(10)))
+    table.round()
+    newest = newest_version(table.store, FAMILY)
+    assert newest is not None
+    assert table.store.put_if_absent(paths.key_catalog_version(newest.version + 1), content) == Stored()
+    pinned = table.context().table.newest()
+    found = index_of(table).find(pinned, key_table(KEYS))
+    assert found.uncovered == tuple(f.fragment_id for f in pinned.fragments())
+    assert paths.key_catalog_version(newest.version + 1) in found.faults[0]
+    table.generation(0, [*upserts(range(5, 15), a=1), patch(3, a=9)])
+    table.round()
+    table.check()
+    # A catalog of a newer release is left to it.
+    assert (index_of(table).catalogs.read().runs == ()) == (b"format" in content)
+
+
+def test_only_parts_that_can_hold_a_key_are_read(table: FlusherTable) -> None:
+    table.generation(0, upserts(range(10)))
+    table.round()
+    index = index_of(table)
+
+    class Unread(StoredParts):
+        def open(self, part: Any) -> Any:
+            raise AssertionError("read")
+
+    unread = KeyIndex(index.catalogs, Unread(table.store))
+    pinned = table.context().table.newest()
+    assert unread.find(pinned, key_table([])).covered == {}
+    with pytest.raises(AssertionError, match="read"):
+        unread.find(pinned, key_table(KEYS))

@@ -1,0 +1,184 @@
+"""Upkeep of the key index: everything gets covered, runs grow few, what is out of use goes, whoever interferes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lancewal_core import paths
+from lancewal_core.failpoints import FailpointError, configure
+from lancewal_core.key_catalog import FAMILY, CoveredFile, KeyCatalog, KeyPart, KeyRun
+from lancewal_core.table_lance import LancePinnedTable
+from lancewal_core.versioned import newest_version
+from lancewal_flusher import key_upkeep
+from lancewal_flusher.gc import GarbageState, collect_garbage
+from lancewal_flusher.key_tiers import FAN_IN, RunInUse, to_merge
+from lancewal_flusher.key_upkeep import UpkeepState, keep_up
+from lancewal_flusher.round import SealedSince, run_round
+from tests.support.flusher_tables import OPEN_ROWS, FlusherTable, delete, patch, upsert, upserts
+from tests.support.scripted import ManualClock
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[FlusherTable]:
+    made = FlusherTable(tmp_path)
+    yield made
+    made.close()
+
+
+def catalog(table: FlusherTable) -> KeyCatalog:
+    return table.context().keys.catalogs.read()
+
+
+def covered(table: FlusherTable) -> set[str]:
+    return {file.name for run in catalog(table).runs for file in run.files}
+
+
+def files(table: FlusherTable) -> set[str]:
+    return {name for fragment in table.context().table.newest().fragments() for name in fragment.files}
+
+
+def test_after_each_round_exactly_the_files_in_use_are_covered(table: FlusherTable) -> None:
+    rng = random.Random(1)
+    for _ in range(2 * FAN_IN + 3):
+        ids = rng.sample(range(60), 8)
+        table.generation(0, [upsert(i, a=rng.randrange(99)) for i in ids[:5]] + [delete(ids[5]), patch(ids[6], a=7)])
+        table.round()
+        table.check()
+        assert covered(table) >= files(table)
+    assert len(catalog(table).runs) < FAN_IN
+
+
+def test_the_versions_of_one_flusher_use_one_state(table: FlusherTable) -> None:
+    state = UpkeepState()
+    table.generation(0, upserts(range(10)))
+    context = table.context()
+    run_round(context, OPEN_ROWS, SealedSince(), 0.0, upkeep=state)
+    before = [info.key for info in table.store.list(paths.key_catalog_prefix())]
+    assert keep_up(context, state) == keep_up(context, UpkeepState())
+    assert [info.key for info in table.store.list(paths.key_catalog_prefix())] == before
+    table.user_append(1, range(3), in_model=True)
+    assert keep_up(context, state).indexed == 3
+
+
+def test_many_rows_are_indexed_in_several_calls(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_upkeep, "RUN_ROWS", 10)
+    for start in range(0, 50, 5):
+        table.user_append(0, range(start, start + 5), in_model=True)
+    context, state = table.context(), UpkeepState()
+    assert keep_up(context, state, rows_max=20).indexed == 20
+    assert keep_up(context, state, rows_max=20).indexed == 20
+    assert keep_up(context, state, rows_max=20).indexed == 10
+    assert keep_up(context, state, rows_max=20).indexed == 0
+    assert covered(table) == files(table)
+
+
+def test_rows_with_a_null_key_are_left_to_scans(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    table.user_append(0, range(5), in_model=True)
+    nulls = pa.record_batch({"region": pa.nulls(5, pa.string()), "id": pa.array(range(5))})
+    monkeypatch.setattr(LancePinnedTable, "all_rows", lambda *_: iter([nulls]))
+    context, state = table.context(), UpkeepState()
+    assert keep_up(context, state).indexed == 0
+    assert state.unfit == files(table)
+    assert covered(table) == set()
+
+
+def test_two_flushers_that_index_the_same_file_do_no_harm(table: FlusherTable) -> None:
+    table.generation(0, upserts(range(10)))
+    table.round()
+    table.user_append(1, range(5), in_model=True)
+    first, second = table.context(), table.context()
+    real = first.keys.catalogs.swap
+
+    def late(*arguments: object) -> object:
+        keep_up(second, UpkeepState())
+        return real(*arguments)  # type: ignore[arg-type]
+
+    first.keys.catalogs.swap = late  # type: ignore[method-assign, assignment]
+    keep_up(first, UpkeepState())
+    names = [file.name for run in catalog(table).runs for file in run.files]
+    assert len(names) > len(set(names))  # the same file twice
+    table.generation(1, upserts(range(3, 8), a=1))
+    table.round()
+    table.check()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_crash_leaves_an_index_that_is_right(table: FlusherTable, when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    table.generation(0, upserts(range(10)))
+    configure({"LANCEWAL_TESTING": "1", "LANCEWAL_FAILPOINT": f"keys.cas:{when}=error"})
+    try:
+        with pytest.raises(FailpointError):
+            table.round()
+    finally:
+        configure({})
+    table.generation(0, upserts(range(5, 15), a=1))
+    table.round()
+    table.check()
+    assert covered(table) == files(table)
+
+
+def test_parts_of_merged_runs_are_collected_after_the_grace_period(table: FlusherTable) -> None:
+    for round in range(FAN_IN):
+        table.generation(0, upserts(range(10 * round, 10 * round + 10)))
+        table.round()
+    orphan = paths.key_part("orphan")
+    table.store.put_if_absent(orphan, b"of an attempt that was lost")
+    named = {part.object for run in catalog(table).runs for part in run.parts}
+    clock = ManualClock()
+    context, state = replace(table.context(), clock=clock), GarbageState()
+    assert {info.key for info in table.store.list(paths.key_parts_prefix())} > named | {orphan}
+    collect_garbage(context, state)
+    clock.seconds += table.contract.grace_s - 1
+    collect_garbage(context, state)
+    assert {info.key for info in table.store.list(paths.key_parts_prefix())} > named
+    clock.seconds += 2
+    collect_garbage(context, state)
+    assert {info.key for info in table.store.list(paths.key_parts_prefix())} == named
+    table.generation(0, upserts(range(35, 55), a=1))
+    table.round()
+    table.check()
+
+
+def test_of_a_catalog_that_cannot_be_read_no_part_is_collected(table: FlusherTable) -> None:
+    table.generation(0, upserts(range(10)))
+    table.round()
+    newest = newest_version(table.store, FAMILY)
+    assert newest is not None
+    table.store.put_if_absent(paths.key_catalog_version(newest.version + 1), b"damaged")
+    clock = ManualClock()
+    context, state = replace(table.context(), clock=clock), GarbageState()
+    before = table.store.list(paths.key_parts_prefix())
+    for _ in range(3):
+        collect_garbage(context, state)
+        clock.seconds += table.contract.grace_s + 1
+    assert table.store.list(paths.key_parts_prefix()) == before
+
+
+def run(name: str, rows: int, used: int | None = None) -> RunInUse:
+    used_rows = rows if used is None else used
+    file = CoveredFile(name=f"{name}.lance", rows=used_rows)
+    part = KeyPart(object=paths.key_part(name), entries=rows, first=0, last=1, size=1, crc32c=0)
+    return RunInUse(KeyRun(name=name, files=(file,), parts=(part,)), (file,))
+
+
+def groups(*runs: RunInUse) -> list[list[str]]:
+    return [[member.run.name for member in group] for group in to_merge(runs)]
+
+
+def test_runs_of_about_one_size_are_merged_when_there_are_enough() -> None:
+    small = [run(f"s{i}", 1000 + i) for i in range(FAN_IN)]
+    large = [run(f"l{i}", 1_000_000) for i in range(FAN_IN)]
+    assert groups(*small[1:], *large[1:]) == []
+    assert groups(*small, *large[1:]) == [[f"s{i}" for i in range(FAN_IN)]]
+    assert groups(*small, *large) == [[f"s{i}" for i in range(FAN_IN)], [f"l{i}" for i in range(FAN_IN)]]
+
+
+def test_a_run_mostly_out_of_use_is_written_again_by_itself() -> None:
+    assert groups(run("half", 100, 50)) == []
+    assert groups(run("less", 100, 49), run("whole", 100)) == [["less"]]

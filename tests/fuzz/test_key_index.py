@@ -1,0 +1,53 @@
+"""Key catalogs and parts of key runs: sound values, or an error that names the object."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lancewal_core import paths
+from lancewal_core.key_catalog import CoveredFile, KeyCatalog, KeyPart, KeyRun, decode_catalog, encode_catalog
+from lancewal_core.key_code import code_keys
+from lancewal_core.key_run import decode_part, encode_part, find_in_part, sorted_entries
+from tests.support.fuzzing import damaged, fuzz, memory_bound, outcome
+
+MIB = 1 << 20
+KEYS = [pa.table({"k": [1, 5, 5, 9]}), pa.table({"k": ["a", "bb", "", "a"]})]
+PARTS = [
+    encode_part(sorted_entries(code_keys(keys), np.arange(4, dtype=np.uint32), np.zeros(4, np.uint32))) for keys in KEYS
+]
+CATALOG = KeyCatalog(
+    runs=(
+        KeyRun(
+            name="r",
+            files=(CoveredFile(name="f.lance", rows=4),),
+            parts=(KeyPart(object=paths.key_part("p"), entries=4, first=1, last=9, size=100, crc32c=1),),
+        ),
+    ),
+    write_id="w",
+)
+
+
+@fuzz(500)
+@given(damaged(PARTS) | damaged(PARTS, in_place=True) | st.binary(max_size=200))
+def test_any_and_damaged_parts(data: bytes) -> None:
+    with memory_bound(64 * MIB):
+        part = outcome(lambda: decode_part(pa.py_buffer(data), "part"), "part")
+        if part is not None:
+            for keys in KEYS:
+                coded = code_keys(keys)
+                if (coded.texts is None) == (part.keys.texts is None):
+                    order = np.argsort(coded.numbers, kind="stable")
+                    find_in_part(part, coded.take(order), order)
+
+
+@fuzz(300)
+@given(damaged([encode_catalog(CATALOG)]) | st.binary(max_size=200))
+def test_any_and_damaged_catalogs(data: bytes) -> None:
+    catalog = outcome(lambda: decode_catalog(data, "catalog"), "catalog")
+    for run in () if catalog is None else catalog.runs:
+        for part in run.parts:
+            assert paths.parse_key_part(part.object) is not None
+            assert 0 <= part.entries < 2**63
