@@ -10,10 +10,13 @@ import datetime
 from decimal import Decimal
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from lancewal_core import paths
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion, TopicId
+from lancewal_core.key_code import code_keys
+from lancewal_core.key_run import encode_part, sorted_entries
 from lancewal_core.region_index import GenerationRecord, HistoryPage, RegionIndex, State, encode_history, encode_index
 from lancewal_core.rows import Op, RowSchema
 from lancewal_core.segment import Entry, Fence, RejectedOffset, Segment, encode_fence, encode_segment
@@ -154,6 +157,12 @@ PAGE = HistoryPage(
 )
 PAGE_KEY = paths.history_page(SOUTH, Generation(1))
 
+KEY_ENTRIES = sorted_entries(
+    code_keys(pa.table({"id": pa.array([3, 1, 1]), "country": ["Österreich", "", "a;1"]})),
+    np.array([0, 1, 2**31], np.uint32),
+    np.array([1, 0, 0], np.uint32),
+)
+
 
 def encoded() -> dict[str, bytes]:
     """Today's bytes, by the name of the golden file."""
@@ -161,6 +170,7 @@ def encoded() -> dict[str, bytes]:
         "wal_segment_1.arrow": encode_segment(SEGMENT, ROWS.wal),
         "fence_1.arrow": encode_fence(FENCE),
         "region_index_1.binpb": encode_index(INDEX),
+        "key_part_1.arrow": encode_part(KEY_ENTRIES),
         "history_page_1.binpb": encode_history(PAGE.region, PAGE.contract_version, PAGE.generations),
     }
 

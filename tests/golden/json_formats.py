@@ -10,6 +10,7 @@ from lancewal_core.clock import SystemClock
 from lancewal_core.contract import Column, Contract, encode_contract
 from lancewal_core.control import Control, encode_control
 from lancewal_core.ids import Generation, Position, TableUuid, TableVersion
+from lancewal_core.key_catalog import CoveredFile, KeyCatalog, KeyPart, KeyRun, encode_catalog
 from lancewal_core.loss_record import LossRecord, encode_loss
 from lancewal_core.paths import SnapshotFile
 from lancewal_core.snapshot import SideFile, Snapshot, encode_snapshot
@@ -64,6 +65,17 @@ LOSS = LossRecord(first=1010, next=1015, accepted_at_ms=1_767_225_600_000, accep
 CONTROL = Control(ingest=1_700_000_600_000, flusher="resumed", write_id="00112233445566778899aabbccddeeff")
 RECEIPT = Receipt(TableUuid(CONTRACT.table_uuid), TableVersion(9), {NORTH: Position(1015), SOUTH: Position(3)})
 
+CATALOG = KeyCatalog(
+    runs=(
+        KeyRun(
+            name="0011",
+            files=(CoveredFile(name="abc.lance", rows=3), CoveredFile(name="def.lance", rows=0)),
+            parts=(KeyPart(object=paths.key_part("2233"), entries=3, first=-(2**63), last=7, size=900, crc32c=12345),),
+        ),
+    ),
+    write_id="00112233445566778899aabbccddeeff",
+)
+
 
 def encoded() -> dict[str, bytes]:
     """What today's writers make of the values, by file name."""
@@ -75,6 +87,7 @@ def encoded() -> dict[str, bytes]:
         "snapshot_1.json": encode_snapshot(SNAPSHOT),
         "merge_record_1.json": record or b"",
         "loss_record_1.json": encode_loss(LOSS),
+        "key_catalog_1.json": encode_catalog(CATALOG),
         "control_1.json": encode_control(CONTROL),
         "receipt_1.json": RECEIPT.to_json().encode(),
     }

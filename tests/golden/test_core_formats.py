@@ -7,6 +7,8 @@ import datetime
 import pyarrow as pa
 import pytest
 
+from lancewal_core.key_run import decode_part
+from lancewal_core.murmur2 import murmur2
 from lancewal_core.region_index import decode_history, decode_index
 from lancewal_core.segment import Segment, decode_segment
 from tests.golden import core_formats as golden
@@ -44,6 +46,14 @@ def test_the_fences_bytes_are_those_of_the_format_page() -> None:
         "0a026131 1008 1a026232 2080d095ffbc31 32040a026333"
         "0000000000000000 17000000 97d741de 01000000 da5550c8 4c57414c"
     )
+
+
+def test_the_key_part_is_read() -> None:
+    read = decode_part(pa.py_buffer(stored("key_part_1.arrow")), "here")
+    assert read.keys.texts is not None
+    found = sorted(zip(read.keys.texts.to_pylist(), read.rows.tolist(), read.files.tolist(), strict=True))
+    assert found == [(b"1;0:", 1, 0), (b"1;3:a;1", 2**31, 0), (b"3;11:\xc3\x96sterreich", 0, 1)]
+    assert read.keys.numbers.tolist() == sorted(murmur2(text) for text, _, _ in found)
 
 
 def test_the_index_is_read() -> None:

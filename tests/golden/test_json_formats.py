@@ -9,6 +9,7 @@ from lancewal_core.clock import SystemClock
 from lancewal_core.contract import decode_contract
 from lancewal_core.control import decode_control
 from lancewal_core.ids import Position, TableVersion
+from lancewal_core.key_catalog import decode_catalog
 from lancewal_core.loss_record import read_losses
 from lancewal_core.snapshot import read_snapshot
 from lancewal_core.testing.memory_store import MemoryStore
@@ -52,6 +53,10 @@ def test_the_loss_record_is_read() -> None:
 
 def test_the_control_is_read() -> None:
     assert decode_control(stored("control_1.json"), "here") == golden.CONTROL
+
+
+def test_the_key_catalog_is_read() -> None:
+    assert decode_catalog(stored("key_catalog_1.json"), "here") == golden.CATALOG
 
 
 def test_the_receipt_is_read() -> None:
