@@ -64,6 +64,15 @@ class ObstoreStore:
         except _NO_ANSWER as error:
             raise self._unavailable("read", key, error) from error
 
+    def size(self, key: str) -> int | None:
+        """Bytes of an object; None if there is no such object."""
+        try:
+            return int(obstore.head(self._store, key)["size"])
+        except (NotFoundError, FileNotFoundError):
+            return None
+        except _NO_ANSWER as error:
+            raise self._unavailable("look at", key, error) from error
+
     def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
         try:
             obstore.put(self._store, key, data, mode="create")

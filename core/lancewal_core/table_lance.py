@@ -33,6 +33,7 @@ from lancewal_core.errors import (
     VersionGone,
 )
 from lancewal_core.ids import TableVersion
+from lancewal_core.paths import DATA
 from lancewal_core.store_obstore import ObstoreStore, open_store
 from lancewal_core.table import (
     ROW_ADDRESS,
@@ -271,7 +272,7 @@ class LanceTable:
         return tuple(json.dumps(f.to_json()) for f in written)
 
     def files_missing(self, files: Sequence[str]) -> Sequence[str]:
-        return [name for name in files if self._open_file(name, None) is None]
+        return [name for name in files if self._objects().size(f"{DATA}{name}") is None]
 
     def read_unadopted(self, fragments: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         for fragment in fragments:
@@ -316,9 +317,12 @@ class LanceTable:
         return Committed(TableVersion(landed.version))
 
     def _read(self, key: str) -> bytes | None:
+        return self._objects().get(key)
+
+    def _objects(self) -> ObstoreStore:
         if self._store is None:
             self._store = open_store(self.uri, self._options)
-        return self._store.get(key)
+        return self._store
 
     def _open_file(self, name: str, columns: list[str] | None) -> Any:
         try:

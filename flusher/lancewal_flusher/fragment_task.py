@@ -55,8 +55,8 @@ class FragmentResult:
     fragment_id: int
     hits: int
     updated: str | None
-    base: pa.Table
-    """Rows that patches apply to."""
+    base: pa.Table | None
+    """Rows that patches apply to; None where there are no patches."""
 
 
 def run_task(table: Table, task: FragmentTask) -> FragmentResult:
@@ -67,8 +67,10 @@ def run_task(table: Table, task: FragmentTask) -> FragmentResult:
 def run_on(pinned: PinnedTable, task: FragmentTask) -> FragmentResult:
     """Look up, read what patches need, write the deletion vector.  Raises ``VersionGone``."""
     found = _live(pinned, task)
-    needed = found.rows[found.places < task.partial_keys].astype(np.uint64)
-    base = pinned.take(pa.array(needed | np.uint64(task.fragment_id << 32)), list(task.columns))
+    base: pa.Table | None = None
+    if task.partial_keys:
+        needed = found.rows[found.places < task.partial_keys].astype(np.uint64)
+        base = pinned.take(pa.array(needed | np.uint64(task.fragment_id << 32)), list(task.columns))
     if len(found.rows) == 0:
         return FragmentResult(task.fragment_id, 0, None, base)
     with point("dv.write", fragment=task.fragment_id, rows=len(found.rows)):

@@ -315,7 +315,7 @@ def _write_rows(context: FlusherContext, works: Sequence[_Work], results: Sequen
     parts = [w.rows for w in works if w.rows.num_rows]
     partials = [w.partials for w in works if w.partials.num_rows]
     if partials:
-        found = [r.base.select(rows.table.names).cast(rows.table) for r in results if r.base.num_rows]
+        found = [r.base.select(rows.table.names).cast(rows.table) for r in results if r.base is not None]
         base = pa.concat_tables(found) if found else rows.table.empty_table()
         parts.append(complete(pa.concat_tables(partials), base, rows))
     if not parts:
