@@ -180,6 +180,7 @@ WAYS = {
     "merges.put": Way(in_flusher, 3),  # the first is a checkpoint's
     "followup.commit": Way(in_follow_up, 1, ONE_GENERATION),
     "merged.cas": Way(in_flusher, 2),
+    "keys.cas": Way(in_flusher, 2),
     "trim.cas": Way(in_garbage_collection, 2, TRIMMED_SOON),
     "trim.delete": Way(in_garbage_collection, 1, TRIMMED_SOON),
 }

@@ -350,6 +350,8 @@ STEPS = [
     "followup.commit:after",
     "merged.cas:before",
     "merged.cas:after",
+    "keys.cas:before",
+    "keys.cas:after",
 ]
 
 
