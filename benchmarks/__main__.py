@@ -1,4 +1,4 @@
-"""``python -m benchmarks [ingest] [strong-read] [freshness]``: run, print, and write ``docs/benchmarks.md``.
+"""``python -m benchmarks [NAME ...]``: run, print, and write ``docs/benchmarks.md``; without names all that are not large.
 
 Results are kept as JSON in ``benchmarks/results/``, one file for each benchmark, with the machine they were measured on.
 """
@@ -13,14 +13,19 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import freshness, ingest, strong_read
+from benchmarks import freshness, ingest, merge, merge_large, strong_read, write_amplification
 from benchmarks.report import write_page
 
 BENCHMARKS: dict[str, Callable[[], dict[str, float]]] = {
     "strong-read": strong_read.run,
     "freshness": freshness.run,
     "ingest": ingest.run,
+    "merge": merge.run,
+    "write-amplification": write_amplification.run,
+    "merge-large": merge_large.run,
 }
+LARGE = {"merge-large"}
+"""Run only when they are named."""
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -29,7 +34,7 @@ def main(names: list[str]) -> None:
     if unknown:
         raise SystemExit(f"unknown benchmarks {unknown}; there are {sorted(BENCHMARKS)}")
     RESULTS.mkdir(exist_ok=True)
-    for name in names or list(BENCHMARKS):
+    for name in names or [name for name in BENCHMARKS if name not in LARGE]:
         print(f"{name} ...", flush=True)
         result = {"machine": machine(), "figures": BENCHMARKS[name]()}
         (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")

@@ -1,0 +1,216 @@
+"""Two ways to upsert Arrow rows into a Lance table: lancewal's, without Kafka, and ``merge_insert``.
+
+``UpsertedTable`` attaches a table and then does what ingest and the flusher do, with their functions: WAL segments, seal,
+snapshot, a round.  How the flusher finds the rows that a key replaces is its own matter.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+import uuid
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import lance
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.keyed_rows import KEY
+from lancewal_core.clock import SystemClock
+from lancewal_core.flush import flush_generation
+from lancewal_core.fold import fold
+from lancewal_core.ids import LogId, OwnerId, Position
+from lancewal_core.log import Durable, LogWriter
+from lancewal_core.region_index import State
+from lancewal_core.regions import RegionIndexes
+from lancewal_core.rows import Op
+from lancewal_core.segment import Entry
+from lancewal_core.settings import Settings
+from lancewal_core.store_obstore import open_store
+from lancewal_core.table import CommitOutcome, TableCommit
+from lancewal_core.table_lance import LanceTable
+from lancewal_core.tasks import ThreadTasks
+from lancewal_core.transitions import Claimant, first_claim, seal
+from lancewal_core.watermarks import Watermarks
+from lancewal_flusher.attach import attach_table
+from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.plan import MergeLimits
+from lancewal_flusher.round import SealedSince, run_round
+from lancewal_flusher.runner import ThreadRunner
+from lancewal_flusher.topic_checks import EARLIEST, TopicInspector, TopicState
+
+TOPIC = "benchmark"
+SEGMENT_ROWS = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class MergeTimes:
+    """Seconds since the snapshot was FLUSHED."""
+
+    committed: float
+    """Until the table's commit returned."""
+    round: float
+    """Until the flusher has finished the merge, marked it and seen that nothing is left."""
+
+
+class UpsertedTable:
+    """A table in one region, fed with Arrow rows."""
+
+    def __init__(self, path: Path) -> None:
+        """Attach the Lance table at ``path``."""
+        self.path = path
+        self.contract = attach_table(settings_of(path), _NoKafka())
+        self._clock = SystemClock()
+        self._table = _TimedTable(str(path))
+        self._tasks, self._threads = ThreadTasks(), ThreadTasks(io_threads=2)
+        store = open_store(str(path))
+        self._context = FlusherContext(
+            store, self._table, RegionIndexes(store, self._clock), Watermarks(store, self._table),
+            ThreadRunner(self._table, self._threads), self._tasks, self._clock, self.contract, _new_id,
+        )  # fmt: skip
+        self._owner = OwnerId("benchmark")
+        self._log = LogWriter(store, self._clock, LogId("benchmark-log"), self._owner, self.contract.rows.wal)
+        (self._region,) = self.contract.regions
+        self._position = 0
+        self._sealed: list[pa.RecordBatch] = []
+        self._sealed_since = SealedSince()
+        claimant = Claimant(self._owner, self._log.log, self._log.next_unsent)
+        region, version = self._region, self.contract.version
+        self._context.indexes.swap(
+            region, lambda _: first_claim(region, version, Position(0), claimant, _new_id())
+        )  # fmt: skip
+
+    def close(self) -> None:
+        self._tasks.close()
+        self._threads.close()
+
+    def seal(self, rows: pa.Table) -> None:
+        """The rows are durable in the WAL and the generation with them is SEALED; its MemTable is still in memory."""
+        entries: list[Position] = []
+        for start in range(0, rows.num_rows, SEGMENT_ROWS):
+            part = self._wal_batch(rows.slice(start, SEGMENT_ROWS))
+            first, next_ = Position(self._position), Position(self._position + part.num_rows)
+            stored = self._log.put([Entry(self._region, first, next_, 1, part, ())])
+            if not isinstance(stored, Durable):
+                raise AssertionError(f"segment not stored: {stored}")
+            self._sealed.append(part)
+            entries.append(first)
+            self._position = int(next_)
+        claimant = Claimant(self._owner, self._log.log, self._log.next_unsent)
+        end = Position(self._position)
+        ours, _ = self._context.indexes.swap(
+            self._region,
+            lambda found: (
+                found
+                and seal(found, found.generations[-1].generation, claimant, end, entries, _new_id(), hand_over=False)
+            ),
+        )
+        if not ours:
+            raise AssertionError("somebody else has changed the region's index")
+
+    def flush(self) -> float:
+        """From the MemTable to FLUSHED, in seconds."""
+        context = self._context
+        index = context.indexes.read(self._region)
+        record = next(r for r in (index.generations if index else ()) if r.state is State.SEALED)
+        start = time.perf_counter()
+        folded = fold(self._sealed, self.contract.rows)
+        done = flush_generation(
+            context.store, context.table, context.indexes, self.contract, self._region, record, folded, _new_id
+        )
+        seconds = time.perf_counter() - start
+        if done is None:
+            raise AssertionError("somebody else has flushed it")
+        self._sealed = []
+        return seconds
+
+    def merge(self) -> MergeTimes:
+        """One round of the flusher, which merges what is FLUSHED."""
+        start = time.perf_counter()
+        report = run_round(self._context, MergeLimits(), self._sealed_since, sealed_grace_s=60.0)
+        end = time.perf_counter()
+        if len(report.merges) != 1 or report.refused or report.left is None:
+            raise AssertionError(f"not one merge: {report}")
+        return MergeTimes(self._table.committed_at - start, end - start)
+
+    def _wal_batch(self, rows: pa.Table) -> pa.RecordBatch:
+        count = rows.num_rows
+        offsets = np.arange(self._position, self._position + count)
+        columns: list[Any] = [rows[name].combine_chunks() for name in self.contract.rows.table.names]
+        columns += [
+            pa.array(offsets),
+            pa.array(offsets).cast(pa.timestamp("ms", tz="UTC")),
+            pa.array(np.full(count, int(Op.UPSERT), np.uint8)),
+            pa.nulls(count, pa.binary()),
+        ]
+        return pa.record_batch(columns, schema=self.contract.rows.wal)
+
+
+class MergeInsertTable:
+    """The peer: pylance's own upsert, by a data set that stays open."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._dataset: Any = lance.dataset(str(path))
+
+    def merge(self, rows: pa.Table, *, use_index: bool = True) -> float:
+        """Seconds."""
+        start = time.perf_counter()
+        upsert = self._dataset.merge_insert(KEY).when_matched_update_all().when_not_matched_insert_all()
+        upsert.use_index(use_index).execute(rows)
+        return time.perf_counter() - start
+
+
+def copy_table(source: Path, target: Path) -> Path:
+    """An equal table; data files, which nobody ever changes, are shared with the source."""
+    shutil.copytree(source, target, copy_function=_link_data)
+    return target
+
+
+def settings_of(path: Path) -> Settings:
+    """Of a table keyed by ``id``."""
+    return Settings.model_validate(
+        {
+            "table": {"uri": str(path), "primary_key": [KEY], "region_key": [KEY]},
+            "kafka": {"bootstrap_servers": "none:9092", "topic": TOPIC},
+        }
+    )
+
+
+class _TimedTable(LanceTable):
+    """Remembers when the last commit returned (``time.perf_counter``)."""
+
+    committed_at = 0.0
+
+    def commit(self, commit: TableCommit) -> CommitOutcome:
+        outcome = super().commit(commit)
+        self.committed_at = time.perf_counter()
+        return outcome
+
+
+class _NoKafka(TopicInspector):
+    """A topic of one partition that need not exist."""
+
+    def __init__(self) -> None:
+        pass
+
+    def describe(self, topic: str) -> TopicState:
+        return TopicState(topic, "benchmark-id", 1, compacted=False)
+
+    def starts(self, topic: TopicState, start: Literal["earliest", "latest"] | datetime) -> tuple[int, ...]:
+        return (EARLIEST,)
+
+
+def _link_data(source: str, target: str) -> str:
+    if source.endswith(".lance"):
+        os.link(source, target)
+        return target
+    return shutil.copy2(source, target)
+
+
+def _new_id() -> str:
+    return uuid.uuid4().hex
