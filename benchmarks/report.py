@@ -6,7 +6,27 @@ import json
 from pathlib import Path
 from typing import Any
 
-_ROWS: dict[str, list[tuple[str, str, str, str]]] = {
+_Row = tuple[str, str, str, str]
+"""Text, figure, aim, format."""
+
+
+def _merge_rows(text: str, name: str, from_flushed: str, from_memtable: str) -> list[_Row]:
+    """What ``merge_runs`` measures."""
+    return [
+        (f"{text}: merge_insert over ours, from FLUSHED to committed", f"{name}_from_flushed_times_faster",
+         from_flushed, ".2f"),
+        ("the same from the MemTable, snapshot write included", f"{name}_from_memtable_times_faster",
+         from_memtable, ".2f"),
+        ("the same, CPU time of the flusher's whole round", f"{name}_cpu_times_less", "-", ".2f"),
+        ("ours: MemTable to FLUSHED, ms", f"{name}_flush_ms", "-", ",.0f"),
+        ("ours: FLUSHED to committed, ms", f"{name}_from_flushed_ms", "-", ",.0f"),
+        ("ours: MemTable to committed, ms", f"{name}_from_memtable_ms", "-", ",.0f"),
+        ("ours: FLUSHED to the end of the flusher's round, ms", f"{name}_whole_round_ms", "-", ",.0f"),
+        ("merge_insert, ms", f"{name}_merge_insert_ms", "-", ",.0f"),
+    ]  # fmt: skip
+
+
+_ROWS: dict[str, list[_Row]] = {
     "ingest": [
         ("upserts only: rows/s of ingest over rows/s of the floor", "upserts_ratio", "at least 0.6", ".2f"),
         ("the same without snapshot writes", "upserts_without_snapshots_ratio", "-", ".2f"),
@@ -34,6 +54,71 @@ _ROWS: dict[str, list[tuple[str, str, str, str]]] = {
         ("plain scan, all columns, s", "all_plain_s", "-", ".3f"),
         ("plain scan, three columns, s", "three_plain_s", "-", ".3f"),
     ],
+    "merge": [
+        *_merge_rows("10 k upserts into 5 M", "10k", "at least 5", "at least 3"),
+        *_merge_rows("100 k upserts into 5 M", "100k", "-", "-"),
+        *_merge_rows("250 k upserts into 5 M", "250k", "at least 4", "at least 2"),
+        *_merge_rows(
+            "250 k into 5 M with a BTREE on the key that merge_insert leaves alone",
+            "indexed",
+            "at least 4",
+            "at least 2",
+        ),
+        (
+            "merge_insert by the BTREE over ours, from FLUSHED",
+            "indexed_from_flushed_times_faster_than_by_index",
+            "at least 4",
+            ".2f",
+        ),
+        ("merge_insert by the BTREE: runs that failed", "indexed_merge_insert_by_index_failures", "-", ".0f"),
+        *_merge_rows("updates of 5 % of 5 M", "updates_5_percent", "above 1", "-"),
+        *_merge_rows("updates of 25 % of 5 M", "updates_25_percent", "above 1", "-"),
+        *_merge_rows("updates of 50 % of 5 M", "updates_50_percent", "above 1", "-"),
+        (
+            "after ten rounds of 100 k: scan of all columns over that of a fresh table",
+            "merged_full_ours_ratio",
+            "at most 1.5",
+            ".2f",
+        ),
+        ("the same for two columns, summed", "merged_aggregate_ours_ratio", "at most 1.5", ".2f"),
+        ("merge_insert's table, all columns", "merged_full_merge_insert_ratio", "-", ".2f"),
+        ("merge_insert's table, two columns", "merged_aggregate_merge_insert_ratio", "-", ".2f"),
+        ("after compaction: all columns", "compacted_full_ours_ratio", "at most 1.1", ".2f"),
+        ("after compaction: two columns", "compacted_aggregate_ours_ratio", "at most 1.1", ".2f"),
+        ("compaction, s", "compaction_s", "-", ".2f"),
+        ("fresh table: all columns, s", "merged_full_fresh_s", "-", ".3f"),
+        ("fresh table: two columns, s", "merged_aggregate_fresh_s", "-", ".3f"),
+        ("tables equal to the model", "correct", "1", ".0f"),
+    ],
+    "write-amplification": [
+        (
+            "table bytes written per byte upserted: data, deletion vectors, key index",
+            "table_ratio",
+            "at most 1.7",
+            ".2f",
+        ),
+        ("data files", "data_ratio", "-", ".2f"),
+        ("deletion vectors", "deletions_ratio", "-", ".2f"),
+        ("key index", "key_index_ratio", "-", ".2f"),
+        ("apart: manifests", "manifests_ratio", "-", ".2f"),
+        ("apart: transactions", "transactions_ratio", "-", ".2f"),
+        ("apart: other objects of lancewal", "other_ratio", "-", ".2f"),
+        ("apart: WAL", "wal_ratio", "-", ".2f"),
+        ("everything but the WAL", "everything_but_wal_ratio", "-", ".2f"),
+        ("merge_insert: data and deletion vectors", "merge_insert_table_ratio", "-", ".2f"),
+        ("merge_insert: everything", "merge_insert_everything_ratio", "-", ".2f"),
+        ("upserted Arrow data, MiB", "upserted_mib", "-", ".0f"),
+        ("tables equal to the model", "correct", "1", ".0f"),
+    ],
+    "merge-large": [
+        *_merge_rows("10 k upserts into 50 M", "10k_into_50m", "at least 10", "-"),
+        ("ours from FLUSHED, 50 M over 5 M", "50m_over_5m_from_flushed", "at most 5", ".2f"),
+        *_merge_rows("10 k upserts into 5 M beside it", "10k_into_5m", "-", "-"),
+        ("peak memory of a process that merges 10 k into 50 M, MiB", "10k_into_50m_peak_mib", "at most 1,024", ",.0f"),
+        ("the same, 250 k into 50 M", "250k_into_50m_peak_mib", "at most 1,024", ",.0f"),
+        ("the same, 10 k into 5 M", "10k_into_5m_peak_mib", "-", ",.0f"),
+        ("tables equal to the model", "correct", "1", ".0f"),
+    ],
 }
 
 
@@ -43,7 +128,8 @@ def write_page(results: Path, page: Path) -> None:
         "# Benchmarks",
         "",
         "Made by `python3 dev.py bench`; what each one does stands in its module under `benchmarks/`.  Speed is given as",
-        "ratios inside one run, against a floor or a peer; absolute figures are there for orientation.",
+        "ratios inside one run, against a floor or a peer; absolute figures are there for orientation.  `merge-large` takes",
+        "12 GiB of disk and runs only when it is named: `python3 dev.py bench merge-large`.",
     ]
     for name, rows in _ROWS.items():
         file = results / f"{name}.json"
@@ -53,5 +139,6 @@ def write_page(results: Path, page: Path) -> None:
         machine = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in content["machine"].items())
         lines += ["", f"## {name}", "", f"Measured on: {machine}.", "", "| measure | value | aim |", "|---|---|---|"]
         for text, key, aim, form in rows:
-            lines.append(f"| {text} | {format(content['figures'][key], form)} | {aim} |")
+            value = content["figures"].get(key)
+            lines.append(f"| {text} | {'none' if value is None else format(value, form)} | {aim} |")
     page.write_text("\n".join(lines) + "\n")
