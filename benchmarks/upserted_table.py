@@ -11,9 +11,8 @@ import shutil
 import time
 import uuid
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import lance
 import numpy as np
@@ -21,6 +20,7 @@ import pyarrow as pa
 
 from benchmarks.keyed_rows import KEY
 from lancewal_core.clock import SystemClock
+from lancewal_core.contract import Contract
 from lancewal_core.flush import flush_generation
 from lancewal_core.fold import fold
 from lancewal_core.ids import LogId, OwnerId, Position
@@ -30,20 +30,21 @@ from lancewal_core.regions import RegionIndexes
 from lancewal_core.rows import Op
 from lancewal_core.segment import Entry
 from lancewal_core.settings import Settings
+from lancewal_core.store import ObjectStore
 from lancewal_core.store_obstore import open_store
 from lancewal_core.table import CommitOutcome, TableCommit
 from lancewal_core.table_lance import LanceTable
 from lancewal_core.tasks import ThreadTasks
 from lancewal_core.transitions import Claimant, first_claim, seal
 from lancewal_core.watermarks import Watermarks
-from lancewal_flusher.attach import attach_table
+from lancewal_flusher.attach import existing_rows
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.plan import MergeLimits
+from lancewal_flusher.register import identify, register
 from lancewal_flusher.round import SealedSince, run_round
 from lancewal_flusher.runner import ThreadRunner
-from lancewal_flusher.topic_checks import EARLIEST, TopicInspector, TopicState
+from lancewal_flusher.topic_checks import EARLIEST, TopicState
 
-TOPIC = "benchmark"
 SEGMENT_ROWS = 50_000
 
 
@@ -61,13 +62,13 @@ class UpsertedTable:
     """A table in one region, fed with Arrow rows."""
 
     def __init__(self, path: Path) -> None:
-        """Attach the Lance table at ``path``."""
+        """Make the Lance table at ``path`` a lancewal table."""
         self.path = path
-        self.contract = attach_table(settings_of(path), _NoKafka())
         self._clock = SystemClock()
         self._table = _TimedTable(str(path))
         self._tasks, self._threads = ThreadTasks(), ThreadTasks(io_threads=2)
         store = open_store(str(path))
+        self.contract = _attach(store, self._table)
         self._context = FlusherContext(
             store, self._table, RegionIndexes(store, self._clock), Watermarks(store, self._table),
             ThreadRunner(self._table, self._threads), self._tasks, self._clock, self.contract, _new_id,
@@ -80,9 +81,7 @@ class UpsertedTable:
         self._sealed_since = SealedSince()
         claimant = Claimant(self._owner, self._log.log, self._log.next_unsent)
         region, version = self._region, self.contract.version
-        self._context.indexes.swap(
-            region, lambda _: first_claim(region, version, Position(0), claimant, _new_id())
-        )  # fmt: skip
+        self._context.indexes.swap(region, lambda _: first_claim(region, version, Position(0), claimant, _new_id()))
 
     def close(self) -> None:
         self._tasks.close()
@@ -171,13 +170,13 @@ def copy_table(source: Path, target: Path) -> Path:
     return target
 
 
-def settings_of(path: Path) -> Settings:
-    """Of a table keyed by ``id``."""
-    return Settings.model_validate(
-        {
-            "table": {"uri": str(path), "primary_key": [KEY], "region_key": [KEY]},
-            "kafka": {"bootstrap_servers": "none:9092", "topic": TOPIC},
-        }
+def _attach(store: ObjectStore, table: LanceTable) -> Contract:
+    """As ``lancewal table attach``, without Kafka and without its check that no key is there twice: the base has none."""
+    settings = Settings.model_validate({"table": {"uri": table.uri, "primary_key": [KEY], "region_key": [KEY]}})
+    pinned, table_uuid = identify(table)
+    topic = TopicState("benchmark", "benchmark-id", 1, compacted=False)
+    return register(
+        store, table, pinned, table_uuid, existing_rows(pinned, settings), settings.table, topic, (EARLIEST,)
     )
 
 
@@ -190,19 +189,6 @@ class _TimedTable(LanceTable):
         outcome = super().commit(commit)
         self.committed_at = time.perf_counter()
         return outcome
-
-
-class _NoKafka(TopicInspector):
-    """A topic of one partition that need not exist."""
-
-    def __init__(self) -> None:
-        pass
-
-    def describe(self, topic: str) -> TopicState:
-        return TopicState(topic, "benchmark-id", 1, compacted=False)
-
-    def starts(self, topic: TopicState, start: Literal["earliest", "latest"] | datetime) -> tuple[int, ...]:
-        return (EARLIEST,)
 
 
 def _link_data(source: str, target: str) -> str:
