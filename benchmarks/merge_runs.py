@@ -24,6 +24,7 @@ class MergeRuns:
     """FLUSHED to committed."""
     round: list[float] = field(default_factory=list)
     """FLUSHED to the end of the flusher's round."""
+    flush_cpu: list[float] = field(default_factory=list)
     round_cpu: list[float] = field(default_factory=list)
     peer: list[float] = field(default_factory=list)
     peer_cpu: list[float] = field(default_factory=list)
@@ -31,7 +32,9 @@ class MergeRuns:
     def upsert(self, table: UpsertedTable, rows: pa.Table) -> None:
         """One run of ours."""
         table.seal(rows)
+        cpu = time.process_time()
         flush = table.flush()
+        self.flush_cpu.append(time.process_time() - cpu)
         cpu = time.process_time()
         times = table.merge()
         self.round_cpu.append(time.process_time() - cpu)
@@ -50,12 +53,14 @@ class MergeRuns:
         median = statistics.median
         peer, committed, flush = median(self.peer), median(self.committed), median(self.flush)
         memtable = median(f + c for f, c in zip(self.flush, self.committed, strict=True))
+        peer_cpu, flush_cpu, round_cpu = median(self.peer_cpu), median(self.flush_cpu), median(self.round_cpu)
         return {
             f"{name}_runs": len(self.committed),
             f"{name}_from_flushed_times_faster": peer / committed,
             f"{name}_from_memtable_times_faster": peer / memtable,
             f"{name}_whole_round_times_faster": peer / median(self.round),
-            f"{name}_cpu_times_less": median(self.peer_cpu) / median(self.round_cpu),
+            f"{name}_from_flushed_cpu_times_less": peer_cpu / round_cpu,
+            f"{name}_from_memtable_cpu_times_less": peer_cpu / (flush_cpu + round_cpu),
             f"{name}_flush_ms": flush * 1e3,
             f"{name}_from_flushed_ms": committed * 1e3,
             f"{name}_from_memtable_ms": memtable * 1e3,
