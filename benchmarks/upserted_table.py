@@ -24,6 +24,9 @@ from lancewal_core.contract import Contract
 from lancewal_core.flush import flush_generation
 from lancewal_core.fold import fold
 from lancewal_core.ids import LogId, OwnerId, Position
+from lancewal_core.key_catalog import KeyCatalogs
+from lancewal_core.key_index import KeyIndex
+from lancewal_core.key_parts import MappedParts
 from lancewal_core.log import Durable, LogWriter
 from lancewal_core.region_index import State
 from lancewal_core.regions import RegionIndexes
@@ -39,6 +42,7 @@ from lancewal_core.transitions import Claimant, first_claim, seal
 from lancewal_core.watermarks import Watermarks
 from lancewal_flusher.attach import existing_rows
 from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.key_upkeep import UpkeepState
 from lancewal_flusher.plan import MergeLimits
 from lancewal_flusher.register import identify, register
 from lancewal_flusher.round import SealedSince, run_round
@@ -71,6 +75,7 @@ class UpsertedTable:
         self.contract = _attach(store, self._table)
         self._context = FlusherContext(
             store, self._table, RegionIndexes(store, self._clock), Watermarks(store, self._table),
+            KeyIndex(KeyCatalogs(store, self._clock), MappedParts(store, path, path, 1 << 40)),
             ThreadRunner(self._table, self._threads), self._tasks, self._clock, self.contract, _new_id,
         )  # fmt: skip
         self._owner = OwnerId("benchmark")
@@ -79,6 +84,7 @@ class UpsertedTable:
         self._position = 0
         self._sealed: list[pa.RecordBatch] = []
         self._sealed_since = SealedSince()
+        self._upkeep = UpkeepState()
         claimant = Claimant(self._owner, self._log.log, self._log.next_unsent)
         region, version = self._region, self.contract.version
         self._context.indexes.swap(region, lambda _: first_claim(region, version, Position(0), claimant, _new_id()))
@@ -130,7 +136,7 @@ class UpsertedTable:
     def merge(self) -> MergeTimes:
         """One round of the flusher, which merges what is FLUSHED."""
         start = time.perf_counter()
-        report = run_round(self._context, MergeLimits(), self._sealed_since, sealed_grace_s=60.0)
+        report = run_round(self._context, MergeLimits(), self._sealed_since, sealed_grace_s=60.0, upkeep=self._upkeep)
         end = time.perf_counter()
         if len(report.merges) != 1 or report.refused or report.left is None:
             raise AssertionError(f"not one merge: {report}")
