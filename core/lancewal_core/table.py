@@ -63,6 +63,13 @@ def fragment_rows(fragment_json: str) -> int:
     return int(json.loads(fragment_json)["physical_rows"])
 
 
+def fragment_live_rows(fragment_json: str) -> int:
+    """Rows of a fragment that its deletion vector leaves."""
+    found = json.loads(fragment_json)
+    deletion = found.get("deletion_file")
+    return int(found["physical_rows"]) - (int(deletion["num_deleted_rows"]) if deletion else 0)
+
+
 def fragment_bytes(fragment_json: str) -> int:
     """Bytes of the data files of a fragment, as far as recorded."""
     return sum(file.get("file_size_bytes") or 0 for file in json.loads(fragment_json)["files"])

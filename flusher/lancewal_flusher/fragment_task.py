@@ -20,7 +20,7 @@ from lancewal_core.ids import TableVersion
 from lancewal_core.key_index import RowsOfKeys
 from lancewal_core.key_lookup import find_keys
 from lancewal_core.key_match import KeySet
-from lancewal_core.table import PinnedTable, Table
+from lancewal_core.table import PinnedTable, Table, fragment_live_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,16 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """All physical rows of the fragment that have a key of the merge, and the places of their keys."""
+    """All physical rows of the fragment that have a key of the merge, deleted ones too, and the places of their keys.
+
+    Hiding a row again changes nothing, so which of them live is asked only where ``doubtful``: where it may be that none
+    does, and a deletion vector would be written for nothing.
+    """
 
     found: RowsOfKeys
+    live_rows: int
+    """Of the fragment as it is."""
+    doubtful: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +73,7 @@ def run_task(table: Table, task: FragmentTask) -> FragmentResult:
 
 def run_on(pinned: PinnedTable, task: FragmentTask) -> FragmentResult:
     """Look up, read what patches need, write the deletion vector.  Raises ``VersionGone``."""
-    found = _live(pinned, task)
+    found = _found(pinned, task)
     base: pa.Table | None = None
     if task.partial_keys:
         needed = found.rows[found.places < task.partial_keys].astype(np.uint64)
@@ -75,15 +82,21 @@ def run_on(pinned: PinnedTable, task: FragmentTask) -> FragmentResult:
         return FragmentResult(task.fragment_id, 0, None, base)
     with point("dv.write", fragment=task.fragment_id, rows=len(found.rows)):
         updated = pinned.hide_rows(task.fragment_id, found.rows.tolist())
-    return FragmentResult(task.fragment_id, len(found.rows), updated, base)
+    hits = len(found.rows)
+    if isinstance(task.source, Candidates):
+        hits = task.source.live_rows - (0 if updated is None else fragment_live_rows(updated))
+    return FragmentResult(task.fragment_id, hits, updated, base)
 
 
-def _live(pinned: PinnedTable, task: FragmentTask) -> RowsOfKeys:
+def _found(pinned: PinnedTable, task: FragmentTask) -> RowsOfKeys:
+    """Rows to hide; live ones alone where patches apply to them."""
     match task.source:
         case Scan(keys=keys):
             found = find_keys(pinned, keys, [task.fragment_id])
             return RowsOfKeys((found.addresses & np.uint64(0xFFFFFFFF)).astype(np.int64), found.places)
-        case Candidates(found=rows):
+        case Candidates(found=rows, doubtful=doubtful):
+            if not doubtful and not task.partial_keys:
+                return rows
             hidden = pinned.hidden_rows(task.fragment_id)
             live = np.flatnonzero(~np.isin(rows.rows, hidden))
             return RowsOfKeys(rows.rows[live], rows.places[live])

@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from lancewal_core.errors import ObjectMissing, PlanStale, StoreInconsistent, VersionGone
@@ -303,11 +304,23 @@ def _run_tasks(
     partial_keys = sum(w.partials.num_rows for w in works)
     columns = tuple(context.contract.rows.table.names) if partial_keys else tuple(names)
     found = context.keys.find(pinned, keys)
-    sources: dict[int, Scan | Candidates] = {i: Candidates(rows) for i, rows in sorted(found.covered.items())}
+    sources = _candidates(pinned, found, len(keys))
     if found.uncovered:
         sources.update(dict.fromkeys(found.uncovered, Scan(KeySet(keys))))
     tasks = [FragmentTask(pinned.version, i, source, partial_keys, columns) for i, source in sources.items()]
     return context.runner.run(tasks), found
+
+
+def _candidates(pinned: PinnedTable, found: KeyRows, keys: int) -> dict[int, Scan | Candidates]:
+    """Rows of the covered fragments.  Where every key lies elsewhere too, it may be that none of the rows lives."""
+    often = np.zeros(keys, np.int64)
+    for rows in found.covered.values():
+        often += np.bincount(rows.places, minlength=keys)
+    live = {f.fragment_id: f.physical_rows - f.deleted_rows for f in pinned.fragments()}
+    return {
+        i: Candidates(rows, live[i], doubtful=bool((often[rows.places] > 1).all()))
+        for i, rows in sorted(found.covered.items())
+    }
 
 
 def _write_rows(context: FlusherContext, works: Sequence[_Work], results: Sequence[FragmentResult]) -> tuple[str, ...]:
@@ -326,7 +339,7 @@ def _write_rows(context: FlusherContext, works: Sequence[_Work], results: Sequen
 
 def _updated(pinned: PinnedTable, results: Sequence[FragmentResult]) -> tuple[str, ...]:
     """Changed fragments, and the sentinel whether it changed or not."""
-    updated = [r.updated for r in results if r.updated is not None]
+    updated = [r.updated for r in results if r.hits and r.updated is not None]
     guard = sentinel(pinned.fragments())
     touched = {r.fragment_id for r in results if r.hits}
     if guard is not None and guard.fragment_id not in touched:

@@ -737,3 +737,38 @@ def test_random_histories(tmp_path: Path, seed: int) -> None:
         table.round(OPEN_ROWS.__class__(adopt_rows=rng.choice([1, 10, 1_000])), context=context)
         table.check()
     table.close()
+
+
+# -- deletion vectors --------------------------------------------------------------------------------------------
+
+
+def deletion_files(table: FlusherTable) -> dict[int, str | None]:
+    return {f.fragment_id: f.deletion_file() for f in table.dataset.get_fragments()}
+
+
+def test_a_fragment_whose_rows_are_hidden_already_keeps_its_deletion_vector(table: FlusherTable) -> None:
+    table.generation(0, upserts(range(10)))
+    table.round()
+    table.generation(0, upserts(range(5), a=1))
+    table.round()
+    before = deletion_files(table)
+    table.generation(0, upserts(range(4), a=2))  # each lies in both fragments, live in the second alone
+    (merge,) = table.round().merges
+    after = deletion_files(table)
+    assert merge.rows_replaced == 4
+    assert after[0] == before[0] is not None
+    assert after[1] != before[1]
+    table.check()
+
+
+def test_a_key_that_was_deleted_and_comes_again_changes_no_deletion_vector(table: FlusherTable) -> None:
+    table.generation(0, upserts(range(10)))
+    table.round()
+    table.generation(0, [delete(7), delete(8)])
+    table.round()
+    before = deletion_files(table)
+    table.generation(0, [upsert(7, a=7), patch(8, a=8)])
+    (merge,) = table.round().merges
+    assert merge.rows_replaced == 0
+    assert {i: deletion_files(table)[i] for i in before} == before
+    table.check()
