@@ -27,9 +27,9 @@ import pyarrow as pa
 
 from lancewal_core.errors import Corrupt, ObjectCorrupt
 from lancewal_core.key_catalog import CoveredFile, KeyCatalog, KeyCatalogs, KeyRun
-from lancewal_core.key_code import CodedKeys, code_keys
+from lancewal_core.key_code import code_keys
 from lancewal_core.key_parts import PartSource
-from lancewal_core.key_run import Entries, FoundEntries, find_in_part
+from lancewal_core.key_run import FoundEntries, SoughtKeys, find_in_part
 from lancewal_core.table import Fragment, PinnedTable, key_file
 
 Places = npt.NDArray[np.int64]
@@ -71,14 +71,12 @@ class KeyIndex:
         if not counting:
             return KeyRows({}, tuple(f.fragment_id for f in pinned.fragments()), self._faults(catalog))
         # Step 3
-        coded = code_keys(keys)
-        places = np.argsort(coded.numbers, kind="stable")
-        coded = coded.take(places)
+        sought = SoughtKeys(code_keys(keys))
         found: dict[int, list[RowsOfKeys]] = {}
         covered: set[int] = set()
         for run, files in counting:
             try:
-                entries = _find_in_run(run, self.parts, coded, places)
+                entries = _find_in_run(run, self.parts, sought)
             except Corrupt as error:
                 self.broken[run.name] = str(error)
                 continue
@@ -127,15 +125,12 @@ def _counting(
     return found
 
 
-def _find_in_run(run: KeyRun, source: PartSource, keys: CodedKeys, places: Places) -> FoundEntries:
+def _find_in_run(run: KeyRun, source: PartSource, sought: SoughtKeys) -> FoundEntries:
     found = [FoundEntries(np.zeros(0, np.int64), np.zeros(0, np.uint32), np.zeros(0, np.uint32))]
     for part in run.parts:
-        start = int(np.searchsorted(keys.numbers, part.first, side="left"))
-        end = int(np.searchsorted(keys.numbers, part.last, side="right"))
+        start, end = sought.span(part.first, part.last)
         if start < end:
-            texts = None if keys.texts is None else keys.texts.slice(start, end - start)
-            entries: Entries = source.open(part)
-            found.append(find_in_part(entries, CodedKeys(keys.numbers[start:end], texts), places[start:end]))
+            found.append(find_in_part(source.open(part), sought))
     joined = FoundEntries(
         np.concatenate([f.places for f in found]),
         np.concatenate([f.files for f in found]),
@@ -155,8 +150,10 @@ def _collect(
     found: dict[int, list[RowsOfKeys]],
 ) -> None:
     """Entries of the files that count, as rows of fragments."""
-    order = np.argsort(entries.files, kind="stable")
-    sorted_files = entries.files[order]
+    # numpy sorts 16 bits by radix.
+    narrow = entries.files.astype(np.uint16) if len(run.files) < 1 << 16 else entries.files
+    order = np.argsort(narrow, kind="stable")
+    sorted_files = narrow[order]
     starts = np.searchsorted(sorted_files, files, side="left").tolist()
     ends = np.searchsorted(sorted_files, files, side="right").tolist()
     for at, start, end in zip(files, starts, ends, strict=True):

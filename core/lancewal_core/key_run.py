@@ -27,6 +27,9 @@ from lancewal_core.key_code import CodedKeys, join_keys
 PART_ENTRIES = 524_288
 """A part takes 16 bytes an entry beside the key's bytes: about 8 MB."""
 
+_SCANNED = 16
+"""Up to so many entries for each key sought, looking at all entries is the faster way."""
+
 Rows = npt.NDArray[np.uint32]
 Places = npt.NDArray[np.int64]
 
@@ -64,7 +67,7 @@ class FoundEntries:
 
 def sorted_entries(keys: CodedKeys, rows: Rows, files: Rows) -> Entries:
     """Entries in any order, sorted."""
-    order = np.argsort(keys.numbers, kind="stable")
+    order = np.argsort(keys.numbers)
     return Entries(keys.take(order), rows[order], files[order])
 
 
@@ -127,26 +130,68 @@ def _entries(data: pa.Buffer) -> Entries:
     return Entries(CodedKeys(number, texts), row, file)
 
 
-def find_in_part(part: Entries, keys: CodedKeys, places: Places) -> FoundEntries:
-    """The part's entries for ``keys``, which are sorted by number; ``places`` name them in the result."""
+class SoughtKeys:
+    """Keys to be looked up, sorted once for all parts; ``places`` name them in what is found."""
+
+    def __init__(self, keys: CodedKeys) -> None:
+        self.places: Places = np.argsort(keys.numbers)
+        self.keys = keys.take(self.places)
+        bits = min(max(len(keys).bit_length() + 4, 10), 24)
+        self._shift = np.uint64(64 - bits)
+        self._bits: npt.NDArray[np.bool_] | None = None
+
+    def span(self, first: int, last: int) -> tuple[int, int]:
+        """Where the keys with numbers from ``first`` to ``last`` stand."""
+        numbers = self.keys.numbers
+        return int(np.searchsorted(numbers, first, side="left")), int(np.searchsorted(numbers, last, side="right"))
+
+    def may_hold(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """False for most numbers that no key has."""
+        if self._bits is None:
+            self._bits = np.zeros(1 << (64 - int(self._shift)), np.bool_)
+            self._bits[self._hash(self.keys.numbers)] = True
+        return self._bits[self._hash(numbers)]
+
+    def _hash(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+        return (numbers.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)) >> self._shift
+
+
+def find_in_part(part: Entries, sought: SoughtKeys) -> FoundEntries:
+    """The part's entries for the keys sought.
+
+    Few keys are searched for among many entries; of entries that are not many more than the keys, a table of hash bits
+    leaves the few that are searched for among the keys.
+    """
     numbers = part.keys.numbers
-    at = np.searchsorted(numbers, keys.numbers)
-    inside = np.flatnonzero(at < len(numbers))
-    asked, at = inside, at[inside]
-    found_asked: list[Places] = []
-    found_at: list[Places] = []
-    while len(asked):
-        same = numbers[at] == keys.numbers[asked]
-        asked, at = asked[same], at[same]
-        found_asked.append(asked)
-        found_at.append(at)
-        # A number may stand several times: rows of earlier generations, or other keys with the same hash.
-        more = at + 1 < len(numbers)
-        asked, at = asked[more], at[more] + 1
-    asked = np.concatenate(found_asked) if found_asked else np.zeros(0, np.int64)
-    at = np.concatenate(found_at) if found_at else np.zeros(0, np.int64)
-    if part.keys.texts is not None and keys.texts is not None and len(at):
-        equal = pc.equal(part.keys.texts.take(pa.array(at)), keys.texts.take(pa.array(asked)))
+    start, end = sought.span(int(numbers[0]), int(numbers[-1])) if len(numbers) else (0, 0)
+    wanted = sought.keys.numbers[start:end]
+    if len(numbers) < _SCANNED * len(wanted):
+        near = np.flatnonzero(sought.may_hold(numbers))
+        at, asked = _equal(numbers[near], wanted)
+        at = near[at]
+    else:
+        asked, at = _equal(wanted, numbers)
+    asked = asked + start
+    if part.keys.texts is not None and sought.keys.texts is not None and len(at):
+        equal = pc.equal(part.keys.texts.take(pa.array(at)), sought.keys.texts.take(pa.array(asked)))
         kept = np.flatnonzero(np.asarray(equal.to_numpy(zero_copy_only=False)))
         asked, at = asked[kept], at[kept]
-    return FoundEntries(places[asked], part.files[at], part.rows[at])
+    return FoundEntries(sought.places[asked], part.files[at], part.rows[at])
+
+
+def _equal(some: npt.NDArray[np.int64], ascending: npt.NDArray[np.int64]) -> tuple[Places, Places]:
+    """All pairs of places with equal numbers."""
+    left = np.searchsorted(ascending, some)
+    chosen = np.flatnonzero(left < len(ascending))
+    left = left[chosen]
+    found: list[tuple[Places, Places]] = []
+    while len(chosen):
+        same = ascending[left] == some[chosen]
+        chosen, left = chosen[same], left[same]
+        found.append((chosen, left))
+        # A number may stand several times: rows of earlier generations, or other keys with the same hash.
+        more = left + 1 < len(ascending)
+        chosen, left = chosen[more], left[more] + 1
+    if not found:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    return np.concatenate([f[0] for f in found]), np.concatenate([f[1] for f in found])
