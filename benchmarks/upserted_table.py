@@ -42,7 +42,7 @@ from lancewal_core.transitions import Claimant, first_claim, seal
 from lancewal_core.watermarks import Watermarks
 from lancewal_flusher.attach import existing_rows
 from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.key_upkeep import UpkeepState
+from lancewal_flusher.key_upkeep import UpkeepState, keep_up
 from lancewal_flusher.plan import MergeLimits
 from lancewal_flusher.register import identify, register
 from lancewal_flusher.round import SealedSince, run_round
@@ -85,9 +85,17 @@ class UpsertedTable:
         self._sealed: list[pa.RecordBatch] = []
         self._sealed_since = SealedSince()
         self._upkeep = UpkeepState()
+        self.index_s = self._index()
+        """What it took to index the rows that were there already; a service does it once, between its first merges."""
         claimant = Claimant(self._owner, self._log.log, self._log.next_unsent)
         region, version = self._region, self.contract.version
         self._context.indexes.swap(region, lambda _: first_claim(region, version, Position(0), claimant, _new_id()))
+
+    def _index(self) -> float:
+        start = time.perf_counter()
+        while self._upkeep.done_for is None:
+            keep_up(self._context, self._upkeep)
+        return time.perf_counter() - start
 
     def close(self) -> None:
         self._tasks.close()
