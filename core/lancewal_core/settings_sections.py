@@ -93,7 +93,8 @@ class TableSettings(Section):
     """How long an object that nothing refers to stays.  Longer than any plan or PUT under way takes."""
     freshness_target_s: Seconds = 60.0
     """Age of the newest durable row above which the table counts as stale: an aim for your alerts, which ``table show``
-    shows; nothing acts on it.  Several times what a healthy ingest needs, so that it does not fire in a rebalance."""
+    shows; only ``flusher.defer_s`` heeds it.  Several times what a healthy ingest needs, so that it does not fire in a
+    rebalance."""
 
     @field_validator("uri")
     @classmethod
@@ -229,6 +230,10 @@ class FlusherSettings(Section):
     interval_s: Seconds = 10.0
     """Time between two looks for snapshots to merge, and how long one look goes on while more comes.  Each merge is a table
     version; six a minute where little waits."""
+    defer_s: Annotated[float, BeforeValidator(_no_bool), Field(ge=0, le=86_400, allow_inf_nan=False)] = 30.0
+    """How long a merge waits for more to come where it would write more bytes of deletion vectors than of rows; never longer
+    than ``table.freshness_target_s``.  A few rows all over a large table are such a merge; only reads of the merged table
+    alone see them later.  0: never."""
     threads: Count = 2
     """Merge tasks at a time.  Each holds a snapshot's keys; two overlap reading and writing."""
     gc_interval_s: Seconds = 60.0

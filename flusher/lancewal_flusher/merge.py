@@ -12,7 +12,8 @@ Steps of ``merge_next``
  1. Pin V, check that it is the contract's table, read W(V); refuse while the merge that set it is not finished.  Then
     read all indexes (after W, so that they are not older) and choose per region (``plan``).
  2. Read the snapshots; one whose files are missing is rebuilt from its WAL entries first.
- 3. Ask the key index which rows of V the keys may replace; fragments that it does not cover are scanned.  Per fragment
+ 3. Ask the key index which rows of V the keys may replace; fragments that it does not cover are scanned.  Would more
+    bytes of deletion vectors be written than of rows?  Then wait, up to ``defer_s``, for more to come.  Per fragment
     keep the live ones, write deletion vectors, and fetch what patches apply to.
     Write one set of new rows: completed patches, and the survivors of combined generations.
  4. ONE commit from V.
@@ -50,7 +51,7 @@ from lancewal_flusher.commit import Refused, is_finished, prove, send, sentinel
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.fragment_task import Candidates, FragmentResult, FragmentTask, Scan
 from lancewal_flusher.merge_facts import MergeFacts
-from lancewal_flusher.plan import MergeLimits, RegionMerge, choose, unmerged
+from lancewal_flusher.plan import FirstSeen, MergeLimits, RegionMerge, choose, deletion_bytes, shall_wait, unmerged
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +77,12 @@ class Merged:
 
 @dataclass(frozen=True, slots=True)
 class NothingToMerge:
-    """No region has a FLUSHED generation above its watermark: what was seen at ``version``."""
+    """No region has a FLUSHED generation above its watermark, or a merge of them is put off: what was seen at ``version``."""
 
     version: TableVersion
     in_force: InForce
     indexes: Mapping[Region, RegionIndex]
+    deferred: bool = False
 
 
 MergeResult = Merged | Refused | NothingToMerge
@@ -113,11 +115,11 @@ class _Planned:
     lookup: KeyRows
 
 
-def merge_next(context: FlusherContext, limits: MergeLimits) -> MergeResult:
-    """One merge of what waits; the caller has finished the merges before it."""
+def merge_next(context: FlusherContext, limits: MergeLimits, first_seen: FirstSeen | None = None) -> MergeResult:
+    """One merge of what waits; the caller has finished the merges before it and keeps ``first_seen`` between calls."""
     pinned = context.table.newest()
     try:
-        plan = _plan(context, pinned, limits)
+        plan = _plan(context, pinned, limits, first_seen or FirstSeen())
     except VersionGone as error:
         if _exists(context, pinned.version):
             raise ObjectMissing(f"table version {pinned.version} refers to a file that is gone: {error}") from error
@@ -148,7 +150,9 @@ def merge_next(context: FlusherContext, limits: MergeLimits) -> MergeResult:
     )
 
 
-def _plan(context: FlusherContext, pinned: PinnedTable, limits: MergeLimits) -> _Planned | Refused | NothingToMerge:
+def _plan(
+    context: FlusherContext, pinned: PinnedTable, limits: MergeLimits, first_seen: FirstSeen
+) -> _Planned | Refused | NothingToMerge:
     """Steps 1 to 3."""
     # Step 1
     with point("plan.pin"):
@@ -160,6 +164,7 @@ def _plan(context: FlusherContext, pinned: PinnedTable, limits: MergeLimits) -> 
         indexes = context.read_indexes()
         _check_complete(context, indexes, in_force)
         waiting = unmerged(indexes, in_force)
+        waited_s = first_seen.longest_s(waiting, context.clock.monotonic())
     # Step 2
     snapshots = _snapshots(context, waiting)
     share = limits.share(len(snapshots))
@@ -168,7 +173,11 @@ def _plan(context: FlusherContext, pinned: PinnedTable, limits: MergeLimits) -> 
         return NothingToMerge(pinned.version, in_force, indexes)
     # Step 3
     fragments = pinned.fragments()
-    results, lookup = _run_tasks(context, pinned, works)
+    keys = _keys(works)
+    lookup = context.keys.find(pinned, keys)
+    if _shall_wait(pinned, lookup, works, waited_s, limits):
+        return NothingToMerge(pinned.version, in_force, indexes, deferred=True)
+    results = _run_tasks(context, pinned, works, keys, lookup)
     written = _write_rows(context, works, results)
     merge = context.new_id()
     marks = dict(in_force.regions)
@@ -293,22 +302,32 @@ def _prepare(
     return _Work(merge, (), folded.rows, folded.partials, keys, folded.gone.num_rows)
 
 
-def _run_tasks(
-    context: FlusherContext, pinned: PinnedTable, works: Sequence[_Work]
-) -> tuple[list[FragmentResult], KeyRows]:
-    """Step 3: a task per fragment that may hold a key of any region (they never meet)."""
-    names = list(context.contract.primary_key)
+def _keys(works: Sequence[_Work]) -> pa.Table:
+    """The keys of all regions, those of patches first."""
     partials = [w.keys.slice(0, w.partials.num_rows) for w in works]
     others = [w.keys.slice(w.partials.num_rows) for w in works]
-    keys = pa.concat_tables([*partials, *others]).combine_chunks()
+    return pa.concat_tables([*partials, *others]).combine_chunks()
+
+
+def _shall_wait(
+    pinned: PinnedTable, found: KeyRows, works: Sequence[_Work], waited_s: float, limits: MergeLimits
+) -> bool:
+    hidden = {fragment_id: len(rows.rows) for fragment_id, rows in found.covered.items()}
+    data = sum(snapshot.nbytes for work in works for snapshot in work.merge.snapshots)
+    return shall_wait(deletion_bytes(pinned.fragments(), hidden), data, waited_s, limits)
+
+
+def _run_tasks(
+    context: FlusherContext, pinned: PinnedTable, works: Sequence[_Work], keys: pa.Table, found: KeyRows
+) -> list[FragmentResult]:
+    """Step 3: a task per fragment that may hold a key of any region (they never meet)."""
     partial_keys = sum(w.partials.num_rows for w in works)
-    columns = tuple(context.contract.rows.table.names) if partial_keys else tuple(names)
-    found = context.keys.find(pinned, keys)
+    columns = tuple(context.contract.rows.table.names) if partial_keys else context.contract.primary_key
     sources = _candidates(pinned, found, len(keys))
     if found.uncovered:
         sources.update(dict.fromkeys(found.uncovered, Scan(KeySet(keys))))
     tasks = [FragmentTask(pinned.version, i, source, partial_keys, columns) for i, source in sources.items()]
-    return context.runner.run(tasks), found
+    return context.runner.run(tasks)
 
 
 def _candidates(pinned: PinnedTable, found: KeyRows, keys: int) -> dict[int, Scan | Candidates]:

@@ -8,13 +8,17 @@ not carry a deletion file (Lance names that file by the fragment id, which is as
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from lancewal_core.errors import StoreInconsistent
-from lancewal_core.ids import Region
+from lancewal_core.ids import Generation, Region
 from lancewal_core.region_index import GenerationRecord, RegionIndex, State
 from lancewal_core.snapshot import Snapshot
+from lancewal_core.table import Fragment
 from lancewal_core.watermarks import InForce
+
+_VECTOR_BYTES = 1_000
+"""Of an almost empty deletion vector."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,9 @@ class MergeLimits:
     combine_bytes: int = 256 << 20
     """Most bytes that one merge combines, all its regions together: combined rows are held in memory.  A generation that
     is too large for that is taken by itself, and then adopted."""
+
+    defer_s: float = 0.0
+    """How long a merge may wait for more to come, where it would write more bytes of deletion vectors than of rows."""
 
     def share(self, regions: int) -> MergeLimits:
         """The limits of one of so many regions."""
@@ -93,3 +100,35 @@ def unmerged(indexes: Mapping[Region, RegionIndex], in_force: InForce) -> dict[R
     """``waiting`` of every region that has something."""
     found = {region: waiting(index, in_force) for region, index in indexes.items()}
     return {region: records for region, records in found.items() if records}
+
+
+@dataclass(slots=True)
+class FirstSeen:
+    """When each generation that waits was first seen by this flusher (monotonic seconds)."""
+
+    seen: dict[tuple[Region, Generation], float] = field(default_factory=dict)
+
+    def longest_s(self, waiting: Mapping[Region, Sequence[GenerationRecord]], now: float) -> float:
+        """How long the oldest of them has waited; forgets all others."""
+        keys = [(region, record.generation) for region, records in waiting.items() for record in records]
+        self.seen = {key: self.seen.get(key, now) for key in keys}
+        return now - min(self.seen.values(), default=now)
+
+
+def deletion_bytes(fragments: Sequence[Fragment], hidden: Mapping[int, int]) -> int:
+    """About how many bytes of deletion vectors a merge writes that hides ``hidden`` rows of each fragment.
+
+    They are cumulative: each holds all rows that were ever hidden.  As Lance 14 writes them: a row takes two bytes, up to
+    8 KiB for each 65,536 rows of the fragment.
+    """
+    total = 0
+    for fragment in fragments:
+        if fragment.fragment_id in hidden:
+            rows = fragment.deleted_rows + hidden[fragment.fragment_id]
+            total += _VECTOR_BYTES + min(2 * rows, 8192 * (1 + fragment.physical_rows // 65_536))
+    return total
+
+
+def shall_wait(deletion_bytes: int, data_bytes: int, waited_s: float, limits: MergeLimits) -> bool:
+    """Whether a merge is put off: what comes until then will share the deletion vectors that it has to write."""
+    return deletion_bytes > data_bytes and waited_s < limits.defer_s

@@ -32,7 +32,7 @@ from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.finish import Finished, finish_newest
 from lancewal_flusher.key_upkeep import UpkeepReport, UpkeepState, keep_up
 from lancewal_flusher.merge import Merged, MergeResult, NothingToMerge, merge_next
-from lancewal_flusher.plan import MergeLimits
+from lancewal_flusher.plan import FirstSeen, MergeLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class RoundReport:
     upkeep: tuple[UpkeepReport, ...]
     """Of the key index."""
     left: NothingToMerge | None
-    """What the last look found; None if the round ended before nothing was left to merge."""
+    """What the last look found; None if the round ended before nothing was left to merge, or all that is was put off."""
 
 
 @dataclass(slots=True)
@@ -67,6 +67,7 @@ def run_round(
     refusals_max: int = 8,
     enough: Callable[[], bool] = lambda: False,
     upkeep: UpkeepState | None = None,
+    first_seen: FirstSeen | None = None,
 ) -> RoundReport:
     """See the module docstring.  ``sealed_grace_s``: how long an ingester may take to flush what it sealed."""
     upkeep = upkeep or UpkeepState()
@@ -93,7 +94,7 @@ def run_round(
     while left is None and len(merges) < merges_max and in_a_row < refusals_max and not stopping():
         if merges and enough():
             break
-        result: MergeResult = merge_next(context, limits)
+        result: MergeResult = merge_next(context, limits, first_seen)
         match result:
             case NothingToMerge():
                 left = result

@@ -48,7 +48,7 @@ from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.gc import GarbageState, collect_garbage
 from lancewal_flusher.key_upkeep import UpkeepState
 from lancewal_flusher.metrics import FlusherMetrics
-from lancewal_flusher.plan import MergeLimits
+from lancewal_flusher.plan import FirstSeen, MergeLimits
 from lancewal_flusher.round import RoundReport, SealedSince, run_round
 from lancewal_flusher.runner import Runner, ThreadRunner
 
@@ -77,6 +77,7 @@ class _Loop:
     sealed_since: SealedSince = field(default_factory=SealedSince)
     garbage: GarbageState = field(default_factory=GarbageState)
     upkeep: UpkeepState = field(default_factory=UpkeepState)
+    first_seen: FirstSeen = field(default_factory=FirstSeen)
     limits: MergeLimits = field(default_factory=MergeLimits)
     problem: str | None = NO_ROUND_YET
     """Why the service is not ready."""
@@ -98,6 +99,7 @@ class _Loop:
             self.stopping,
             enough=lambda: clock.monotonic() - began >= round_s,
             upkeep=self.upkeep,
+            first_seen=self.first_seen,
         )
         self.metrics.round(report, clock.monotonic() - began)
         self.metrics.backlog(backlog_after(self.context, report))
@@ -123,6 +125,7 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[int
         # Step 1
         loop = _start(settings, stopping, stack)
         clock = loop.context.clock
+        loop.limits = MergeLimits(defer_s=min(settings.flusher.defer_s, loop.context.contract.freshness_target_s))
         health = Health(clock, lambda: _problems(loop), LOOP_LIMIT_S)
         loop.stopping = _beating(health, stopping)
         server = stack.enter_context(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from lancewal_core.regions import RegionIndexes
 from lancewal_core.table import fragment_files
 from lancewal_flusher.commit import Refused
 from lancewal_flusher.merge import Merged, NothingToMerge, merge_next
+from lancewal_flusher.plan import FirstSeen, MergeLimits, deletion_bytes, unmerged
 from tests.support.flusher_tables import (
     COLUMNS,
     COMBINE,
@@ -35,6 +37,7 @@ from tests.support.flusher_tables import (
     upsert,
     upserts,
 )
+from tests.support.scripted import ManualClock
 
 
 @pytest.fixture
@@ -772,3 +775,54 @@ def test_a_key_that_was_deleted_and_comes_again_changes_no_deletion_vector(table
     assert merge.rows_replaced == 0
     assert {i: deletion_files(table)[i] for i in before} == before
     table.check()
+
+
+# -- merges that are put off -------------------------------------------------------------------------------------
+
+
+def test_a_merge_that_would_write_mostly_deletion_vectors_waits_for_more(table: FlusherTable) -> None:
+    clock = ManualClock()
+    context = replace(table.context(), clock=clock)
+    limits = MergeLimits(adopt_rows=1, defer_s=30)
+    first_seen = FirstSeen()
+    for start in range(0, 60, 10):
+        table.generation(0, upserts(range(start, start + 10)))
+        table.round()
+    version = table.dataset.version
+    few = [upsert(start, a=1) for start in range(0, 60, 10)]
+    table.generation(0, few)  # one row of each fragment
+    for waited_s in (0, 10, 29):
+        clock.seconds = waited_s
+        left = merge_next(context, limits, first_seen)
+        assert isinstance(left, NothingToMerge)
+        assert left.deferred
+        assert [len(records) for records in unmerged(left.indexes, left.in_force).values()] == [1]
+    assert table.dataset.version == version
+    clock.seconds = 30
+    assert isinstance(merge_next(context, limits, first_seen), Merged)
+    table.check()
+
+
+def test_a_merge_of_mostly_rows_does_not_wait(table: FlusherTable) -> None:
+    limits = MergeLimits(adopt_rows=1, defer_s=30)
+    table.generation(0, upserts(range(1000)))
+    assert isinstance(merge_next(table.context(), limits), Merged)
+    table.round()
+    table.generation(0, upserts(range(900, 2000), a=1))
+    assert isinstance(merge_next(table.context(), limits), Merged)
+    table.check()
+
+
+def test_the_size_of_deletion_vectors_is_about_what_lance_writes(tmp_path: Path) -> None:
+    table = FlusherTable(tmp_path, partitions=1)
+    table.user_append(0, range(200_000), in_model=False)
+    folder = Path(table.uri) / "_deletions"
+    for rows in (10, 1_000, 5_000, 100_000):
+        (fragment,) = table.dataset.get_fragments()
+        before = set(folder.glob("*"))
+        fragment.delete_rows(list(range(0, 2 * rows, 2)))
+        (written,) = set(folder.glob("*")) - before
+        pinned = table.context().table.newest()
+        estimated = deletion_bytes(pinned.fragments(), {fragment.fragment_id: rows})
+        assert 0.4 < estimated / written.stat().st_size < 2.5, (rows, estimated, written.stat().st_size)
+    table.close()
