@@ -65,6 +65,12 @@ class CommitUnknown(Retry):
     kind = "commit_unknown"
 
 
+class SparkJobFailed(Retry):
+    """Spark gave up a job, or could not be reached; the message has its reason."""
+
+    kind = "spark_job_failed"
+
+
 # -- the caller must look again --------------------------------------------------------------------------------
 
 
@@ -264,6 +270,12 @@ class FlusherPaused(InvalidInput):
     """An operator has paused the flusher."""
 
     kind = "flusher_paused"
+
+
+class SparkStopped(InvalidInput):
+    """The Spark context of this process has ended and cannot be had again in it."""
+
+    kind = "spark_stopped"
 
 
 # -- stored bytes are wrong ------------------------------------------------------------------------------------

@@ -91,6 +91,15 @@ def probe(name: str) -> str:
     return f"{ROOT}probe/{_word('probe', name)}"
 
 
+def parcels_prefix() -> str:
+    """Tasks on their way to executors."""
+    return f"{ROOT}parcels/"
+
+
+def parcel_part(name: str, part: int) -> str:
+    return f"{parcels_prefix()}{_word('parcel', name)}/{part:05d}"
+
+
 # -- the key index ---------------------------------------------------------------------------------------------
 
 

@@ -238,8 +238,8 @@ class FlusherSettings(Section):
     """Merge tasks at a time.  Each holds a snapshot's keys; two overlap reading and writing."""
     gc_interval_s: Seconds = 60.0
     """Time between two rounds of trimming and garbage collection.  They only list and delete."""
-    runner: Literal["threads"] = "threads"
-    """Where merge tasks run: threads of this process."""
+    runner: Literal["threads", "spark"] = "threads"
+    """Where merge tasks run: ``threads`` of this process, or ``spark`` executors.  Threads, because they need nothing else."""
 
 
 class MetricsSettings(Section):

@@ -1,8 +1,10 @@
-"""``lancewal flush run``."""
+"""``lancewal flush run``, and where its script for ``spark-submit`` lies."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,6 +18,7 @@ class RunnerName(StrEnum):
     """Where merge tasks run."""
 
     THREADS = "threads"
+    SPARK = "spark"
 
 
 @app.callback()
@@ -38,10 +41,24 @@ def run(
     Needs `table.uri`; all else is in the table's contract.  Exit code 0 after an orderly end, 2 when a person must
     change something, 1 when starting again may help or stored data is damaged.
     """
-    from lancewal_flusher.service import run_flusher
-
     settings = read_settings(config)
     if runner is not None:
         flusher = settings.flusher.model_copy(update={"runner": runner.value})
         settings = settings.model_copy(update={"flusher": flusher})
-    run_flusher(settings, once)
+    with ExitStack() as stack:
+        if settings.flusher.runner == "spark":
+            from lancewal_flusher.spark_session import spark_session
+
+            stack.enter_context(spark_session())  # before Lance is imported
+        from lancewal_flusher.service import run_flusher
+
+        run_flusher(settings, once)
+
+
+@app.command("spark-script")
+def spark_script() -> None:
+    """Print where the script for spark-submit lies.
+
+    It takes the options of `lancewal flush run`: spark-submit --master ... "$(lancewal flush spark-script)" --once
+    """
+    typer.echo(Path(__file__).parent / "submit" / "lancewal_flush.py")

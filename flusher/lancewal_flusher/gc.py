@@ -24,7 +24,7 @@ Steps of ``collect_garbage``
     (all, where none is kept); snapshot files of trimmed generations and of attempts that lost; parts that the newest key
     catalog does not name.
  5. Find the old index versions (over seven days, not among the newest hundred, never version 1), the old key catalogs
-    (the same, over an hour), and the pages below the boundary.
+    (the same, over an hour), the pages below the boundary, and parcels of tasks that are older than a day.
  6. Delete what was free at an earlier round already, grace period ago, and remember the rest; then what step 5 found.
 """
 
@@ -54,6 +54,8 @@ INDEX_KEPT_MS = FENCE_KEPT_MS
 CATALOGS_KEPT_MS = 3600 * 1000
 """Who goes on from an older catalog than that looks at a listing first; and a catalog is only a hint."""
 VERSIONS_KEPT = 100
+PARCEL_KEPT_MS = 24 * 3600 * 1000
+"""Far longer than any merge takes; only a crash leaves a parcel behind."""
 FENCE_SIZE_MAX = 512
 """No data segment is as small; an object up to this size is looked into."""
 PAGE_AT = 64
@@ -106,6 +108,7 @@ def collect_garbage(context: FlusherContext, state: GarbageState) -> GarbageRepo
     old = [key for region in histories for key in _old_versions(context, index_family(region), now, INDEX_KEPT_MS)]
     old += _old_versions(context, FAMILY, now, CATALOGS_KEPT_MS)
     old += [key for history in histories.values() for key in _old_pages(history)]
+    old += [i.key for i in context.store.list(paths.parcels_prefix()) if now - i.modified_ms >= PARCEL_KEPT_MS]
     # Step 6
     monotonic = context.clock.monotonic()
     due = sorted(k for k in free if monotonic - state.free_since.get(k, float("inf")) >= context.contract.grace_s)

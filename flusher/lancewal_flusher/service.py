@@ -41,7 +41,7 @@ from lancewal_core.stop_signals import stop_signals
 from lancewal_core.store import ObjectStore
 from lancewal_core.store_obstore import local_folder, open_store
 from lancewal_core.table_lance import LanceTable
-from lancewal_core.tasks import ThreadTasks
+from lancewal_core.tasks import Tasks, ThreadTasks
 from lancewal_core.watermarks import Watermarks
 from lancewal_flusher.backlog import backlog_after
 from lancewal_flusher.context import FlusherContext
@@ -200,7 +200,7 @@ def _start(settings: Settings, stopping: Callable[[], bool], stack: ExitStack) -
         indexes=RegionIndexes(store, clock),
         watermarks=Watermarks(store, table),
         keys=_key_index(store, uri, clock, stack),
-        runner=_runner(settings, table, stack),
+        runner=_runner(settings, store, table, tasks, clock, stack),
         tasks=tasks,
         clock=clock,
         contract=contract,
@@ -218,12 +218,20 @@ def _key_index(store: ObjectStore, uri: str, clock: Clock, stack: ExitStack) -> 
     return KeyIndex(KeyCatalogs(store, clock), MappedParts(store, local_folder(uri), folder, KEY_PARTS_BYTES_MAX))
 
 
-def _runner(settings: Settings, table: LanceTable, stack: ExitStack) -> Runner:
+def _runner(
+    settings: Settings, store: ObjectStore, table: LanceTable, pool: Tasks, clock: Clock, stack: ExitStack
+) -> Runner:
     match settings.flusher.runner:
         case "threads":
             tasks = ThreadTasks(io_threads=settings.flusher.threads)
             stack.callback(tasks.close)
-            return ThreadRunner(table, tasks)
+            return ThreadRunner(table, tasks, clock)
+        case "spark":
+            from lancewal_flusher.runner_spark import SparkRunner
+            from lancewal_flusher.spark_session import the_session
+
+            the_session()  # what cannot work is said at the start
+            return SparkRunner(the_session, settings.table.uri, store, pool, clock)
         case _:
             assert_never(settings.flusher.runner)
 

@@ -29,6 +29,7 @@ from pyspark.sql.types import StructType
 from lancewal_core.clock import SystemClock
 from lancewal_core.contract import read_contract
 from lancewal_core.errors import InvalidInput, PlanRetriesExhausted, VersionGone
+from lancewal_core.executor_environment import storage_options
 from lancewal_core.regions import RegionIndexes
 from lancewal_core.store_obstore import open_store
 from lancewal_core.table_lance import LanceTable
@@ -38,7 +39,7 @@ from lancewal_reader.plan import PLANS_MAX, EntryRef, PlanContext, RegionDelta, 
 from lancewal_reader.receipt import METADATA_KEY, Receipt
 from lancewal_reader.scan import row_bytes
 from lancewal_reader.spark_filters import translate
-from lancewal_reader.spark_options import SparkOptions, parse_options, storage_options
+from lancewal_reader.spark_options import SparkOptions, parse_options
 from lancewal_reader.spark_task import BaseTask, DeltaTask, PinnedPlan, Task, run_task
 from lancewal_reader.spark_types import check_user_schema, spark_schema, target_schema, to_target
 from lancewal_reader.table import check_identity

@@ -1,7 +1,7 @@
-"""Options of ``spark.read.format("lancewal")``, and where storage options come from.
+"""Options of ``spark.read.format("lancewal")``.
 
 Spark shows options in plans, logs and its web pages: a credential is never one of them.  Storage options stand in the
-environment of the driver and of the executors (``LANCEWAL_STORE__OPTIONS__...``, ``LANCEWAL_CONFIG``, ``AWS_*``).
+environment of the driver and of the executors (``executor_environment``).
 """
 
 from __future__ import annotations
@@ -53,18 +53,6 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
         if not all(columns):
             raise InvalidInput(f"option columns={found['columns']!r}: expected names separated by commas")
     return SparkOptions(found["table"], cast('Literal["strong", "eventual"]', consistency), columns)
-
-
-def storage_options(environ: Mapping[str, str]) -> dict[str, str]:
-    """``store.options`` of the settings that the environment names; empty where it names none.
-
-    What is not said there (``AWS_ACCESS_KEY_ID``, a role, ...) Lance and the WAL reader look up by themselves.
-    """
-    if not any(n.startswith("LANCEWAL_STORE__") or n in ("LANCEWAL_CONFIG", "LANCEWAL_SECRETS_DIR") for n in environ):
-        return {}
-    from lancewal_core.settings import load_settings
-
-    return dict(load_settings(None, environ).store.options)
 
 
 def _refusal(given: str) -> str:

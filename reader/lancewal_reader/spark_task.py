@@ -6,7 +6,6 @@ so what was read stays true.  Nothing here depends on the newest state of anythi
 
 from __future__ import annotations
 
-import functools
 import os
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import pyarrow as pa
 from lancewal_core import failpoints
 from lancewal_core.contract import Contract
 from lancewal_core.errors import ObjectMissing, PlanStale, VersionGone
+from lancewal_core.executor_environment import configure_event_log, storage_options
 from lancewal_core.key_match import KeySet
 from lancewal_core.store_obstore import open_store
 from lancewal_core.table import PinnedTable
@@ -25,7 +25,6 @@ from lancewal_core.tasks import ThreadTasks
 from lancewal_reader.delta import DeltaContext, LoadedCache, SnapshotCache
 from lancewal_reader.plan import ReadPlan, RegionDelta
 from lancewal_reader.scan import base_batches, batch_rows, delta_keys, delta_rows
-from lancewal_reader.spark_options import storage_options
 
 _PLANS_KEPT = 2
 _IO_THREADS = 8
@@ -96,7 +95,7 @@ _opened: OrderedDict[str, _Opened] = OrderedDict()
 
 def run_task(pinned_plan: PinnedPlan, task: Task, columns: list[str], filter: str | None) -> Iterator[pa.RecordBatch]:
     """The task's rows with the contract's types.  ``PlanStale`` when what the plan names is gone by now."""
-    _event_log()
+    configure_event_log()
     try:
         with failpoints.point("spark.task", **_about(task)):
             opened = _open(pinned_plan)
@@ -133,11 +132,3 @@ def _about(task: Task) -> dict[str, object]:
             return {"kind": "base", "fragments": list(ids)}
         case DeltaTask(places=places):
             return {"kind": "delta", "regions": list(places)}
-
-
-@functools.cache
-def _event_log() -> None:
-    """An executor has no ``main`` of ours: the first task reads where events go."""
-    path = os.environ.get("LANCEWAL_EVENT_LOG")
-    if path:
-        failpoints.configure({"LANCEWAL_EVENT_LOG": path})

@@ -47,6 +47,7 @@ def test_the_keys_are_those_of_the_format() -> None:
     assert paths.merge_record(TableVersion(5)) == "_lancewal/merges/18446744073709551610.json"
     assert paths.merge_finished(TableVersion(5)) == "_lancewal/merges/18446744073709551610.finished.json"
     assert paths.probe("run-1") == "_lancewal/probe/run-1"
+    assert paths.parcel_part("a1", 3) == "_lancewal/parcels/a1/00003"
     assert paths.wal_segment(LogId("a1"), Sequence(3)) == "_lancewal/wal/a1/00000000000000000003.arrow"
     assert paths.index_version(REGION, 1) == FOLDER + "index/18446744073709551614.binpb"
     assert paths.history_page(REGION, Generation(9)) == FOLDER + "history/00000000000000000009.binpb"

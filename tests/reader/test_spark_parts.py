@@ -34,9 +34,10 @@ from pyspark.sql.types import (
 )
 
 from lancewal_core.errors import InvalidInput, PlanStale, SettingsError
+from lancewal_core.executor_environment import storage_options
 from lancewal_reader.spark import PinnedRead, PlainReader, TaskPartition, balanced, pin_read
 from lancewal_reader.spark_filters import translate
-from lancewal_reader.spark_options import parse_options, storage_options
+from lancewal_reader.spark_options import parse_options
 from lancewal_reader.spark_task import BaseTask, DeltaTask, run_task
 from lancewal_reader.spark_types import check_user_schema, spark_schema, target_schema, to_target
 from tests.support.pipeline import EVERY_TYPE, KEY, Pipeline, by_key, random_value

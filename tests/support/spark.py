@@ -27,7 +27,8 @@ from pyspark.sql import DataFrame, SparkSession
 from lancewal_demo.stack.java import spark_java_home
 
 CONF = {
-    "spark.master": "local[2]",
+    # Two cores; a task is tried four times, as on a cluster.
+    "spark.master": "local[2,4]",
     "spark.driver.memory": "512m",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -81,19 +82,26 @@ class LocalSpark:
         ]
 
 
-@contextmanager
-def local_spark(folder: Path) -> Iterator[LocalSpark]:
-    """Start a JVM and a session; both end with the context."""
-    event_log = folder / "events.jsonl"
-    environment = {
+def spark_environment(folder: Path) -> dict[str, str]:
+    """For processes of Spark."""
+    return {
         **os.environ,
         "JAVA_HOME": str(spark_java_home()),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         # Executors import what this process can import.
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(str(Path(entry).absolute()) for entry in sys.path)),
-        "LANCEWAL_EVENT_LOG": str(event_log),
         "SPARK_LOCAL_DIRS": str(folder / "local"),
+    }
+
+
+@contextmanager
+def local_spark(folder: Path) -> Iterator[LocalSpark]:
+    """Start a JVM and a session; both end with the context."""
+    event_log = folder / "events.jsonl"
+    environment = {
+        **spark_environment(folder),
+        "LANCEWAL_EVENT_LOG": str(event_log),
         "SPARK_CONNECT_MODE": "0",
         "_PYSPARK_DRIVER_CONN_INFO_PATH": str(folder / "gateway"),
     }

@@ -1,0 +1,123 @@
+"""The runner on Spark: executors run the tasks of a merge, through DataFrames alone, so classic Spark and Spark Connect do.
+
+Guarantees
+ 1. The same tasks, and the same results in the same order, as ``ThreadRunner`` gives; the first error in that order is
+    raised as the executor raised it.
+ 2. Losing an executor, trying again and speculation are harmless (``spark_task``).  A job that Spark gives up is
+    ``SparkJobFailed``: the merge is planned again, and what its tasks have written is named by no version.
+ 3. No credential and no row stands in a plan, a job description or a log line.
+
+Steps of ``run``
+ 1. Pack the tasks.
+ 2. One Spark job of one stage: a row for each slice, which an executor turns into a row for each of the slice's tasks.
+ 3. Discard the parcel, whatever came of the job.  Where that fails it is garbage.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import structlog
+
+from lancewal_core.clock import Clock
+from lancewal_core.error_text import first_line
+from lancewal_core.errors import LancewalError, SparkJobFailed, SparkStopped, StoreUnavailable
+from lancewal_core.store import ObjectStore
+from lancewal_core.tasks import Tasks
+from lancewal_flusher.fragment_task import FragmentResult, FragmentTask
+from lancewal_flusher.progress import Progress
+from lancewal_flusher.spark_progress import followed
+from lancewal_flusher.spark_session import is_remote, is_stopped, spark_errors
+from lancewal_flusher.spark_task import ROWS, MergeJob, outcome_of, run_slices
+from lancewal_flusher.task_parcel import Parcel, discard, send
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SLICES_MAX = 200
+"""Most Spark tasks of a merge: as many as Spark itself cuts a shuffle into.  A larger table has several fragments in each."""
+_PYTHON_ERROR = re.compile(r"[\w.]*(Error|Exception|Exit|Interrupt)(: |$)")
+_REASON_MAX = 400
+
+
+def _new_name() -> str:
+    return uuid.uuid4().hex
+
+
+@dataclass(slots=True)
+class SparkRunner:
+    """See the module docstring.  ``session`` gives the session to use; it is asked again for each merge."""
+
+    session: Callable[[], SparkSession]
+    uri: str
+    store: ObjectStore
+    pool: Tasks
+    clock: Clock
+    slices_max: int = SLICES_MAX
+    new_name: Callable[[], str] = _new_name
+
+    def run(self, tasks: Sequence[FragmentTask]) -> list[FragmentResult]:
+        if not tasks:
+            return []
+        # Step 1
+        parcel = send(self.store, self.pool, tasks, self.new_name())
+        try:
+            # Step 2
+            outcomes = self._outcomes(MergeJob(self.uri, parcel, min(len(tasks), self.slices_max)))
+        finally:
+            # Step 3
+            self._discard(parcel)
+        results = []
+        for _, outcome in sorted(outcomes.items()):
+            if isinstance(outcome, LancewalError):
+                raise outcome
+            results.append(outcome)
+        if len(results) != len(tasks):
+            raise SparkJobFailed(f"Spark gave {len(results)} results for {len(tasks)} merge tasks")
+        return results
+
+    def _outcomes(self, job: MergeJob) -> dict[int, FragmentResult | LancewalError]:
+        """By the place of the task; tasks behind an error of their slice are not there."""
+
+        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return run_slices(job, batches)
+
+        session = self.session()
+        progress = Progress(self.clock, "spark", len(job.parcel))
+        try:
+            with followed(session, progress, job, f"lancewal: merge into {self.uri}"):
+                numbers = session.range(0, job.slices, 1, job.slices)
+                rows = numbers.mapInArrow(run, ROWS).collect()
+        except spark_errors() as error:
+            raise _failed(session, error) from error
+        return {row.place: outcome_of(row.outcome) for row in rows}
+
+    def _discard(self, parcel: Parcel) -> None:
+        try:
+            discard(self.store, parcel)
+        except StoreUnavailable as error:
+            structlog.get_logger("lancewal.flusher").warning("parcel left behind", parcel=parcel.name, error=str(error))
+
+
+def _failed(session: SparkSession, error: Exception) -> LancewalError:
+    """What a failed job means for the caller."""
+    reason = _reason(error)
+    if is_remote(session):
+        session.stop()  # the server may have forgotten it: the next merge takes a new one
+    elif is_stopped(session):
+        return SparkStopped(
+            f"the Spark context of this process has ended: {reason}. See the log of its Java process (memory?), and start "
+            "the flusher again"
+        )
+    return SparkJobFailed(f"Spark gave up the tasks of a merge: {reason}")
+
+
+def _reason(error: Exception) -> str:
+    """The last line of a Python error in a task, else Spark's first line."""
+    raised = [line.strip() for line in str(error).splitlines() if _PYTHON_ERROR.match(line.strip())]
+    return raised[-1][:_REASON_MAX] if raised else first_line(error)

@@ -1,0 +1,76 @@
+"""The Spark session of the flusher: what the environment says, classic or Connect.
+
+``spark-submit``, ``spark-defaults.conf`` and ``SPARK_REMOTE`` say where Spark runs, as for any Spark program; lancewal has
+no settings of its own for it.
+
+A classic session is to be started before Lance is imported: PySpark starts its Java process by a fork, which is not safe
+once Lance's threads run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from lancewal_core.error_text import first_line
+from lancewal_core.errors import SettingsError, SparkJobFailed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_EXTRA = "install lancewal[flusher-spark] where the flusher runs and in the Python of every executor"
+
+
+@contextmanager
+def spark_session() -> Iterator[None]:
+    """A session for the time of a command."""
+    session = the_session()
+    try:
+        yield
+    finally:
+        session.stop()
+
+
+def the_session() -> SparkSession:
+    """The session of this process; started if there is none.
+
+    ``SettingsError`` where PySpark is missing or no Java process starts, ``SparkJobFailed`` where Spark cannot be reached.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise SettingsError(f"flusher.runner is spark, and pyspark cannot be loaded ({error}): {_EXTRA}") from error
+    try:
+        return SparkSession.builder.getOrCreate()
+    except ImportError as error:  # what Connect needs beside pyspark
+        raise SettingsError(f"Spark Connect cannot be loaded ({first_line(error)}): {_EXTRA}") from error
+    except spark_errors() as error:
+        if os.environ.get("SPARK_REMOTE"):
+            raise SparkJobFailed(f"the Spark Connect server cannot be reached: {first_line(error)}") from error
+        raise SettingsError(f"no Spark session can be started: {first_line(error)}; see Spark's log above") from error
+
+
+def spark_errors() -> tuple[type[Exception], ...]:
+    """What PySpark raises: its own errors, those of the bridge to Java, a connection to it that has ended."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    return PySparkException, Py4JError, ConnectionError
+
+
+def is_remote(session: SparkSession) -> bool:
+    """Whether it is one of Spark Connect."""
+    from pyspark.sql import SparkSession
+
+    return not isinstance(session, SparkSession)
+
+
+def is_stopped(session: SparkSession) -> bool:
+    """Whether the context of a classic session has ended, or its Java process has."""
+    context: Any = session.sparkContext
+    try:
+        return context._jsc is None or bool(context._jsc.sc().isStopped())
+    except spark_errors():
+        return True

@@ -1,0 +1,110 @@
+"""What Spark's executors run of a merge: the tasks of one slice of a parcel, one after the other.
+
+Guarantees
+ 1. Every task gives one row: its place and what came of it, a ``FragmentResult`` or the ``LancewalError`` that the driver
+    is to raise.  An error ends the slice.  Anything else (a lost process, a bug) is Spark's to try again.
+ 2. Running a slice twice, at the same time or later, is harmless: a task reads one version of the table, which never
+    changes, and writes a deletion file of a new name, which only the driver's commit makes effective.
+
+A Python process keeps the open table and one parcel between tasks.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from lancewal_core.errors import LancewalError
+from lancewal_core.executor_environment import configure_event_log, storage_options
+from lancewal_core.failpoints import point
+from lancewal_core.store_obstore import open_store
+from lancewal_core.table_lance import LanceTable
+from lancewal_core.tasks import ThreadTasks
+from lancewal_flusher.fragment_task import FragmentResult, run_task
+from lancewal_flusher.task_parcel import OpenParcel, Parcel
+
+ROWS = "place int, outcome binary"
+"""Columns of what a slice gives, in Spark's words."""
+_SCHEMA = pa.schema([("place", pa.int32()), ("outcome", pa.binary())])
+_IO_THREADS = 4
+
+Outcome: TypeAlias = FragmentResult | LancewalError
+
+
+@dataclass(frozen=True, slots=True)
+class MergeJob:
+    """Tasks of one table on their way to executors, in so many slices; neither credentials nor rows show in a plan."""
+
+    uri: str
+    parcel: Parcel
+    slices: int
+
+    def places(self, slice_: int) -> range:
+        """Places of the tasks of a slice."""
+        return range(slice_, len(self.parcel), self.slices)
+
+
+def run_slices(job: MergeJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows of ``ROWS`` for the slices whose numbers stand in the first column."""
+    configure_event_log()
+    for batch in batches:
+        for slice_ in batch.column(0).to_pylist():
+            for place in job.places(slice_):
+                outcome = _run(job, place)
+                values = [pa.array([place], pa.int32()), pa.array([pickle.dumps(outcome, 5)], pa.binary())]
+                yield pa.RecordBatch.from_arrays(values, schema=_SCHEMA)
+                if isinstance(outcome, LancewalError):
+                    break
+
+
+def outcome_of(data: bytes) -> Outcome:
+    """What a row's ``outcome`` says."""
+    found: Outcome = pickle.loads(data)
+    return found
+
+
+def _run(job: MergeJob, place: int) -> Outcome:
+    try:
+        with point("spark.task", kind="merge", task=place):
+            opened = _open(job)
+            return run_task(opened.table, opened.parcel.load(place))
+    except LancewalError as error:
+        return type(error)(f"on a Spark executor: {error}", **error.where)
+
+
+class _Opened:
+    """A table in this process, and the parcel that it works on."""
+
+    def __init__(self, job: MergeJob) -> None:
+        options = storage_options(os.environ)
+        self.table = LanceTable(job.uri, options)
+        self._store = open_store(job.uri, options)
+        self._pool = ThreadTasks(io_threads=_IO_THREADS)
+        self.take(job)
+
+    def take(self, job: MergeJob) -> None:
+        self.name = job.parcel.name
+        self.parcel = OpenParcel(self._store, self._pool, job.parcel)
+
+    def close(self) -> None:
+        self._pool.close()
+
+
+_opened: dict[str, _Opened] = {}
+"""By table; one."""
+
+
+def _open(job: MergeJob) -> _Opened:
+    found = _opened.get(job.uri)
+    if found is None:
+        while _opened:
+            _opened.popitem()[1].close()
+        found = _opened[job.uri] = _Opened(job)
+    elif found.name != job.parcel.name:
+        found.take(job)
+    return found
