@@ -41,7 +41,7 @@ from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from lancewal_core.transitions import Claimant, Ended, claim, first_claim, merged, reanchor, seal
 from lancewal_core.watermarks import TABLE_UUID, Watermark, Watermarks, merge_properties
 from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.gc import FENCE_KEPT_MS, PAGE_AT, PAGE_REST, VERSIONS_KEPT, GarbageState, collect_garbage
+from lancewal_flusher.gc import FENCE_KEPT_MS, PAGE_AT, PAGE_REST, PARCEL_KEPT_MS, VERSIONS_KEPT, GarbageState, collect_garbage
 from lancewal_flusher.runner import ThreadRunner
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.open_region import Opened, open_region
@@ -698,6 +698,18 @@ def test_a_young_version_keeps_all_behind_it(world: World) -> None:
         world.touch()
     assert world.collect() == 49
     assert world.versions() == [1, *range(51, 151)]
+
+
+def test_a_parcel_that_a_crash_left_behind_goes_after_a_day(world: World) -> None:
+    world.open(world.writer("a"))
+    old, young = paths.parcel_part("p1", 0), paths.parcel_part("p2", 0)
+    world.plain.put_if_absent(old, b"tasks")
+    world.clock.seconds += PARCEL_KEPT_MS / 1000 - 1
+    world.plain.put_if_absent(young, b"tasks")
+    assert world.collect() == 0
+    world.clock.seconds += 1
+    assert world.collect() == 1
+    assert [info.key for info in world.plain.list(paths.parcels_prefix())] == [young]
 
 
 def test_a_crash_while_index_versions_go_leaves_no_hole(world: World) -> None:

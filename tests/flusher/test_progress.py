@@ -1,0 +1,49 @@
+"""How far a merge is: a line now and then, none for a short one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from lancewal_flusher.progress import PROGRESS_S, Progress
+from lancewal_flusher.runner import ThreadRunner
+from tests.support.scripted import InlineTasks, ManualClock
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+def test_a_line_now_and_then(clock: ManualClock) -> None:
+    progress = Progress(clock, "spark", 40)
+    with capture_logs() as lines:
+        for _ in range(4):
+            progress.one_done()
+            clock.seconds += PROGRESS_S / 2
+        progress.share_done(1, 2)
+        clock.seconds += PROGRESS_S
+        progress.share_done(1, 4)  # late news
+        progress.share_done(0, 0)  # nothing is known
+    assert [(line["done"], line["total"], line["seconds"]) for line in lines] == [
+        (3, 40, 5.0),
+        (20, 40, 10.0),
+        (20, 40, 15.0),
+    ]
+
+
+def test_threads_show_it_too(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_: object) -> None:
+        clock.seconds += PROGRESS_S
+
+    monkeypatch.setattr("lancewal_flusher.runner.run_task", run)
+    table: Any = None
+    tasks: list[Any] = [None, None, None]
+    with capture_logs() as lines:
+        ThreadRunner(table, InlineTasks(), clock).run(tasks)
+        ThreadRunner(table, InlineTasks()).run(tasks)
+    assert [(line["event"], line["runner"], line["done"]) for line in lines] == [
+        ("merge tasks", "threads", done) for done in (1, 2, 3)
+    ]

@@ -1,0 +1,148 @@
+"""The flusher on Spark as people run it: by Spark Connect, with executors that can be killed, and by spark-submit."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+import yaml
+from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+from lancewal_core.clock import SystemClock
+from lancewal_flusher import task_parcel
+from lancewal_flusher.fragment_task import FragmentResult, FragmentTask
+from lancewal_flusher.runner_spark import SparkRunner
+from tests.support.flusher_tables import FlusherTable, delete, patch, upserts
+from tests.support.spark import spark_environment
+from tests.support.spark_connect import ConnectServer, connect_server
+from tests.support.spark_gate import Gate
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+PROGRAM = """
+import sys
+from lancewal_core import cli
+from lancewal_flusher.commands import app
+cli.app.add_typer(app, name="flush")
+sys.exit(cli.run(sys.argv[1:]))
+"""
+"""``lancewal`` as installed, with this checkout's command."""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
+    with connect_server(tmp_path_factory.mktemp("connect")) as started:
+        yield started
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[FlusherTable]:
+    """Four fragments; changes that touch all of them wait."""
+    made = FlusherTable(tmp_path)
+    for first in (0, 100):
+        for partition in (0, 1):
+            made.generation(partition, upserts(range(first, first + 100)))
+            made.round()
+    for partition in (0, 1):
+        made.generation(partition, [*upserts(range(90, 110), a=1), delete(3), patch(103, s="p"), patch(999, a=3)])
+    yield made
+    made.close()
+
+
+@contextmanager
+def connected(server: ConnectServer) -> Iterator[Any]:
+    """A session beside the classic one of this process."""
+    session = ConnectSession.builder.remote(server.remote).create()
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def java_above(pid: int) -> int:
+    """The executor that a Python worker belongs to: worker, daemon, Java."""
+    while "java" not in Path(f"/proc/{pid}/comm").read_text():
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return pid
+
+
+def test_an_executor_killed_in_the_middle(
+    server: ConnectServer, table: FlusherTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_parcel, "INLINE_BYTES_MAX", 0)
+    (tmp_path / "gate").mkdir()
+    gate = Gate(tmp_path / "gate")
+    with connected(server) as session, ThreadPoolExecutor(1) as pool:
+        runner = SparkRunner(lambda: session, table.uri, table.store, table.tasks, SystemClock())
+
+        class Gated:
+            def run(self, tasks: Sequence[FragmentTask]) -> list[FragmentResult]:
+                return runner.run([*tasks[:-1], gate.before(tasks[-1])])
+
+        merging = pool.submit(table.round, context=replace(table.context(), runner=Gated()))
+        executor = java_above(gate.held())
+        os.kill(executor, signal.SIGKILL)
+        merging.result()
+    table.check()
+    assert table.states(0) == table.states(1) == ["MERGED"] * 3
+
+
+def flush(command: list[str | Path], table: FlusherTable, environment: dict[str, str]) -> list[dict[str, Any]]:
+    """Run a program to its end; its log."""
+    file = Path(table.uri).parent / "settings.yaml"
+    file.write_text(yaml.safe_dump({"table": {"uri": table.uri}, "metrics": {"port": 0}}))
+    ended = subprocess.run(
+        [*command, "--once", "--config", file],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    return [json.loads(line) for line in ended.stderr.splitlines() if line.startswith("{")]
+
+
+def test_a_program_by_spark_connect(server: ConnectServer, table: FlusherTable) -> None:
+    before = server.event_log.read_text() if server.event_log.exists() else ""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "SPARK_REMOTE": server.remote}
+    log = flush([sys.executable, "-c", PROGRAM, "flush", "run", "--runner", "spark"], table, environment)
+    assert [line["runner"] for line in log if line["event"] == "started"] == ["spark"]
+    assert len([line for line in log if line["event"] == "merged"]) == 1
+    table.check()
+    events = [json.loads(line) for line in server.event_log.read_text()[len(before) :].splitlines()]
+    assert {(e["point"], e["when"]) for e in events} >= {("spark.task", "after"), ("dv.write", "after")}
+
+
+def test_a_program_by_spark_submit(table: FlusherTable, tmp_path: Path) -> None:
+    printed = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "flush", "spark-script"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (tmp_path / "spark").mkdir()
+    events = tmp_path / "spark" / "events.jsonl"
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    options = ["--master", "local[2]", "--conf", "spark.ui.enabled=false", "--driver-memory", "512m"]
+    environment = {**spark_environment(tmp_path / "spark"), "LANCEWAL_EVENT_LOG": str(events)}
+    log = flush([submit, *options, printed.stdout.strip()], table, environment)
+    assert len([line for line in log if line["event"] == "merged"]) == 1
+    assert not [line for line in log if "fork" in str(line)]
+    table.check()
+    passed = [json.loads(line) for line in events.read_text().splitlines()]
+    driver = {e["pid"] for e in passed if e["point"] == "commit.send"}
+    assert len(driver) == 1
+    assert driver.isdisjoint(e["pid"] for e in passed if e["point"] == "dv.write")
