@@ -7,7 +7,7 @@ Guarantees
     tasks run: Spark Connect limits the size of a message, a table's keys have no limit, and a broadcast exists only in
     classic Spark.
  3. A parcel is written before any task runs and never changes.  One that is left behind by a crash is garbage
-    (``gc``); a task whose parcel is gone fails with ``ObjectMissing``.
+    (``gc``); a task whose parcel is gone fails with ``PlanStale``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from itertools import accumulate
 from typing import Any
 
 from lancewal_core import paths
-from lancewal_core.errors import ObjectMissing, StoreUnavailable
+from lancewal_core.errors import PlanStale, StoreUnavailable
 from lancewal_core.store import Done, ObjectStore, put_once
 from lancewal_core.tasks import Tasks
 
@@ -96,9 +96,7 @@ class OpenParcel:
         start, stop = max(first - begins, 0), min(end - begins, PART_BYTES)
         data = self._store.get_range(key, start, stop)
         if data is None or len(data) != stop - start:
-            raise ObjectMissing(
-                f"{key!r}, which hands merge tasks to executors, is gone: the merge is over", object=key
-            )
+            raise PlanStale(f"{key!r}, which hands merge tasks to executors, is gone: the merge is over", object=key)
         return data
 
 

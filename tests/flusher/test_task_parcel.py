@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from lancewal_core import paths
-from lancewal_core.errors import ObjectMissing, StoreUnavailable
+from lancewal_core.errors import PlanStale, StoreUnavailable
 from lancewal_core.store import ObjectStore
 from lancewal_core.store_obstore import open_store
 from lancewal_core.tasks import ThreadTasks
@@ -88,7 +88,7 @@ def test_a_parcel_that_is_gone_is_named(store: ObjectStore, pool: ThreadTasks, m
     parcel = send(store, pool, TASKS, "p1")
     opened = OpenParcel(store, pool, parcel)
     discard(store, parcel)
-    with pytest.raises(ObjectMissing, match=r"_lancewal/parcels/p1/00000.*the merge is over"):
+    with pytest.raises(PlanStale, match=r"_lancewal/parcels/p1/00000.*the merge is over"):
         opened.load(0)
 
 
