@@ -1,0 +1,115 @@
+"""The Spark runner against the thread runner: the same merge tasks on the same two cores.
+
+``python -m benchmarks.merge_on_spark [--rows 5000000] [--keys 2000000] [--fragments 20] [--repeats 3]``
+
+What is timed is ``run`` of the runners: finding the rows of all fragments whose key is in the set, and hiding them
+there.  Planning and commit are the same for both and left out, so the ratio of whole merges is smaller.  The first run of
+each runner (Python workers start, caches fill) is shown apart.  Both must find as many rows in each fragment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lancewal_flusher.fragment_task import FragmentTask
+    from lancewal_flusher.runner import Runner
+
+CORES = 2
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, default in (("rows", 5_000_000), ("keys", 2_000_000), ("fragments", 20), ("repeats", 3)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    chosen = parser.parse_args(arguments)
+    session = _session()  # before Lance is loaded
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            print(json.dumps(compare(session, folder, chosen.rows, chosen.keys, chosen.fragments, chosen.repeats)))
+    finally:
+        session.stop()
+
+
+def compare(session: Any, folder: str, rows: int, keys: int, fragments: int, repeats: int) -> dict[str, float]:
+    """Seconds of both runners, first and median of the later runs, and the ratio of the medians."""
+    from lancewal_core.clock import SystemClock
+    from lancewal_core.store_obstore import open_store
+    from lancewal_core.table_lance import LanceTable
+    from lancewal_core.tasks import ThreadTasks
+    from lancewal_flusher.runner import ThreadRunner
+    from lancewal_flusher.runner_spark import SparkRunner
+
+    uri = f"{folder}/table"
+    _write(uri, rows, fragments)
+    table = LanceTable(uri)
+    tasks = _tasks(table, rows, keys)
+    pool = ThreadTasks(io_threads=CORES)
+    runners: dict[str, Runner] = {
+        "threads": ThreadRunner(table, pool),
+        "spark": SparkRunner(lambda: session, uri, open_store(uri), pool, SystemClock()),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in runners}
+    hits: dict[str, list[int]] = {}
+    for _ in range(repeats + 1):
+        for name, runner in runners.items():
+            began = time.perf_counter()
+            hits[name] = [result.hits for result in runner.run(tasks)]
+            seconds[name].append(time.perf_counter() - began)
+    pool.close()
+    assert hits["threads"] == hits["spark"], hits
+    assert sum(hits["spark"]) == min(rows, keys)
+    found = {f"{name}_first_s": values[0] for name, values in seconds.items()}
+    found |= {f"{name}_s": statistics.median(values[1:]) for name, values in seconds.items()}
+    return {name: round(value, 3) for name, value in (found | {"ratio": found["spark_s"] / found["threads_s"]}).items()}
+
+
+def _session() -> Any:
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    return SparkSession.builder.master(f"local[{CORES}]").config("spark.ui.enabled", "false").getOrCreate()
+
+
+def _write(uri: str, rows: int, fragments: int) -> None:
+    """Keys of a text and a number, scattered; one column beside them."""
+    import lance
+    import numpy as np
+    import pyarrow as pa
+
+    ids = np.random.default_rng(1).permutation(rows)
+    columns = {"region": _regions(ids), "id": pa.array(ids), "v": pa.array(np.arange(rows, dtype=np.float64))}
+    lance.write_dataset(pa.table(columns), uri, max_rows_per_file=-(-rows // fragments))
+
+
+def _tasks(table: Any, rows: int, keys: int) -> list[FragmentTask]:
+    import numpy as np
+    import pyarrow as pa
+
+    from lancewal_core.key_match import KeySet
+    from lancewal_flusher.fragment_task import FragmentTask
+
+    ids = np.random.default_rng(2).choice(rows, min(rows, keys), replace=False)
+    key_set = KeySet(pa.table({"region": _regions(ids), "id": pa.array(ids)}))
+    pinned = table.newest()
+    return [FragmentTask(pinned.version, f.fragment_id, key_set, 0, ("region", "id")) for f in pinned.fragments()]
+
+
+def _regions(ids: Any) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.binary_join_element_wise("r", pa.array(ids % 16).cast(pa.string()), "")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
