@@ -1,0 +1,60 @@
+"""What is said where no Spark session can be had; sessions themselves: ``tests/spark``."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from lancewal_core.errors import SettingsError
+from lancewal_flusher.runner_spark import _reason
+from lancewal_flusher.spark_session import the_session
+
+JAVA_TEXT = """An error occurred while calling o55.collectToPython.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 times
+Traceback (most recent call last):
+  File "worker.py", line 1, in main
+ModuleNotFoundError: No module named 'lancewal_flusher'
+
+	at org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:1)
+"""
+
+
+def test_without_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+    with pytest.raises(SettingsError, match=r"pyspark cannot be loaded.*install lancewal\[flusher-spark\]"):
+        the_session()
+
+
+def test_the_reason_is_pythons_where_a_task_raised() -> None:
+    assert _reason(RuntimeError(JAVA_TEXT)) == "ModuleNotFoundError: No module named 'lancewal_flusher'"
+    assert _reason(RuntimeError("Job 3 cancelled\nmore")) == "Job 3 cancelled"
+
+
+def test_the_driver_program_loads_lance_after_spark() -> None:
+    """Classic PySpark starts Java by a fork."""
+    program = """
+import sys
+from lancewal_flusher import spark_session
+
+class Ended(BaseException):
+    pass
+
+def the_session():
+    assert "lance" not in sys.modules and "pyarrow" not in sys.modules
+    raise Ended
+
+spark_session.the_session = the_session
+from lancewal_flusher.commands import run
+try:
+    run(once=True, runner=None, config=None)
+except Ended:
+    print("before Lance")
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "LANCEWAL_FLUSHER__RUNNER": "spark"}
+    ended = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False
+    )
+    assert ended.stdout.strip() == "before Lance", ended.stderr
