@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 SLICES_MAX = 200
 """Most Spark tasks of a merge: as many as Spark itself cuts a shuffle into.  A larger table has several fragments in each."""
-_PYTHON_ERROR = re.compile(r"[\w.]*(Error|Exception|Exit|Interrupt)(: |$)")
+_PYTHON_ERROR = re.compile(r"(?!org\.|java\.)[\w.]*(Error|Exception|Exit|Interrupt)(: |$)")
 _REASON_MAX = 400
 
 

@@ -18,6 +18,8 @@ Traceback (most recent call last):
   File "worker.py", line 1, in main
 ModuleNotFoundError: No module named 'lancewal_flusher'
 
+JVM stacktrace:
+org.apache.spark.SparkException: Job aborted due to stage failure
 	at org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:1)
 """
 

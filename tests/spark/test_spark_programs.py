@@ -140,7 +140,6 @@ def test_a_program_by_spark_submit(table: FlusherTable, tmp_path: Path) -> None:
     environment = {**spark_environment(tmp_path / "spark"), "LANCEWAL_EVENT_LOG": str(events)}
     log = flush([submit, *options, printed.stdout.strip()], table, environment)
     assert len([line for line in log if line["event"] == "merged"]) == 1
-    assert not [line for line in log if "fork" in str(line)]
     table.check()
     passed = [json.loads(line) for line in events.read_text().splitlines()]
     driver = {e["pid"] for e in passed if e["point"] == "commit.send"}

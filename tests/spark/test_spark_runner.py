@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,7 @@ from structlog.testing import capture_logs
 
 from lancewal_core import paths
 from lancewal_core.clock import SystemClock
-from lancewal_core.errors import SparkJobFailed, SparkStopped, VersionGone
+from lancewal_core.errors import ObjectMissing, SparkJobFailed, SparkStopped, VersionGone
 from lancewal_core.ids import TableVersion
 from lancewal_flusher import progress, spark_progress, spark_session, task_parcel
 from lancewal_flusher.context import FlusherContext
@@ -91,7 +92,7 @@ def test_a_merge_on_executors_equals_the_model(spark: LocalSpark, table: Flusher
     assert named_deletion_files(table) == len(deletion_files(table)) == 4
     tasks = spark.tasks()
     assert [task.kind for task in tasks] == ["merge"] * 4
-    assert len({task.pid for task in tasks}) == 2
+    assert len({task.pid for task in tasks}) >= 2
     assert os.getpid() not in {task.pid for task in tasks}
 
 
@@ -133,6 +134,7 @@ def test_large_parcels_lie_on_the_store_meanwhile(
         assert len(parcels(table)) == 1
         while not any(line["event"] == "merge tasks" and line["done"] == 3 for line in list(logs)):
             assert not merging.done()
+            time.sleep(0.01)
         gate.open()
         merging.result()
     assert {(line["runner"], line["total"]) for line in logs if line["event"] == "merge tasks"} == {("spark", 4)}
@@ -164,9 +166,7 @@ def test_errors_keep_their_kind(table: FlusherTable, runner: SparkRunner) -> Non
     context = flusher(table, gone)
     with pytest.raises(VersionGone, match="on a Spark executor: version 900"):
         runner.run([replace(task, version=TableVersion(900)) for task in tasks_of(table)])
-    # The merge takes it for what it is with threads: the version is there, so something of it is missing.
-    from lancewal_core.errors import ObjectMissing
-
+    # The merge takes it for what it is with threads: its version is there, so something of it is missing.
     with pytest.raises(ObjectMissing):
         table.round(context=context)
     table.round()
