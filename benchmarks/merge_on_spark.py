@@ -96,12 +96,12 @@ def _tasks(table: Any, rows: int, keys: int) -> list[FragmentTask]:
     import pyarrow as pa
 
     from lancewal_core.key_match import KeySet
-    from lancewal_flusher.fragment_task import FragmentTask
+    from lancewal_flusher.fragment_task import FragmentTask, Scan
 
     ids = np.random.default_rng(2).choice(rows, min(rows, keys), replace=False)
-    key_set = KeySet(pa.table({"region": _regions(ids), "id": pa.array(ids)}))
+    keys_of_all = Scan(KeySet(pa.table({"region": _regions(ids), "id": pa.array(ids)})))
     pinned = table.newest()
-    return [FragmentTask(pinned.version, f.fragment_id, key_set, 0, ("region", "id")) for f in pinned.fragments()]
+    return [FragmentTask(pinned.version, f.fragment_id, keys_of_all, 0, ("region", "id")) for f in pinned.fragments()]
 
 
 def _regions(ids: Any) -> Any:

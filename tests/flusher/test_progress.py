@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -38,9 +39,9 @@ def test_threads_show_it_too(clock: ManualClock, monkeypatch: pytest.MonkeyPatch
     def run(*_: object) -> None:
         clock.seconds += PROGRESS_S
 
-    monkeypatch.setattr("lancewal_flusher.runner.run_task", run)
-    table: Any = None
-    tasks: list[Any] = [None, None, None]
+    monkeypatch.setattr("lancewal_flusher.runner.run_on", run)
+    table: Any = SimpleNamespace(at=lambda _: None)
+    tasks: list[Any] = [SimpleNamespace(version=1)] * 3
     with capture_logs() as lines:
         ThreadRunner(table, InlineTasks(), clock).run(tasks)
         ThreadRunner(table, InlineTasks()).run(tasks)
