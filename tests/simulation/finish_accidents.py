@@ -12,7 +12,8 @@ from lancewal_core.errors import (
 )
 from lancewal_core.testing.faults import CommitFault, PutFault
 from tests.simulation.merge_accidents import snapshot_files
-from tests.simulation.stage import Crashed, Stage, crash, stops
+from tests.simulation.script import Crashed, crash, stops
+from tests.simulation.stage import Stage
 
 
 def _unfinished(stage: Stage, *appended: int) -> None:
@@ -128,9 +129,7 @@ def merge_loses_its_files() -> None:
         stage = Stage()
         a, f, g = stage.flushed(0, 1)
         if combined:
-            for partition in (0, 1):
-                stage.append(a, partition)
-            stage.seal(a)
+            stage.append_and_seal(a, 0, 1)
         before = {file.file for file in stage.dataset.newest.fragments}
         _unfinished(stage)
         with suppress(Crashed):

@@ -5,16 +5,34 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lancewal_core.testing.faults import Rates
-from tests.simulation.world import Settings
+from tests.simulation.settings import ACTS, CHAOS, Settings
 
 _SMALL = Settings(partitions=2, keys=8, records=12, members=2, flushers=1, readers=1)
 
 KINDS: dict[str, Settings] = {
     "small": _SMALL,
     "merges": replace(_SMALL, members=1, flushers=3),
-    "ingest": replace(_SMALL, records=55, members=3, flushers=0, collectors=0, readers=0, user=False),
-    "readers": replace(_SMALL, flushers=1, readers=3, user=False, history_window_s=0, grace_s=0),
-    "lossy": replace(_SMALL, lose_files=True, rates=Rates(put=0.2, listing=0.6, commit=0.3, unavailable=0.03)),
+    "ingest": replace(_SMALL, records=55, members=3, flushers=0, collectors=0, readers=0, user={}),
+    "readers": replace(_SMALL, flushers=1, readers=3, user={}, history_window_s=0, grace_s=0),
+    "lossy": replace(
+        _SMALL,
+        user={**ACTS, "lose files": 1.0},
+        rates=Rates(put=0.2, listing=0.6, commit=0.3, unavailable=0.03),
+    ),
+    "swarm": Settings(
+        partitions=3,
+        keys=8,
+        records=48,
+        members=3,
+        flushers=3,
+        collectors=2,
+        readers=3,
+        chaos={**CHAOS, "expel": 3.0, "retention": 2.0},
+        user={**ACTS, "append to a shared key": 2.0, "lose files": 0.5},
+        shared_keys=2,
+        operator=True,
+        swarm=True,
+    ),
     "whole": Settings(),
 }
-"""All but ``whole`` are short: hundreds of switches to tens of milliseconds."""
+"""All but ``whole`` are short: hundreds of switches to tens of milliseconds.  ``swarm``: see the module of that name."""

@@ -101,6 +101,8 @@ class MemorySource:
         unavailable: Callable[[], bool],
     ) -> None:
         self.member = member
+        self.delivered = 0
+        """Records so far."""
         self._topic = topic
         self._group = group
         self._scheduler = scheduler
@@ -126,10 +128,13 @@ class MemorySource:
             if partition in self._paused:
                 continue
             log = self._topic.partitions[partition]
+            if position < log.low and self.member not in self._group.members:
+                continue  # others have made durable what retention took; the error comes after the news that it is lost
             waiting = log.between(max(position, log.low), log.high)
             taken = waiting[: self._rng.randint(0, min(len(waiting), records_max, 12))]
             if taken:
                 delivered[partition] = _records(taken)
+                self.delivered += len(taken)
                 self._positions[partition] = taken[-1].offset + 1
             if len(taken) == len(waiting) and self._rng.random() < 0.7:
                 self._positions[partition] = log.high

@@ -11,12 +11,17 @@ from lancewal_core.errors import (
     CommitUnknown,
     MergeUnproven,
     ObjectMissing,
+    PlanRetriesExhausted,
+    StoreInconsistent,
+    TableRestored,
 )
 from lancewal_core.testing.faults import CommitFault
+from lancewal_flusher.gc import GarbageState, collect_garbage
 from tests.simulation.checker import require
+from tests.simulation.merge_scenarios import late_commit_after_a_clean_up
 from tests.simulation.mutations import compare_with_what_exists
-from tests.simulation.scenarios import late_commit_after_a_clean_up
-from tests.simulation.stage import Stage, stops
+from tests.simulation.script import stops
+from tests.simulation.stage import Stage
 
 
 def version_is_cleaned_up_under_a_plan() -> None:
@@ -90,15 +95,13 @@ def another_merges_and_trims_it_first() -> None:
 def _overtaken_rebuild(trimmed: bool) -> None:
     stage = Stage()
     a, f, g = stage.flushed(0)
-    stage.append(a, 0)
-    stage.seal(a)
+    stage.append_and_seal(a, 0)
     for key in snapshot_files(stage, 0):
         stage.bucket.delete(key)
 
     def overtake() -> None:
         stage.round(g)
-        stage.append(a, 0)
-        stage.seal(a)
+        stage.append_and_seal(a, 0)
         if trimmed:
             stage.collect(g)
 
@@ -176,6 +179,40 @@ def table_compares_too_little() -> None:
         late_commit_after_a_clean_up()
 
 
+def table_is_restored() -> None:
+    """Somebody restores an old version: merges, trimming and strong reads stop; ingest goes on, and loses nothing."""
+    stage = Stage()
+    a, f, _ = stage.flushed(0, 1)
+    b = stage.member("b")
+    stage.checker.table.restore(1)
+    for act in (lambda: stage.round(f), lambda: stage.collect(f), lambda: stage.reader("r").read("strong")):
+        with stops(TableRestored):
+            act()
+    stage.take_over(a, b, 0, 1)
+    stage.append(b, 0)
+    stage.append(b, 1)
+    require(not b.worker.stopped, "ingest stopped:", b.worker.stopped)
+    stage.checker.check(stage.acknowledged)
+
+
+def index_is_deleted() -> None:
+    """An operator deletes a region's index: nobody takes that for a region that is new."""
+    stage = Stage()
+    a, _, g = stage.flushed(0, 1)
+    b, reader = stage.member("b"), stage.reader("r")
+    for info in stage.bucket.listing(paths.index_prefix(stage.region(0))):
+        stage.bucket.delete(info.key)
+    state = GarbageState()
+    with stops(StoreInconsistent):
+        stage.round(stage.flusher("h"))
+    with stops(StoreInconsistent):
+        collect_garbage(g, state)
+    with stops(PlanRetriesExhausted):
+        reader.read("strong")
+    stage.take_over(a, b, 0)
+    require(stage.counts.get("failed open: StoreInconsistent") == 1, "B opened it:", stage.counts)
+
+
 ACCIDENTS: list[Callable[[], None]] = [
     version_is_cleaned_up_under_a_plan,
     table_loses_a_data_file,
@@ -187,4 +224,6 @@ ACCIDENTS: list[Callable[[], None]] = [
     versions_below_a_merge_are_cleaned_away,
     reply_of_a_commit_is_lost,
     table_compares_too_little,
+    table_is_restored,
+    index_is_deleted,
 ]

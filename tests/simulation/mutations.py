@@ -32,10 +32,10 @@ from lancewal_ingest.source import Polled
 from lancewal_ingest.worker import IngestWorker
 from lancewal_reader.plan import entry_refs
 from tests.simulation.memory_kafka import MemorySource
-from tests.simulation.world import Settings
+from tests.simulation.settings import Settings
 
-MEMBERS = Settings(members=3, flushers=0, collectors=0, readers=0, user=False)
-WHOLE = Settings(user=False)
+MEMBERS = Settings(members=3, flushers=0, collectors=0, readers=0, user={})
+WHOLE = Settings(user={})
 TRIMMED = replace(WHOLE, readers=3, history_window_s=0, grace_s=0)
 
 

@@ -48,7 +48,7 @@ class KeyState:
 NULLS: Values = {"a": None, "b": None}
 
 
-def draw(rng: Random, offset: int, timestamp: int, key: bytes, k: int) -> Record:
+def draw(rng: Random, offset: int, timestamp: int, key: bytes, k: int, patches: bool = True) -> Record:
     """Some record of a key."""
     kind = rng.random()
     if kind < 0.03:
@@ -61,7 +61,7 @@ def draw(rng: Random, offset: int, timestamp: int, key: bytes, k: int) -> Record
     for name in [name for name in values if rng.random() < 0.3]:
         del values[name]
     value = json.dumps({"k": k, **values}).encode()
-    if kind < 0.6:
+    if kind < 0.6 or not patches:
         return Record(offset, timestamp, key, value, None, Op.UPSERT, k, {**NULLS, **values})
     return Record(offset, timestamp, key, value, [("lancewal.op", b"patch")], Op.PATCH, k, values)
 

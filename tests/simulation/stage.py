@@ -7,18 +7,13 @@ So an interleaving is written down as it is: "before A puts its segment, B takes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
-from typing import Any, Generic, Literal, TypeVar
+from typing import Literal
 
 from lancewal_core.ids import Region
 from lancewal_core.murmur2 import partition_of
 from lancewal_core.region_key import encode_region_key
-from lancewal_core.tasks import Task
-from lancewal_core.testing.faults import CommitFault, Faultless, ListFault, PutFault
-from lancewal_core.testing.scheduler import Scheduler
 from lancewal_core.testing.sim_clock import EPOCH_MS
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.gc import GarbageReport, GarbageState, collect_garbage
@@ -27,154 +22,19 @@ from lancewal_flusher.round import RoundReport, SealedSince, run_round
 from lancewal_ingest.policy import SealPolicy
 from lancewal_ingest.worker import IngestWorker
 from tests.simulation import oracle
-from tests.simulation.actors import Reading, flusher_context
-from tests.simulation.checker import require, rows_of
+from tests.simulation.calm import Alone, AtOnce, First
+from tests.simulation.checker import require
+from tests.simulation.ingest_side import ingest_worker
 from tests.simulation.memory_kafka import MemorySource
-from tests.simulation.world import USER_KEYS, Process, Settings, World
-
-T = TypeVar("T")
-A = TypeVar("A")
-S = TypeVar("S")
+from tests.simulation.reading import Reading
+from tests.simulation.script import Script
+from tests.simulation.services import flusher_context
+from tests.simulation.settings import Settings
+from tests.simulation.user import append
+from tests.simulation.world import Process, World
 
 NEVER = SealPolicy(nbytes=1 << 60, rows=1 << 60, age_s=1e12, log_distance=1 << 60)
 ALWAYS = SealPolicy(rows=1, log_distance=1)
-
-
-class Crashed(Exception):
-    """The process died at a cue."""
-
-
-def crash() -> None:
-    """What a cue calls where the process is to die."""
-    raise Crashed
-
-
-@contextmanager
-def stops(error: type[Exception]) -> Iterator[None]:
-    """What is done within ends by this error."""
-    try:
-        yield
-    except error:
-        return
-    raise AssertionError(f"{error.__name__} was expected")
-
-
-class _First(Random):
-    """No draws: the first of a choice, the most of a range, everything in its order."""
-
-    def random(self) -> float:
-        return 0.0
-
-    def choice(self, seq: Any) -> Any:
-        return seq[0]
-
-    def randint(self, a: int, b: int) -> int:
-        return b
-
-    def sample(self, population: Any, k: int, *, counts: Any = None) -> list[Any]:
-        return list(population)[:k]
-
-
-class _Alone(Scheduler):
-    """No actors: whoever waits lets the time pass."""
-
-    def wait(self, condition: Callable[[], bool] | None, timeout_s: float | None, label: str) -> None:
-        self.now += timeout_s or 0.0
-
-
-class _DoneTask(Generic[T]):
-    def __init__(self, call: Callable[[], T]) -> None:
-        self._result: list[T] = []
-        self._error: Exception | None = None
-        try:
-            self._result.append(call())
-        except Exception as error:
-            self._error = error
-
-    def done(self) -> bool:
-        return True
-
-    def wait(self, timeout_s: float) -> None:
-        pass
-
-    def result(self) -> T:
-        if self._error is not None:
-            raise self._error
-        return self._result[0]
-
-
-class AtOnce:
-    """``Tasks`` that are done when they are started."""
-
-    def start(self, call: Callable[[], T]) -> Task[T]:
-        return _DoneTask(call)
-
-    def map(self, call: Callable[[A], T], items: Sequence[A]) -> list[T]:
-        return [call(item) for item in items]
-
-
-@dataclass(slots=True)
-class _Cue:
-    act: str
-    what: str
-    passings: int
-    """Passings that are still to come, this one included."""
-    call: Callable[[], object]
-
-
-@dataclass(slots=True)
-class Script(Faultless):
-    """The cues of one process, and the faults that it meets, in order."""
-
-    cues: list[_Cue] = field(default_factory=list)
-    puts: list[tuple[str, PutFault]] = field(default_factory=list)
-    """Part of a key, and what happens to the next put of such a key."""
-    commits: list[CommitFault] = field(default_factory=list)
-    listings: dict[str, ListFault] = field(default_factory=dict)
-    """By part of a prefix, every listing of it; ``PARTIAL`` shows nothing at all."""
-    down: list[tuple[str, str]] = field(default_factory=list)
-    """Acts and parts of keys that fail once each."""
-
-    def before(self, act: str, what: str, call: Callable[[], object], passing: int = 1) -> None:
-        self.cues.append(_Cue(act, what, passing, call))
-
-    def clear(self) -> None:
-        """From now on nothing happens."""
-        for part in (self.cues, self.puts, self.commits, self.listings, self.down):
-            part.clear()
-
-    def unavailable(self, act: str, what: str) -> bool:
-        self._pass(act, what)
-        return _taken(self.down, lambda item: item[0] == act and item[1] in what) is not None
-
-    def put(self, key: str) -> PutFault:
-        self._pass("put", key)
-        found = _taken(self.puts, lambda item: item[0] in key)
-        return PutFault.NONE if found is None else found[1]
-
-    def commit(self) -> CommitFault:
-        self._pass("commit", "table")
-        return self.commits.pop(0) if self.commits else CommitFault.NONE
-
-    def listing(self, prefix: str) -> ListFault:
-        return next((fault for text, fault in self.listings.items() if text in prefix), ListFault.NONE)
-
-    def some(self, items: Sequence[S]) -> list[S]:
-        return []
-
-    def _pass(self, act: str, what: str) -> None:
-        for cue in [c for c in self.cues if c.act == act and c.what in what]:
-            cue.passings -= 1
-            if cue.passings == 0:
-                self.cues.remove(cue)
-                cue.call()
-
-
-def _taken(items: list[S], wanted: Callable[[S], bool]) -> S | None:
-    found = next((item for item in items if wanted(item)), None)
-    if found is not None:
-        items.remove(found)
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,10 +60,10 @@ class Stage(World):
     ) -> None:
         self.scripts: dict[str, Script] = {}
         settings = Settings(partitions=partitions, history_window_s=history_window_s, stay=0.0, misrouted=misrouted)
-        super().__init__(0, settings, _Alone("stage"))
+        super().__init__(0, settings, Alone("stage"))
 
     def draws(self, name: str) -> Random:
-        return _First()
+        return First()
 
     def faults_of(self, group: str) -> Script:
         return self.scripts.setdefault(group, Script())
@@ -216,7 +76,7 @@ class Stage(World):
     def member(self, name: str, *partitions: int, bad_records: Literal["dlq", "stop"] = "dlq") -> Member:
         """A member that has opened these partitions."""
         process = self.process(name)
-        worker, source = self.worker(process, bad_records)
+        worker, source = ingest_worker(self, process, bad_records)
         worker._seal_policy = NEVER
         worker.subscribe()
         member = Member(worker, source, process, self.scripts[name])
@@ -253,6 +113,12 @@ class Stage(World):
         member.worker._seal_policy = NEVER
         self.step(member, 4)
 
+    def append_and_seal(self, member: Member, *partitions: int) -> None:
+        """A record in each of these partitions, durable, sealed and flushed."""
+        for partition in partitions:
+            self.append(member, partition)
+        self.seal(member)
+
     # -- the topic -----------------------------------------------------------------------------------------------
 
     def send(self, partition: int, records: int = 1, markers: int = 0) -> list[int]:
@@ -279,16 +145,13 @@ class Stage(World):
 
     def user_appends(self, *keys: int) -> None:
         """The user appends rows: keys of their own, or keys of the topic, which Kafka's rows win over."""
-        version = self.checker.table.append(self.user_batch(keys))
-        self.user_rows += [(version, k) for k in keys if k >= USER_KEYS]
+        append(self, *keys)
 
     def flushed(self, *partitions: int) -> tuple[Member, FlusherContext, FlusherContext]:
         """A member that has flushed a generation behind a merged one; its flusher, and another."""
         a, f, g = self.member("a", 0, 1), self.flusher("f"), self.flusher("g")
         for merged in (True, False):
-            for partition in partitions:
-                self.append(a, partition)
-            self.seal(a)
+            self.append_and_seal(a, *partitions)
             if merged:
                 self.round(f)
         return a, f, g
@@ -322,6 +185,8 @@ class Stage(World):
         """The table holds what its watermarks say."""
         newest, in_force = self.process("audience").watermarks.newest()
         cut = {region: int(mark.next) for region, mark in in_force.regions.items()}
-        found = rows_of(newest.scan(self.contract.rows.table.names))
-        expected = self.expected_rows(cut, newest.version)
-        require(found == expected, "the table holds", found, "expected", expected)
+        batches = list(newest.scan(self.contract.rows.table.names))
+        self.check_rows(batches, cut, newest.version, "the table:")
+        _, by_hand = self.by_hand.split(batches, newest.version)
+        left = self.by_hand.left_in_the_end(self.dataset, self.topic, self.contract.regions)
+        require(by_hand == left, "rows of a user with keys of the topic: there are", by_hand, "expected", left)

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.simulation.mutations import MUTATIONS, delete_at_once, list_late
-from tests.simulation.scenarios import SCENARIOS, generation_opens_while_garbage_is_collected
+from tests.simulation.scenarios import SCENARIOS
+from tests.simulation.trim_scenarios import generation_opens_while_garbage_is_collected
 
 _ALL = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 

@@ -12,14 +12,14 @@ from lancewal_core.testing.faults import Rates
 from tests.simulation.kinds import KINDS
 from tests.simulation.many import run_many
 from tests.simulation.run import run
-from tests.simulation.world import Settings
+from tests.simulation.settings import Settings
 
 SCHEDULES = 2_000
 SWITCHES = 300
 """At least so many in each."""
 SEEDS = {"small": 600, "merges": 350, "ingest": 400, "readers": 350, "lossy": 350, "whole": 16}
 
-CALM = Settings(records=40, chaos=False, user=False, rates=Rates(0, 0, 0, 0, 0))
+CALM = Settings(records=40, chaos={}, user={}, rates=Rates(0, 0, 0, 0, 0))
 
 
 @pytest.mark.slow

@@ -15,10 +15,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from lancewal_core.errors import ObjectMissing, PlanRetriesExhausted, VersionGone, WatermarkUnknown
 from lancewal_core.testing.faults import CommitFault, ListFault, PutFault
 from lancewal_flusher.gc import GarbageState, collect_garbage
-from tests.simulation.actors import clean_up
 from tests.simulation.checker import require
+from tests.simulation.settings import USER_KEYS
 from tests.simulation.stage import Member, Stage
-from tests.simulation.world import PASSING, USER_KEYS
+from tests.simulation.user import clean_up
+from tests.simulation.world import PASSING
 
 PARTITIONS = 2
 MEMBERS = ["m0", "m1", "m2"]

@@ -16,7 +16,8 @@ from lancewal_core.region_index import State
 from lancewal_core.testing.faults import ListFault, PutFault
 from lancewal_flusher.gc import GarbageState, collect_garbage
 from tests.simulation.checker import require
-from tests.simulation.stage import ALWAYS, Member, Stage, stops
+from tests.simulation.script import stops
+from tests.simulation.stage import ALWAYS, Member, Stage
 
 
 def contract_is_newer() -> None:
@@ -33,8 +34,7 @@ def _long_life(generations: int) -> tuple[Stage, Member]:
     stage = Stage(partitions=1, history_window_s=1_000)
     a, f = stage.member("a", 0), stage.flusher("f")
     for number in range(generations):
-        stage.append(a, 0)
-        stage.seal(a)
+        stage.append_and_seal(a, 0)
         if number % 8 == 7:
             stage.round(f)
     stage.round(f)
@@ -98,9 +98,7 @@ def region_is_trimmed_under_a_plan() -> None:
 
     def merge_and_trim() -> None:
         stage.round(f)
-        for partition in (0, 1):
-            stage.append(a, partition)
-        stage.seal(a)
+        stage.append_and_seal(a, 0, 1)
         stage.collect(f)
 
     stage.scripts["r"].before("list", paths.index_prefix(stage.region(0)), merge_and_trim)

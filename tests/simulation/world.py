@@ -7,67 +7,33 @@ it knows dies with it; the topic, the bucket and the data set stay.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from random import Random
-from typing import Literal
 
 import pyarrow as pa
 
 from lancewal_core import paths
 from lancewal_core.contract import Column, Contract, encode_contract
-from lancewal_core.errors import KafkaUnavailable, Refresh, Retry
-from lancewal_core.ids import OwnerId, Region
+from lancewal_core.errors import Refresh, Retry
+from lancewal_core.ids import Region
 from lancewal_core.murmur2 import partition_of
-from lancewal_core.region_index import GenerationRecord
 from lancewal_core.region_key import encode_region_key
 from lancewal_core.regions import RegionIndexes
-from lancewal_core.segment import Entry
 from lancewal_core.tasks import Tasks
-from lancewal_core.testing.faults import Faultless, Faults, RandomFaults, Rates
+from lancewal_core.testing.faults import Faultless, Faults, RandomFaults
 from lancewal_core.testing.memory_store import MemoryBucket, MemoryStore
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
-from lancewal_core.testing.scheduler import Scheduler
+from lancewal_core.testing.scheduler import Scheduler, Switch
 from lancewal_core.testing.sim_clock import EPOCH_MS, SimClock
 from lancewal_core.testing.sim_tasks import SimTasks
 from lancewal_core.watermarks import TABLE_UUID, Watermarks
-from lancewal_ingest.append import Preparer
-from lancewal_ingest.context import IngestContext
-from lancewal_ingest.decode.records import Records, Rejected
-from lancewal_ingest.observer import SilentObserver
-from lancewal_ingest.policy import MemoryPolicy, SealPolicy
-from lancewal_ingest.worker import IngestWorker, WorkerLimits
 from lancewal_reader.receipt import Receipt
-from tests.simulation import oracle
+from tests.simulation import oracle, swarm
+from tests.simulation.by_hand import ByHand
 from tests.simulation.checker import Checker, require
-from tests.simulation.memory_kafka import MemoryGroup, MemorySource, MemoryTopic
-
-USER_KEYS = 1_000
-"""Keys from here on are a user's, who appends them to the table by hand."""
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Size of a world."""
-
-    partitions: int = 3
-    keys: int = 12
-    members: int = 2
-    flushers: int = 2
-    collectors: int = 1
-    readers: int = 2
-    records: int = 120
-    """How many the producers send."""
-    history_window_s: int = 4
-    grace_s: int = 2
-    chaos: bool = True
-    user: bool = True
-    lose_files: bool = False
-    """The user also removes data files of unmerged snapshots."""
-    rates: Rates = field(default_factory=Rates)
-    stay: float | None = None
-    """None: drawn."""
-    misrouted: Literal["stop", "dlq"] = "stop"
+from tests.simulation.memory_kafka import MemoryGroup, MemoryTopic
+from tests.simulation.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +57,8 @@ class World:
 
     def __init__(self, seed: int, settings: Settings | None = None, scheduler: Scheduler | None = None) -> None:
         self.seed = seed
-        self.settings = settings or Settings()
+        asked = settings or Settings()
+        self.settings = swarm.drawn(asked, Random(f"{seed}/swarm")) if asked.swarm else asked
         self.rng = Random(f"{seed}/world")
         stay = self.settings.stay
         if stay is None:
@@ -106,8 +73,9 @@ class World:
         self.dataset = MemoryDataset(self.contract.rows.table, {TABLE_UUID: self.contract.table_uuid})
         self.faults = RandomFaults(Random(f"{seed}/faults"), self.settings.rates)
         self.writer_of: dict[str, str] = {}
-        self.user_rows: list[tuple[int, int]] = []
-        """(table version, key) of what a user appended."""
+        self.by_hand = ByHand()
+        self.restored: int | None = None
+        """The version by which a user restored an older one."""
         self.reads: list[tuple[Receipt, dict[int, oracle.Values]]] = []
         """What readers got, by receipt."""
         self.produced = False
@@ -135,7 +103,7 @@ class World:
         name = f"{group}.{self._incarnations}"
         rng = self.draws(name)
         clock = SimClock(self.scheduler, skew_ms=rng.choice([0, 0, -3000, 3000]))
-        switch = self.scheduler.switch
+        switch = self.switch_of(name, group)
         faults = self.faults_of(group)
         store = MemoryStore(clock, self.bucket, faults, switch)
         table = MemoryTable(self.dataset, faults, switch)
@@ -160,36 +128,24 @@ class World:
         """What goes wrong for a process."""
         return self.faults
 
+    def switch_of(self, name: str, group: str) -> Switch:
+        """What a process passes before and after each call: another may run, and the call may take its time."""
+        delay = self.settings.delays.get(group)
+        switch = self.scheduler.switch
+        if delay is None:
+            return switch
+        rng = Random(f"{self.seed}/{name}/delays")
+
+        def take_time(label: str) -> None:
+            switch(label)
+            if self.faults.enabled and rng.random() < delay.rate:
+                self.scheduler.sleep(rng.expovariate(1 / delay.mean_s))
+
+        return take_time
+
     def tasks_of(self, name: str) -> Tasks:
         """How a process runs what it does beside its main loop."""
         return SimTasks(self.scheduler, Random(f"{self.seed}/{name}/tasks"))
-
-    def worker(
-        self, process: Process, bad_records: Literal["dlq", "stop"] = "dlq"
-    ) -> tuple[IngestWorker, MemorySource]:
-        """An ingest worker with limits so small that everything happens often."""
-        faults = self.faults_of(process.group)
-        context = IngestContext(
-            process.store, process.table, process.indexes, process.watermarks, process.tasks, process.clock,
-            self.contract, process.new_id,
-        )  # fmt: skip
-        source = MemorySource(
-            process.name, self.topic, self.group, self.scheduler, process.rng,
-            lambda: faults.unavailable("kafka", "broker"),
-        )  # fmt: skip
-        rng = process.rng
-        worker = IngestWorker(
-            context,
-            source,
-            DeadLetters(self, process),
-            Preparer(self.contract, bad_records),
-            OwnerId(process.name),
-            MemberObserver(self),
-            SealPolicy(rows=rng.choice([5, 15, 40]), age_s=rng.choice([1.0, 3.0]), log_distance=rng.choice([3, 8])),
-            MemoryPolicy(),
-            WorkerLimits(linger_s=0.02, idle_position_s=0.2, offset_commit_s=0.5, retry_s=0.1, settle_s=1.0),
-        )
-        return worker, source
 
     # -- what processes report -----------------------------------------------------------------------------------
 
@@ -214,16 +170,19 @@ class World:
         now_ms = EPOCH_MS + int(self.scheduler.now * 1000)
         gap = rng.choice([0, 0, 0, 0, 1, 3])
         markers = rng.choice([0, 0, 0, 0, 0, 2])
-        self.topic.append(partition, lambda offset: oracle.draw(rng, offset, now_ms, key, k), gap, markers)
+        patches = k >= self.settings.shared_keys
+        self.topic.append(partition, lambda offset: oracle.draw(rng, offset, now_ms, key, k, patches), gap, markers)
 
-    def expected_rows(self, cut: dict[Region, int], version: int) -> dict[int, oracle.Values]:
-        """What a read at this cut and table version must return."""
-        found: dict[int, oracle.Values] = {}
+    def check_rows(
+        self, batches: Iterable[pa.RecordBatch], cut: Mapping[Region, int], version: int, where: str
+    ) -> dict[int, oracle.Values]:
+        """What a read at this cut and table version returned must be the oracle's rows (I2); its rows by key."""
+        expected: dict[int, oracle.Values] = {}
         for region, position in cut.items():
-            found.update(oracle.rows(self.topic.partitions[region.partition].between(0, position)))
-        for landed, k in self.user_rows:
-            if landed <= version:
-                found[k] = {"a": "by hand", "b": k}
+            expected.update(oracle.rows(self.topic.partitions[region.partition].between(0, position)))
+        expected.update(self.by_hand.own_rows(version))
+        found, _ = self.by_hand.split(batches, version)
+        require(found == expected, f"I2 {where}: rows", found, "expected", expected)
         return found
 
     def user_batch(self, keys: Sequence[int]) -> pa.Table:
@@ -237,40 +196,6 @@ class World:
             if text is not None:
                 return {name: mark["next"] for name, mark in json.loads(text).items()}
         return {}
-
-
-class DeadLetters:
-    """Dead letters that are acknowledged, or are not."""
-
-    def __init__(self, world: World, process: Process) -> None:
-        self._world = world
-        self._process = process
-
-    def send(self, region: Region, records: Records, rejected: Sequence[Rejected]) -> None:
-        self._world.scheduler.switch("dead letters")
-        if self._world.faults_of(self._process.group).unavailable("produce", "dead letters"):
-            raise KafkaUnavailable("no acknowledgement of a dead letter")
-        self._world.checker.rejected.setdefault(region.partition, set()).update(r.offset for r in rejected)
-
-
-class MemberObserver(SilentObserver):
-    """Tells the world what a member holds for durable."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def opened(self, region: Region, record: GenerationRecord) -> None:
-        self._know(region, record.first)
-
-    def appended(self, entry: Entry) -> None:
-        self._know(entry.region, entry.next)
-
-    def _know(self, region: Region, position: int) -> None:
-        known = self._world.acknowledged
-        known[region.partition] = max(known.get(region.partition, 0), position)
-
-    def failed(self, act: str, cause: object) -> None:
-        self._world.note(f"failed {act}: {type(cause).__name__}")
 
 
 PASSING = (Retry, Refresh)

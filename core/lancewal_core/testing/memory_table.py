@@ -111,6 +111,8 @@ class MemoryDataset:
     vectors: dict[tuple[int, str], frozenset[int]] = field(default_factory=dict)
     """By fragment id and name."""
     versions: dict[int, _Version] = field(default_factory=dict)
+    landed: list[_Version] = field(default_factory=list)
+    """Every version since the first, those that were cleaned up included."""
     tags: set[int] = field(default_factory=set)
     under_way: list[tuple[int, TableCommit]] = field(default_factory=list)
     """Commits that were sent and have not arrived, each with the version number that it writes."""
@@ -150,7 +152,7 @@ class MemoryDataset:
         newest = self.newest
         at = newest.next_fragment_id
         numbered = [replace(f, fragment_id=at + i) for i, f in enumerate(new)]
-        self.versions[newest.number + 1] = _Version(
+        version = _Version(
             newest.number + 1,
             tuple(sorted([*fragments, *numbered], key=lambda f: f.fragment_id)),
             at + len(numbered),
@@ -159,7 +161,9 @@ class MemoryDataset:
             frozenset(touched),
             readable,
         )
-        return newest.number + 1
+        self.versions[version.number] = version
+        self.landed.append(version)
+        return version.number
 
     def conflict(self, commit: TableCommit) -> str | None:
         """Why the commit cannot land on the newest version, or None."""

@@ -1,0 +1,128 @@
+"""Interleavings around open, append and seal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lancewal_core.testing.faults import PutFault
+from tests.simulation.stage import ALWAYS, NEVER, Stage
+
+
+def successor_claims_before_a_late_put() -> None:
+    """A's segment arrives after B has found the end of A's log and claimed the region."""
+    stage = Stage()
+    a, b = stage.member("a", 0, 1), stage.member("b")
+    stage.append(a, 0)
+    a.script.before("put", f"wal/{a.log}", lambda: stage.take_over(a, b, 0, 1))
+    stage.append(a, 0)
+    stage.step(a, 2)
+    stage.check()
+    stage.step(b, 2)
+    stage.check()
+
+
+def _unsettled(partition: int) -> None:
+    stage = Stage()
+    a = stage.member("a", 0, 1)
+    stage.append(a, 0, records=3)
+    a.script.puts.append((f"wal/{a.log}", PutFault.NEVER_ARRIVED))
+    stage.send(partition, 3)
+    a.worker._seal_policy = ALWAYS
+    stage.step(a)
+    a.worker._seal_policy = NEVER
+    stage.step(a, 10)
+    stage.check()
+
+
+def seal_beside_an_unsettled_segment() -> None:
+    """A generation with entries is due while a segment with more of them has no verdict."""
+    _unsettled(0)
+
+
+def reanchor_beside_an_unsettled_segment() -> None:
+    """A generation without entries is due to move while its first entry has no verdict."""
+    _unsettled(1)
+
+
+def put_without_a_verdict() -> None:
+    """The store does not say whether it has taken a segment, and it has not."""
+    _put_fails(PutFault.NEVER_ARRIVED)
+
+
+def put_refused_without_an_object() -> None:
+    """The store reports a conflict (409), and there is no object."""
+    _put_fails(PutFault.REFUSED)
+
+
+def _put_fails(fault: PutFault) -> None:
+    stage = Stage()
+    a = stage.member("a", 0, 1)
+    a.script.puts += [(f"wal/{a.log}", fault)] * 2
+    stage.append(a, 0)
+    stage.check()
+    stage.step(a, 20)
+    stage.append(a, 0)
+    stage.step(a, 2)
+    stage.check()
+
+
+def region_is_reanchored_under_a_claimer() -> None:
+    """B has read the index of a quiet region; A moves its beginning on, and what lies before is trimmed."""
+    stage = Stage()
+    a, b, f = stage.member("a", 0, 1), stage.member("b"), stage.flusher("f")
+    stage.append(a, 1)
+    stage.append(a, 1)
+
+    def move_on() -> None:
+        a.worker._seal_policy = ALWAYS
+        a.worker._seal_due()  # A is in the middle of a step, in which it has polled before B was assigned anything
+        a.worker._seal_policy = NEVER
+        stage.round(f)
+        stage.round(f)
+        stage.collect(f)
+
+    stage.send(0)
+    a.worker._consume(0.1)
+    b.script.before("get", f"wal/{a.log}", move_on)
+    stage.take_over(a, b, 0, 1)
+    a.worker._start_job(now=True)
+    a.worker._settle_if_done()
+    stage.check()
+    stage.step(a)
+    stage.step(b, 20)
+    stage.check()
+
+
+def retention_takes_markers() -> None:
+    """Behind the last record lie only transaction markers; retention removes them with all before."""
+    stage = Stage()
+    a, b = stage.member("a", 0, 1), stage.member("b")
+    stage.send(0, 1, markers=2)
+    stage.step(a, 40)  # an idle region's position moves once a second
+    log = stage.topic.partitions[0]
+    log.low = log.high
+    stage.take_over(a, b, 0, 1)
+    stage.check()
+    if b.worker.stopped:
+        raise AssertionError(f"nothing was lost, but: {b.worker.stopped}")
+
+
+def more_arrives_behind_a_poll() -> None:
+    """Records arrive between a poll and the question for the position."""
+    stage = Stage()
+    a = stage.member("a", 0, 1)
+    stage.send(0, 20)  # a poll takes twelve
+    stage.step(a, 6)
+    stage.check()
+
+
+SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
+    successor_claims_before_a_late_put: ("no fence", "acknowledged up to"),
+    seal_beside_an_unsettled_segment: ("an index changes while a segment is unsettled", "acknowledged up to"),
+    reanchor_beside_an_unsettled_segment: ("an index changes while a segment is unsettled", "acknowledged up to"),
+    put_without_a_verdict: ("unknown is stored", "acknowledged up to"),
+    put_refused_without_an_object: ("unknown is stored", "acknowledged up to"),
+    region_is_reanchored_under_a_claimer: ("stale claim", "acknowledged up to"),
+    retention_takes_markers: ("next without position", "nothing was lost"),
+    more_arrives_behind_a_poll: ("position asked too late", "instead of"),
+}

@@ -1,0 +1,83 @@
+"""What an ingest worker of a world is given beside store and Kafka, and what it reports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from lancewal_core.errors import KafkaUnavailable
+from lancewal_core.ids import OwnerId, Region
+from lancewal_core.region_index import GenerationRecord
+from lancewal_core.segment import Entry
+from lancewal_ingest.append import Preparer
+from lancewal_ingest.context import IngestContext
+from lancewal_ingest.decode.records import Records, Rejected
+from lancewal_ingest.observer import SilentObserver
+from lancewal_ingest.policy import MemoryPolicy, SealPolicy
+from lancewal_ingest.worker import IngestWorker, WorkerLimits
+from tests.simulation.memory_kafka import MemorySource
+
+if TYPE_CHECKING:
+    from tests.simulation.world import Process, World
+
+
+class DeadLetters:
+    """Dead letters that are acknowledged, or are not."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self._world = world
+        self._process = process
+
+    def send(self, region: Region, records: Records, rejected: Sequence[Rejected]) -> None:
+        self._world.scheduler.switch("dead letters")
+        if self._world.faults_of(self._process.group).unavailable("produce", "dead letters"):
+            raise KafkaUnavailable("no acknowledgement of a dead letter")
+        self._world.checker.rejected.setdefault(region.partition, set()).update(r.offset for r in rejected)
+
+
+class MemberObserver(SilentObserver):
+    """Tells the world what a member holds for durable."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def opened(self, region: Region, record: GenerationRecord) -> None:
+        self._know(region, record.first)
+
+    def appended(self, entry: Entry) -> None:
+        self._know(entry.region, entry.next)
+
+    def _know(self, region: Region, position: int) -> None:
+        known = self._world.acknowledged
+        known[region.partition] = max(known.get(region.partition, 0), position)
+
+    def failed(self, act: str, cause: object) -> None:
+        self._world.note(f"failed {act}: {type(cause).__name__}")
+
+
+def ingest_worker(
+    world: World, process: Process, bad_records: Literal["dlq", "stop"] = "dlq"
+) -> tuple[IngestWorker, MemorySource]:
+    """An ingest worker with limits so small that everything happens often."""
+    faults = world.faults_of(process.group)
+    context = IngestContext(
+        process.store, process.table, process.indexes, process.watermarks, process.tasks, process.clock,
+        world.contract, process.new_id,
+    )  # fmt: skip
+    source = MemorySource(
+        process.name, world.topic, world.group, world.scheduler, process.rng,
+        lambda: faults.unavailable("kafka", "broker"),
+    )  # fmt: skip
+    rng = process.rng
+    worker = IngestWorker(
+        context,
+        source,
+        DeadLetters(world, process),
+        Preparer(world.contract, bad_records),
+        OwnerId(process.name),
+        MemberObserver(world),
+        SealPolicy(rows=rng.choice([5, 15, 40]), age_s=rng.choice([1.0, 3.0]), log_distance=rng.choice([3, 8])),
+        MemoryPolicy(),
+        WorkerLimits(linger_s=0.02, idle_position_s=0.2, offset_commit_s=0.5, retry_s=0.1, settle_s=1.0),
+    )
+    return worker, source

@@ -1,0 +1,37 @@
+"""An operator, who pauses and resumes the services of a world."""
+
+from __future__ import annotations
+
+from random import Random
+
+from lancewal_core.control import Service, pause, resume
+from lancewal_core.errors import Refresh, Retry
+from lancewal_core.testing.sim_clock import SimClock
+from tests.simulation.world import Process, World
+
+
+def operator(world: World, process: Process) -> None:
+    """Pauses with an end, pauses without, and resumes; each is one command, which may fail."""
+    rng = Random(f"{world.seed}/{process.name}/operator")
+    while True:
+        world.scheduler.sleep(rng.expovariate(1 / 2.0))
+        service = rng.choice(list(Service))
+        act = rng.choice(["pause", "pause for a while", "resume"])
+        try:
+            match act:
+                case "pause":
+                    pause(process.store, process.clock, process.new_id, service)
+                case "pause for a while":
+                    pause(process.store, process.clock, process.new_id, service, rng.choice([0.5, 3.0, 10.0]))
+                case _:
+                    resume(process.store, process.clock, process.new_id, service)
+        except (Retry, Refresh) as error:
+            world.note(f"operator: {act} failed: {type(error).__name__}")
+        else:
+            world.note(f"operator: {act} {service.value}")
+
+
+def resume_everything(world: World) -> None:
+    """The end of every pause, whatever the store did before."""
+    for service in Service:
+        resume(world.checker.store, SimClock(world.scheduler), lambda: f"the end, {service}", service)  # noqa: B023

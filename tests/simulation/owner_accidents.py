@@ -1,0 +1,174 @@
+"""Accidents around who owns a region."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lancewal_core import paths
+from lancewal_core.testing.faults import PutFault
+from lancewal_ingest.policy import GenerationStats, SealDecision, SealPolicy
+from tests.simulation.checker import require
+from tests.simulation.script import stops
+from tests.simulation.stage import ALWAYS, Member, Stage
+
+
+def _handed_over() -> tuple[Stage, Member, Member]:
+    """A has handed region 0 over to B, which has not opened it yet; C stands by."""
+    stage = Stage()
+    a, b, c = stage.member("a", 0, 1), stage.member("b"), stage.member("c")
+    stage.append(a, 0)
+    stage.give(b, 0)
+    stage.step(a)
+    return stage, b, c
+
+
+def retention_follows_another_owner() -> None:
+    """While B asks Kafka, C has taken the region on, and retention has removed what C made durable."""
+    stage, b, c = _handed_over()
+
+    def go_on() -> None:
+        stage.take_over(b, c, 0)
+        stage.append(c, 0)
+        log = stage.topic.partitions[0]
+        log.low = log.high
+
+    b.script.before("kafka", "broker", go_on, passing=2)
+    stage.step(b)
+    require(not b.worker.stopped, "nothing was lost, but", b.worker.stopped)
+    require(stage.counts.get("failed open: OwnershipLost") == 1, "B notes that it came late:", stage.counts)
+    stage.check()
+
+
+def region_was_elsewhere_in_between() -> None:
+    """While B asks Kafka, C opens the region, appends, and hands it over: B claims behind that."""
+    stage, b, c = _handed_over()
+
+    def there_and_back() -> None:
+        stage.take_over(b, c, 0)
+        stage.append(c, 0)
+        stage.give(b, 0)
+        stage.step(c)
+
+    b.script.before("kafka", "broker", there_and_back, passing=2)
+    stage.step(b)
+    stage.append(b, 0)
+    stage.step(b, 10)
+    stage.check()
+
+
+def hand_over_fails_and_the_region_comes_back() -> None:
+    """The store fails while A hands over; A gets the region again, and an own segment cannot be read for a while."""
+    stage = Stage()
+    a, b = stage.member("a", 0, 1), stage.member("b")
+    stage.append(a, 0)
+    a.script.puts += [("/index/", PutFault.NEVER_ARRIVED)] * 8
+    stage.give(b, 0)
+    stage.step(a)
+    require(stage.counts.get("failed hand over: StoreUnavailable") == 1, "it could not:", stage.counts)
+    (key,) = [info.key for info in stage.bucket.listing(paths.wal_prefix())]
+    data = stage.bucket.get(key) or b""
+    stage.bucket.delete(key)
+    stage.give(a, 0)
+    stage.step(a)
+    require(stage.counts.get("failed open: StoreInconsistent") == 1, "its own segment is missing:", stage.counts)
+    stage.bucket.put(key, data, 0)
+    stage.step(a, 10)
+    stage.append(a, 0)
+    stage.check()
+
+
+def index_is_old_when_its_log_is_walked() -> None:
+    """B has read that A owns the region; A loses it to C and has it again, in the same log."""
+    stage = Stage()
+    a, b, c = stage.member("a", 0, 1), stage.member("b"), stage.member("c")
+    stage.append(a, 0)
+
+    def there_and_back() -> None:
+        for taker in (c, a):
+            stage.group.owner[0] = None
+            stage.give(taker, 0)
+            stage.step(a, 2)
+            stage.step(c, 2)
+            stage.step(a, 2)
+            stage.append(taker, 0)
+
+    b.script.before("get", f"wal/{a.log}", there_and_back)
+    stage.group.owner[0] = None
+    stage.give(b, 0)
+    stage.step(b)
+    require(bool(b.worker.idle) or stage.counts.get("failed open: StoreInconsistent") == 1, "B", stage.counts)
+    stage.give(b, 0)
+    for _ in range(10):
+        stage.step(a)
+        stage.step(b)
+        stage.step(c)
+    stage.check()
+
+
+def owner_sleeps_through_a_claim() -> None:
+    """A is frozen in a step; B claims its regions; A would seal one and move the other."""
+    stage = Stage()
+    a, b = stage.member("a", 0, 1), stage.member("b")
+    stage.append(a, 0)
+    stage.take_over(a, b, 0, 1)
+    a.worker._seal_policy = ALWAYS
+    a.worker._seal_due()
+    require(a.worker.durable == {}, "A still believes that it has", a.worker.durable)
+    stage.append(b, 0)
+    stage.check()
+
+
+class _Wrong(SealPolicy):
+    """Decides what must never be."""
+
+    def decide(self, stats: GenerationStats) -> SealDecision:
+        return SealDecision.REANCHOR
+
+
+def index_would_change_too_early() -> None:
+    """A bug in the loop or in the policy meets the checks in ``seal``."""
+    stage = Stage()
+    a = stage.member("a", 0, 1)
+    stage.append(a, 0)
+    a.worker._seal_policy = _Wrong()
+    with stops(RuntimeError):
+        a.worker._seal_due()
+    a.script.puts.append((f"wal/{a.log}", PutFault.NEVER_ARRIVED))
+    a.worker._seal_policy = ALWAYS
+    stage.send(1)
+    a.worker._consume(0.1)
+    a.worker._start_job(now=True)
+    with stops(RuntimeError):
+        a.worker._seal_due()
+    stage.step(a, 10)
+    stage.check()
+
+
+def member_drains_behind_a_rebalance() -> None:
+    """A has handed a region over and leaves; B has gone on with it: what A tells the group last is no older position."""
+    stage = Stage()
+    a, b = stage.member("a", 0, 1), stage.member("b")
+    stage.append(a, 0)
+    stage.append(a, 1)
+    while stage.group.committed != {0: 1, 1: 1}:
+        stage.step(a)
+    stage.give(b, 0)
+    stage.step(a)  # too early to commit again: it keeps in mind what it has handed over
+    stage.step(b)
+    stage.append(b, 0)
+    stage.step(b, 10)
+    require(stage.group.committed.get(0) == 2, "B committed", stage.group.committed)
+    require(a.worker.drain(1.0), "A drains")
+    require(stage.group.committed == {0: 2, 1: 1}, "the group knows", stage.group.committed)
+    stage.check()
+
+
+ACCIDENTS: list[Callable[[], None]] = [
+    retention_follows_another_owner,
+    region_was_elsewhere_in_between,
+    hand_over_fails_and_the_region_comes_back,
+    index_is_old_when_its_log_is_walked,
+    owner_sleeps_through_a_claim,
+    index_would_change_too_early,
+    member_drains_behind_a_rebalance,
+]

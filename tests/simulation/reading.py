@@ -1,0 +1,105 @@
+"""A reader of a world: what it reads, compared with the oracle, and read again by its receipt later."""
+
+from __future__ import annotations
+
+from lancewal_core.errors import (
+    OutsideHistoryWindow,
+    TableRestored,
+    VersionGone,
+    WatermarkUnknown,
+)
+from lancewal_core.ids import Region
+from lancewal_core.log import SegmentCache
+from lancewal_reader.delta import DeltaContext, LoadedCache, SnapshotCache
+from lancewal_reader.plan import PlanContext
+from lancewal_reader.receipt import Receipt, receipt_of
+from lancewal_reader.table import Consistency, LancewalTable
+from tests.simulation import oracle
+from tests.simulation.checker import require
+from tests.simulation.world import PASSING, Process, World
+
+
+class SimTable(LancewalTable):
+    """The reader's table on a world's twins."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        segments = SegmentCache(1 << 20)
+        cache = segments if process.rng.random() < 0.5 else None
+        self.uri = "memory"
+        self._contract = world.contract
+        self._plan = PlanContext(
+            process.store, process.table, process.indexes, process.watermarks, process.tasks, process.clock,
+            world.contract, cache,
+        )  # fmt: skip
+        self._delta = DeltaContext(
+            process.store, process.table, process.tasks, world.contract, segments, SnapshotCache(1 << 20), LoadedCache()
+        )
+        self._seen = {}
+
+
+class Reading:
+    """What one reader process reads, each result compared with the oracle (I1, I2, I5)."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self._world = world
+        self._process = process
+        self.table = SimTable(world, process)
+        self._last: dict[Region, int] = {}
+
+    def read(self, consistency: Consistency) -> None:
+        """One scan.  Raises what the reader raises, and ``Violation``."""
+        world = self._world
+        known = dict(world.acknowledged)
+        restored = world.restored
+        result = self.table.scan(consistency=consistency)
+        receipt = receipt_of(result.schema)
+        cut = {region: int(position) for region, position in receipt.cut.items()}
+        world.note(f"{consistency} read")
+        where = f"{self._process.name} version {receipt.version} cut {_short(cut)}"
+        require(restored is None, f"{where}: read though the table was restored by version", restored)
+        rows = world.check_rows(result, cut, receipt.version, where)
+        world.reads.append((receipt, rows))
+        if consistency == "strong":
+            short = {p: n for p, n in known.items() if cut.get(world.contract.regions[p], 0) < n}
+            require(not short, f"I1 {where}: acknowledged before it began", short)
+            back = {r.partition: n for r, n in self._last.items() if cut.get(r, 0) < n}
+            require(not back, f"I5 {where}: the same reader saw", back)
+            self._last = cut
+
+    def read_again(self, receipt: Receipt, rows: dict[int, oracle.Values]) -> None:
+        """The rows of some reader's earlier read, or the named error."""
+        world = self._world
+        try:
+            result = self.table.scan(at=receipt.to_json())
+            used = receipt_of(result.schema)
+            found, _ = world.by_hand.split(result, used.version)
+        except (*PASSING, VersionGone, OutsideHistoryWindow, WatermarkUnknown, TableRestored) as error:
+            require(world.restored is not None or not isinstance(error, TableRestored), "nobody restored, but", error)
+            world.note(f"read again: {type(error).__name__}")
+            world.log(f"{self._process.name} could not read again: {error}")
+            return
+        world.note("read again" if used.version == receipt.version else "read again by another version")
+        where = f"{self._process.name} version {used.version} for {receipt.to_json()}"
+        require(used.cut == receipt.cut, f"{where}: another cut", used.cut)
+        require(found == rows, f"I2 {where}: rows", found, "instead of", rows)
+
+
+def reader(world: World, process: Process) -> None:
+    """A reader that looks again and again, and now and then reads again at an earlier receipt."""
+    reading = Reading(world, process)
+    for _ in range(process.rng.choice([3, 30])):
+        if world.reads and process.rng.random() < 0.3:
+            reading.read_again(*process.rng.choice(world.reads))
+        try:
+            reading.read("strong" if process.rng.random() < 0.8 else "eventual")
+        except (*PASSING, VersionGone) as error:
+            world.note(f"read: {type(error).__name__}")
+            world.log(f"{process.name} could not read: {error}")
+        except TableRestored:
+            require(world.restored is not None, f"{process.name}: nobody has restored the table")
+            world.note("read: TableRestored")
+        world.scheduler.sleep(process.rng.choice([0.0, 0.05, 0.4]))
+
+
+def _short(cut: dict[Region, int]) -> dict[int, int]:
+    return {region.partition: position for region, position in cut.items()}

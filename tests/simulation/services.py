@@ -1,0 +1,157 @@
+"""What the processes of a world do: each function is the main loop of one, and calls lancewal's own modules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from lancewal_core.control import POLL_S, ControlReader, ControlWatch, Service
+from lancewal_core.errors import ObjectMissing, TableRestored, VersionGone, WatermarkUnknown
+from lancewal_core.key_catalog import KeyCatalogs
+from lancewal_core.key_index import KeyIndex
+from lancewal_core.key_parts import StoredParts
+from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.gc import GarbageState, collect_garbage
+from lancewal_flusher.plan import MergeLimits
+from lancewal_flusher.round import SealedSince, run_round
+from lancewal_flusher.runner import ThreadRunner
+from tests.simulation.checker import require
+from tests.simulation.ingest_side import ingest_worker
+from tests.simulation.world import PASSING, Process, World
+
+Body = Callable[[World, Process], None]
+
+
+def serve(world: World, group: str, body: Body) -> None:
+    """Spawn a process that begins again after a passing fault."""
+
+    def run() -> None:
+        while True:
+            process = world.process(group)
+            try:
+                body(world, process)
+            except PASSING as error:
+                world.note(f"{group.rstrip('0123456789')} restarts: {type(error).__name__}")
+                world.group.expel(process.name)
+                world.log(f"{process.name} restarts: {error}")
+            world.scheduler.sleep(0.1)
+
+    world.scheduler.spawn(group, run)
+
+
+def member(world: World, process: Process) -> None:
+    """An ingest service: steps, and now and then a clean shutdown."""
+    worker, source = ingest_worker(world, process)
+    world.log(f"{process.name} starts")
+    control = None
+    if world.settings.operator:
+        control = ControlWatch(
+            ControlReader(process.store, process.clock, Service.INGEST), process.tasks, process.clock
+        )
+    worker.subscribe()
+    life = process.rng.choice([10**9, 40, 200, 1000])
+    while life:
+        held = control is not None and control.look() is not None
+        worker.hold(held)
+        before = source.delivered
+        worker.step(0.1)
+        require(not held or source.delivered == before, f"{process.name} consumes, though it is paused")
+        if held:
+            world.note("ingest turns, paused")
+        life -= 1
+        require(not worker.stopped, f"{process.name}: partitions stopped:", worker.stopped)
+    world.note("drained" if worker.drain(2.0) else "not drained in time")
+    source.close()
+
+
+def producer(world: World) -> None:
+    """Sends the world's records, in bursts."""
+    rng = Random(f"{world.seed}/producer")
+    left = world.settings.records
+    while left:
+        for _ in range(min(left, rng.randint(1, 12))):
+            world.produce(rng, rng.randrange(world.settings.keys))
+            left -= 1
+            if rng.random() < 0.2:
+                world.scheduler.switch("produced")
+        world.scheduler.sleep(rng.expovariate(1 / world.settings.burst_s))
+    world.produced = True
+
+
+def flusher_context(world: World, process: Process) -> FlusherContext:
+    return FlusherContext(
+        process.store, process.table, process.indexes, process.watermarks,
+        KeyIndex(KeyCatalogs(process.store, process.clock), StoredParts(process.store)),
+        ThreadRunner(process.table, process.tasks), process.tasks, process.clock, world.contract, process.new_id,
+    )  # fmt: skip
+
+
+def _control(world: World, process: Process) -> ControlReader | None:
+    if not world.settings.operator:
+        return None
+    control = ControlReader(process.store, process.clock, Service.FLUSHER)
+    control.read_or_raise()
+    return control
+
+
+def _paused(world: World, control: ControlReader | None) -> bool:
+    """Whether an operator wants nothing to begin; waits for the time after which a service asks again."""
+    if control is None or control.read() is None:
+        return False
+    world.note("flusher waits, paused")
+    world.scheduler.sleep(POLL_S)
+    return True
+
+
+def flusher(world: World, process: Process) -> None:
+    """A flusher service: rounds."""
+    context = flusher_context(world, process)
+    control = _control(world, process)
+    limits = MergeLimits(adopt_rows=process.rng.choice([1, 5, 50]), combine_changes=process.rng.choice([10, 1000]))
+    since = SealedSince()
+    while True:
+        if _paused(world, control):
+            continue
+        try:
+            report = run_round(context, limits, since, sealed_grace_s=1.0, merges_max=process.rng.choice([1, 100]))
+        except (*PASSING, VersionGone, ObjectMissing, WatermarkUnknown) as error:  # a clean-up came in between
+            world.note(f"round: {type(error).__name__}")
+            world.log(f"{process.name} round: {type(error).__name__} {error}")
+        except TableRestored:
+            _wait_for_a_person(world, "round")
+        else:
+            for merge in report.merges:
+                world.note("merge")
+                if merge.landed_behind:
+                    world.note("merge rebased")
+            world.counts["refused"] = world.counts.get("refused", 0) + len(report.refused)
+            for done in report.finished:
+                if done.rows_hidden or done.fragments_rebuilt:
+                    world.note("follow-up")
+        world.scheduler.sleep(process.rng.choice([0.05, 0.3]))
+
+
+def collector(world: World, process: Process) -> None:
+    """Garbage collection rounds."""
+    context = flusher_context(world, process)
+    control = _control(world, process)
+    state = GarbageState()
+    while True:
+        if _paused(world, control):
+            continue
+        try:
+            report = collect_garbage(context, state)
+            world.counts["objects deleted"] = world.counts.get("objects deleted", 0) + report.deleted
+            world.counts["trims"] = world.counts.get("trims", 0) + len(report.trimmed)
+        except PASSING as error:
+            world.note(f"garbage: {type(error).__name__}")
+        except TableRestored:
+            _wait_for_a_person(world, "garbage")
+        world.scheduler.sleep(process.rng.choice([0.1, 0.5]))
+
+
+def _wait_for_a_person(world: World, act: str) -> None:
+    """The service ends, and is started again by its supervisor, in vain."""
+    require(world.restored is not None, f"{act}: nobody has restored the table")
+    world.note(f"{act}: TableRestored")
+    world.scheduler.sleep(5.0)

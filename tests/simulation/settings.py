@@ -1,0 +1,79 @@
+"""Size and climate of a world: how much of everything there is, and what may go wrong how often."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from lancewal_core.testing.faults import Rates
+
+USER_KEYS = 1_000
+"""Keys from here on are a user's, who appends them to the table by hand."""
+
+ACTS = {"append": 2.0, "index": 1.0, "config": 1.0, "compact": 1.0, "clean up": 1.0}
+"""What a user does, by weight."""
+CHAOS = {"rebalance": 6.0, "crash": 2.0, "pause": 3.0, "warp": 0.3, "none": 4.0}
+"""What happens to processes, group and time, by weight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """A call at a boundary takes ``mean_s`` more on average, at this rate."""
+
+    rate: float
+    mean_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Mishap:
+    """At a place of the protocol (a named point, before or after it) a process dies or stands still, at this rate."""
+
+    place: str
+    act: Literal["crash", "freeze"]
+    rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Constants of garbage collection, so small that a short life reaches them."""
+
+    page_at: int
+    page_rest: int
+    index_versions_kept: int
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """See the module docstring.  ``swarm``: the numbers are bounds, and each seed draws its own below them."""
+
+    partitions: int = 3
+    keys: int = 12
+    members: int = 2
+    flushers: int = 2
+    collectors: int = 1
+    readers: int = 2
+    records: int = 120
+    """How many the producers send."""
+    burst_s: float = 0.3
+    """Mean time between two bursts of records."""
+    history_window_s: int = 4
+    grace_s: int = 2
+    chaos: Mapping[str, float] = field(default_factory=lambda: CHAOS)
+    chaos_s: float = 0.3
+    """Mean time between two acts of chaos."""
+    user: Mapping[str, float] = field(default_factory=lambda: ACTS)
+    user_s: float = 0.5
+    shared_keys: int = 0
+    """So many of the topic's keys are appended by the user too, and never patched."""
+    operator: bool = False
+    """Ingest and flusher are paused and resumed."""
+    rates: Rates = field(default_factory=Rates)
+    delays: Mapping[str, Delay] = field(default_factory=dict)
+    """By process group."""
+    mishaps: tuple[Mishap, ...] = ()
+    limits: Limits | None = None
+    stay: float | None = None
+    """None: drawn."""
+    misrouted: Literal["stop", "dlq"] = "stop"
+    swarm: bool = False

@@ -1,0 +1,85 @@
+"""A swarm: each schedule leaves out a random part of what may happen, and draws how often the rest does.
+
+What happens all the time hides what needs quiet: a log is trimmed only where somebody merges undisturbed, and an index
+read is old only where its reader is slow and everyone else is not.  So no schedule has everything, and each part is
+missing in some and frequent in others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from random import Random
+
+from lancewal_core.failpoints import POINTS
+from lancewal_core.testing.faults import Rates
+from tests.simulation.settings import Delay, Limits, Mishap, Settings
+
+PLACES = tuple(f"{name} {when}" for name in sorted(POINTS - {"spark.task"}) for when in ("before", "after"))
+"""Where a process may die or stand still: every named point but that of a Spark executor, which only reads."""
+
+_RESTORES = 0.06
+"""Share of schedules in which a user restores an old version: from then on nothing is merged, so it is the end."""
+
+
+def drawn(settings: Settings, rng: Random) -> Settings:
+    """What the schedule with these draws is like."""
+    members = _up_to(rng, settings.members)
+    flushers = _up_to(rng, settings.flushers)
+    collectors = _up_to(rng, settings.collectors)
+    readers = rng.randint(0, settings.readers)
+    groups = [
+        f"{name}{i}"
+        for name, count in (("member", members), ("flusher", flushers), ("collector", collectors), ("reader", readers))
+        for i in range(count)
+    ]
+    user = _some(settings.user, rng)
+    if flushers and rng.random() < _RESTORES:
+        user["restore"] = 0.5
+    return replace(
+        settings,
+        partitions=rng.randint(2, max(2, settings.partitions)),
+        keys=rng.choice([3, settings.keys]),
+        records=rng.choice([settings.records // 4, settings.records // 2, settings.records]),
+        burst_s=rng.choice([0.1, 0.3, 1.0]),
+        members=members,
+        flushers=flushers,
+        collectors=collectors,
+        readers=readers,
+        history_window_s=rng.choice([0, 0, 1, 4]),
+        grace_s=rng.choice([0, 0, 1, 2]),
+        chaos={**_some(settings.chaos, rng), "none": 1.0},
+        chaos_s=rng.choice([0.1, 0.3, 1.0]),
+        user=user,
+        user_s=rng.choice([0.1, 0.5, 2.0]),
+        shared_keys=rng.choice([0, settings.shared_keys]),
+        operator=settings.operator and rng.random() < 0.25,
+        rates=Rates(
+            put=rng.choice([0.0, 0.02, 0.1, 0.25]),
+            listing=rng.choice([0.0, 0.2, 0.6, 0.9]),
+            commit=rng.choice([0.0, 0.1, 0.3]),
+            unavailable=rng.choice([0.0, 0.0, 0.01, 0.03]),
+            lands=rng.choice([0.02, 0.05, 0.3]),
+        ),
+        delays={
+            group: Delay(rng.choice([0.01, 0.05, 0.2]), rng.choice([0.05, 0.5, 3.0]))
+            for group in groups
+            if rng.random() < 0.4
+        },
+        mishaps=tuple(
+            Mishap(rng.choice(PLACES), act, rng.choice([0.02, 0.1, 0.4]))
+            for act in ("crash", "freeze")
+            for _ in range(rng.choice([0, 1, 2]))
+        ),
+        limits=rng.choice([None, Limits(page_at=4, page_rest=1, index_versions_kept=20)]),
+        swarm=False,
+    )
+
+
+def _up_to(rng: Random, most: int) -> int:
+    return rng.randint(1, most) if most else 0
+
+
+def _some(weights: Mapping[str, float], rng: Random) -> dict[str, float]:
+    """Part of them, each with a weight of its own."""
+    return {name: weight * rng.choice([0.3, 1.0, 3.0]) for name, weight in weights.items() if rng.random() < 0.7}

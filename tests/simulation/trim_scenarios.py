@@ -1,0 +1,104 @@
+"""Interleavings around trimming, and of a read plan with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from lancewal_core import paths
+from lancewal_core.errors import LancewalError
+from lancewal_core.testing.faults import ListFault
+from lancewal_flusher.gc import GarbageState, collect_garbage
+from tests.simulation.stage import Stage
+
+
+def history_ends_while_it_is_kept() -> None:
+    """What is merged leaves the index before its segments are deleted, whenever the collector stops."""
+    stage = Stage()
+    a, f = stage.member("a", 0, 1), stage.flusher("f")
+    for _ in range(2):
+        stage.append_and_seal(a, 0, 1)
+        stage.round(f)
+    stage.append(a, 0)
+    stage.collect(f)
+    stage.check()
+
+
+def generation_opens_while_garbage_is_collected() -> None:
+    """The collector has read the indexes; then B, with a new log, takes a region over and appends."""
+    stage = Stage()
+    a, b, f = stage.member("a", 0, 1), stage.member("b"), stage.flusher("f")
+    stage.append(a, 0)
+
+    def hand_over() -> None:
+        stage.give(b, 0)
+        stage.step(a)
+        stage.step(b)
+        stage.append(b, 0)
+
+    state = GarbageState()
+    stage.scripts["f"].before("list", paths.history_prefix(stage.region(1)), hand_over)  # region 0's index is read
+    collect_garbage(f, state)
+    stage.scheduler.now += 10
+    collect_garbage(f, state)
+    stage.check()
+
+
+def listing_leaves_a_region_out() -> None:
+    """A region that holds old segments is not in any listing while another one goes far ahead in the same log."""
+    stage = Stage()
+    a, f = stage.member("a", 0, 1), stage.flusher("f")
+    stage.append(a, 0)
+    stage.append(a, 0)
+    stage.append(a, 1)
+    stage.scripts["f"].listings[stage.region(0).name] = ListFault.PARTIAL
+    state = GarbageState()
+    for _ in range(2):
+        with suppress(LancewalError):  # a listing that cannot be right ends the round
+            stage.collect(f, state)
+    stage.check()
+
+
+def region_comes_back_into_the_same_log() -> None:
+    """Between a reader's look at the index and its walk, A loses the region to B and gets it again."""
+    stage = Stage()
+    a, b, reader = stage.member("a", 0, 1), stage.member("b"), stage.reader("r")
+    stage.append(a, 0)
+
+    def there_and_back() -> None:
+        for giver, taker in ((a, b), (b, a)):
+            stage.give(taker, 0)
+            stage.step(giver)
+            stage.step(taker)
+            stage.append(taker, 0)
+
+    stage.scripts["r"].before("get", f"wal/{a.log}", there_and_back)
+    reader.read("strong")
+    stage.check()
+
+
+def log_is_trimmed_before_it_is_walked() -> None:
+    """Between a reader's look at the index and its walk, everything it wants is merged and trimmed."""
+    stage = Stage()
+    a, f, reader = stage.member("a", 0, 1), stage.flusher("f"), stage.reader("r")
+    stage.append(a, 0)
+
+    def merge_and_trim() -> None:
+        for _ in range(2):
+            stage.seal(a)
+            stage.round(f)
+            stage.append(a, 0)
+        stage.collect(f)
+
+    stage.scripts["r"].before("get", f"wal/{a.log}", merge_and_trim)
+    reader.read("strong")
+    stage.check()
+
+
+SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
+    history_ends_while_it_is_kept: ("delete before the boundary moves", "I8"),
+    generation_opens_while_garbage_is_collected: ("candidates after the indexes", "I8|acknowledged up to"),
+    listing_leaves_a_region_out: ("regions by listing", "I8|acknowledged up to"),
+    region_comes_back_into_the_same_log: ("joining over a gap", "I2"),
+    log_is_trimmed_before_it_is_walked: ("no proof of a walk's end", "I1"),
+}

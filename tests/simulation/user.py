@@ -1,0 +1,76 @@
+"""A user, who does to the table what its owner may do at any time."""
+
+from __future__ import annotations
+
+from random import Random
+
+from lancewal_core import paths
+from lancewal_core.region_index import State
+from lancewal_core.snapshot import read_snapshot
+from lancewal_core.table import fragment_files
+from lancewal_core.watermarks import TABLE_UUID
+from tests.simulation.settings import USER_KEYS
+from tests.simulation.world import World
+
+
+def user(world: World) -> None:
+    """One act after the other, until an old version is restored."""
+    rng = Random(f"{world.seed}/user")
+    settings = world.settings
+    next_key = USER_KEYS
+    while world.restored is None:
+        world.scheduler.sleep(rng.expovariate(1 / settings.user_s))
+        (act,) = rng.choices(list(settings.user), list(settings.user.values()))
+        table = world.checker.table
+        match act:
+            case "append":
+                keys = range(next_key, next_key + rng.randint(1, 3))
+                next_key = keys.stop
+                append(world, *keys)
+            case "append to a shared key" if settings.shared_keys:
+                append(world, rng.randrange(settings.shared_keys))
+            case "index":
+                table.create_index()
+            case "config":
+                table.update_config({TABLE_UUID: world.contract.table_uuid})
+            case "compact":
+                fragments = [f.fragment_id for f in table.newest().fragments()]
+                table.compact([i for i in fragments if rng.random() < 0.5])
+            case "clean up":
+                clean_up(world, rng.choice([1, 2, 5]))
+            case "lose files":
+                _lose_files(world, rng)
+            case "restore" if len(world.dataset.versions) > 1:
+                world.restored = table.restore(rng.choice(sorted(world.dataset.versions)[:-1]))
+            case _:
+                continue
+        world.note(f"user: {act}")
+        world.log(f"user: {act}, version {table.newest().version}")
+
+
+def append(world: World, *keys: int) -> None:
+    """Rows with keys of the user's own, or keys of the topic, which Kafka's rows win over."""
+    world.by_hand.appended(world.checker.table.append(world.user_batch(keys)), keys)
+
+
+def clean_up(world: World, keep: int) -> None:
+    """Remove old versions only: an unfinished merge, and what is newer than every record of watermarks, is young."""
+    infos = world.bucket.listing(paths.merges_prefix())
+    finished = max((v for i in infos if (v := paths.parse_merge_finished(i.key)) is not None), default=0)
+    table = world.checker.table
+    table.cleanup(keep=max(keep, table.newest().version - finished))
+
+
+def _lose_files(world: World, rng: Random) -> None:
+    """Remove the data files of snapshots that no table version refers to."""
+    dataset = world.dataset
+    referred = {f.file for version in dataset.versions.values() for f in version.fragments}
+    for region in world.contract.regions:
+        index = world.checker.indexes.read(region)
+        for record in () if index is None else index.generations:
+            if record.state is State.FLUSHED and record.snapshot is not None and rng.random() < 0.5:
+                snapshot = read_snapshot(world.checker.store, record.snapshot)
+                names = {name for fragment in snapshot.fragments for name in fragment_files(fragment)}
+                if not names & referred:
+                    for name in names:
+                        dataset.files.pop(name, None)
