@@ -9,14 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from lancewal_core import paths
-from lancewal_core.errors import LancewalError, TableRestored
-from lancewal_core.ids import TableVersion
+from lancewal_core.errors import LancewalError
 from lancewal_flusher import gc
 from tests.simulation import chaos, operating, reading, services, user
-from tests.simulation.checker import require
 from tests.simulation.kinds import KINDS
 from tests.simulation.mishaps import Mishaps
+from tests.simulation.rest import check_everything, come_to_rest
 from tests.simulation.settings import Limits, Settings
 from tests.simulation.world import World
 
@@ -45,8 +43,8 @@ def run(seed: int, settings: Settings | None = None) -> Report:
         with _limits(world.settings.limits), Mishaps(world).active():
             _start(world)
             world.scheduler.run(lambda: world.produced, SWITCHES_MAX)
-            _come_to_rest(world)
-            _compare(world)
+            come_to_rest(world, SWITCHES_MAX)
+            check_everything(world)
     except Exception as error:
         tail = "\n".join(world.events[-15:])
         raise SimulationFailed(
@@ -103,55 +101,3 @@ def _start(world: World) -> None:
     world.scheduler.spawn("supervisor", lambda: chaos.supervisor(world))
     if settings.user:
         world.scheduler.spawn("user", lambda: user.user(world))
-
-
-def _come_to_rest(world: World) -> None:
-    """No more faults; everything that was produced becomes durable, and merged where somebody merges."""
-    world.faults.enabled = False
-    world.bodies = {group: body for group, body in world.bodies.items() if not group.startswith("operator")}
-    for group in world.scheduler.groups() - set(world.bodies) - {"supervisor"}:
-        world.scheduler.crash(group)
-    for group in world.bodies:
-        world.scheduler.pause(group, 0.0)
-    operating.resume_everything(world)
-    world.log("coming to rest")
-    ends = {p: log.high for p, log in enumerate(world.topic.partitions)}
-    world.scheduler.run(lambda: all(world.acknowledged.get(p, 0) >= n for p, n in ends.items()), SWITCHES_MAX)
-    if world.settings.flushers and world.restored is None:
-        ends = {p: log.end for p, log in enumerate(world.topic.partitions)}
-        names = {p: world.contract.regions[p].name for p in ends}
-        world.scheduler.run(
-            lambda: all(world.merged_up_to().get(names[p], 0) >= n for p, n in ends.items()) and _finished(world),
-            SWITCHES_MAX,
-        )
-
-
-def _finished(world: World) -> bool:
-    """Whether the newest merge is."""
-    merges = [v.number for v in world.dataset.landed if "lancewal.merge" in v.transaction.properties]
-    return not merges or world.bucket.get(paths.merge_finished(TableVersion(merges[-1]))) is not None
-
-
-def _compare(world: World) -> None:
-    world.checker.check(world.acknowledged)
-    if world.restored is not None:
-        _compare_restored(world, world.restored)
-    elif world.settings.flushers:
-        ends = {region: world.topic.partitions[region.partition].high for region in world.contract.regions}
-        newest = world.checker.table.newest()
-        batches = list(newest.scan(world.contract.rows.table.names))
-        world.check_rows(batches, ends, newest.version, "the table, after everything was merged:")
-        _, by_hand = world.by_hand.split(batches, newest.version)
-        left = world.by_hand.left_in_the_end(world.dataset, world.topic, world.contract.regions)
-        require(by_hand == left, "rows of a user with keys of the topic: there are", by_hand, "expected", left)
-
-
-def _compare_restored(world: World, version: int) -> None:
-    """After a restore nothing was merged, and nobody reads as if nothing had happened."""
-    late = [v for v in world.dataset.landed if v.number > version and v.transaction.properties]
-    require(not late, "committed after the table was restored:", late)
-    try:
-        reading.Reading(world, world.process("audience")).read("strong")
-    except TableRestored:
-        return
-    raise AssertionError("a strong read of a restored table")

@@ -23,10 +23,10 @@ from lancewal_ingest.policy import SealPolicy
 from lancewal_ingest.worker import IngestWorker
 from tests.simulation import oracle
 from tests.simulation.calm import Alone, AtOnce, First
-from tests.simulation.checker import require
 from tests.simulation.ingest_side import ingest_worker
 from tests.simulation.memory_kafka import MemorySource
 from tests.simulation.reading import Reading
+from tests.simulation.rest import check_table
 from tests.simulation.script import Script
 from tests.simulation.services import flusher_context
 from tests.simulation.settings import Settings
@@ -183,10 +183,5 @@ class Stage(World):
 
     def check_table(self) -> None:
         """The table holds what its watermarks say."""
-        newest, in_force = self.process("audience").watermarks.newest()
-        cut = {region: int(mark.next) for region, mark in in_force.regions.items()}
-        batches = list(newest.scan(self.contract.rows.table.names))
-        self.check_rows(batches, cut, newest.version, "the table:")
-        _, by_hand = self.by_hand.split(batches, newest.version)
-        left = self.by_hand.left_in_the_end(self.dataset, self.topic, self.contract.regions)
-        require(by_hand == left, "rows of a user with keys of the topic: there are", by_hand, "expected", left)
+        in_force = self.process("audience").watermarks.newest()[1]
+        check_table(self, {region: int(mark.next) for region, mark in in_force.regions.items()})

@@ -10,12 +10,15 @@ from contextlib import suppress
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from lancewal_core.errors import ObjectMissing, PlanRetriesExhausted, VersionGone, WatermarkUnknown
+from lancewal_core.control import Service, pause, read_control, resume
+from lancewal_core.errors import ObjectMissing, PlanRetriesExhausted, TableRestored, VersionGone, WatermarkUnknown
 from lancewal_core.testing.faults import CommitFault, ListFault, PutFault
 from lancewal_flusher.gc import GarbageState, collect_garbage
 from tests.simulation.checker import require
+from tests.simulation.operating import resume_everything
+from tests.simulation.rest import check_restored
 from tests.simulation.settings import USER_KEYS
 from tests.simulation.stage import Member, Stage
 from tests.simulation.user import clean_up
@@ -49,6 +52,7 @@ class Deployment(RuleBasedStateMachine):
         self.collector = self.stage.flusher("collector")
         self.garbage = GarbageState()
         self.reader = self.stage.reader("reader")
+        self.operating = self.stage.process("operator")
         self.busy: set[str] = set()
         self.frozen: dict[str, int] = {}
         """Turns that a member still stands still."""
@@ -71,6 +75,8 @@ class Deployment(RuleBasedStateMachine):
         try:
             with suppress(*PASSING, VersionGone, ObjectMissing, WatermarkUnknown, PlanRetriesExhausted):
                 call()
+        except TableRestored:
+            require(self.stage.restored is not None, f"{name}: nobody has restored the table")
         finally:
             self.busy.discard(name)
 
@@ -80,12 +86,23 @@ class Deployment(RuleBasedStateMachine):
     def _call(self, name: str) -> Callable[[], object]:
         stage = self.stage
         if name in self.members:
-            return lambda: stage.step(self.members[name])
+            return lambda: self._step(self.members[name])
+        if name == "reader":
+            return lambda: self.reader.read("strong")
+        if self._paused(Service.FLUSHER):
+            return lambda: None
         if name in self.flushers:
             return lambda: stage.round(self.flushers[name])
-        if name == "collector":
-            return lambda: collect_garbage(self.collector, self.garbage)
-        return lambda: self.reader.read("strong")
+        return lambda: collect_garbage(self.collector, self.garbage)
+
+    def _step(self, member: Member) -> None:
+        held, before = self._paused(Service.INGEST), member.source.delivered
+        member.worker.hold(held)
+        self.stage.step(member)
+        require(not held or member.source.delivered == before, "it consumes, though it is paused:", member.process.name)
+
+    def _paused(self, service: Service) -> bool:
+        return read_control(self.stage.checker.store).paused(service, self.operating.clock.now_ms()) is not None
 
     @rule(name=SOMEBODY, times=st.integers(1, 3))
     def act(self, name: str, times: int) -> None:
@@ -165,13 +182,41 @@ class Deployment(RuleBasedStateMachine):
             case str():
                 script.down.append((fault, ""))
 
-    @rule(act=st.sampled_from(["append", "index", "compact", "clean up"]), keep=st.integers(1, 3))
+    @rule(partition=st.integers(0, PARTITIONS - 1), left=st.integers(0, 3))
+    def retention(self, partition: int, left: int) -> None:
+        """Kafka removes what is durable, but for some positions."""
+        log = self.stage.topic.partitions[partition]
+        log.low = max(log.low, self.stage.acknowledged.get(partition, 0) - left)
+
+    @rule(service=st.sampled_from(Service), act=st.sampled_from(["pause", "pause for a while", "resume"]))
+    def operator(self, service: Service, act: str) -> None:
+        store, process = self.stage.checker.store, self.operating
+        if act == "resume":
+            resume(store, process.clock, process.new_id, service)
+        else:
+            pause(store, process.clock, process.new_id, service, None if act == "pause" else 3.0)
+
+    @precondition(lambda self: self.turn > 20 and self.stage.restored is None)
+    @rule(back=st.integers(1, 5))
+    def restore(self, back: int) -> None:
+        """The end: from now on nothing is merged, and nobody reads."""
+        versions = sorted(self.stage.dataset.versions)
+        if len(versions) > back:
+            self.stage.restored = self.stage.checker.table.restore(versions[-1 - back])
+
+    @precondition(lambda self: self.stage.restored is None)
+    @rule(act=st.sampled_from(["append", "append a key of the topic", "index", "compact", "clean up"]),
+          keep=st.integers(1, 3))  # fmt: skip
     def user(self, act: str, keep: int) -> None:
         table = self.stage.checker.table
         match act:
             case "append":
                 self.stage.user_appends(self.user_key)
                 self.user_key += 1
+            case "append a key of the topic":
+                records = self.stage.topic.partitions[keep % PARTITIONS].records
+                if records:
+                    self.stage.user_appends(records[-1].k)
             case "index":
                 table.create_index()
             case "compact":
@@ -200,6 +245,7 @@ class Deployment(RuleBasedStateMachine):
         stage = self.stage
         for script in stage.scripts.values():
             script.clear()
+        resume_everything(stage)
         ends = {p: log.end for p, log in enumerate(stage.topic.partitions)}
         for _ in range(60):
             for partition, owner in stage.group.target.items():
@@ -216,6 +262,9 @@ class Deployment(RuleBasedStateMachine):
         require(not stopped, "stopped:", stopped)
         for name in MEMBERS:
             stage.seal(self.members[name])
+        if stage.restored is not None:
+            check_restored(stage, stage.restored)
+            return
         for _ in range(4):
             stage.round(self.flushers["f0"])
         stage.check()

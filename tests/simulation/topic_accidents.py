@@ -39,6 +39,20 @@ def retention_overtakes_ingest() -> None:
     stage.check()
 
 
+def retention_takes_what_is_durable() -> None:
+    """Kafka has nothing any more of what is in the log: it is not asked for that, by the owner and by the next one."""
+    stage = Stage()
+    a, b = stage.member("a", 0, 1), stage.member("b")
+    for owner in (a, b):
+        stage.append(owner, 0)
+        log = stage.topic.partitions[0]
+        log.low = log.high
+        stage.append(owner, 0)
+        stage.take_over(a, b, 0)
+        require(not b.worker.stopped, "nothing was lost, but", b.worker.stopped)
+    stage.check()
+
+
 def topic_loses_its_tail() -> None:
     """Kafka has less than what is durable."""
     stage = Stage()
@@ -125,6 +139,7 @@ def topic_gets_more_partitions() -> None:
 
 ACCIDENTS: list[Callable[[], None]] = [
     retention_overtakes_ingest,
+    retention_takes_what_is_durable,
     topic_loses_its_tail,
     producer_uses_another_partitioner,
     misrouted_records_are_dead_letters,

@@ -1,0 +1,70 @@
+"""The end of a run: no more faults, everything becomes durable and merged, and all of it is compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lancewal_core import paths
+from lancewal_core.errors import TableRestored
+from lancewal_core.ids import Region, TableVersion
+from tests.simulation import operating, reading
+from tests.simulation.checker import require
+from tests.simulation.world import World
+
+
+def come_to_rest(world: World, switches_max: int) -> None:
+    """No more faults; everything that was produced becomes durable, and merged where somebody merges."""
+    world.faults.enabled = False
+    world.bodies = {group: body for group, body in world.bodies.items() if not group.startswith("operator")}
+    for group in world.scheduler.groups() - set(world.bodies) - {"supervisor"}:
+        world.scheduler.crash(group)
+    for group in world.bodies:
+        world.scheduler.pause(group, 0.0)
+    operating.resume_everything(world)
+    world.log("coming to rest")
+    ends = {p: log.high for p, log in enumerate(world.topic.partitions)}
+    world.scheduler.run(lambda: all(world.acknowledged.get(p, 0) >= n for p, n in ends.items()), switches_max)
+    if world.settings.flushers and world.restored is None:
+        ends = {p: log.end for p, log in enumerate(world.topic.partitions)}
+        names = {p: world.contract.regions[p].name for p in ends}
+        world.scheduler.run(
+            lambda: all(world.merged_up_to().get(names[p], 0) >= n for p, n in ends.items()) and _finished(world),
+            switches_max,
+        )
+
+
+def _finished(world: World) -> bool:
+    """Whether the newest merge is."""
+    merges = [v.number for v in world.dataset.landed if "lancewal.merge" in v.transaction.properties]
+    return not merges or world.bucket.get(paths.merge_finished(TableVersion(merges[-1]))) is not None
+
+
+def check_everything(world: World) -> None:
+    """Indexes, logs and table against the oracle, when everything is durable and merged."""
+    world.checker.check(world.acknowledged)
+    if world.restored is not None:
+        check_restored(world, world.restored)
+    elif world.settings.flushers:
+        ends = {region: world.topic.partitions[region.partition].high for region in world.contract.regions}
+        check_table(world, ends)
+
+
+def check_table(world: World, cut: Mapping[Region, int]) -> None:
+    """The newest version holds what the topic has up to this cut, and of the user's rows those that must be there."""
+    newest = world.checker.table.newest()
+    batches = list(newest.scan(world.contract.rows.table.names))
+    world.check_rows(batches, cut, newest.version, "the table:")
+    _, by_hand = world.by_hand.split(batches, newest.version)
+    left = world.by_hand.left_in_the_end(world.dataset, world.topic, world.contract.regions)
+    require(by_hand == left, "rows of a user with keys of the topic: there are", by_hand, "expected", left)
+
+
+def check_restored(world: World, version: int) -> None:
+    """After a restore nothing was merged, and nobody reads as if nothing had happened."""
+    late = [v for v in world.dataset.landed if v.number > version and v.transaction.properties]
+    require(not late, "committed after the table was restored:", late)
+    try:
+        reading.Reading(world, world.process("audience")).read("strong")
+    except TableRestored:
+        return
+    raise AssertionError("a strong read of a restored table")
