@@ -12,7 +12,7 @@ Guarantees
 Steps of ``finish_newest``
  1. Which merge set the watermarks in force, and is it finished?
  2. Prove again that no other merge came between the version it read and its own; write its record, if it is missing.
- 3. If it landed above its read version + 1: look its keys up in the fragments that others added in between.
+ 3. If it landed above its read version + 1: find the rows with its keys that others added in between (``foreign_rows``).
  4. Check the files of the fragments that the merge added.
  5. One follow-up commit, if there is anything to do: deletion vectors, rebuilt rows, the sentinel,
     ``lancewal.followup`` = the merge's uuid, no watermarks.  A conflict: again from the newest version.
@@ -21,11 +21,9 @@ Steps of ``finish_newest``
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-import numpy as np
 import pyarrow as pa
 
 from lancewal_core import paths
@@ -34,8 +32,6 @@ from lancewal_core.failpoints import point
 from lancewal_core.flush import entries_of
 from lancewal_core.fold import fold
 from lancewal_core.ids import Generation, Region, TableVersion
-from lancewal_core.key_lookup import find_keys
-from lancewal_core.key_match import KeySet
 from lancewal_core.region_index import GenerationRecord
 from lancewal_core.snapshot import read_gone, read_partials, read_rows, read_snapshot
 from lancewal_core.store import Done, Lost, Unknown, put_once
@@ -50,6 +46,7 @@ from lancewal_core.table import (
 from lancewal_core.watermarks import PROPERTY_FOLLOWUP, InForce
 from lancewal_flusher.commit import Refused, is_finished, prove, send, sentinel
 from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.foreign_rows import foreign_rows
 from lancewal_flusher.merge_facts import MergeFacts, facts_of
 
 _TRIES = 10
@@ -129,15 +126,9 @@ def _facts(context: FlusherContext, in_force: InForce) -> MergeFacts:
 def _follow_up(context: FlusherContext, in_force: InForce, facts: MergeFacts) -> Finished | None:
     """Steps 3 to 5; None when another commit came first."""
     current = context.table.newest()
-    live = current.fragments()
-    ours = [f for f in live if facts.files.intersection(f.files)]
+    ours = [f for f in current.fragments() if facts.files.intersection(f.files)]
     # Step 3
-    hidden: dict[int, list[int]] = {}
-    between = _between(context, in_force, facts, live)
-    if between:
-        found = find_keys(current, KeySet(_merged_keys(context, facts)), between)
-        for address in found.addresses:
-            hidden.setdefault(int(address >> np.uint64(32)), []).append(int(address & np.uint64(0xFFFFFFFF)))
+    hidden = _hidden(context, in_force, facts, current)
     # Step 4
     missing = set(context.table.files_missing(sorted({name for f in ours for name in f.files})))
     if not hidden and not missing:
@@ -148,23 +139,21 @@ def _follow_up(context: FlusherContext, in_force: InForce, facts: MergeFacts) ->
     return _commit(context, current, hidden, broken, rebuilt, in_force)
 
 
-def _between(context: FlusherContext, in_force: InForce, facts: MergeFacts, live: Sequence[Fragment]) -> list[int]:
-    """Live fragments that others added between the version read and the merge's own."""
+def _hidden(
+    context: FlusherContext, in_force: InForce, facts: MergeFacts, current: PinnedTable
+) -> dict[int, list[int]]:
+    """Rows of others that Kafka's rows win over, by live fragment."""
     if in_force.version == facts.read_version + 1:
-        return []
+        return {}
     try:
-        landed = {f.fragment_id for f in context.table.at(in_force.version).fragments()}
+        landed = context.table.at(in_force.version)
     except VersionGone as error:
         raise MergeUnproven(
             f"table version {in_force.version} is a merge that was never finished, and it is gone: {error}. To go on, "
             f"{ATTACH_A_COPY}",
             version=in_force.version,
         ) from error
-    return [
-        f.fragment_id
-        for f in live
-        if f.fragment_id in landed and f.fragment_id >= facts.fragments_below and not facts.files.intersection(f.files)
-    ]
+    return foreign_rows(landed, current, facts, lambda: _merged_keys(context, facts), context.contract.rows)
 
 
 def _commit(

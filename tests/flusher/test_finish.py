@@ -81,6 +81,27 @@ def test_the_same_key_appended_in_between_is_hidden(table: FlusherTable) -> None
     table.check()
 
 
+@pytest.mark.parametrize("equal", [False, True], ids=["other values", "Kafka's own values"])
+def test_appended_rows_are_hidden_where_a_compaction_has_moved_them(
+    table: FlusherTable, fail: Callable[[str], None], equal: bool
+) -> None:
+    table.generation(0, [*upserts(range(5, 15), a=-1 if equal else 1), delete(4)])
+    context = table.context(raced(table, lambda: table.user_append(0, [7, 14, 4], in_model=False)))
+    fail("merges.put:before")
+    with pytest.raises(FailpointError):
+        table.round(context=context)
+    fail("")
+    before = table.dataset.count_rows()
+    table.dataset.optimize.compact_files(target_rows_per_fragment=1_000, materialize_deletions_threshold=0.0)
+    fail("followup.commit:after")  # done twice: the first time nobody hears of it
+    with pytest.raises(FailpointError):
+        finish_newest(table.context())
+    fail("")
+    finish_newest(table.context())
+    assert table.dataset.count_rows() == before - 3
+    table.check()
+
+
 def test_a_whole_fragment_of_appended_rows_goes_away(table: FlusherTable) -> None:
     table.generation(0, upserts(range(20, 25), a=1))
     table.round(context=table.context(raced(table, lambda: table.user_append(0, [20, 21], in_model=False))))

@@ -96,6 +96,23 @@ def user_appends_what_a_merge_brings() -> None:
         stage.check()
 
 
+def user_compacts_what_shows_twice() -> None:
+    """Before the follow-up, a compaction moves the user's row, alone, with others, or together with Kafka's row."""
+    for together in ([0, 1], [1, 2], [0, 1, 2]):
+        stage = Stage()
+        _, f, g = stage.flushed(0)
+        k = stage.topic.partitions[0].records[-1].k
+        _unfinished(stage, k)
+        with suppress(Crashed):
+            stage.round(f)
+        fragments = [fragment.fragment_id for fragment in stage.dataset.newest.fragments]  # merged before, user's, merge's
+        stage.checker.table.compact([fragments[at] for at in together])
+        stage.user_appends(k)  # after the merge: stays until Kafka's next row
+        stage.round(g)
+        stage.check_table()
+        stage.check()
+
+
 def follow_up_loses_every_race() -> None:
     """Each try of a follow-up is lost: the round ends, and the next one does it."""
     stage = Stage()
@@ -151,6 +168,7 @@ ACCIDENTS: list[Callable[[], None]] = [
     another_finishes_and_cleans_up_first,
     another_finishes_while_it_is_read,
     user_appends_what_a_merge_brings,
+    user_compacts_what_shows_twice,
     follow_up_loses_every_race,
     finishing_gets_no_verdict,
     merge_loses_its_files,
