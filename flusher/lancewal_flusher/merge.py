@@ -31,7 +31,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from lancewal_core.errors import ObjectMissing, PlanStale, StoreInconsistent, VersionGone
+from lancewal_core.errors import MergeUnproven, ObjectMissing, PlanStale, StoreInconsistent, VersionGone
 from lancewal_core.failpoints import point
 from lancewal_core.flush import rebuild_snapshot
 from lancewal_core.fold import Folded, complete, compose
@@ -130,13 +130,19 @@ def merge_next(context: FlusherContext, limits: MergeLimits, first_seen: FirstSe
     version = send(context, plan.commit, PROPERTY_MERGE)
     if isinstance(version, Refused):
         return version
-    # Step 6
-    prove(context, pinned.version, version)
-    # Step 7
-    context.watermarks.record(InForce(version, plan.merge, plan.marks), version, "merge")
-    # Step 8
-    if version != pinned.version + 1:
-        check_table(context.table.at(version), context.contract)
+    landed = InForce(version, plan.merge, plan.marks)
+    try:
+        # Step 6
+        prove(context, pinned.version, version)
+        # Step 7
+        context.watermarks.record(landed, version, "merge")
+        # Step 8
+        if version != pinned.version + 1:
+            check_table(context.table.at(version), context.contract)
+    except (MergeUnproven, VersionGone):
+        if not is_finished(context, landed):
+            raise
+        # else another flusher was faster: it has proven and finished this merge, and a clean-up has come since
     return Merged(
         version,
         pinned.version,

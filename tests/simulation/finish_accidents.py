@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
+from lancewal_core import paths
 from lancewal_core.errors import (
     MergeUnproven,
     ObjectMissing,
     StoreUnavailable,
 )
 from lancewal_core.testing.faults import CommitFault, PutFault
+from tests.simulation.checker import require
 from tests.simulation.merge_accidents import snapshot_files
 from tests.simulation.script import Crashed, crash, stops
 from tests.simulation.stage import Stage
@@ -53,6 +55,23 @@ def another_finishes_while_it_is_read() -> None:
     stage = _half_finished()
     stage.scripts["h"].before("at", "table", lambda: _overtake(stage))
     _finish_late(stage)
+
+
+def another_finishes_before_the_sender_goes_on() -> None:
+    """F's merge has landed above a user's rows; before F looks at it, G has finished it and the versions are gone."""
+    stage = Stage()
+    _, f, _ = stage.flushed(0)
+    script = stage.scripts["f"]
+
+    def append_and_fall_behind() -> None:
+        stage.user_appends(5_000)
+        script.before("get", paths.merges_prefix(), lambda: _overtake(stage))
+
+    script.before("commit", "table", append_and_fall_behind)
+    report = stage.round(f)
+    require(len(report.merges) == 1, "F's merge counts:", report)
+    stage.check_table()
+    stage.check()
 
 
 def _half_finished() -> Stage:
@@ -105,7 +124,9 @@ def user_compacts_what_shows_twice() -> None:
         _unfinished(stage, k)
         with suppress(Crashed):
             stage.round(f)
-        fragments = [fragment.fragment_id for fragment in stage.dataset.newest.fragments]  # merged before, user's, merge's
+        fragments = [
+            fragment.fragment_id for fragment in stage.dataset.newest.fragments
+        ]  # merged before, user's, merge's
         stage.checker.table.compact([fragments[at] for at in together])
         stage.user_appends(k)  # after the merge: stays until Kafka's next row
         stage.round(g)
@@ -167,6 +188,7 @@ ACCIDENTS: list[Callable[[], None]] = [
     unfinished_merge_is_cleaned_away,
     another_finishes_and_cleans_up_first,
     another_finishes_while_it_is_read,
+    another_finishes_before_the_sender_goes_on,
     user_appends_what_a_merge_brings,
     user_compacts_what_shows_twice,
     follow_up_loses_every_race,
