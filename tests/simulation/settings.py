@@ -19,8 +19,12 @@ CHAOS = {"rebalance": 6.0, "crash": 2.0, "pause": 3.0, "warp": 0.3, "none": 4.0}
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """A call at a boundary takes ``mean_s`` more on average, at this rate."""
+    """Calls of a process group take ``mean_s`` more on average, at this rate: those of an act, on keys that contain
+    ``what`` (each empty: all)."""
 
+    group: str
+    act: str
+    what: str
     rate: float
     mean_s: float
 
@@ -69,8 +73,7 @@ class Settings:
     operator: bool = False
     """Ingest and flusher are paused and resumed."""
     rates: Rates = field(default_factory=Rates)
-    delays: Mapping[str, Delay] = field(default_factory=dict)
-    """By process group."""
+    delays: tuple[Delay, ...] = ()
     mishaps: tuple[Mishap, ...] = ()
     limits: Limits | None = None
     stay: float | None = None

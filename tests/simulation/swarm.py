@@ -18,6 +18,15 @@ from tests.simulation.settings import Delay, Limits, Mishap, Settings
 PLACES = tuple(f"{name} {when}" for name in sorted(POINTS - {"spark.task"}) for when in ("before", "after"))
 """Where a process may die or stand still: every named point but that of a Spark executor, which only reads."""
 
+CALLS = (
+    ("", ""),
+    *((act, what) for act in ("get", "put") for what in ("wal/", "/index/", "merges/", "/memtables/", "/history/")),
+    *(
+        (act, "")
+        for act in ("list", "delete", "commit", "newest", "at", "scan", "transaction", "write rows", "hide rows")
+    ),
+)
+"""Calls that may be slow: all of a process, or those of an act."""
 _RESTORES = 0.06
 """Share of schedules in which a user restores an old version: from then on nothing is merged, so it is the end."""
 
@@ -61,11 +70,10 @@ def drawn(settings: Settings, rng: Random) -> Settings:
             unavailable=rng.choice([0.0, 0.0, 0.01, 0.03]),
             lands=rng.choice([0.02, 0.05, 0.3]),
         ),
-        delays={
-            group: Delay(rng.choice([0.01, 0.05, 0.2]), rng.choice([0.05, 0.5, 3.0]))
-            for group in groups
-            if rng.random() < 0.4
-        },
+        delays=tuple(
+            Delay(rng.choice(groups), *rng.choice(CALLS), rng.choice([0.05, 0.2, 0.5]), rng.choice([0.3, 1.0, 5.0]))
+            for _ in range(rng.choice([0, 1, 2, 4]))
+        ),
         mishaps=tuple(
             Mishap(rng.choice(PLACES), act, rng.choice([0.02, 0.1, 0.4]))
             for act in ("crash", "freeze")

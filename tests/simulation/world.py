@@ -24,7 +24,7 @@ from lancewal_core.tasks import Tasks
 from lancewal_core.testing.faults import Faultless, Faults, RandomFaults
 from lancewal_core.testing.memory_store import MemoryBucket, MemoryStore
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
-from lancewal_core.testing.scheduler import Scheduler, Switch
+from lancewal_core.testing.scheduler import Scheduler
 from lancewal_core.testing.sim_clock import EPOCH_MS, SimClock
 from lancewal_core.testing.sim_tasks import SimTasks
 from lancewal_core.watermarks import TABLE_UUID, Watermarks
@@ -32,6 +32,7 @@ from lancewal_reader.receipt import Receipt
 from tests.simulation import oracle, swarm
 from tests.simulation.by_hand import ByHand
 from tests.simulation.checker import Checker, require
+from tests.simulation.delays import Delayed
 from tests.simulation.memory_kafka import MemoryGroup, MemoryTopic
 from tests.simulation.settings import Settings
 
@@ -103,8 +104,8 @@ class World:
         name = f"{group}.{self._incarnations}"
         rng = self.draws(name)
         clock = SimClock(self.scheduler, skew_ms=rng.choice([0, 0, -3000, 3000]))
-        switch = self.switch_of(name, group)
-        faults = self.faults_of(group)
+        switch = self.scheduler.switch
+        faults = self._delayed(name, group, self.faults_of(group))
         store = MemoryStore(clock, self.bucket, faults, switch)
         table = MemoryTable(self.dataset, faults, switch)
         tasks = self.tasks_of(name)
@@ -128,20 +129,16 @@ class World:
         """What goes wrong for a process."""
         return self.faults
 
-    def switch_of(self, name: str, group: str) -> Switch:
-        """What a process passes before and after each call: another may run, and the call may take its time."""
-        delay = self.settings.delays.get(group)
-        switch = self.scheduler.switch
-        if delay is None:
-            return switch
-        rng = Random(f"{self.seed}/{name}/delays")
+    def _delayed(self, name: str, group: str, faults: Faults) -> Faults:
+        delays = [delay for delay in self.settings.delays if delay.group == group]
+        if not delays:
+            return faults
 
-        def take_time(label: str) -> None:
-            switch(label)
-            if self.faults.enabled and rng.random() < delay.rate:
-                self.scheduler.sleep(rng.expovariate(1 / delay.mean_s))
+        def sleep(seconds: float) -> None:
+            if self.faults.enabled:
+                self.scheduler.sleep(seconds)
 
-        return take_time
+        return Delayed(faults, delays, Random(f"{self.seed}/{name}/delays"), sleep)
 
     def tasks_of(self, name: str) -> Tasks:
         """How a process runs what it does beside its main loop."""
