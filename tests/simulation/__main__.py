@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 
 import pytest
 
@@ -21,6 +22,8 @@ from tests.simulation.mutations import MUTATIONS
 from tests.simulation.run import SimulationFailed, run
 
 _AT_A_TIME = 20
+_KIND = "swarm"
+"""Of schedules that look for mutations."""
 
 
 def main() -> int:
@@ -58,32 +61,58 @@ def _schedules(options: argparse.Namespace) -> bool:
     return bool(totals.failures)
 
 
-def search(name: str, seed: int, minutes: float) -> tuple[int, str | None]:
-    """Schedules until the mutation is found, and what is said then; None if time is up before."""
-    mutation = MUTATIONS[name]
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Schedules until a mutation was found; ``said`` is None where time was up before."""
+
+    schedules: int
+    said: str | None
+
+    def row(self, name: str) -> str:
+        found = "not found" if self.said is None else " ".join(self.said.split())[:100]
+        return f"  {name:48s} {self.schedules:9d}  {found}"
+
+
+def search(name: str, seed: int, minutes: float) -> Search:
+    """Random schedules from ``seed`` on until one fails that without the mutation does not."""
     ends = time.monotonic() + minutes * 60
-    tried = 0
-    with pytest.MonkeyPatch.context() as patch:
-        mutation.patch(patch)
-        while time.monotonic() < ends:
-            tried += 1
-            try:
-                run(seed + tried - 1, mutation.settings)
-            except SimulationFailed as error:
-                return tried, str(error).splitlines()[0]
-    return tried, None
+    schedules = 0
+    while time.monotonic() < ends:
+        at = seed + schedules
+        schedules += 1
+        with pytest.MonkeyPatch.context() as patch:
+            MUTATIONS[name](patch)
+            said = _failure(at)
+        if said is None:
+            continue
+        if _failure(at) is not None:
+            return Search(schedules, f"seed {at} fails without the mutation too: {said}")
+        return Search(schedules, said)
+    return Search(schedules, None)
+
+
+def _failure(seed: int) -> str | None:
+    """What went wrong in the schedule of a seed, without the settings."""
+    try:
+        run(seed, KINDS[_KIND])
+    except SimulationFailed as error:
+        return str(error.__cause__)
+    return None
 
 
 def _mutations(seed: int, minutes: float) -> bool:
+    """Print, for each mutation, after how many schedules it was found."""
+    print(
+        f"mutations, kind {_KIND}, from seed {seed} on, no direction:\n  {'without':48s} schedules  found by",
+        flush=True,
+    )
     missed = False
     with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("spawn")) as pool:
         searches = {name: pool.submit(search, name, seed, minutes) for name in MUTATIONS}
         for name, running in searches.items():
-            tried, said = running.result()
-            missed = missed or said is None
-            print(
-                f"{name}: {'NOT found' if said is None else 'found'} after {tried} schedules: {said}"[:400], flush=True
-            )
+            found = running.result()
+            missed = missed or found.said is None
+            print(found.row(name), flush=True)
     return missed
 
 

@@ -1,9 +1,9 @@
-"""Safeguards taken away: each mutation is a patch of a named function, and what search without direction needs to find it."""
+"""Safeguards taken away: each mutation is a patch of named functions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -32,19 +32,8 @@ from lancewal_ingest.source import Polled
 from lancewal_ingest.worker import IngestWorker
 from lancewal_reader.plan import entry_refs
 from tests.simulation.memory_kafka import MemorySource
-from tests.simulation.settings import Settings
 
-MEMBERS = Settings(members=3, flushers=0, collectors=0, readers=0, user={})
-WHOLE = Settings(user={})
-TRIMMED = replace(WHOLE, readers=3, history_window_s=0, grace_s=0)
-
-
-@dataclass(frozen=True, slots=True)
-class Mutation:
-    """``settings``: a world in which random schedules find it in the end."""
-
-    patch: Callable[[pytest.MonkeyPatch], None]
-    settings: Settings
+Patch = Callable[[pytest.MonkeyPatch], None]
 
 
 def _no_fence(patch: pytest.MonkeyPatch) -> None:
@@ -202,19 +191,19 @@ def _position_asked_too_late(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MemorySource, "poll", poll_twice)
 
 
-MUTATIONS: dict[str, Mutation] = {
-    "no fence": Mutation(_no_fence, replace(MEMBERS, members=2, partitions=2)),
-    "no sentinel": Mutation(_no_sentinel, replace(WHOLE, flushers=3)),
-    "delete before the boundary moves": Mutation(_delete_before_the_boundary_moves, TRIMMED),
-    "an index changes while a segment is unsettled": Mutation(_index_changes_while_unsettled, MEMBERS),
-    "joining over a gap": Mutation(_join_over_a_gap, TRIMMED),
-    "no proof of a walk's end": Mutation(_no_proof_of_a_walk_s_end, TRIMMED),
-    "candidates after the indexes": Mutation(_candidates_after_the_indexes, replace(TRIMMED, members=3)),
-    "regions by listing": Mutation(_regions_by_listing, TRIMMED),
-    "commit by dataset object": Mutation(_commit_by_dataset_object, Settings(flushers=3)),
-    "marked before the follow-up": Mutation(_marked_before_the_follow_up, Settings(history_window_s=0)),
-    "unknown is stored": Mutation(_unknown_is_stored, MEMBERS),
-    "stale claim": Mutation(_stale_claim, replace(TRIMMED, members=3)),
-    "next without position": Mutation(_next_without_position, MEMBERS),
-    "position asked too late": Mutation(_position_asked_too_late, MEMBERS),
+MUTATIONS: dict[str, Patch] = {
+    "no fence": _no_fence,
+    "no sentinel": _no_sentinel,
+    "delete before the boundary moves": _delete_before_the_boundary_moves,
+    "an index changes while a segment is unsettled": _index_changes_while_unsettled,
+    "joining over a gap": _join_over_a_gap,
+    "no proof of a walk's end": _no_proof_of_a_walk_s_end,
+    "candidates after the indexes": _candidates_after_the_indexes,
+    "regions by listing": _regions_by_listing,
+    "commit by dataset object": _commit_by_dataset_object,
+    "marked before the follow-up": _marked_before_the_follow_up,
+    "unknown is stored": _unknown_is_stored,
+    "stale claim": _stale_claim,
+    "next without position": _next_without_position,
+    "position asked too late": _position_asked_too_late,
 }

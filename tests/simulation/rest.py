@@ -42,11 +42,21 @@ def _finished(world: World) -> bool:
 def check_everything(world: World) -> None:
     """Indexes, logs and table against the oracle, when everything is durable and merged."""
     world.checker.check(world.acknowledged)
+    _note_trimmed(world)
     if world.restored is not None:
         check_restored(world, world.restored)
     elif world.settings.flushers:
         ends = {region: world.topic.partitions[region.partition].high for region in world.contract.regions}
         check_table(world, ends)
+
+
+def _note_trimmed(world: World) -> None:
+    for region in world.contract.regions:
+        if world.bucket.listing(paths.history_prefix(region)):
+            world.note("history pages")
+        first, second = (world.bucket.get(paths.index_version(region, version)) for version in (1, 2))
+        if first is not None and second is None and len(world.bucket.listing(paths.index_prefix(region))) > 1:
+            world.note("index versions deleted")
 
 
 def check_table(world: World, cut: Mapping[Region, int]) -> None:

@@ -18,15 +18,20 @@ from tests.simulation.settings import Delay, Limits, Mishap, Settings
 PLACES = tuple(f"{name} {when}" for name in sorted(POINTS - {"spark.task"}) for when in ("before", "after"))
 """Where a process may die or stand still: every named point but that of a Spark executor, which only reads."""
 
-CALLS = (
-    ("", ""),
-    *((act, what) for act in ("get", "put") for what in ("wal/", "/index/", "merges/", "/memtables/", "/history/")),
-    *(
-        (act, "")
-        for act in ("list", "delete", "commit", "newest", "at", "scan", "transaction", "write rows", "hide rows")
-    ),
-)
-"""Calls that may be slow: all of a process, or those of an act."""
+CALLS = {
+    "member": [
+        ("get", "wal/"),
+        ("put", "wal/"),
+        ("get", "/index/"),
+        ("put", "/index/"),
+        ("put", "/memtables/"),
+        ("", ""),
+    ],
+    "flusher": [("get", "/memtables/"), ("get", "merges/"), ("put", "/index/"), ("commit", ""), ("at", ""), ("", "")],
+    "collector": [("list", ""), ("get", "/index/"), ("put", "/index/"), ("get", "/history/"), ("delete", ""), ("", "")],
+    "reader": [("get", "wal/"), ("get", "/index/"), ("get", "/memtables/"), ("get", "merges/"), ("scan", ""), ("", "")],
+}
+"""Calls that may be slow, by kind of process: acts, and parts of keys."""
 _RESTORES = 0.06
 """Share of schedules in which a user restores an old version: from then on nothing is merged, so it is the end."""
 
@@ -37,11 +42,7 @@ def drawn(settings: Settings, rng: Random) -> Settings:
     flushers = _up_to(rng, settings.flushers)
     collectors = _up_to(rng, settings.collectors)
     readers = rng.randint(0, settings.readers)
-    groups = [
-        f"{name}{i}"
-        for name, count in (("member", members), ("flusher", flushers), ("collector", collectors), ("reader", readers))
-        for i in range(count)
-    ]
+    counts = {"member": members, "flusher": flushers, "collector": collectors, "reader": readers}
     user = _some(settings.user, rng)
     if flushers and rng.random() < _RESTORES:
         user["restore"] = 0.5
@@ -70,10 +71,7 @@ def drawn(settings: Settings, rng: Random) -> Settings:
             unavailable=rng.choice([0.0, 0.0, 0.01, 0.03]),
             lands=rng.choice([0.02, 0.05, 0.3]),
         ),
-        delays=tuple(
-            Delay(rng.choice(groups), *rng.choice(CALLS), rng.choice([0.05, 0.2, 0.5]), rng.choice([0.3, 1.0, 5.0]))
-            for _ in range(rng.choice([0, 1, 2, 4]))
-        ),
+        delays=tuple(_delay(counts, rng) for _ in range(rng.randint(0, 3))),
         mishaps=tuple(
             Mishap(rng.choice(PLACES), act, rng.choice([0.02, 0.1, 0.4]))
             for act in ("crash", "freeze")
@@ -81,6 +79,15 @@ def drawn(settings: Settings, rng: Random) -> Settings:
         ),
         limits=rng.choice([None, Limits(page_at=4, page_rest=1, index_versions_kept=20)]),
         swarm=False,
+    )
+
+
+def _delay(counts: Mapping[str, int], rng: Random) -> Delay:
+    """Some call of some process."""
+    name = rng.choice([name for name, count in counts.items() if count])
+    call = rng.choice(CALLS[name])
+    return Delay(
+        f"{name}{rng.randrange(counts[name])}", *call, rng.choice([0.05, 0.3, 1.0]), rng.choice([0.3, 1.0, 5.0])
     )
 
 

@@ -23,7 +23,7 @@ def test_without_its_safeguard_a_scenario_is_found(
     scenario: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutation, said = SCENARIOS[scenario]
-    MUTATIONS[mutation].patch(monkeypatch)
+    MUTATIONS[mutation](monkeypatch)
     with pytest.raises(Exception, match=said):
         scenario()
 

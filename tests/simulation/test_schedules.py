@@ -13,11 +13,22 @@ from tests.simulation.kinds import KINDS
 from tests.simulation.many import run_many
 from tests.simulation.run import run
 from tests.simulation.settings import Settings
+from tests.simulation.swarm import PLACES
 
 SCHEDULES = 2_000
 SWITCHES = 300
 """At least so many in each."""
-SEEDS = {"small": 600, "merges": 350, "ingest": 400, "readers": 350, "lossy": 350, "whole": 16}
+SEEDS = {"small": 350, "merges": 250, "ingest": 300, "readers": 250, "lossy": 250, "swarm": 640, "whole": 10}
+
+EVENTS = [
+    "strong read", "eventual read", "read again", "read again by another version", "merge", "merge rebased", "follow-up",
+    "trims", "objects deleted", "history pages", "index versions deleted", "chaos: crash", "chaos: pause",
+    "chaos: expel", "chaos: rebalance", "chaos: retention", "chaos: warp", "failed open: OwnershipLost",
+    "user: append", "user: append to a shared key", "user: clean up", "user: compact", "user: lose files",
+    "user: restore", "read: TableRestored", "round: TableRestored", "operator: pause ingest",
+    "operator: pause for a while flusher", "ingest turns, paused", "flusher waits, paused", "drained",
+]  # fmt: skip
+"""What must have happened, in some schedule."""
 
 CALM = Settings(records=40, chaos={}, user={}, rates=Rates(0, 0, 0, 0, 0))
 
@@ -28,10 +39,10 @@ def test_many_schedules() -> None:
     print(totals.text())
     assert not totals.failures, totals.failures[0]
     assert len(totals.traces) >= SCHEDULES
-    for event in ("strong read", "eventual read", "read again", "merge", "merge rebased", "trims", "objects deleted",
-                  "chaos: crash", "chaos: pause", "chaos: rebalance", "failed open: OwnershipLost", "user: append",
-                  "user: clean up", "user: compact", "user: lose files", "drained"):  # fmt: skip
-        assert totals.counts[event] > 0, event
+    missing = [event for event in EVENTS if not totals.counts[event]]
+    assert not missing
+    died = [place for place in PLACES if totals.counts[f"crash at {place}"]]
+    assert len(died) > len(PLACES) * 2 / 3, "each of them dies somewhere in test_crash_points"
 
 
 def test_a_seed_repeats_its_schedule_in_another_process() -> None:
