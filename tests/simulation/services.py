@@ -70,7 +70,7 @@ def producer(world: World) -> None:
     left = world.settings.records
     while left:
         for _ in range(min(left, rng.randint(1, 12))):
-            world.produce(rng, rng.randrange(world.settings.keys))
+            world.produce(rng, int(rng.random() ** world.settings.skew * world.settings.keys))
             left -= 1
             if rng.random() < 0.2:
                 world.scheduler.switch("produced")

@@ -50,6 +50,7 @@ def drawn(settings: Settings, rng: Random) -> Settings:
         settings,
         partitions=rng.randint(2, max(2, settings.partitions)),
         keys=rng.choice([3, settings.keys]),
+        skew=rng.choice([1.0, 1.0, 4.0]),
         records=rng.choice([settings.records // 4, settings.records // 2, settings.records]),
         burst_s=rng.choice([0.1, 0.3, 1.0]),
         members=members,
