@@ -9,6 +9,21 @@ from tests.simulation.settings import ACTS, CHAOS, Settings
 
 _SMALL = Settings(partitions=2, keys=8, records=12, members=2, flushers=1, readers=1)
 
+_SWARM = Settings(
+    partitions=3,
+    keys=8,
+    records=48,
+    members=3,
+    flushers=3,
+    collectors=2,
+    readers=3,
+    chaos={**CHAOS, "expel": 3.0, "retention": 2.0},
+    user={**ACTS, "append to a shared key": 2.0, "lose files": 0.5},
+    shared_keys=2,
+    operator=True,
+    swarm=True,
+)
+
 KINDS: dict[str, Settings] = {
     "small": _SMALL,
     "merges": replace(_SMALL, members=1, flushers=3),
@@ -19,20 +34,10 @@ KINDS: dict[str, Settings] = {
         user={**ACTS, "lose files": 1.0},
         rates=Rates(put=0.2, listing=0.6, commit=0.3, unavailable=0.03),
     ),
-    "swarm": Settings(
-        partitions=3,
-        keys=8,
-        records=48,
-        members=3,
-        flushers=3,
-        collectors=2,
-        readers=3,
-        chaos={**CHAOS, "expel": 3.0, "retention": 2.0},
-        user={**ACTS, "append to a shared key": 2.0, "lose files": 0.5},
-        shared_keys=2,
-        operator=True,
-        swarm=True,
-    ),
+    "swarm": _SWARM,
+    "slow members": replace(_SWARM, slow="member", readers=1, user={}, operator=False),
+    "slow flushers": replace(_SWARM, slow="flusher", readers=1, operator=False),
+    "slow readers": replace(_SWARM, slow="reader", user={}, operator=False),
     "whole": Settings(),
 }
 """All but ``whole`` are short: hundreds of switches to tens of milliseconds.  ``swarm``: see the module of that name."""

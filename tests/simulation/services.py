@@ -69,7 +69,7 @@ def producer(world: World) -> None:
     rng = Random(f"{world.seed}/producer")
     left = world.settings.records
     while left:
-        for _ in range(min(left, rng.randint(1, 12))):
+        for _ in range(min(left, rng.randint(1, world.settings.burst_records))):
             world.produce(rng, int(rng.random() ** world.settings.skew * world.settings.keys))
             left -= 1
             if rng.random() < 0.2:

@@ -17,6 +17,9 @@ CHAOS = {"rebalance": 6.0, "crash": 2.0, "pause": 3.0, "warp": 0.3, "none": 4.0}
 """What happens to processes, group and time, by weight."""
 
 
+Slow = Literal["member", "flusher", "reader"]
+
+
 @dataclass(frozen=True, slots=True)
 class Delay:
     """Calls of a process group take ``mean_s`` more on average, at this rate: those of an act, on keys that contain
@@ -61,8 +64,12 @@ class Settings:
     readers: int = 2
     records: int = 120
     """How many the producers send."""
+    burst_records: int = 12
+    """At most so many at once."""
     burst_s: float = 0.3
     """Mean time between two bursts of records."""
+    brisk: bool = False
+    """Generations are sealed soon, so that there are many."""
     history_window_s: int = 4
     grace_s: int = 2
     chaos: Mapping[str, float] = field(default_factory=lambda: CHAOS)
@@ -82,3 +89,5 @@ class Settings:
     """None: drawn."""
     misrouted: Literal["stop", "dlq"] = "stop"
     swarm: bool = False
+    slow: Slow | None = None
+    """Of a swarm: the kind of process that is slow, while all else is brisk."""

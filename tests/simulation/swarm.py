@@ -13,31 +13,66 @@ from random import Random
 
 from lancewal_core.failpoints import POINTS
 from lancewal_core.testing.faults import Rates
-from tests.simulation.settings import Delay, Limits, Mishap, Settings
+from tests.simulation.settings import Delay, Limits, Mishap, Settings, Slow
 
 PLACES = tuple(f"{name} {when}" for name in sorted(POINTS - {"spark.task"}) for when in ("before", "after"))
 """Where a process may die or stand still: every named point but that of a Spark executor, which only reads."""
 
 CALLS = {
     "member": [
-        ("get", "wal/"),
-        ("put", "wal/"),
+        ("get", "/wal/"),
+        ("put", "/wal/"),
         ("get", "/index/"),
         ("put", "/index/"),
         ("put", "/memtables/"),
         ("", ""),
     ],
-    "flusher": [("get", "/memtables/"), ("get", "merges/"), ("put", "/index/"), ("commit", ""), ("at", ""), ("", "")],
+    "flusher": [("get", "/memtables/"), ("get", "/merges/"), ("put", "/index/"), ("commit", ""), ("at", ""), ("", "")],
     "collector": [("list", ""), ("get", "/index/"), ("put", "/index/"), ("get", "/history/"), ("delete", ""), ("", "")],
-    "reader": [("get", "wal/"), ("get", "/index/"), ("get", "/memtables/"), ("get", "merges/"), ("scan", ""), ("", "")],
+    "reader": [
+        ("get", "/wal/"),
+        ("get", "/index/"),
+        ("get", "/memtables/"),
+        ("get", "/merges/"),
+        ("scan", ""),
+        ("", ""),
+    ],
 }
 """Calls that may be slow, by kind of process: acts, and parts of keys."""
+CALM = Rates(put=0.0, listing=0.0, commit=0.0, unavailable=0.0)
 _RESTORES = 0.06
 """Share of schedules in which a user restores an old version: from then on nothing is merged, so it is the end."""
 
 
 def drawn(settings: Settings, rng: Random) -> Settings:
     """What the schedule with these draws is like."""
+    found = _anything(settings, rng)
+    return found if settings.slow is None else _one_kind_is_slow(found, settings.slow, rng)
+
+
+def _one_kind_is_slow(settings: Settings, kind: Slow, rng: Random) -> Settings:
+    """The same, but everything is merged and trimmed at once, and each process of this kind has one slow call."""
+    return replace(
+        settings,
+        members=max(settings.members, 2),
+        flushers=max(settings.flushers, 2),
+        readers=max(settings.readers, 1),
+        brisk=True,
+        burst_records=3,
+        history_window_s=0,
+        grace_s=0,
+        chaos_s=rng.choice([0.1, 0.3]),
+        user_s=rng.choice([0.1, 0.5]),
+        rates=rng.choice([CALM, settings.rates]),
+        delays=tuple(
+            Delay(f"{kind}{i}", *rng.choice(CALLS[kind]), rng.choice([0.1, 0.3]), rng.choice([1.0, 4.0]))
+            for i in range(3)
+        ),
+        mishaps=settings.mishaps if rng.random() < 0.3 else (),
+    )
+
+
+def _anything(settings: Settings, rng: Random) -> Settings:
     members = _up_to(rng, settings.members)
     flushers = _up_to(rng, settings.flushers)
     collectors = _up_to(rng, settings.collectors)
@@ -52,7 +87,9 @@ def drawn(settings: Settings, rng: Random) -> Settings:
         keys=rng.choice([3, settings.keys]),
         skew=rng.choice([1.0, 1.0, 4.0]),
         records=rng.choice([settings.records // 4, settings.records // 2, settings.records]),
-        burst_s=rng.choice([0.1, 0.3, 1.0]),
+        burst_records=rng.choice([3, 12]),
+        burst_s=rng.choice([0.3, 1.0]),
+        brisk=rng.random() < 0.5,
         members=members,
         flushers=flushers,
         collectors=collectors,
@@ -87,9 +124,7 @@ def _delay(counts: Mapping[str, int], rng: Random) -> Delay:
     """Some call of some process."""
     name = rng.choice([name for name, count in counts.items() if count])
     call = rng.choice(CALLS[name])
-    return Delay(
-        f"{name}{rng.randrange(counts[name])}", *call, rng.choice([0.05, 0.3, 1.0]), rng.choice([0.3, 1.0, 5.0])
-    )
+    return Delay(f"{name}{rng.randrange(counts[name])}", *call, rng.choice([0.05, 0.3]), rng.choice([0.3, 1.0, 5.0]))
 
 
 def _up_to(rng: Random, most: int) -> int:
