@@ -143,7 +143,7 @@ def _hidden(
     context: FlusherContext, in_force: InForce, facts: MergeFacts, current: PinnedTable
 ) -> dict[int, list[int]]:
     """Rows of others that Kafka's rows win over, by live fragment."""
-    if in_force.version == facts.read_version + 1:
+    if in_force.version == facts.read_version + 1 or _followed_up(context, in_force, current):
         return {}
     try:
         landed = context.table.at(in_force.version)
@@ -154,6 +154,16 @@ def _hidden(
             version=in_force.version,
         ) from error
     return foreign_rows(landed, current, facts, lambda: _merged_keys(context, facts), context.contract.rows)
+
+
+def _followed_up(context: FlusherContext, in_force: InForce, current: PinnedTable) -> bool:
+    """Whether a follow-up of this merge has landed before and only its ``finished`` is missing: the user's rows of then
+    are hidden, and equal ones that a user appended since must stay."""
+    for version in range(in_force.version + 1, current.version + 1):
+        found = context.table.transaction(version)
+        if isinstance(found, TransactionInfo) and found.properties.get(PROPERTY_FOLLOWUP) == in_force.merge:
+            return True
+    return False
 
 
 def _commit(

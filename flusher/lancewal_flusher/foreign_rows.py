@@ -1,7 +1,7 @@
 """Rows of others that have keys of a merge: what a user appended between the version it was computed from and its own.
 
 Guarantee: a row that showed beside Kafka's row at the merge's own version is found in the newest one, also where a
-compaction has moved it since; Kafka's row is not, however often this is asked.
+compaction has moved it since; Kafka's row is not.
 
 Steps
  1. Others' rows at the merge's version lie in fragments that are newer than the version it was computed from, and that it

@@ -134,6 +134,23 @@ def user_compacts_what_shows_twice() -> None:
         stage.check()
 
 
+def user_appends_it_again_behind_the_follow_up() -> None:
+    """F dies between the follow-up and the note that it is done; the user appends a row that equals the hidden one."""
+    stage = Stage()
+    _, f, g = stage.flushed(0)
+    k = stage.topic.partitions[0].records[-1].k
+    script = stage.scripts["f"]
+    script.before("commit", "table", lambda: stage.user_appends(k))
+    script.before("commit", "table", lambda: stage.checker.table.compact(), passing=2)
+    script.before("put", ".finished", crash)
+    with suppress(Crashed):
+        stage.round(f)
+    stage.user_appends(k)
+    stage.round(g)
+    stage.check_table()
+    stage.check()
+
+
 def follow_up_loses_every_race() -> None:
     """Each try of a follow-up is lost: the round ends, and the next one does it."""
     stage = Stage()
@@ -191,6 +208,7 @@ ACCIDENTS: list[Callable[[], None]] = [
     another_finishes_before_the_sender_goes_on,
     user_appends_what_a_merge_brings,
     user_compacts_what_shows_twice,
+    user_appends_it_again_behind_the_follow_up,
     follow_up_loses_every_race,
     finishing_gets_no_verdict,
     merge_loses_its_files,
