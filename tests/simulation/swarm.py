@@ -51,16 +51,15 @@ def drawn(settings: Settings, rng: Random) -> Settings:
 
 
 def _one_kind_is_slow(settings: Settings, kind: Slow, rng: Random) -> Settings:
-    """The same, but everything is merged and trimmed at once, and each process of this kind has one slow call."""
+    """The same, but each process of this kind has one slow call, and often everything is merged and trimmed at once."""
+    if rng.random() < 0.5:
+        settings = replace(settings, brisk=True, history_window_s=0, grace_s=0)
     return replace(
         settings,
         members=max(settings.members, 2),
         flushers=max(settings.flushers, 2),
         readers=max(settings.readers, 1),
-        brisk=True,
         burst_records=3,
-        history_window_s=0,
-        grace_s=0,
         chaos_s=rng.choice([0.1, 0.3]),
         user_s=rng.choice([0.1, 0.5]),
         rates=rng.choice([CALM, settings.rates]),
