@@ -515,8 +515,8 @@ class IngestWorker:
         return True
 
     def _open_due(self) -> None:
-        if not self._admitting:
-            return
+        if not self._admitting or self._fenced:
+            return  # after a fence nothing is opened into the log that has ended; the next step begins a new one
         now = self._now()
         for partition in [p for p, at in self._state.to_open.items() if at <= now]:
             if self._now() - now >= self._limits.open_s:

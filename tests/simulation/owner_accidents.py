@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lancewal_core import paths
+from lancewal_core.ids import Sequence
 from lancewal_core.testing.faults import PutFault
 from lancewal_ingest.policy import GenerationStats, SealDecision, SealPolicy
 from tests.simulation.checker import require
@@ -74,6 +75,31 @@ def hand_over_fails_and_the_region_comes_back() -> None:
     stage.bucket.put(key, data, 0)
     stage.step(a, 10)
     stage.append(a, 0)
+    stage.check()
+
+
+def fence_is_met_while_a_region_waits_to_be_opened() -> None:
+    """B has fenced A's log; both regions come back to A, which opens one, meets the fence, and is due to open the other."""
+    stage = Stage()
+    a, b = stage.member("a", 0, 1), stage.member("b")
+    stage.append(a, 0)
+    stage.append(a, 1)
+    stage.take_over(a, b, 0, 1)
+    stage.step(a)
+    stage.give(a, 0, 1)
+    stage.step(b)
+    # The store fails once when A opens region 0, and once when it would look for what it wrote behind the fence.
+    behind = paths.wal_segment(a.worker._writer.log, Sequence(3))
+    a.script.down += [("get", paths.index_prefix(stage.region(0))), ("get", behind)]
+    stage.send(0)
+    stage.send(1)
+    stage.step(a, 2)
+    stage.scheduler.now += 1.0
+    for _ in range(8):
+        stage.step(a)
+        stage.check()
+    require("failed open: StoreUnavailable" in stage.counts, "one could not be opened at first:", stage.counts)
+    require(stage.acknowledged == {0: 2, 1: 2}, "durable:", stage.acknowledged)
     stage.check()
 
 
@@ -167,6 +193,7 @@ ACCIDENTS: list[Callable[[], None]] = [
     retention_follows_another_owner,
     region_was_elsewhere_in_between,
     hand_over_fails_and_the_region_comes_back,
+    fence_is_met_while_a_region_waits_to_be_opened,
     index_is_old_when_its_log_is_walked,
     owner_sleeps_through_a_claim,
     index_would_change_too_early,
