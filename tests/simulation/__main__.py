@@ -18,12 +18,10 @@ import pytest
 
 from tests.simulation.kinds import KINDS
 from tests.simulation.many import Totals, run_many
-from tests.simulation.mutations import MUTATIONS
+from tests.simulation.mutations import KINDS_TO_SEARCH, MUTATIONS
 from tests.simulation.run import SimulationFailed, run
 
 _AT_A_TIME = 20
-_KIND = "swarm"
-"""Of schedules that look for mutations."""
 
 
 def main() -> int:
@@ -63,18 +61,20 @@ def _schedules(options: argparse.Namespace) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Schedules until a mutation was found; ``said`` is None where time was up before."""
+    """How a mutation was looked for; ``said`` is None where time was up before it was found."""
 
+    kind: str
     schedules: int
     said: str | None
 
     def row(self, name: str) -> str:
-        found = "not found" if self.said is None else " ".join(self.said.split())[:100]
-        return f"  {name:48s} {self.schedules:9d}  {found}"
+        said = "NOT FOUND" if self.said is None else " ".join(self.said.split())[:90]
+        return f"  {name:46s} {self.kind:14s} {self.schedules:9d}  {said}"
 
 
 def search(name: str, seed: int, minutes: float) -> Search:
-    """Random schedules from ``seed`` on until one fails that without the mutation does not."""
+    """Random schedules from ``seed`` on until one fails; without the mutation the same one must not."""
+    kind = KINDS_TO_SEARCH.get(name, "swarm")
     ends = time.monotonic() + minutes * 60
     schedules = 0
     while time.monotonic() < ends:
@@ -82,19 +82,16 @@ def search(name: str, seed: int, minutes: float) -> Search:
         schedules += 1
         with pytest.MonkeyPatch.context() as patch:
             MUTATIONS[name](patch)
-            said = _failure(at)
-        if said is None:
-            continue
-        if _failure(at) is not None:
-            return Search(schedules, f"seed {at} fails without the mutation too: {said}")
-        return Search(schedules, said)
-    return Search(schedules, None)
+            said = _failure(at, kind)
+        if said is not None and _failure(at, kind) is None:
+            return Search(kind, schedules, said)
+    return Search(kind, schedules, None)
 
 
-def _failure(seed: int) -> str | None:
-    """What went wrong in the schedule of a seed, without the settings."""
+def _failure(seed: int, kind: str) -> str | None:
+    """What went wrong in a schedule."""
     try:
-        run(seed, KINDS[_KIND])
+        run(seed, KINDS[kind])
     except SimulationFailed as error:
         return str(error.__cause__)
     return None
@@ -102,10 +99,8 @@ def _failure(seed: int) -> str | None:
 
 def _mutations(seed: int, minutes: float) -> bool:
     """Print, for each mutation, after how many schedules it was found."""
-    print(
-        f"mutations, kind {_KIND}, from seed {seed} on, no direction:\n  {'without':48s} schedules  found by",
-        flush=True,
-    )
+    print(f"mutations, without direction, from seed {seed} on:", flush=True)
+    print(f"  {'mutation':46s} {'kind':14s} schedules  found by", flush=True)
     missed = False
     with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("spawn")) as pool:
         searches = {name: pool.submit(search, name, seed, minutes) for name in MUTATIONS}

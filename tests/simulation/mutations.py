@@ -207,3 +207,14 @@ MUTATIONS: dict[str, Patch] = {
     "next without position": _next_without_position,
     "position asked too late": _position_asked_too_late,
 }
+
+KINDS_TO_SEARCH: dict[str, str] = {
+    "no fence": "slow members",
+    "an index changes while a segment is unsettled": "slow members",
+    "stale claim": "slow members",
+    "joining over a gap": "slow readers",
+    "no proof of a walk's end": "slow readers",
+    "commit by dataset object": "slow flushers",
+    "marked before the follow-up": "slow flushers",
+}
+"""The kind of random schedules in which a mutation is looked for; those that are not named: ``swarm``."""

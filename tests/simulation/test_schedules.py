@@ -18,7 +18,10 @@ from tests.simulation.swarm import PLACES
 SCHEDULES = 2_000
 SWITCHES = 300
 """At least so many in each."""
-SEEDS = {"small": 350, "merges": 250, "ingest": 300, "readers": 250, "lossy": 250, "swarm": 640, "whole": 10}
+SEEDS = {
+    "small": 500, "merges": 320, "ingest": 330, "readers": 320, "lossy": 290, "whole": 10,
+    "swarm": 150, "slow members": 40, "slow flushers": 40, "slow readers": 40,
+}  # fmt: skip
 
 EVENTS = [
     "strong read", "eventual read", "read again", "read again by another version", "merge", "merge rebased", "follow-up",
@@ -42,7 +45,7 @@ def test_many_schedules() -> None:
     missing = [event for event in EVENTS if not totals.counts[event]]
     assert not missing
     died = [place for place in PLACES if totals.counts[f"crash at {place}"]]
-    assert len(died) > len(PLACES) * 2 / 3, "each of them dies somewhere in test_crash_points"
+    assert len(died) > len(PLACES) / 3, "somebody dies at each of them in test_crash_points"
 
 
 def test_a_seed_repeats_its_schedule_in_another_process() -> None:
