@@ -72,16 +72,16 @@ def _limits(limits: Limits | None) -> Iterator[None]:
     if limits is None:
         yield
         return
-    before = gc.PAGE_AT, gc.PAGE_REST, gc.INDEX_VERSIONS_KEPT
-    gc.PAGE_AT, gc.PAGE_REST, gc.INDEX_VERSIONS_KEPT = (
+    before = gc.PAGE_AT, gc.PAGE_REST, gc.VERSIONS_KEPT
+    gc.PAGE_AT, gc.PAGE_REST, gc.VERSIONS_KEPT = (
         limits.page_at,
         limits.page_rest,
-        limits.index_versions_kept,
+        limits.versions_kept,
     )
     try:
         yield
     finally:
-        gc.PAGE_AT, gc.PAGE_REST, gc.INDEX_VERSIONS_KEPT = before
+        gc.PAGE_AT, gc.PAGE_REST, gc.VERSIONS_KEPT = before
 
 
 def _start(world: World) -> None:

@@ -47,7 +47,7 @@ class Limits:
 
     page_at: int
     page_rest: int
-    index_versions_kept: int
+    versions_kept: int
 
 
 @dataclass(frozen=True, slots=True)

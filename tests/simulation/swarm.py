@@ -114,7 +114,7 @@ def _anything(settings: Settings, rng: Random) -> Settings:
             for act in ("crash", "freeze")
             for _ in range(rng.choice([0, 1, 2]))
         ),
-        limits=rng.choice([None, Limits(page_at=4, page_rest=1, index_versions_kept=20)]),
+        limits=rng.choice([None, Limits(page_at=4, page_rest=1, versions_kept=20)]),
         swarm=False,
     )
 
