@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lancewal_core.testing.faults import Rates
-from tests.simulation.settings import ACTS, CHAOS, Settings
+from tests.simulation.settings import ACTS, CHAOS, Limits, Settings
 
 _SMALL = Settings(partitions=2, keys=8, records=12, members=2, flushers=1, readers=1)
 
@@ -34,6 +34,17 @@ KINDS: dict[str, Settings] = {
         user={**ACTS, "lose files": 1.0},
         rates=Rates(put=0.2, listing=0.6, commit=0.3, unavailable=0.03),
     ),
+    "long lives": replace(
+        _SMALL,
+        records=30,
+        burst_records=2,
+        brisk=True,
+        history_window_s=0,
+        grace_s=0,
+        chaos={"warp": 3.0, "crash": 0.5, "none": 5.0},
+        limits=Limits(page_at=4, page_rest=1, versions_kept=15),
+    ),
+    "restores": replace(_SMALL, records=24, burst_records=3, readers=2, user={**ACTS, "restore": 1.0}),
     "swarm": _SWARM,
     "slow members": replace(_SWARM, slow="member", readers=1, user={}, operator=False),
     "slow flushers": replace(_SWARM, slow="flusher", readers=1, operator=False),

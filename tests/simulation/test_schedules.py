@@ -19,8 +19,8 @@ SCHEDULES = 2_000
 SWITCHES = 300
 """At least so many in each."""
 SEEDS = {
-    "small": 500, "merges": 320, "ingest": 330, "readers": 320, "lossy": 290, "whole": 10,
-    "swarm": 150, "slow members": 40, "slow flushers": 40, "slow readers": 40,
+    "small": 480, "merges": 320, "ingest": 330, "readers": 320, "lossy": 290, "whole": 10,
+    "swarm": 150, "slow members": 40, "slow flushers": 40, "slow readers": 40, "long lives": 20, "restores": 20,
 }  # fmt: skip
 
 EVENTS = [
