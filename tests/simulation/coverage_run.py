@@ -20,6 +20,7 @@ MODULES = (
     "lancewal_flusher.merge",
     "lancewal_flusher.commit",
     "lancewal_flusher.finish",
+    "lancewal_flusher.foreign_rows",
     "lancewal_flusher.gc",
     "lancewal_flusher.history",
     "lancewal_reader.plan",

@@ -15,11 +15,14 @@ from lancewal_core.errors import (
     StoreInconsistent,
     TableRestored,
 )
+from lancewal_core.region_key import encode_region_key
+from lancewal_core.rows import Op
 from lancewal_core.testing.faults import CommitFault
 from lancewal_flusher.gc import GarbageState, collect_garbage
 from tests.simulation.checker import require
 from tests.simulation.merge_scenarios import late_commit_after_a_clean_up
 from tests.simulation.mutations import compare_with_what_exists
+from tests.simulation.oracle import Record
 from tests.simulation.script import stops
 from tests.simulation.stage import Stage
 
@@ -69,6 +72,20 @@ def snapshots_are_lost() -> None:
     stage.round(f)
     stage.check_table()
     stage.append(a, 0)
+    stage.check()
+
+
+def deletes_of_a_snapshot_are_lost() -> None:
+    """The file of the keys that a snapshot deletes is gone: the snapshot is made anew from the log."""
+    stage = Stage()
+    a, f = stage.member("a", 0, 1), stage.flusher("f")
+    (k,) = stage.send(0)
+    stage.topic.append(0, lambda offset: Record(offset, 0, encode_region_key(k), None, None, Op.DELETE, k, {}))
+    stage.append_and_seal(a, 0)
+    (deletes,) = [key for key in snapshot_files(stage, 0) if key.endswith("deletes.arrow")]
+    stage.bucket.delete(deletes)
+    stage.round(f)
+    stage.check_table()
     stage.check()
 
 
@@ -217,6 +234,7 @@ ACCIDENTS: list[Callable[[], None]] = [
     version_is_cleaned_up_under_a_plan,
     table_loses_a_data_file,
     snapshots_are_lost,
+    deletes_of_a_snapshot_are_lost,
     snapshot_and_log_are_lost,
     another_rebuilds_it_first,
     another_merges_and_trims_it_first,
