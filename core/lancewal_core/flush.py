@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from lancewal_core import paths
 from lancewal_core.contract import Contract
 from lancewal_core.errors import ObjectMissing, PlanStale
 from lancewal_core.failpoints import point
@@ -49,7 +50,7 @@ def entries_of(store: ObjectStore, tasks: Tasks, region: Region, record: Generat
     if not record.wal_entries.is_exactly(found):
         raise PlanStale(
             f"region {region.name}: generation {record.generation} has entries {_shown(record.wal_entries)}, "
-            f"its log {record.log} shows {_shown(found)} up to segment {walked.end}",
+            f"its log shows {_shown(found)} before {paths.wal_segment(record.log, walked.end)}",
             region=region.name,
             log=record.log,
         )

@@ -53,6 +53,7 @@ from lancewal_core.table import (
 _ROW_ID = "_rowid"
 _NOT_FOUND = "not found"
 _OTHER_SCHEMA = "append with different schema"
+_NO_LANCE_FILE = "not appear to be a lance file"
 _IO_ERROR = "LanceError(IO)"
 # What a stream of batches meets comes through Arrow's C interface, as ArrowInvalid.
 _READ_ERRORS = (OSError, pa.ArrowInvalid)
@@ -283,7 +284,9 @@ class LanceTable:
             try:
                 yield from reader.read_all(batch_size=65_536).to_batches()
             except _READ_ERRORS as error:
-                raise _read_error(error, f"reading data file {name}") from error
+                if isinstance(error, OSError) or _IO_ERROR in str(error):
+                    raise _read_error(error, f"reading data file {name}") from error
+                raise ObjectCorrupt(f"data file {name} is corrupt: {first_line(error)}", file=name) from error
 
     def commit(self, commit: TableCommit) -> CommitOutcome:
         try:
@@ -334,6 +337,8 @@ class LanceTable:
         except (FileNotFoundError, OSError) as error:
             if _NOT_FOUND in str(error).lower():
                 return None
+            if _NO_LANCE_FILE in str(error).lower():
+                raise ObjectCorrupt(f"data file {name} is corrupt: {first_line(error)}", file=name) from error
             raise _read_error(error, f"opening data file {name}") from error
 
 
