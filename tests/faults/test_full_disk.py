@@ -66,7 +66,9 @@ def test_an_owner_that_dies_then_and_its_successor(
     pipeline: Pipeline, failures: Failures, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fences, claims, seals and snapshots meet the full disk as well."""
-    monkeypatch.setattr("lancewal_core.log._FENCE_TRIES", 2)  # a claim gives up after seconds
+    # Without a verdict a claim gives up after 15 s.
+    monkeypatch.setattr("lancewal_core.log._FENCE_TRIES", 2)
+    monkeypatch.setattr("lancewal_core.versioned._UNKNOWN_TRIES", 2)
     pipeline.produce(60)
     with full_disk():
         pipeline.ingest_for(0.2)

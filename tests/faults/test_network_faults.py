@@ -22,7 +22,7 @@ from tests.whole_path.world import World, make_world, plain_rows, positions
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.slow, pytest.mark.timeout(300)]
 
-OFTEN = 3
+OFTEN = 2
 """How often each kind of damage is to happen in each direction."""
 IMPATIENT = {"timeout": "2s", "connect_timeout": "2s", "client_max_retries": "3", "client_retry_timeout": "5"}
 """Silence ends with the client's time-out: 30 s by default, which the test cannot wait for."""
