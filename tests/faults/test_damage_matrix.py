@@ -50,7 +50,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     pipeline.ingest()
     pipeline.hand_over()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(LanceTable, "write_rows", no_space)
+        patched.setattr(LanceTable, "write_rows", not_now)
         pipeline.produce(40)
         pipeline.ingest()
         pipeline.crash()
@@ -78,7 +78,7 @@ def flip(path: Path) -> None:
     path.write_bytes(data)
 
 
-def no_space(*_: object) -> tuple[str, ...]:
+def not_now(*_: object) -> tuple[str, ...]:
     raise StoreUnavailable("not now")
 
 
