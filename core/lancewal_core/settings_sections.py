@@ -177,7 +177,8 @@ class StoreSettings(Section):
 
     options: Annotated[Options, Field(repr=False)] = {}
     """Lance's storage options, used for WAL and table alike (``aws_region``, ``aws_endpoint``, ``aws_access_key_id``,
-    ``aws_secret_access_key``, ``allow_http``, ...).  Empty: the machine's own credentials and region."""
+    ``aws_secret_access_key``, ``allow_http``, ...).  Empty: the machine's own credentials and region.  A private
+    authority for TLS is no option: the variable ``SSL_CERT_FILE`` names its file."""
 
 
 class IngestSettings(Section):
