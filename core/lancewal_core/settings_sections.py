@@ -111,6 +111,9 @@ class TableSettings(Section):
 
             problems = []
             for name, text in columns.items():
+                if any("\ud800" <= c <= "\udfff" for c in name + text):
+                    problems.append(f"{name!a}: a column's name or type is no Unicode text")
+                    continue
                 try:
                     parse_type(text)
                 except SchemaError as error:

@@ -7,14 +7,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lancewal_core.errors import SchemaError
+from lancewal_core.errors import SchemaError, SettingsError
 from lancewal_core.rows import RowSchema, check_row_schema
+from lancewal_core.settings import load_settings
 from lancewal_reader import open_table
 from tests.security.test_object_keys import HOSTILE
 from tests.support.pipeline import KEY, Pipeline, by_key
 
 NAMES = (
-    *(name for name in HOSTILE if name != "\ud800"),  # which no Arrow schema takes
+    *(name for name in HOSTILE if name != "\ud800"),  # see below
     "a`b",
     'a"b',
     "a'b",
@@ -37,6 +38,13 @@ def test_a_name_that_a_table_cannot_carry_is_refused(name: str) -> None:
     columns = pa.schema([*KEY, pa.field(name, pa.int64())])
     with pytest.raises(SchemaError, match="is not allowed"):
         check_row_schema(RowSchema(columns, ("region", "id"), ("region",)))
+
+
+def test_half_a_surrogate_is_refused_where_it_is_read() -> None:
+    """JSON can write it; no Arrow schema takes it, and no terminal shows it."""
+    with pytest.raises(SettingsError, match="no Unicode text") as caught:
+        load_settings(None, {"LANCEWAL_TABLE__COLUMNS": '{"\\ud800": "int64"}'})
+    str(caught.value).encode()
 
 
 def test_all_others_are_data(tmp_path: Path) -> None:
