@@ -55,6 +55,7 @@ _NOT_FOUND = "not found"
 _OTHER_SCHEMA = "append with different schema"
 _NO_LANCE_FILE = "not appear to be a lance file"
 _IO_ERROR = "LanceError(IO)"
+# Lance raises a fault of the store as OSError or, where it opens a data set, as ValueError with this text.
 # What a stream of batches meets comes through Arrow's C interface, as ArrowInvalid.
 _READ_ERRORS = (OSError, pa.ArrowInvalid)
 ROWS_PER_FILE = 1_048_576
@@ -220,7 +221,7 @@ class LanceTable:
                 raise TableMissing(
                     f"there is no Lance table at {self.uri}: make it with `lancewal table create`"
                 ) from error
-            raise
+            raise _read_error(error, f"opening {self.uri}") from None
         except OSError as error:
             raise _read_error(error, f"opening {self.uri}") from error
         return LancePinnedTable(opened, self._read)
@@ -233,7 +234,7 @@ class LanceTable:
                 raise VersionGone(
                     f"version {version} of {self.uri} is gone: a clean-up removed it", version=version
                 ) from error
-            raise
+            raise _read_error(error, f"opening version {version} of {self.uri}") from None
         except OSError as error:
             raise _read_error(error, f"opening version {version} of {self.uri}") from error
         return LancePinnedTable(opened, self._read)
@@ -249,6 +250,8 @@ class LanceTable:
             # The manifest was just read, so the version exists; only its transaction does not convert.
             if isinstance(error, ValueError) and _NOT_FOUND in str(error).lower():
                 return TransactionGone()
+            if _IO_ERROR in str(error):
+                raise _read_error(error, f"reading the transaction of version {version}") from error
             return TransactionUnreadable()
         except OSError as error:
             raise _read_error(error, f"reading the transaction of version {version}") from error
@@ -333,7 +336,7 @@ class LanceTable:
         except ValueError as error:
             if _NOT_FOUND in str(error).lower():
                 return None
-            raise
+            raise _read_error(error, f"opening data file {name}") from None
         except (FileNotFoundError, OSError) as error:
             if _NOT_FOUND in str(error).lower():
                 return None
