@@ -51,6 +51,7 @@ def test_a_data_file(table: LanceTable, kind: type[Exception], monkeypatch: pyte
     def fails(*_: object, **__: object) -> Any:
         raise kind(SENDING)
 
+    fragments = table.write_rows(pa.table({"a": [2]}))
     monkeypatch.setattr("lancewal_core.table_lance.LanceFileReader", fails)
-    with pytest.raises(StoreUnavailable, match=r"data file x\.lance"):
-        table.files_missing(["x.lance"])
+    with pytest.raises(StoreUnavailable, match="opening data file"):
+        list(table.read_unadopted(fragments, ["a"]))
