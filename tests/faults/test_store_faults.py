@@ -6,7 +6,7 @@ import time
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -56,7 +56,7 @@ def test_puts_are_refused_or_late(
         world.wait_caught_up("eventual")
         assert ingest.running, ingest.tail
         assert flusher.running, flusher.tail
-        finish(world, ingest.stop, flusher.stop)
+        world.finish([ingest, flusher])
 
 
 def test_the_store_is_away(kafka: KafkaBroker, s3: S3Server, topic_name: str, tmp_path: Path, seed: int) -> None:
@@ -79,7 +79,7 @@ def test_the_store_is_away(kafka: KafkaBroker, s3: S3Server, topic_name: str, tm
         world.wait_caught_up()
         until(lambda: answer(port, "/readyz") == 200, lambda: ingest.tail)
         assert metric(port, "lancewal_ingest_fences_total") == 0
-        finish(world, ingest.stop)
+        world.finish([ingest])
 
 
 def test_listings_are_partial(kafka: KafkaBroker, s3: S3Server, topic_name: str, tmp_path: Path, seed: int) -> None:
@@ -109,7 +109,7 @@ def test_listings_are_partial(kafka: KafkaBroker, s3: S3Server, topic_name: str,
         world.wait_caught_up()
         world.wait_caught_up("eventual")
         assert flusher.running, flusher.tail
-        finish(world, ingest.stop, flusher.stop)
+        world.finish([ingest, flusher])
 
 
 def read(world: World, options: dict[str, str]) -> str:
@@ -139,14 +139,6 @@ def behind_proxy(
         )  # fmt: skip
         world.options = options
         yield world, proxy, port
-
-
-def finish(world: World, *stops: Callable[[], None]) -> None:
-    world.check_strong()
-    for stop in stops:
-        stop()
-    world.merge_all()
-    world.check_merged()
 
 
 def answer(port: int, path: str) -> int:

@@ -18,7 +18,7 @@ from lancewal_core.config_commands import read_settings
 from lancewal_demo.stack import KafkaBroker
 from lancewal_flusher.create import create_table
 from lancewal_reader import LancewalTable, Receipt, open_table, receipt_of
-from tests.support.whole_path import Lancewal, until
+from tests.support.whole_path import Lancewal, Service, until
 from tests.whole_path.feed import COLUMNS, PARTITIONS, PRIMARY_KEY, Feed, Key, Row
 
 SESSION_MS = 2_500
@@ -95,6 +95,15 @@ class World:
                 return
         raise AssertionError("five runs of `lancewal flush run --once` have left something unmerged")
 
+    def finish(self, services: Sequence[Service] = ()) -> None:
+        """End the services in this order, merge, and compare: everything produced is in the table, once, read in every way."""
+        self.check_strong()
+        for service in services:
+            service.stop()
+        self.merge_all()
+        assert positions(self.check_strong()) == self.feed.history.ends
+        assert positions(self.check_merged()) == self.feed.history.ends
+
     def wait_caught_up(self, consistency: str = "strong") -> None:
         until(lambda: self.caught_up(consistency), lambda: f"{consistency} reads see {self.feed.history.ends}")
 
@@ -124,13 +133,15 @@ def make_world(
     uri: str | None = None,
     options: Mapping[str, str] | None = None,
     in_process: bool = False,
+    topic_config: Mapping[str, str] | None = None,
     **sections: Mapping[str, object],
 ) -> World:
     """Topics, settings, and the table by ``lancewal table create``.  ``sections`` change the settings.
 
     ``in_process``: by the function that the command calls, which saves the start of a process.
     """
-    make_topics(kafka.bootstrap_servers, {topic: PARTITIONS, f"{topic}.dead-letters": 1})
+    make_topics(kafka.bootstrap_servers, {topic: PARTITIONS}, topic_config)
+    make_topics(kafka.bootstrap_servers, {f"{topic}.dead-letters": 1})
     place = uri or str(folder / "table")
     tree: dict[str, dict[str, object]] = {
         "table": {
