@@ -1,11 +1,13 @@
 """Processes that SIGSTOP holds right before or right after an act of the protocol, while others take over and finish
 everything; then they wake up and go on with what they were about to do: no key is there twice, none is missing.
 
-In each case two processes are held, one after the other, the second where it had taken over from the first.
+In each case several processes are held, one after the other, each where it had taken over from those before.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 
 import lance
@@ -30,9 +32,13 @@ INGEST = (
     ("snapshot.write:after:2", "log.walk:before:2"),
 )
 """The second always opens regions that the first has left behind."""
-FLUSHER = {"fragment.write": 2, "dv.write": 2, "commit.send": 2, "commit.recv": 2, "merges.put": 3, "merged.cas": 2,
-           "trim.cas": 2, "trim.delete": 1}  # fmt: skip
-"""At which passing."""
+FLUSHER = (
+    {"fragment.write": 2, "dv.write": 2},
+    {"commit.send": 2, "commit.recv": 2},
+    {"merges.put": 3, "merged.cas": 2},
+    {"trim.cas": 2, "trim.delete": 1},
+)
+"""At which passing; one is held before each, one after it."""
 
 
 @pytest.mark.parametrize("points", INGEST, ids=" ".join)
@@ -79,15 +85,17 @@ def they_wake_up(fleet: Fleet, zombies: list[Service], heir: Service, flusher: S
     fleet.end(heir, flusher)
 
 
-@pytest.mark.parametrize("point", FLUSHER)
-def test_flusher(kafka: KafkaBroker, s3: S3Server, topic_name: str, tmp_path: Path, seed: int, point: str) -> None:
-    trims = point.startswith("trim.")
+@pytest.mark.parametrize("points", FLUSHER, ids=" ".join)
+def test_flusher(
+    kafka: KafkaBroker, s3: S3Server, topic_name: str, tmp_path: Path, seed: int, points: Mapping[str, int]
+) -> None:
+    trims = "trim.cas" in points
     sections: Sections = TRIMMED_SOON if trims else {}
     with fleet_on_s3(kafka, s3, topic_name, tmp_path, seed, sections) as fleet:
         ingest = fleet.ingest()
         zombies = []
-        for when in ("before", "after"):
-            zombies.append(fleet.flusher(f"{point}:{when}:{FLUSHER[point]}=stop"))
+        for (point, passing), when in product(points.items(), ("before", "after")):
+            zombies.append(fleet.flusher(f"{point}:{when}:{passing}=stop"))
             fleet.feed_until_frozen(zombies[-1])
         heir = fleet.flusher()
         fleet.produce_more()
