@@ -71,6 +71,12 @@ class SparkJobFailed(Retry):
     kind = "spark_job_failed"
 
 
+class RewriteFailed(Retry):
+    """Fragments could not be written anew; the table is as it was."""
+
+    kind = "rewrite_failed"
+
+
 # -- the caller must look again --------------------------------------------------------------------------------
 
 

@@ -28,12 +28,14 @@ from lancewal_core.errors import (
     ContractMismatch,
     ObjectCorrupt,
     ObjectMissing,
+    RewriteFailed,
     StoreUnavailable,
     TableMissing,
     VersionGone,
 )
 from lancewal_core.ids import TableVersion
 from lancewal_core.paths import DATA
+from lancewal_core.rewrite_lance import rewrite_fragments
 from lancewal_core.store_obstore import ObstoreStore, open_store
 from lancewal_core.table import (
     ROW_ADDRESS,
@@ -42,7 +44,9 @@ from lancewal_core.table import (
     Committed,
     Conflicted,
     Fragment,
+    RewriteBounds,
     TableCommit,
+    TableIndex,
     TransactionGone,
     TransactionInfo,
     TransactionResult,
@@ -55,6 +59,8 @@ _NOT_FOUND = "not found"
 _OTHER_SCHEMA = "append with different schema"
 _NO_LANCE_FILE = "not appear to be a lance file"
 _IO_ERROR = "LanceError(IO)"
+_CONFLICT = "commit conflict"
+_SYSTEM_INDEX = "__lance_"
 # Lance raises a fault of the store as OSError or, where it opens a data set, as ValueError with this text.
 # What a stream of batches meets comes through Arrow's C interface, as ArrowInvalid.
 _READ_ERRORS = (OSError, pa.ArrowInvalid)
@@ -100,6 +106,21 @@ class LancePinnedTable:
 
     def fragment_json(self, fragment_id: int) -> str:
         return json.dumps(self._dataset.get_fragment(fragment_id).metadata.to_json())
+
+    def indexes(self) -> Sequence[TableIndex]:
+        found = self._dataset.describe_indices()
+        return [self._index(i) for i in found if not i.name.startswith(_SYSTEM_INDEX)]
+
+    def unrewritable_fragments(self) -> frozenset[int]:
+        # With stable row ids an index that knows a row's old place finds it at the new one too: commits that write such
+        # fragments anew were seen to be refused, to end in a panic of Lance, and to show rows twice in full text searches.
+        if not self._dataset.has_stable_row_ids:
+            return frozenset()
+        return frozenset[int]().union(*(index.covered for index in self.indexes()))
+
+    def _index(self, description: Any) -> TableIndex:
+        live = {f.fragment_id for f in self.fragments()}  # Lance names dead ones too
+        return TableIndex(description.name, tuple(frozenset(s.fragment_ids) & live for s in description.segments))
 
     def scan(
         self,
@@ -291,6 +312,38 @@ class LanceTable:
                     raise _read_error(error, f"reading data file {name}") from error
                 raise ObjectCorrupt(f"data file {name} is corrupt: {first_line(error)}", file=name) from error
 
+    def file_bytes(self, files: Sequence[str]) -> Sequence[int]:
+        sizes = [self._objects().size(f"{DATA}{name}") for name in files]
+        for name, size in zip(files, sizes, strict=True):
+            if size is None:
+                raise VersionGone(f"data file {name} of {self.uri} is gone", file=name)
+        return [size for size in sizes if size is not None]
+
+    def rewrite(self, version: int, fragment_ids: Sequence[int], bounds: RewriteBounds) -> tuple[str, ...]:
+        try:
+            written = rewrite_fragments(self.at(version).dataset, fragment_ids, bounds)
+        except (*_READ_ERRORS, RuntimeError, ValueError) as error:
+            text = first_line(error)
+            if _NOT_FOUND in text.lower():
+                raise VersionGone(f"a file of version {version} is gone: {text}", version=version) from error
+            raise RewriteFailed(
+                f"fragments {sorted(fragment_ids)[:5]} of version {version} could not be written anew: {text}",
+                version=version,
+            ) from error
+        for file in (file for fragment in written for file in fragment["files"]):
+            if not file.get("file_size_bytes"):  # of files whose pages were copied
+                (file["file_size_bytes"],) = self.file_bytes([file["path"]])
+        return tuple(json.dumps(fragment) for fragment in written)
+
+    def extend_index(self, name: str, merged_segments: int) -> CommitOutcome:
+        dataset = self.newest().dataset
+        try:
+            dataset.optimize.optimize_indices(index_names=[name], num_indices_to_merge=merged_segments)
+        except (OSError, RuntimeError, ValueError) as error:
+            text = first_line(error)
+            return Conflicted(text) if _CONFLICT in text.lower() else CommitLost(text)
+        return Committed(TableVersion(dataset.version))
+
     def commit(self, commit: TableCommit) -> CommitOutcome:
         try:
             base = self.at(commit.read_version)
@@ -302,6 +355,10 @@ class LanceTable:
         operation: LanceOperation.BaseOperation
         if commit.strict:
             operation = LanceOperation.Merge(new, lance_schema)
+        elif commit.rewritten:
+            # No index is named as rewritten: each loses these fragments from what it covers.
+            old = [FragmentMetadata.from_json(text) for text in commit.rewritten]
+            operation = LanceOperation.Rewrite([LanceOperation.RewriteGroup(old, new)], [])
         else:
             operation = LanceOperation.Update(
                 removed_fragment_ids=list(commit.removed_fragment_ids),

@@ -149,22 +149,26 @@ def _follow_up(context: FlusherContext, in_force: InForce, facts: MergeFacts) ->
 
 
 def _between(context: FlusherContext, in_force: InForce, facts: MergeFacts, live: Sequence[Fragment]) -> list[int]:
-    """Live fragments that others added between the version read and the merge's own."""
+    """Live fragments with rows that others added between the version read and the merge's own."""
     if in_force.version == facts.read_version + 1:
         return []
     try:
-        landed = {f.fragment_id for f in context.table.at(in_force.version).fragments()}
+        then = context.table.at(in_force.version).fragments()
     except VersionGone as error:
         raise MergeUnproven(
             f"table version {in_force.version} is a merge that was never finished, and it is gone: {error}. To go on, "
             f"{ATTACH_A_COPY}",
             version=in_force.version,
         ) from error
-    return [
-        f.fragment_id
-        for f in live
-        if f.fragment_id in landed and f.fragment_id >= facts.fragments_below and not facts.files.intersection(f.files)
-    ]
+    landed = {f.fragment_id for f in then}
+    ours = {f.fragment_id for f in then if facts.files.intersection(f.files)}
+    added = {i for i in landed if i >= facts.fragments_below and i not in ours}
+    still = {f.fragment_id for f in live}
+    if added <= still or not ours <= still:
+        return sorted(added & still)
+    # Some were written anew since, by themselves: the merge's own fragments are as they were, so that none of its rows can
+    # be in a newer one.
+    return sorted((added & still) | {i for i in still if i > max(landed)})
 
 
 def _commit(

@@ -61,6 +61,7 @@ def _start(world: World) -> None:
         (settings.members, "member", actors.member),
         (settings.flushers, "flusher", actors.flusher),
         (settings.collectors, "collector", actors.collector),
+        (settings.compactors, "compactor", actors.compactor),
         (settings.readers, "reader", actors.reader),
     ]
     for count, name, body in kinds:

@@ -17,7 +17,7 @@ from tests.simulation.world import Settings
 SCHEDULES = 2_000
 SWITCHES = 300
 """At least so many in each."""
-SEEDS = {"small": 600, "merges": 350, "ingest": 400, "readers": 350, "lossy": 350, "whole": 16}
+SEEDS = {"small": 600, "merges": 350, "ingest": 400, "readers": 350, "compaction": 100, "lossy": 350, "whole": 16}
 
 CALM = Settings(records=40, chaos=False, user=False, rates=Rates(0, 0, 0, 0, 0))
 
@@ -30,7 +30,8 @@ def test_many_schedules() -> None:
     assert len(totals.traces) >= SCHEDULES
     for event in ("strong read", "eventual read", "read again", "merge", "merge rebased", "trims", "objects deleted",
                   "chaos: crash", "chaos: pause", "chaos: rebalance", "failed open: OwnershipLost", "user: append",
-                  "user: clean up", "user: compact", "user: lose files", "drained"):  # fmt: skip
+                  "user: clean up", "user: compact", "user: lose files", "compaction",
+                  "compaction refused", "index extended", "drained"):  # fmt: skip
         assert totals.counts[event] > 0, event
 
 
