@@ -37,6 +37,9 @@ def command(
     from lancewal_flusher.service import open_context
 
     settings = read_settings(config)
+    # Nothing here merges: no Spark session for it.
+    flusher = settings.flusher.model_copy(update={"runner": "threads"})
+    settings = settings.model_copy(update={"flusher": flusher})
     limits = compaction_limits(settings.flusher)
     log = structlog.get_logger("lancewal.compact")
     with ExitStack() as stack:

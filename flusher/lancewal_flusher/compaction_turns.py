@@ -3,8 +3,8 @@
 1. A turn is due ``interval_s`` after one that found nothing to do, or did not land; and at once after one that did.  The
    service gives merges a round of theirs before every turn, and takes one turn after it: whatever comes without end, each
    has its turn.
-2. A turn is one round of compaction, and the indexes after it.  Only merges of this process can be cut short by its taking
-   the sentinel, and none is under way.
+2. A turn is one round of compaction, and the indexes after it.  No merge of this process is under way meanwhile, so the
+   round may take the sentinel.
 3. A turn that fails lets the next one wait, twice as long each time, and holds up no merge.
 """
 
