@@ -57,10 +57,10 @@ from lancewal_core.table import (
 _ROW_ID = "_rowid"
 _NOT_FOUND = "not found"
 _OTHER_SCHEMA = "append with different schema"
-_NO_LANCE_FILE = "not appear to be a lance file"
-_IO_ERROR = "LanceError(IO)"
 _CONFLICT = "commit conflict"
 _SYSTEM_INDEX = "__lance_"
+_NO_LANCE_FILE = "not appear to be a lance file"
+_IO_ERROR = "LanceError(IO)"
 # Lance raises a fault of the store as OSError or, where it opens a data set, as ValueError with this text.
 # What a stream of batches meets comes through Arrow's C interface, as ArrowInvalid.
 _READ_ERRORS = (OSError, pa.ArrowInvalid)
