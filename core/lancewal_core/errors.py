@@ -19,6 +19,11 @@ ATTACH_A_COPY = (
 )
 """The way on where no command mends a table; ``attach`` also refuses keys that are there twice, and names them."""
 
+INDEX_LOST = "the store's listing is out of date, or the index is lost (`lancewal repair index`)"
+"""Why an index can end below what the table has merged."""
+LOG_LOST = "Where Kafka still has the records: `lancewal repair segment` of the object that is lost or damaged"
+"""The way on where neither a snapshot nor its log is there."""
+
 
 class LancewalError(Exception):
     """Base of all errors that lancewal raises on purpose.  ``where`` names objects or offsets, for logs."""

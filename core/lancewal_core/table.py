@@ -154,6 +154,8 @@ class TransactionInfo:
     read_version: int
     """Of a rebased commit the version right below it, not the one it was computed from."""
     properties: Mapping[str, str] = field(default_factory=dict)
+    restored: int | None = None
+    """Of a ``Restore`` the version whose content it brought back."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -280,6 +280,7 @@ class LanceTable:
             type(transaction.operation).__name__,
             transaction.read_version,
             dict(transaction.transaction_properties or {}),
+            transaction.operation.version if isinstance(transaction.operation, LanceOperation.Restore) else None,
         )
 
     def write_rows(self, rows: pa.Table) -> tuple[str, ...]:

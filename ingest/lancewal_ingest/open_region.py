@@ -25,6 +25,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lancewal_core.errors import (
+    INDEX_LOST,
     LogTruncated,
     OwnershipLost,
     RetentionLost,
@@ -145,7 +146,7 @@ def _check_newest(context: IngestContext, region: Region, index: RegionIndex | N
     if merged > (0 if newest is None else newest.generation):
         raise StoreInconsistent(
             f"region {region.name}: the index found ends at generation {newest.generation if newest else 0}, but the "
-            f"table has merged generation {merged}; the store's listing is out of date",
+            f"table has merged generation {merged}; {INDEX_LOST}",
             region=region.name,
         )
 

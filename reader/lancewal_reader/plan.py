@@ -29,6 +29,7 @@ from lancewal_core import paths
 from lancewal_core.clock import Clock
 from lancewal_core.contract import Contract
 from lancewal_core.errors import (
+    INDEX_LOST,
     ContractChanged,
     ObjectMissing,
     PlanRetriesExhausted,
@@ -192,7 +193,7 @@ def _check_newest(regions: Seq[Region], indexes: Mapping[Region, RegionIndex], i
         if in_force.generation(region) > (0 if newest is None else newest.generation):
             raise StoreInconsistent(
                 f"region {region.name}: the index found ends below generation {in_force.generation(region)}, which the "
-                "table has merged; the store's listing is out of date",
+                f"table has merged; {INDEX_LOST}",
                 region=region.name,
             )
 

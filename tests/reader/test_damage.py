@@ -117,7 +117,7 @@ def test_an_overwritten_table_stops_reads(pipeline: Pipeline) -> None:
 def test_a_restored_table_stops_strong_reads(pipeline: Pipeline) -> None:
     earlier: Any = lance.dataset(pipeline.uri, version=3)
     earlier.restore()
-    with pytest.raises(TableRestored, match="lancewal table attach"):
+    with pytest.raises(TableRestored, match="lancewal repair restored"):
         open_table(pipeline.uri).to_arrow()
 
 

@@ -154,6 +154,7 @@ class MemoryDataset:
         config: Mapping[str, str] | None = None,
         readable: bool = True,
         segments: tuple[frozenset[int], ...] | None = None,
+        restored: int | None = None,
     ) -> int:
         """The next version."""
         newest = self.newest
@@ -164,7 +165,7 @@ class MemoryDataset:
             tuple(sorted([*fragments, *numbered], key=lambda f: f.fragment_id)),
             at + len(numbered),
             newest.config if config is None else config,
-            TransactionInfo(operation, read_version, dict(properties or {})),
+            TransactionInfo(operation, read_version, dict(properties or {}), restored),
             frozenset(touched),
             readable,
             newest.segments if segments is None else segments,
@@ -510,7 +511,9 @@ class MemoryTable:
         newest, old = self.dataset.newest, self.dataset.versions[version]
         touched = {f.fragment_id for f in newest.fragments}
         return TableVersion(
-            self.dataset.add(newest.number, "Restore", old.fragments, touched=touched, config=old.config)
+            self.dataset.add(
+                newest.number, "Restore", old.fragments, touched=touched, config=old.config, restored=version
+            )
         )
 
     def overwrite(self, rows: pa.Table) -> TableVersion:

@@ -1,0 +1,98 @@
+"""``lancewal repair snapshot|restored|watermark``: mend what services stop at, after a look with ``--dry-run``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from lancewal_core.config_commands import ConfigOption, read_settings
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="Mend a table's state. Each command shows with --dry-run what it would do, and changes nothing.",
+)
+
+Topic = Annotated[str, typer.Argument(help="The table's topic, as a check that this is the table you mean.")]
+Partition = Annotated[int, typer.Argument(help="The partition.", min=0)]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")]
+
+
+class AfterRestore(StrEnum):
+    """What becomes of the rows that were merged after the version that was restored."""
+
+    KEEP = "keep"
+    REPLAY = "replay"
+
+
+@app.command()
+def snapshot(
+    topic: Topic,
+    partition: Partition,
+    generation: Annotated[
+        int | None, typer.Argument(help="Rebuild this one, whatever it looks like; by default what is damaged.", min=1)
+    ] = None,
+    dry_run: DryRun = False,
+    config: ConfigOption = None,
+) -> None:
+    """Make the snapshots of a region's unmerged generations anew from their WAL entries."""
+    from lancewal_audit.repair_context import opened, region_of
+    from lancewal_audit.repair_snapshot import plan_snapshots, repair_snapshots
+    from lancewal_core.ids import Generation
+
+    with opened(read_settings(config)) as context:
+        named = None if generation is None else Generation(generation)
+        plan = plan_snapshots(context, region_of(context, topic, partition), named)
+        _tell(plan.lines())
+        if not dry_run:
+            _tell(repair_snapshots(context, plan))
+
+
+@app.command()
+def restored(
+    after_restore: Annotated[
+        AfterRestore,
+        typer.Option(help="keep: rows merged since are dropped. replay: they are merged again."),
+    ],
+    dry_run: DryRun = False,
+    config: ConfigOption = None,
+) -> None:
+    """Decide what becomes of the rows that were merged since, after a user restored the Lance table."""
+    from lancewal_audit.repair_context import opened
+    from lancewal_audit.repair_restored import plan_restored, repair_restored
+
+    with opened(read_settings(config)) as context:
+        plan = plan_restored(context, after_restore.value)
+        _tell(plan.lines())
+        if not dry_run:
+            _tell(repair_restored(context, plan))
+
+
+@app.command()
+def watermark(
+    accept: Annotated[
+        bool, typer.Option("--accept", help="Record the conclusion; without it, it is only shown.")
+    ] = False,
+    dry_run: DryRun = False,
+    config: ConfigOption = None,
+) -> None:
+    """Conclude what is merged, where the table versions that said it are gone."""
+    from lancewal_audit.repair_context import opened
+    from lancewal_audit.repair_watermark import accept_watermark, plan_watermark
+
+    with opened(read_settings(config)) as context:
+        plan = plan_watermark(context)
+        if plan is None:
+            _tell(["what is merged is known: nothing to do"])
+            return
+        _tell(plan.lines())
+        if accept and not dry_run:
+            _tell(accept_watermark(context, plan))
+
+
+def _tell(lines: Sequence[str]) -> None:
+    for line in lines:
+        typer.echo(line)
