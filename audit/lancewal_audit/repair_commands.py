@@ -1,4 +1,4 @@
-"""``lancewal repair snapshot|restored|watermark``: mend what services stop at, after a look with ``--dry-run``."""
+"""``lancewal repair snapshot|index|segment|restored|watermark``: mend what services stop at, after a look with ``--dry-run``."""
 
 from __future__ import annotations
 
@@ -49,6 +49,59 @@ def snapshot(
         _tell(plan.lines())
         if not dry_run:
             _tell(repair_snapshots(context, plan))
+
+
+@app.command()
+def index(
+    topic: Topic,
+    partition: Partition,
+    before_gap: Annotated[
+        bool, typer.Option("--before-gap", help="End the region before offsets that no log has; Kafka must have them.")
+    ] = False,
+    above: Annotated[
+        int, typer.Option(help="Write above this version too: the newest that a log or a metric names.", min=0)
+    ] = 0,
+    dry_run: DryRun = False,
+    config: ConfigOption = None,
+) -> None:
+    """Rebuild a region's index, whose newest versions are lost or damaged, from the logs.
+
+    Ingest must be stopped and paused, the flusher paused.
+    """
+    from lancewal_audit.group_members import group_members
+    from lancewal_audit.repair_context import opened, region_of
+    from lancewal_audit.repair_index import plan_index, repair_index
+
+    settings = read_settings(config)
+    with opened(settings) as context:
+        region = region_of(context, topic, partition)
+        _tell(plan_index(context, region, before_gap=before_gap).lines())
+        if not dry_run:
+            settings.need("kafka.bootstrap_servers")
+            client, group = settings.kafka.client(), settings.kafka.group(context.contract.table_uuid)
+            members = lambda: group_members(client, topic, group)  # noqa: E731 # asked twice
+            _tell(repair_index(context, region, members, before_gap=before_gap, above=above))
+
+
+@app.command()
+def segment(
+    key: Annotated[str, typer.Argument(metavar="OBJECT", help="The object's key, as the message names it.")],
+    dry_run: DryRun = False,
+    config: ConfigOption = None,
+) -> None:
+    """Read from Kafka again what a lost or damaged WAL segment held, and flush the generations that need it."""
+    from lancewal_audit.repair_context import opened
+    from lancewal_audit.repair_segment import plan_segment, repair_segment
+    from lancewal_audit.topic_records import KafkaTopicRecords
+
+    settings = read_settings(config)
+    settings.need("kafka.bootstrap_servers")
+    with opened(settings) as context:
+        records = KafkaTopicRecords(settings.kafka, context.contract)
+        plan = plan_segment(context, records, key)
+        _tell(plan.lines())
+        if not dry_run:
+            _tell(repair_segment(context, records, plan))
 
 
 @app.command()

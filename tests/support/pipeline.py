@@ -222,6 +222,7 @@ class Pipeline:
         assert isinstance(put, Done)
         self._sealed_since = SealedSince()
         self._garbage = GarbageState()
+        self._workers: list[IngestWorker] = []
         self._worker = self._new_worker()
 
     def copied(self, folder: Path) -> Pipeline:
@@ -289,6 +290,17 @@ class Pipeline:
         """Another worker makes everything durable."""
         self.replace_worker()
         self.ingest()
+
+    def settle(self) -> None:
+        """Wait until what was sealed is flushed, also by workers that have crashed: nothing is written from then on."""
+        for worker in self._workers:
+            task = worker._flushes._task
+            if task is not None:
+                task.wait(30)
+        end = time.monotonic() + 30
+        while len(self._worker._flushes):
+            assert time.monotonic() < end
+            self._worker.step(0.01)
 
     def hand_over(self) -> None:
         """Stop the worker in order (everything is FLUSHED then) and start another."""
@@ -380,6 +392,7 @@ class Pipeline:
             WorkerLimits(linger_s=0.0, retry_s=0.01),
         )
         worker.subscribe()
+        self._workers.append(worker)
         return worker
 
 
