@@ -87,6 +87,8 @@ def _survey(
 
 def read_trailer(context: RepairContext, info: ObjectInfo) -> Trailer | Fence | str:
     """The trailer of a listed object, by its last bytes; why not, where it cannot be read."""
+    if not info.size:
+        return f"{info.key} is empty"
     tail = context.store.get_range(info.key, max(0, info.size - TRAILER_HINT), info.size)
     if tail is None:
         return f"{info.key} is missing"

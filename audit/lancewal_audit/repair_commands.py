@@ -1,4 +1,4 @@
-"""``lancewal repair snapshot|index|segment|restored|watermark``: mend what services stop at, after a look with ``--dry-run``."""
+"""``lancewal repair``: mend what services stop at, after a look with ``--dry-run``."""
 
 from __future__ import annotations
 

@@ -52,6 +52,10 @@ class NeededGeneration:
     parts: tuple[Part, ...]
 
     @property
+    def gaps(self) -> list[Gap]:
+        return [part for part in self.parts if isinstance(part, Gap)]
+
+    @property
     def end(self) -> Position:
         return self.parts[-1].next if self.parts else self.record.first
 
@@ -73,7 +77,7 @@ class SegmentPlan:
             return [f"{self.key} is sound: nothing to do"]
         found = [self.problem]
         for g in self.needed:
-            gaps = [f"{p.first} to {p.next - 1}" for p in g.parts if isinstance(p, Gap)]
+            gaps = [f"{p.first} to {p.next - 1}" for p in g.gaps]
             read = f"offsets {', '.join(gaps)} are read from Kafka" if gaps else "its entries can be read"
             found.append(
                 f"{g.region.name}: generation {g.record.generation} ({g.record.state.name}) is flushed; {read}"
@@ -95,19 +99,21 @@ def plan_segment(context: RepairContext, topic: TopicRecords, key: str) -> Segme
         return SegmentPlan(key, log, None, (), None)
     surveys = survey_logs(context, context.contract.regions)
     survey = surveys.get(log)
-    if survey is None or sequence > survey.sequences[-1] or (survey.fence is not None and sequence > survey.fence):
-        raise RepairRefused(f"{key} is no part of a log: nothing is known behind the log's end. Nothing was changed")
+    inside = survey is not None and sequence < (survey.behind if survey.fence is None else survey.fence)
     # Step 2
     needed: list[NeededGeneration] = []
     for region in context.contract.regions:
         index = context.indexes.read(region)
-        needed += [] if index is None else _needed(context, index, log, sequence, surveys)
+        needed += [] if index is None else _needed(context, index, log, sequence, surveys, inside)
+    if not needed and not inside:
+        raise RepairRefused(f"{key} is no part of a log: nothing is known behind the log's end. Nothing was changed")
     for generation in needed:
         check_gaps(context, topic, generation.region, generation.parts)
-    if any(isinstance(part, Gap) for g in needed for part in g.parts):
+    if any(g.gaps for g in needed):
         topic.check()
     opened = any(g.record.state is State.OPEN for g in needed)
-    return SegmentPlan(key, log, problem, tuple(needed), survey.behind if opened and survey.fence is None else None)
+    fence_at = survey.behind if opened and survey is not None and survey.fence is None else None
+    return SegmentPlan(key, log, problem, tuple(needed), fence_at)
 
 
 def repair_segment(context: RepairContext, topic: TopicRecords, plan: SegmentPlan) -> list[str]:
@@ -121,7 +127,8 @@ def repair_segment(context: RepairContext, topic: TopicRecords, plan: SegmentPla
     done: list[str] = []
     for generation in plan.needed:
         folded = _folded(context, topic, generation)
-        topic.check()  # still the same one, after its records were read
+        if generation.gaps:
+            topic.check()  # still the same one, after its records were read
         name = f"{generation.region.name}: generation {generation.record.generation}"
         done.append(
             f"{name} is flushed" if _flush(context, generation, folded) else f"{name}: somebody else was faster"
@@ -146,8 +153,12 @@ def _needed(
     log: LogId,
     sequence: Sequence,
     surveys: Mapping[LogId, LogSurvey],
+    inside: bool,
 ) -> list[NeededGeneration]:
-    """Generations of a region that need the segment, and those before them that are not flushed yet."""
+    """Generations of a region that need the segment, and those before them that are not flushed yet.
+
+    ``inside``: the segment lies before the log's end, as far as that is known.
+    """
     region = index.region
     merged = context.watermarks.newest()[1].generation(region)
     needing = [
@@ -156,7 +167,7 @@ def _needed(
         if r.generation > merged
         and r.log == log
         and r.first_sequence <= sequence
-        and (r.end_sequence is None or sequence < r.end_sequence)
+        and (inside if r.end_sequence is None else sequence < r.end_sequence)
         and (r.snapshot is None or snapshot_state(context, region, r).problem is not None)
     ]
     if not needing:

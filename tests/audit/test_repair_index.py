@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from lancewal_audit.log_survey import survey_logs
 from lancewal_audit.repair_context import RepairRefused
-from lancewal_audit.repair_index import MARGIN, plan_index, repair_index
+from lancewal_audit.repair_index import MARGIN, repair_index
 from lancewal_core import paths
-from lancewal_core.control import Service, pause
+from lancewal_core.control import Service, pause, resume
 from lancewal_core.errors import LancewalError, ObjectCorrupt, StoreInconsistent
 from lancewal_core.flush import flush_generation
 from lancewal_core.fold import fold
+from lancewal_core.ids import Position
 from lancewal_core.region_index import State
 from lancewal_core.regions import RegionIndexes, index_family
+from lancewal_core.segment import Segment, decode_segment
 from lancewal_flusher.plan import MergeLimits
 from lancewal_reader import open_table
 from tests.support.pipeline import Pipeline
@@ -77,7 +81,7 @@ def goes_on(pipeline: Pipeline, *, another: bool = True) -> None:
     check_strong(pipeline)
 
 
-@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("count", [3])
 def test_damaged_versions(pipeline: Pipeline, count: int) -> None:
     for path in versions(pipeline)[:count]:
         flip(path)
@@ -89,8 +93,7 @@ def test_damaged_versions(pipeline: Pipeline, count: int) -> None:
     assert repair(pipeline) == []
 
 
-@pytest.mark.parametrize("another", [True, False])
-@pytest.mark.parametrize("count", [1, 2, 4, 7, 1000])
+@pytest.mark.parametrize(("count", "another"), [(1, False), (4, True), (1000, False)])
 def test_lost_versions(pipeline: Pipeline, count: int, another: bool) -> None:
     """Also where the process that owned the region, and remembers the versions that are lost, goes on."""
     for path in versions(pipeline)[:count]:
@@ -119,17 +122,24 @@ def test_a_sound_index_is_left_alone(pipeline: Pipeline) -> None:
 
 def unmerged_segment(pipeline: Pipeline) -> tuple[Path, int, int]:
     """A segment in the middle of what only logs hold, and the positions of the region in it."""
+    region = pipeline.contract.regions[PARTITION]
     with repairing(pipeline) as context:
+        while True:
+            pipeline.produce(8)
+            pipeline.ingest()
+            pipeline.settle()
+            survey = survey_logs(context, [region])
+            open_ = RegionIndexes(pipeline.store, pipeline.clock).read(region)
+            assert open_ is not None
+            assert open_.newest is not None
+            record = open_.newest
+            first = record.first
+            if sum(p.first >= first for p in survey[record.log].pieces[region]) > 1:
+                break
         for path in versions(pipeline):
             path.unlink()
-        region = pipeline.contract.regions[PARTITION]
-        plan = plan_index(context, region)
-        assert plan.index is not None
-        record = [r for r in plan.index.generations if r.state is State.SEALED][-1]
-        first, *_ = record.wal_entries.values()
-        key = paths.wal_segment(record.log, record.first_sequence)
-        from lancewal_core.segment import Segment, decode_segment
-
+        piece = next(p for p in survey[record.log].pieces[region] if p.first >= first)
+        key = paths.wal_segment(piece.log, piece.sequence)
         segment = decode_segment(pipeline.store.get(key) or b"", key)
         assert isinstance(segment, Segment)
         entry = next(e for e in segment.entries if e.region == region)
@@ -161,8 +171,6 @@ def test_refused_while_somebody_is_at_work(pipeline: Pipeline) -> None:
     before = versions(pipeline)
     with pytest.raises(RepairRefused, match="2 ingest processes are members"):
         repair(pipeline, members=2)
-    from lancewal_core.control import resume
-
     for service in Service:
         resume(pipeline.store, pipeline.clock, lambda: uuid.uuid4().hex, service)
         with pytest.raises(RepairRefused, match=f"lancewal pause {service}"):
@@ -171,8 +179,7 @@ def test_refused_while_somebody_is_at_work(pipeline: Pipeline) -> None:
     assert versions(pipeline) == before
 
 
-@pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("at", [1, 2, 3, 60])
+@pytest.mark.parametrize(("at", "after"), [(1, True), (3, False), (3, True), (60, False)])
 def test_a_crash_in_between_is_repeated_away(pipeline: Pipeline, at: int, after: bool) -> None:
     """Fences, the version that decides, and those that fill up."""
     for path in versions(pipeline)[:3]:
@@ -218,14 +225,8 @@ def test_a_flush_of_a_generation_that_the_new_index_cuts_otherwise_changes_nothi
         assert index is not None
         record = next(r for r in index.generations if r.state is State.SEALED)
         assert record.next is not None
-        from dataclasses import replace
-
-        from lancewal_core.ids import Position
-
         shorter = replace(record, next=Position(record.next - 1))
-        folded = fold(
-            [pipeline.contract.rows.wal.empty_table().to_batches()[0]] if False else [], pipeline.contract.rows
-        )
+        folded = fold([], pipeline.contract.rows)
         flushed = flush_generation(
             context.store, context.table, RegionIndexes(context.store, context.clock), context.contract, region, shorter,
             folded, context.new_id,
