@@ -68,6 +68,10 @@ def repair(pipeline: Pipeline, *, before_gap: bool = False, members: int = 0) ->
 def goes_on(pipeline: Pipeline, *, another: bool = True) -> None:
     """Strong reads at once; then ingest, by another process or by the one that remembers, merges, collections."""
     check_strong(pipeline)
+    if not another:
+        pipeline.produce(6)  # too few to seal: it must meet a fence, or nobody would see them
+        pipeline.ingest()
+        check_strong(pipeline)
     pipeline.produce(50)
     if another:
         pipeline.crash()

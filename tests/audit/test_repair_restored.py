@@ -274,3 +274,17 @@ def test_a_receipt_from_before_the_restore_gives_its_rows_again(world: Restored)
     index = RegionIndexes(world.pipeline.store, world.pipeline.clock).read(world.pipeline.contract.regions[0])
     assert index is not None
     assert {r.state for r in index.generations[:-1]} == {State.MERGED}
+
+
+def test_no_version_behind_a_restore_stands_in_for_one_before_it(world: Restored) -> None:
+    """Both are cleaned up; what is left of the restore is the decision, which looks as a merge's record does."""
+    pipeline = world.pipeline
+    seen = open_table(pipeline.uri).to_arrow(consistency="eventual")
+    receipt = receipt_of(seen.schema)
+    world.restore()
+    assert pipeline.table.newest().version == receipt.version + 1
+    command(pipeline, "restored", "--after-restore", "keep")
+    lance.dataset(pipeline.uri).update_config({"by": "a user"})
+    lance.dataset(pipeline.uri).cleanup_old_versions(timedelta(0))
+    with pytest.raises(VersionGone):
+        open_table(pipeline.uri).to_arrow(at=receipt)
