@@ -59,7 +59,7 @@ def index(
         bool, typer.Option("--before-gap", help="End the region before offsets that no log has; Kafka must have them.")
     ] = False,
     above: Annotated[
-        int, typer.Option(help="Write above this version too: the newest that a log or a metric names.", min=0)
+        int, typer.Option(help="A version that was there, as a log line names it: lost, if it is no more.", min=0)
     ] = 0,
     dry_run: DryRun = False,
     config: ConfigOption = None,
@@ -75,7 +75,7 @@ def index(
     settings = read_settings(config)
     with opened(settings) as context:
         region = region_of(context, topic, partition)
-        _tell(plan_index(context, region, before_gap=before_gap).lines())
+        _tell(plan_index(context, region, before_gap=before_gap, above=above).lines())
         if not dry_run:
             settings.need("kafka.bootstrap_servers")
             client, group = settings.kafka.client(), settings.kafka.group(context.contract.table_uuid)

@@ -86,8 +86,8 @@ class IndexPlan:
         return [*found, *(f"it may hold more: {key}" for key in self.unreadable)]
 
 
-def plan_index(context: RepairContext, region: Region, *, before_gap: bool = False) -> IndexPlan:
-    """Steps 1 to 3.  ``RepairRefused`` where the logs have a gap."""
+def plan_index(context: RepairContext, region: Region, *, before_gap: bool = False, above: int = 0) -> IndexPlan:
+    """Steps 1 to 3.  ``above``: a version that is known to have been there.  ``RepairRefused`` where the logs have a gap."""
     # Step 1
     versions = versions_of(context, region)
     # Step 2
@@ -111,7 +111,7 @@ def plan_index(context: RepairContext, region: Region, *, before_gap: bool = Fal
     unreadable = tuple(why for log in survey.values() for why in log.damaged.values())
     if (
         versions.sound is not None
-        and versions.sound[0] == versions.newest
+        and versions.sound[0] == versions.newest >= above
         and leads_as_far(versions.sound[1], records, mark, survey)
     ):
         return IndexPlan(region, versions, None, None, unreadable)
@@ -156,13 +156,13 @@ def repair_index(
     """Steps 4 and 5; what was done.  ``above``: a version that a process is known to remember."""
     # Step 4
     check_quiet(context, members)
-    plan = plan_index(context, region, before_gap=before_gap)
+    plan = plan_index(context, region, before_gap=before_gap, above=above)
     if plan.index is None:
         return _fill(context, plan, plan.versions.newest, None)
     for log, found in survey_logs(context, [region]).items():
         if found.fence is None:
             end_log(context.store, context.tasks, context.clock, log, found.behind, OwnerId("repair"), region)
-    again = plan_index(context, region, before_gap=before_gap)
+    again = plan_index(context, region, before_gap=before_gap, above=above)
     if again.index is None or again.versions != plan.versions:
         raise RepairRefused(f"region {region.name}: its index has changed meanwhile; run the command again")
     check_quiet(context, members)

@@ -18,7 +18,7 @@ from lancewal_core.errors import LancewalError, ObjectCorrupt, StoreInconsistent
 from lancewal_core.flush import flush_generation
 from lancewal_core.fold import fold
 from lancewal_core.ids import Position
-from lancewal_core.region_index import State
+from lancewal_core.region_index import RegionIndex, State, decode_index
 from lancewal_core.regions import RegionIndexes, index_family
 from lancewal_core.segment import Segment, decode_segment
 from lancewal_flusher.plan import MergeLimits
@@ -59,10 +59,10 @@ def versions(pipeline: Pipeline, partition: int = PARTITION) -> list[Path]:
     return [Path(pipeline.uri) / family.key(v) for v in reversed(listed)]
 
 
-def repair(pipeline: Pipeline, *, before_gap: bool = False, members: int = 0) -> list[str]:
+def repair(pipeline: Pipeline, *, before_gap: bool = False, members: int = 0, above: int = 0) -> list[str]:
     with repairing(pipeline) as context:
         region = pipeline.contract.regions[PARTITION]
-        return repair_index(context, region, lambda: members, before_gap=before_gap)
+        return repair_index(context, region, lambda: members, before_gap=before_gap, above=above)
 
 
 def goes_on(pipeline: Pipeline, *, another: bool = True) -> None:
@@ -237,3 +237,34 @@ def test_a_flush_of_a_generation_that_the_new_index_cuts_otherwise_changes_nothi
         )  # fmt: skip
         assert flushed is None
     goes_on(pipeline)
+
+
+def test_a_snapshot_is_lost_too(pipeline: Pipeline) -> None:
+    """The version that can be read says SEALED, a later generation has a snapshot: the earlier is flushed first."""
+    for _ in range(4):
+        pipeline.produce(60)
+        pipeline.ingest()
+        pipeline.settle()
+    indexes = [
+        (path, decode_index(path.read_bytes(), path.relative_to(pipeline.uri).as_posix()))
+        for path in versions(pipeline)
+    ]
+    flushed = [r for r in indexes[0][1].generations if r.state is State.FLUSHED]
+    assert len(flushed) > 1
+    early = flushed[-2]
+    for path, index in indexes:
+        if any(r.generation == early.generation and r.state is State.SEALED for r in index.generations):
+            break
+        path.unlink()
+    (Path(pipeline.uri) / (early.snapshot or "")).unlink()
+    assert repair(pipeline) == []  # it leads as far: nothing shows that there were others
+    assert repair(pipeline, above=len(indexes))
+    states = [r.state for r in read_index(pipeline).generations]
+    assert State.FLUSHED not in states[states.index(State.SEALED) :]
+    goes_on(pipeline)
+
+
+def read_index(pipeline: Pipeline) -> RegionIndex:
+    index = RegionIndexes(pipeline.store, pipeline.clock).read(pipeline.contract.regions[PARTITION])
+    assert index is not None
+    return index

@@ -593,6 +593,7 @@ def test_operations_are_named(user: User) -> None:
         info = user.table.transaction(user.table.newest().version)
         assert isinstance(info, TransactionInfo), name
         assert info.operation == name
+        assert info.restored == (2 if name == "Restore" else None)
         assert dict(info.properties) == {}
 
 
