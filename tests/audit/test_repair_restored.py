@@ -47,6 +47,7 @@ class Restored:
             self.pipeline.oracle = dict(self.first_rows)
         self.pipeline.produce(100)
         self.pipeline.ingest()
+        self.pipeline.settle()
 
     def restore(self, version: int | None = None) -> None:
         earlier: Any = lance.dataset(self.pipeline.uri, version=version or self.first)
