@@ -79,7 +79,10 @@ def index(
         if not dry_run:
             settings.need("kafka.bootstrap_servers")
             client, group = settings.kafka.client(), settings.kafka.group(context.contract.table_uuid)
-            members = lambda: group_members(client, topic, group)  # noqa: E731 # asked twice
+
+            def members() -> int:
+                return group_members(client, topic, group)
+
             _tell(repair_index(context, region, members, before_gap=before_gap, above=above))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from lancewal_core.clock import SystemClock
-from lancewal_core.errors import InvalidInput, SettingsError
+from lancewal_core.errors import SettingsError
 from lancewal_core.ids import Region
 from lancewal_core.settings import Settings
 from lancewal_core.store_obstore import open_store
@@ -14,12 +14,6 @@ from lancewal_core.tasks import ThreadTasks
 from lancewal_ingest.context import IngestContext, open_context
 
 RepairContext = IngestContext
-
-
-class RepairRefused(InvalidInput):
-    """A repair whose conditions do not hold; nothing was changed."""
-
-    kind = "repair_refused"
 
 
 @contextmanager

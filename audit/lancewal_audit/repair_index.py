@@ -40,10 +40,10 @@ from lancewal_audit.index_generations import (
     trimmed_boundary,
 )
 from lancewal_audit.log_survey import survey_logs
-from lancewal_audit.repair_context import RepairContext, RepairRefused
+from lancewal_audit.repair_context import RepairContext
 from lancewal_core import paths
 from lancewal_core.control import Service, read_control
-from lancewal_core.errors import StoreUnavailable
+from lancewal_core.errors import RepairRefused, StoreUnavailable
 from lancewal_core.ids import Generation, OwnerId, Position, Region
 from lancewal_core.log import end_log
 from lancewal_core.region_index import RegionIndex, encode_index

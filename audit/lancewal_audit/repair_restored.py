@@ -27,9 +27,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from lancewal_audit.repair_context import RepairContext, RepairRefused
+from lancewal_audit.repair_context import RepairContext
 from lancewal_audit.snapshot_state import snapshot_state
-from lancewal_core.errors import PlanStale, StoreInconsistent, TableRestored, WatermarkUnknown
+from lancewal_core.errors import PlanStale, RepairRefused, StoreInconsistent, TableRestored, WatermarkUnknown
 from lancewal_core.ids import Generation, Region, TableVersion
 from lancewal_core.region_index import GenerationRecord, RegionIndex, State
 from lancewal_core.table import TransactionInfo

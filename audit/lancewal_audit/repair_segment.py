@@ -28,11 +28,11 @@ from dataclasses import dataclass
 
 from lancewal_audit.generation_parts import Gap, Part, check_gaps, parts_of, rows_of
 from lancewal_audit.log_survey import LogSurvey, survey_logs
-from lancewal_audit.repair_context import RepairContext, RepairRefused
+from lancewal_audit.repair_context import RepairContext
 from lancewal_audit.snapshot_state import snapshot_state
 from lancewal_audit.topic_records import TopicRecords
 from lancewal_core import paths
-from lancewal_core.errors import InvalidInput, ObjectCorrupt
+from lancewal_core.errors import InvalidInput, ObjectCorrupt, RepairRefused
 from lancewal_core.flush import flush_generation
 from lancewal_core.fold import Folded, fold
 from lancewal_core.ids import LogId, OwnerId, Position, Region, Sequence
@@ -209,7 +209,7 @@ def _flush(context: RepairContext, generation: NeededGeneration, folded: Folded)
 def _seal(context: RepairContext, generation: NeededGeneration) -> GenerationRecord | None:
     """The OPEN generation SEALED at its end, and handed over; None if it is OPEN no more."""
     record = generation.record
-    end = survey_end(context, record.log)
+    end = _fence_of(context, record.log)
 
     def decide(index: RegionIndex | None) -> RegionIndex | None:
         if index is None or record not in index.generations:
@@ -222,7 +222,7 @@ def _seal(context: RepairContext, generation: NeededGeneration) -> GenerationRec
     return index.generations[-1] if ours and index is not None else None
 
 
-def survey_end(context: RepairContext, log: LogId) -> Sequence:
+def _fence_of(context: RepairContext, log: LogId) -> Sequence:
     """The number of a log's fence."""
     survey = survey_logs(context, ()).get(log)
     if survey is None or survey.fence is None:

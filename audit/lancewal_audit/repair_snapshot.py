@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lancewal_audit.repair_context import RepairContext, RepairRefused
+from lancewal_audit.repair_context import RepairContext
 from lancewal_audit.snapshot_state import SnapshotState, snapshot_state
-from lancewal_core.errors import LOG_LOST, PlanStale, TableRestored, WatermarkUnknown
+from lancewal_core.errors import LOG_LOST, PlanStale, RepairRefused, TableRestored, WatermarkUnknown
 from lancewal_core.flush import rebuild_snapshot
 from lancewal_core.ids import Generation, Region
 from lancewal_core.region_index import GenerationRecord, RegionIndex, State

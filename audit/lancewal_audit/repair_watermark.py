@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lancewal_audit.repair_context import RepairContext, RepairRefused
+from lancewal_audit.repair_context import RepairContext
 from lancewal_core import paths
-from lancewal_core.errors import WatermarkUnknown
+from lancewal_core.errors import RepairRefused, WatermarkUnknown
 from lancewal_core.ids import Generation, Region, TableVersion
 from lancewal_core.region_index import GenerationRecord, RegionIndex, State
 from lancewal_core.table import TransactionInfo

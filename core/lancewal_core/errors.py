@@ -289,6 +289,12 @@ class SparkStopped(InvalidInput):
     kind = "spark_stopped"
 
 
+class RepairRefused(InvalidInput):
+    """The conditions of a repair do not hold; nothing was changed."""
+
+    kind = "repair_refused"
+
+
 # -- stored bytes are wrong ------------------------------------------------------------------------------------
 
 

@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from lancewal_audit.log_survey import survey_logs
-from lancewal_audit.repair_context import RepairRefused
 from lancewal_audit.repair_index import MARGIN, repair_index
 from lancewal_core import paths
 from lancewal_core.control import Service, pause, resume
-from lancewal_core.errors import LancewalError, ObjectCorrupt, StoreInconsistent
+from lancewal_core.errors import LancewalError, ObjectCorrupt, RepairRefused, StoreInconsistent
 from lancewal_core.flush import flush_generation
 from lancewal_core.fold import fold
 from lancewal_core.ids import Position

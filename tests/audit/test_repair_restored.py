@@ -11,10 +11,9 @@ from typing import Any
 import lance
 import pytest
 
-from lancewal_audit.repair_context import RepairRefused
 from lancewal_audit.repair_restored import plan_restored, repair_restored
 from lancewal_core import transitions
-from lancewal_core.errors import OutsideHistoryWindow, TableRestored, VersionGone
+from lancewal_core.errors import OutsideHistoryWindow, RepairRefused, TableRestored, VersionGone
 from lancewal_core.region_index import State
 from lancewal_core.regions import RegionIndexes
 from lancewal_core.snapshot import read_snapshot

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from lancewal_audit.log_survey import Piece, survey_logs
-from lancewal_audit.repair_context import RepairRefused
 from lancewal_audit.repair_segment import plan_segment, repair_segment
 from lancewal_core import paths
-from lancewal_core.errors import InvalidInput, ObjectCorrupt, RetentionLost, TopicUnsuitable
+from lancewal_core.errors import InvalidInput, ObjectCorrupt, RepairRefused, RetentionLost, TopicUnsuitable
 from lancewal_core.ids import LogId, Position, Region, Sequence
 from lancewal_core.loss_record import LossRecord, write_loss
 from lancewal_core.region_index import RegionIndex, State

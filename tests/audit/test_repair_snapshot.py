@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from lancewal_audit.repair_context import RepairRefused
 from lancewal_audit.repair_snapshot import plan_snapshots, repair_snapshots
-from lancewal_core.errors import ObjectCorrupt, SettingsError
+from lancewal_core.errors import ObjectCorrupt, RepairRefused, SettingsError
 from lancewal_core.region_index import GenerationRecord, State
 from lancewal_core.regions import RegionIndexes
 from lancewal_core.snapshot import Snapshot, read_snapshot

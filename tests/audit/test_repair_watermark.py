@@ -10,10 +10,9 @@ from typing import Any
 import lance
 import pytest
 
-from lancewal_audit.repair_context import RepairRefused
 from lancewal_audit.repair_watermark import accept_watermark, plan_watermark
 from lancewal_core import failpoints, paths
-from lancewal_core.errors import TableRestored, WatermarkUnknown
+from lancewal_core.errors import RepairRefused, TableRestored, WatermarkUnknown
 from lancewal_core.failpoints import FailpointError
 from lancewal_flusher.plan import MergeLimits
 from lancewal_reader import open_table

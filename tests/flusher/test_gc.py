@@ -818,7 +818,7 @@ def test_what_the_table_s_watermark_does_not_hold_leaves_for_no_page(world: Worl
     for _ in range(PAGE_AT):
         world.generation(writer, segments=1)
     newest = world.table.newest()
-    fragments = tuple(f.json for f in newest.fragments())
+    fragments = tuple(newest.fragment_json(f.fragment_id) for f in newest.fragments())
     properties = merge_properties({world.region(): watermark}, "settled")
     world.table.commit(TableCommit(newest.version, (), fragments, (), properties, strict=True))
     world.collect()
