@@ -311,7 +311,7 @@ def _prove_ends(
 def _lost(walked: Walk[Segment] | Walk[Trailer], why: str) -> ObjectMissing:
     key = paths.wal_segment(walked.log, walked.end)
     return ObjectMissing(
-        f"{key} is missing: {why}. Restore the object; without it the next owner of the region reads its rows from Kafka "
-        "again, if Kafka still has them",
+        f"{key} is missing: {why}. Restore the object, or read its records from Kafka again (`lancewal repair segment`); the "
+        "next owner of the region reads them too, if Kafka still has them",
         object=key,
     )
