@@ -386,14 +386,15 @@ def _by_partition(messages: list[Message]) -> dict[int, Records]:
     partitions = np.fromiter(map(_PARTITION, messages), np.int64, len(messages))
     borders = [0, *(np.flatnonzero(np.diff(partitions)) + 1).tolist(), len(messages)]
     for at, end in pairwise(borders if messages else ()):
-        columns = _columns(messages[at:end])
+        columns = as_records(messages[at:end])
         before = found.setdefault(int(partitions[at]), columns)
         if before is not columns:
             before.extend(columns)
     return found
 
 
-def _columns(messages: list[Message]) -> Records:
+def as_records(messages: list[Message]) -> Records:
+    """Messages of one partition, none of them an error, column-wise."""
     # One pass of C for each attribute: no Python code runs for a message.
     return Records(
         list(map(_OFFSET, messages)),
