@@ -7,6 +7,8 @@ a strong read, an eventual read and a read at an earlier receipt are compared wi
 saw (I1, I2, I5).  At the end all is merged and compared with the fold of the whole topic.
 
 ``--storm``: the ingest processes live for about five seconds each, so that the group never comes to rest.
+        report = self.world.verify()
+        self.note("verify", records=report.records, rows=report.rows_read, not_covered=report.rows_not_covered)
 
 Writes ``soak.jsonl``: the seed, every act and every audit.  The seed repeats the acts, not their exact moments.  Exit code
 0 only if every comparison held.
@@ -151,6 +153,8 @@ class Soak:
         self.world.wait_caught_up()
         self._audit()
         self.world.finish([place.service for place in places])
+        report = self.world.verify()
+        self.note("verify", records=report.records, rows=report.rows_read, not_covered=report.rows_not_covered)
 
     def _audit(self) -> None:
         receipt = self.world.check_strong()

@@ -50,6 +50,7 @@ def test_rejecting_the_misrouted_record_that_stopped_a_partition(
     world.check_strong()
     refused(world, "goes on at offset", "reject", topic_name, wrong, offset)  # it is behind us
     world.finish([ingest])
+    world.verify()
 
 
 def test_misrouted_records_are_dead_letters_where_the_contract_says_so(

@@ -14,6 +14,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from lancewal_audit.verify.report import Report, report_text
+from lancewal_audit.verify.verification import Asked, Sources, verify_table
 from lancewal_core.config_commands import read_settings
 from lancewal_demo.stack import KafkaBroker
 from lancewal_flusher.create import create_table
@@ -76,6 +78,12 @@ class World:
                 *self.feed.history.of(key),
             ]
             raise AssertionError("\n".join(lines))
+
+    def verify(self, sources: Sources = "both") -> Report:
+        """`lancewal verify`, in this process; it must find nothing."""
+        report = verify_table(read_settings(self.lancewal.config), self.uri, Asked(sources))
+        assert report.equal, report_text(report)
+        return report
 
     def append_as_user(self, rows: Sequence[Row]) -> None:
         """As somebody does who knows nothing of lancewal."""
