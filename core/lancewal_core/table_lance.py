@@ -63,7 +63,7 @@ _NO_LANCE_FILE = "not appear to be a lance file"
 _IO_ERROR = "LanceError(IO)"
 # Lance raises a fault of the store as OSError or, where it opens a data set, as ValueError with this text.
 # What a stream of batches meets comes through Arrow's C interface, as ArrowInvalid.
-_READ_ERRORS = (OSError, pa.ArrowInvalid)
+READ_ERRORS = (OSError, pa.ArrowInvalid)
 ROWS_PER_FILE = 1_048_576
 """Most rows that one new data file takes."""
 
@@ -153,8 +153,8 @@ class LancePinnedTable:
             )
             for batch in scanner.to_batches():
                 yield _without_deleted(batch) if ours else batch
-        except _READ_ERRORS as error:
-            raise _read_error(error, f"scanning version {self.version}") from error
+        except READ_ERRORS as error:
+            raise read_error(error, f"scanning version {self.version}") from error
 
     def take(self, addresses: pa.Array, columns: Sequence[str]) -> pa.Table:
         wanted = pa.table({ROW_ADDRESS: addresses.cast(pa.uint64())})
@@ -166,8 +166,8 @@ class LancePinnedTable:
                 with_row_address=True,
                 row_addr_allowlist=serialize_row_addrs(self._listable(wanted[ROW_ADDRESS]).to_pylist()),
             ).to_table()
-        except _READ_ERRORS as error:
-            raise _read_error(error, f"reading rows of version {self.version}") from error
+        except READ_ERRORS as error:
+            raise read_error(error, f"reading rows of version {self.version}") from error
         places = pc.index_in(wanted[ROW_ADDRESS], found[ROW_ADDRESS].combine_chunks())
         if places.null_count:
             raise VersionGone(f"version {self.version}: a row address is no longer live", version=self.version)
@@ -198,8 +198,8 @@ class LancePinnedTable:
             )
             for batch in scanner.to_batches():
                 yield batch.drop_columns([_ROW_ID])
-        except _READ_ERRORS as error:
-            raise _read_error(error, f"scanning fragment {fragment_id} of version {self.version}") from error
+        except READ_ERRORS as error:
+            raise read_error(error, f"scanning fragment {fragment_id} of version {self.version}") from error
 
     def hidden_rows(self, fragment_id: int) -> npt.NDArray[np.int64]:
         path = self._dataset.get_fragment(fragment_id).deletion_file()
@@ -221,7 +221,7 @@ class LancePinnedTable:
         try:
             metadata = self._dataset.get_fragment(fragment_id).delete_rows(list(rows))
         except OSError as error:
-            raise _read_error(error, f"writing a deletion vector of fragment {fragment_id}") from error
+            raise read_error(error, f"writing a deletion vector of fragment {fragment_id}") from error
         return None if metadata is None else json.dumps(metadata.to_json())
 
 
@@ -242,9 +242,9 @@ class LanceTable:
                 raise TableMissing(
                     f"there is no Lance table at {self.uri}: make it with `lancewal table create`"
                 ) from error
-            raise _read_error(error, f"opening {self.uri}") from None
+            raise read_error(error, f"opening {self.uri}") from None
         except OSError as error:
-            raise _read_error(error, f"opening {self.uri}") from error
+            raise read_error(error, f"opening {self.uri}") from error
         return LancePinnedTable(opened, self._read)
 
     def at(self, version: int) -> LancePinnedTable:
@@ -255,9 +255,9 @@ class LanceTable:
                 raise VersionGone(
                     f"version {version} of {self.uri} is gone: a clean-up removed it", version=version
                 ) from error
-            raise _read_error(error, f"opening version {version} of {self.uri}") from None
+            raise read_error(error, f"opening version {version} of {self.uri}") from None
         except OSError as error:
-            raise _read_error(error, f"opening version {version} of {self.uri}") from error
+            raise read_error(error, f"opening version {version} of {self.uri}") from error
         return LancePinnedTable(opened, self._read)
 
     def transaction(self, version: int) -> TransactionResult:
@@ -272,10 +272,10 @@ class LanceTable:
             if isinstance(error, ValueError) and _NOT_FOUND in str(error).lower():
                 return TransactionGone()
             if _IO_ERROR in str(error):
-                raise _read_error(error, f"reading the transaction of version {version}") from error
+                raise read_error(error, f"reading the transaction of version {version}") from error
             return TransactionUnreadable()
         except OSError as error:
-            raise _read_error(error, f"reading the transaction of version {version}") from error
+            raise read_error(error, f"reading the transaction of version {version}") from error
         return TransactionInfo(
             type(transaction.operation).__name__,
             transaction.read_version,
@@ -294,7 +294,7 @@ class LanceTable:
                     f"rows of the contract's columns do not fit into {self.uri}: {first_line(error)}; somebody changed "
                     "the table's columns"
                 ) from error
-            raise _read_error(error, f"writing rows to {self.uri}") from error
+            raise read_error(error, f"writing rows to {self.uri}") from error
         return tuple(json.dumps(f.to_json()) for f in written)
 
     def files_missing(self, files: Sequence[str]) -> Sequence[str]:
@@ -308,9 +308,9 @@ class LanceTable:
                 raise ObjectMissing(f"data file {name} of an unmerged snapshot is missing in {self.uri}", file=name)
             try:
                 yield from reader.read_all(batch_size=65_536).to_batches()
-            except _READ_ERRORS as error:
+            except READ_ERRORS as error:
                 if isinstance(error, OSError) or _IO_ERROR in str(error):
-                    raise _read_error(error, f"reading data file {name}") from error
+                    raise read_error(error, f"reading data file {name}") from error
                 raise ObjectCorrupt(f"data file {name} is corrupt: {first_line(error)}", file=name) from error
 
     def file_bytes(self, files: Sequence[str]) -> Sequence[int]:
@@ -394,13 +394,13 @@ class LanceTable:
         except ValueError as error:
             if _NOT_FOUND in str(error).lower():
                 return None
-            raise _read_error(error, f"opening data file {name}") from None
+            raise read_error(error, f"opening data file {name}") from None
         except (FileNotFoundError, OSError) as error:
             if _NOT_FOUND in str(error).lower():
                 return None
             if _NO_LANCE_FILE in str(error).lower():
                 raise ObjectCorrupt(f"data file {name} is corrupt: {first_line(error)}", file=name) from error
-            raise _read_error(error, f"opening data file {name}") from error
+            raise read_error(error, f"opening data file {name}") from error
 
 
 def _fragment(metadata: Any) -> Fragment:
@@ -425,7 +425,8 @@ def _field_ids(fields: Sequence[Any]) -> list[int]:
     return [i for f in fields for i in (f.id(), *_field_ids(f.children()))]
 
 
-def _read_error(error: Exception, act: str) -> Exception:
+def read_error(error: Exception, act: str) -> Exception:
+    """What to raise instead of one of ``READ_ERRORS``."""
     text = first_line(error)
     if _NOT_FOUND in text.lower():
         return VersionGone(f"{act}: a file is gone: {text}")

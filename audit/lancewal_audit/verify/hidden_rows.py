@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +12,7 @@ from lancewal_audit.verify.key_fold import plain_rows, stored
 from lancewal_audit.verify.report import MERGED, Finding
 from lancewal_core.key_match import KeySet
 from lancewal_core.rows import RowSchema
-from lancewal_core.table_lance import LancePinnedTable
+from lancewal_core.table_lance import READ_ERRORS, LancePinnedTable, read_error
 
 _ROW_ID = "_rowid"
 
@@ -30,7 +29,7 @@ def hidden_rows(pinned: LancePinnedTable, rows: RowSchema, wanted: Sequence[Want
     for fragment in pinned.fragments():
         if not fragment.deleted_rows:
             continue
-        for first, batch in _with_hidden(pinned.dataset, fragment.fragment_id, rows.table.names):
+        for first, batch in _with_hidden(pinned, fragment.fragment_id, rows.table.names):
             hidden = batch.column(_ROW_ID).is_null().to_numpy(zero_copy_only=False)
             at = np.flatnonzero(hidden & keys.contains([batch.column(name) for name in names]))
             found = batch.take(pa.array(at))
@@ -44,12 +43,18 @@ def hidden_rows(pinned: LancePinnedTable, rows: RowSchema, wanted: Sequence[Want
                     )  # fmt: skip
 
 
-def _with_hidden(dataset: Any, fragment_id: int, names: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
+def _with_hidden(
+    pinned: LancePinnedTable, fragment_id: int, names: Sequence[str]
+) -> Iterator[tuple[int, pa.RecordBatch]]:
     """All physical rows of a fragment in their order, hidden ones without a row id; and the number of each batch's first."""
-    scanner = dataset.scanner(
-        columns=list(names), fragments=[dataset.get_fragment(fragment_id)], with_row_id=True, include_deleted_rows=True
-    )
+    fragments = [pinned.dataset.get_fragment(fragment_id)]
     first = 0
-    for batch in scanner.to_batches():
-        yield first, batch
-        first += batch.num_rows
+    try:
+        scanner = pinned.dataset.scanner(
+            columns=list(names), fragments=fragments, with_row_id=True, include_deleted_rows=True
+        )
+        for batch in scanner.to_batches():
+            yield first, batch
+            first += batch.num_rows
+    except READ_ERRORS as error:
+        raise read_error(error, f"scanning fragment {fragment_id} of version {pinned.version}") from error

@@ -37,10 +37,11 @@ from lancewal_audit.verify.summary import summarise
 from lancewal_audit.verify.topic_records import TopicRecords
 from lancewal_audit.verify.wal_records import WalRecords
 from lancewal_core.clock import SystemClock
+from lancewal_core.open_checks import check_table
 from lancewal_core.regions import RegionIndexes
 from lancewal_core.settings import Settings
 from lancewal_core.store_obstore import open_store
-from lancewal_core.table_lance import LanceTable
+from lancewal_core.table_lance import READ_ERRORS, LanceTable, read_error
 from lancewal_core.tasks import Tasks, ThreadTasks
 from lancewal_core.watermarks import Watermarks
 from lancewal_reader import open_table, receipt_of
@@ -77,8 +78,9 @@ def verify_table(settings: Settings, uri: str, asked: Asked) -> Report:
     with closing(tasks), tempfile.TemporaryDirectory(prefix="lancewal-verify-") as folder:
         # Step 1
         opened = open_table(uri, settings.store.options)
-        read = opened.scan(at=asked.at)
         store, table = open_store(uri, settings.store.options), LanceTable(uri, settings.store.options)
+        check_table(table.newest(), opened.contract)
+        read = opened.scan(at=asked.at)
         receipt = receipt_of(read.schema)
         # Step 2
         in_force = Watermarks(store, table).at(receipt.version)
@@ -133,4 +135,7 @@ def _fraction(asked: Asked, scope: Scope) -> float:
 def _plain_scan(scope: Scope) -> Iterator[pa.RecordBatch]:
     """Not by our own scan, which leaves hidden rows out by itself."""
     if scope.live_rows:
-        yield from scope.pinned.dataset.scanner(columns=scope.contract.rows.table.names).to_batches()
+        try:
+            yield from scope.pinned.dataset.scanner(columns=scope.contract.rows.table.names).to_batches()
+        except READ_ERRORS as error:
+            raise read_error(error, f"scanning version {scope.pinned.version}") from error
