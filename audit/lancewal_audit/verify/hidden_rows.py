@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from lancewal_audit.verify.judge import Wanted, shown_key
+from lancewal_audit.verify.judge import Wanted, key_reader, shown_key
 from lancewal_audit.verify.key_fold import plain_rows, stored
 from lancewal_audit.verify.report import MERGED, Finding
 from lancewal_core.key_match import KeySet
@@ -25,7 +25,7 @@ def hidden_rows(pinned: LancePinnedTable, rows: RowSchema, wanted: Sequence[Want
     by_key = {one.key: one for one in wanted}
     columns = [stored([key[i] for key in by_key], rows.key.field(name).type) for i, name in enumerate(names)]
     keys = KeySet(pa.table(dict(zip(names, columns, strict=True)), schema=rows.key))
-    key_at = [rows.table.names.index(name) for name in names]
+    key_of = key_reader(rows)
     for fragment in pinned.fragments():
         if not fragment.deleted_rows:
             continue
@@ -34,7 +34,7 @@ def hidden_rows(pinned: LancePinnedTable, rows: RowSchema, wanted: Sequence[Want
             at = np.flatnonzero(hidden & keys.contains([batch.column(name) for name in names]))
             found = batch.take(pa.array(at))
             for row, values in zip(at.tolist(), plain_rows(found, rows.table.names), strict=True):
-                key = tuple(values[i] for i in key_at)
+                key = key_of(values)
                 state = by_key[key].state
                 if not state.differing(values):
                     yield Finding(

@@ -9,8 +9,9 @@ A difference that the merged table has, of a key without later records, is not t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from lancewal_audit.verify.key_fold import KeyState, Record, Values, apply, plai
 from lancewal_audit.verify.report import MERGED, READ, WAL, Finding, Findings
 from lancewal_audit.verify.scope import Scope
 from lancewal_core.ids import Region
-from lancewal_core.rows import OP, PRESENT, TIMESTAMP
+from lancewal_core.rows import OP, PRESENT, TIMESTAMP, RowSchema
 
 if TYPE_CHECKING:
     from lancewal_audit.verify.evidence import Evidence
@@ -57,7 +58,7 @@ class Judge:
         rows = scope.contract.rows
         self._columns = rows.table
         self._key_names = list(rows.primary_key)
-        self._key_at = [rows.table.names.index(name) for name in rows.primary_key]
+        self._key = key_reader(rows)
         self._eras = scope.eras
         self._evidence = evidence
         self._findings = findings
@@ -203,8 +204,14 @@ class Judge:
     def _object_of(self, region: Region, offset: int) -> str | None:
         return self._evidence.wal_records.places[region].object_of(offset)
 
-    def _key(self, values: Values) -> Key:
-        return tuple(values[i] for i in self._key_at)
+
+def key_reader(rows: RowSchema) -> Callable[[Values], Key]:
+    """From the values of a row to those of its primary key."""
+    at = [rows.table.names.index(name) for name in rows.primary_key]
+    if len(at) == 1:
+        (only,) = at
+        return lambda values: (values[only],)
+    return itemgetter(*at)
 
 
 def shown_key(columns: pa.Schema, names: Sequence[str], key: Key) -> dict[str, object]:

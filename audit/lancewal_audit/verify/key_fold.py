@@ -44,12 +44,14 @@ class KeyState:
     offset: int
     exists: bool
     """Whether there is a row."""
-    values: list[object]
+    values: Values
     known: list[bool] | None
     """Per column whether its value is known; None: all are."""
 
     def differing(self, values: Values) -> list[int]:
         """Columns that are known to have another value than in ``values``."""
+        if self.values == values:
+            return []
         return [
             i
             for i, (ours, theirs) in enumerate(zip(self.values, values, strict=True))
@@ -61,12 +63,12 @@ def apply(state: KeyState | None, record: Record, *, began_without_row: bool) ->
     """The key's state behind one more record.  ``began_without_row``: no state means no row, not that nothing is known."""
     width = len(record.values)
     if record.op == Op.UPSERT:
-        return KeyState(record.partition, record.offset, True, list(record.values), None)
+        return KeyState(record.partition, record.offset, True, record.values, None)
     if record.op == Op.DELETE:
-        return KeyState(record.partition, record.offset, False, [None] * width, None)
+        return KeyState(record.partition, record.offset, False, (None,) * width, None)
     if state is None:
         known = None if began_without_row else [False] * width
-        state = KeyState(record.partition, record.offset, True, [None] * width, known)
+        state = KeyState(record.partition, record.offset, True, (None,) * width, known)
     values = list(state.values)
     known = None if state.known is None else list(state.known)
     for i in range(width):
@@ -74,7 +76,7 @@ def apply(state: KeyState | None, record: Record, *, began_without_row: bool) ->
             values[i] = record.values[i]
             if known is not None:
                 known[i] = True
-    return KeyState(record.partition, record.offset, True, values, known)
+    return KeyState(record.partition, record.offset, True, tuple(values), known)
 
 
 def same(ours: object, theirs: object) -> bool:
