@@ -1,7 +1,7 @@
 """The records that a table is judged by: Kafka's, the WAL's, or both.
 
-Of each region the source that begins earlier is compared with the table (Kafka's, where both begin together); where both
-have records, they are compared with each other.
+Of each region the source that begins earlier is compared with the table (Kafka's, where it has everything or both begin
+together); where both have records, they are compared with each other.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Evidence:
             found = kafka or log
             assert found is not None
             return found
-        return log if log.begin < kafka.begin else kafka
+        return kafka if kafka.whole or kafka.begin <= log.begin else log
 
     def both(self, region: Region) -> tuple[Position, Position]:
         """The positions [first, end) of which both sources have the records."""

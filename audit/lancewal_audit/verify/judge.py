@@ -12,19 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lancewal_audit.verify.evidence import Evidence
 from lancewal_audit.verify.gathering import PARTITION
 from lancewal_audit.verify.key_fold import KeyState, Record, Values, apply, plain_rows, same, stored
 from lancewal_audit.verify.report import MERGED, READ, WAL, Finding, Findings
 from lancewal_audit.verify.scope import Scope
 from lancewal_core.ids import Region
 from lancewal_core.rows import OP, PRESENT, TIMESTAMP, RowSchema
-
-if TYPE_CHECKING:
-    from lancewal_audit.verify.evidence import Evidence
 
 LOOKED_UP = 1_000
 """Keys of wrong or missing rows for which hidden rows are looked for."""
