@@ -40,6 +40,7 @@ QUEUE_BYTES = 32 << 20
 _RECORDS = 20_000
 _WAIT_S = 0.5
 _GATHER_S = 0.01
+_TRIES = 20
 SILENT_S = 30.0
 """Nothing for so long, short of the end, is a broker that does not answer."""
 
@@ -116,7 +117,9 @@ class TopicRecords:
         self, consumer: Consumer, region: Region, range_: Range, losses: Sequence[LossRecord]
     ) -> Iterator[Taken]:
         at = range_.begin
-        while at < range_.end:
+        for _ in range(_TRIES):
+            if at >= range_.end:
+                return
             try:
                 for records in _consumed(consumer, region, at, range_.end):
                     yield from self._taken(region, records, losses)
@@ -124,8 +127,15 @@ class TopicRecords:
                 return
             except _OutOfRange:
                 low = self._retention.lows([region.partition])[region.partition]
-                range_.starts_at(low, "Kafka deleted what comes before while it was read")
-                at = max(low, Position(at + 1))
+                if low > at:
+                    range_.starts_at(low, "Kafka deleted what comes before while it was read")
+                at = max(low, at)
+        raise KafkaUnavailable(
+            f"topic {region.topic} partition {region.partition}: position {at} is out of range, {_TRIES} times; its "
+            "retention is faster than the reading",
+            topic=region.topic,
+            partition=region.partition,
+        )
 
     def _taken(self, region: Region, records: Records, losses: Sequence[LossRecord]) -> Iterator[Taken]:
         first, end = Position(records.offsets[0]), position_after(records.offsets[-1])
