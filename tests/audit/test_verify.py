@@ -236,7 +236,7 @@ def test_a_deletion_vector_that_hides_a_live_row(made: Made, copy: str) -> None:
     found = only(report, "missing", hidden=3)
     assert [f.key for f in sorted(found, key=lambda f: str(f.key))] == sorted(map(key_of, rows), key=str)
     assert report.differences == 3
-    dataset = lance.dataset(copy)
+    dataset: Any = lance.dataset(copy)
     for finding in (f for f in report.findings if f.kind == "hidden"):
         assert finding.row is not None
         fragments = [dataset.get_fragment(finding.fragment)]
