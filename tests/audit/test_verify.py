@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,14 @@ from typing import Any
 import lance
 import pyarrow as pa
 import pytest
+import typer
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
+from typer.testing import CliRunner, Result
 
 from lancewal_audit.verify.report import Finding, Report, report_text
 from lancewal_audit.verify.verification import Asked, verify_table
+from lancewal_audit.verify_commands import command
 from lancewal_core.config_commands import read_settings
 from lancewal_core.paths import parse_wal_segment
 from lancewal_core.segment import Entry, Segment, decode_segment, encode_segment
@@ -181,14 +184,13 @@ def test_a_topic_without_its_beginning_says_what_is_not_covered(made: Made) -> N
 
 
 def test_the_wal_alone_needs_no_kafka(made: Made) -> None:
-    answer = made.world.lancewal.run(
-        "verify", "--from", "wal", "--output", "json", environment={"LANCEWAL_KAFKA__BOOTSTRAP_SERVERS": ""}
-    )
-    assert answer.code == 0, answer.out + answer.err
-    assert json.loads(answer.out)["rows_not_covered"] == 0
-    refused = made.world.lancewal.run("verify", environment={"LANCEWAL_KAFKA__BOOTSTRAP_SERVERS": ""})
-    assert refused.code == 2
-    assert "--from wal" in refused.err
+    without = {"LANCEWAL_KAFKA__BOOTSTRAP_SERVERS": ""}
+    answer = run(made, "--from", "wal", "--output", "json", environment=without)
+    assert answer.exit_code == 0, answer.output
+    assert json.loads(answer.stdout)["rows_not_covered"] == 0
+    refused = run(made, environment=without)
+    assert refused.exit_code == 2
+    assert "--from wal" in refused.stderr
 
 
 def test_at_a_receipt(made: Made, copy: str) -> None:
@@ -293,9 +295,9 @@ def test_a_foreign_row_is_named_and_no_difference_unless_asked(made: Made, copy:
 def test_the_exit_code_of_a_difference(made: Made, copy: str, tmp_path: Path) -> None:
     lance.dataset(copy).delete(where(merged_rows(made)[0]))
     place = tmp_path / "report.json"
-    answer = made.world.lancewal.run("verify", copy, "--limit", "0", "--report", str(place))
-    assert answer.code == 1, answer.out + answer.err
-    assert answer.out.endswith("\n1 differences\n")
+    answer = run(made, copy, "--limit", "0", "--report", str(place))
+    assert answer.exit_code == 1, answer.output
+    assert answer.stdout.endswith("\n1 differences\n")
     said = json.loads(place.read_text())
     assert (said["equal"], said["differences"], said["findings"]) == (False, 1, [])
 
@@ -309,17 +311,17 @@ def test_the_exit_code_of_a_difference(made: Made, copy: str, tmp_path: Path) ->
         (("--region", "17"), "--region '17'"),
     ],
 )
-def test_what_cannot_be_asked(made: Made, asked: Sequence[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    import typer
-    from typer.testing import CliRunner
-
-    from lancewal_audit.verify_commands import command
-
-    app = typer.Typer()
-    app.command()(command)
-    result = CliRunner().invoke(app, [*asked, "--config", str(made.world.lancewal.config)])
+def test_what_cannot_be_asked(made: Made, asked: Sequence[str], text: str) -> None:
+    result = run(made, *asked)
     assert result.exit_code == 2
     assert text in result.stderr
+
+
+def run(made: Made, *arguments: str, environment: Mapping[str, str] | None = None) -> Result:
+    """The command, in this process."""
+    app = typer.Typer()
+    app.command()(command)
+    return CliRunner().invoke(app, [*arguments, "--config", str(made.world.lancewal.config)], env=environment)
 
 
 # -- the WAL against the topic -----------------------------------------------------------------------------------
