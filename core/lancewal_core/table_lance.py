@@ -323,7 +323,7 @@ class LanceTable:
     def rewrite(self, version: int, fragment_ids: Sequence[int], bounds: RewriteBounds) -> tuple[str, ...]:
         try:
             written = rewrite_fragments(self.at(version).dataset, fragment_ids, bounds)
-        except (*_READ_ERRORS, RuntimeError, ValueError) as error:
+        except (*READ_ERRORS, RuntimeError, ValueError) as error:
             text = first_line(error)
             if _NOT_FOUND in text.lower():
                 raise VersionGone(f"a file of version {version} is gone: {text}", version=version) from error
