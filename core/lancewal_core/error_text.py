@@ -6,10 +6,28 @@ import re
 
 _SOURCE_PLACE = re.compile(r"(,( location:)? \S+\.rs:\d+:\d+)+$")
 """Where in a Rust library's own source an error arose, and went through."""
+_CAUSE = re.compile(r'InvalidCertificate\(\s*(?P<certificate>\w+)|(?:message|error): "(?P<text>[^"]*)"')
+"""In what obstore shows behind the first line (Rust's debug form), the innermost of which says why nothing was sent."""
+_NOT_TRUSTED = (
+    "the server's certificate is not accepted ({}): name the file of the authority that has signed it in SSL_CERT_FILE"
+)
+_UNSENT = "error sending request"
+_UNTOLD = " (it does not say why: look at the address and, for https, at the authorities in SSL_CERT_FILE)"
+"""Lance ends its line there."""
 _LENGTH_MAX = 400
 
 
 def first_line(error: BaseException) -> str:
-    """The first line without the library's source place, cut at a bearable length; the type's name if there is none."""
-    lines = str(error).strip().splitlines()
-    return _SOURCE_PLACE.sub("", lines[0])[:_LENGTH_MAX] if lines else type(error).__name__
+    """The first line without the library's source place, cut at a bearable length, and the cause where the library tells it
+    further below; the type's name if there is no text."""
+    first, _, rest = str(error).strip().partition("\n")
+    if not first:
+        return type(error).__name__
+    line = _SOURCE_PLACE.sub("", first.rstrip())[:_LENGTH_MAX]
+    causes = list(_CAUSE.finditer(rest))
+    if not causes:
+        return line + _UNTOLD if line.endswith(_UNSENT) else line
+    cause = causes[-1]
+    return (
+        f"{line}: {_NOT_TRUSTED.format(cause['certificate']) if cause['certificate'] else cause['text'][:_LENGTH_MAX]}"
+    )

@@ -19,6 +19,11 @@ ATTACH_A_COPY = (
 )
 """The way on where no command mends a table; ``attach`` also refuses keys that are there twice, and names them."""
 
+INDEX_LOST = "the store's listing is out of date, or the index is lost (`lancewal repair index`)"
+"""Why an index can end below what the table has merged."""
+LOG_LOST = "Where Kafka still has the records: `lancewal repair segment` of the object that is lost or damaged"
+"""The way on where neither a snapshot nor its log is there."""
+
 
 class LancewalError(Exception):
     """Base of all errors that lancewal raises on purpose.  ``where`` names objects or offsets, for logs."""
@@ -69,6 +74,12 @@ class SparkJobFailed(Retry):
     """Spark gave up a job, or could not be reached; the message has its reason."""
 
     kind = "spark_job_failed"
+
+
+class RewriteFailed(Retry):
+    """Fragments could not be written anew; the table is as it was."""
+
+    kind = "rewrite_failed"
 
 
 # -- the caller must look again --------------------------------------------------------------------------------
@@ -276,6 +287,12 @@ class SparkStopped(InvalidInput):
     """The Spark context of this process has ended and cannot be had again in it."""
 
     kind = "spark_stopped"
+
+
+class RepairRefused(InvalidInput):
+    """The conditions of a repair do not hold; nothing was changed."""
+
+    kind = "repair_refused"
 
 
 # -- stored bytes are wrong ------------------------------------------------------------------------------------

@@ -6,7 +6,8 @@
 * ``LANCEWAL_EVENT_LOG=<file>``: one JSON line per passing, written unbuffered *before* the act it announces.  Threads pass
   one after the other: where a failpoint kills or stops the process, its line is the last one.
 * ``LANCEWAL_FAILPOINT=<point>:<before|after>[:n]=kill|stop|error``: at the n-th passing (default 1) SIGKILL or SIGSTOP
-  this process or raise ``FailpointError``.  Refused unless ``LANCEWAL_TESTING=1``.
+  this process or raise ``FailpointError``.  Several, with commas between them, act independently of each other: one holds
+  the process while a test changes the world, the next ends it.  Refused unless ``LANCEWAL_TESTING=1``.
 
 Both are read once, in ``main``, by ``configure``.
 """
@@ -18,7 +19,8 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
@@ -88,9 +90,9 @@ def parse_failpoint(text: str) -> Failpoint:
 class Failpoints:
     """What to do when points are passed, in one process."""
 
-    def __init__(self, failpoint: Failpoint | None, event_log: str | None) -> None:
-        self._failpoint = failpoint
-        self._passed = 0
+    def __init__(self, failpoints: Sequence[Failpoint], event_log: str | None) -> None:
+        self._failpoints = tuple(failpoints)
+        self._passed: Counter[tuple[str, When]] = Counter()
         self._lock = threading.Lock()
         self._log = None if event_log is None else os.open(event_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
@@ -102,19 +104,17 @@ class Failpoints:
             self._act(name, when)
 
     def _act(self, name: str, when: When) -> None:
-        failpoint = self._failpoint
-        if failpoint is None or failpoint.point != name or failpoint.when != when:
-            return
-        self._passed += 1
-        if self._passed != failpoint.passing:
-            return
-        match failpoint.act:
-            case "kill":
-                os.kill(os.getpid(), signal.SIGKILL)
-            case "stop":
-                os.kill(os.getpid(), signal.SIGSTOP)
-            case "error":
-                raise FailpointError(f"failpoint {name}:{when}")
+        self._passed[name, when] += 1
+        for failpoint in self._failpoints:
+            if (failpoint.point, failpoint.when, failpoint.passing) != (name, when, self._passed[name, when]):
+                continue
+            match failpoint.act:
+                case "kill":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                case "stop":
+                    os.kill(os.getpid(), signal.SIGSTOP)
+                case "error":
+                    raise FailpointError(f"failpoint {name}:{when}")
 
 
 _active: Failpoints | None = None
@@ -127,8 +127,8 @@ def configure(environment: Mapping[str, str]) -> None:
     log = environment.get("LANCEWAL_EVENT_LOG")
     if spec is not None and environment.get("LANCEWAL_TESTING") != "1":
         raise SettingsError("LANCEWAL_FAILPOINT is refused unless LANCEWAL_TESTING=1: it kills or stops the process")
-    failpoint = None if spec is None else parse_failpoint(spec)
-    _active = Failpoints(failpoint, log) if failpoint is not None or log is not None else None
+    found = [] if spec is None else [parse_failpoint(text) for text in spec.split(",")]
+    _active = Failpoints(found, log) if found or log is not None else None
 
 
 @contextmanager

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from lancewal_core import paths
 from lancewal_core.contract import Contract
-from lancewal_core.errors import ObjectMissing, PlanStale
+from lancewal_core.errors import LOG_LOST, ObjectMissing, PlanStale
 from lancewal_core.failpoints import point
 from lancewal_core.fold import Folded, fold
 from lancewal_core.ids import Region
@@ -49,7 +50,7 @@ def entries_of(store: ObjectStore, tasks: Tasks, region: Region, record: Generat
     if not record.wal_entries.is_exactly(found):
         raise PlanStale(
             f"region {region.name}: generation {record.generation} has entries {_shown(record.wal_entries)}, "
-            f"its log {record.log} shows {_shown(found)} up to segment {walked.end}",
+            f"its log shows {_shown(found)} before {paths.wal_segment(record.log, walked.end)}",
             region=region.name,
             log=record.log,
         )
@@ -66,13 +67,21 @@ def flush_generation(
     folded: Folded,
     new_id: Callable[[], str],
 ) -> Snapshot | None:
-    """Steps 2 and 3 with the fold of a SEALED generation; None if somebody else flushed it first."""
+    """Steps 2 and 3 with the fold of a SEALED generation; None if somebody else flushed it first.
+
+    Also None where an index that was rebuilt says otherwise of this generation: the fold is then of other entries.
+    """
     # Step 2
     snapshot = write_snapshot(store, table, region, record, contract.version, folded, new_id()[:8])
     # Step 3
     with point("flushed.cas", region=region.name, generation=record.generation):
         ours, _ = indexes.swap(
-            region, lambda index: index and flushed(index, record.generation, snapshot.key, new_id())
+            region,
+            lambda index: (
+                flushed(index, record.generation, snapshot.key, new_id())
+                if index is not None and record in index.generations
+                else None
+            ),
         )
     return snapshot if ours else None
 
@@ -97,7 +106,7 @@ def flush_from_log(
         newer = indexes.read(region)
         if newer is None or record not in newer.generations:
             return None  # flushed, merged or trimmed meanwhile
-        raise ObjectMissing(str(error), region=region.name, log=record.log) from error
+        raise ObjectMissing(f"{error}. {LOG_LOST}", region=region.name, log=record.log) from error
     folded = fold([e.rows for e in entries], contract.rows)
     return flush_generation(store, table, indexes, contract, region, record, folded, new_id)
 

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 import google_crc32c
+import numpy as np
 import pyarrow as pa
 
 from lancewal_core import paths
@@ -25,6 +26,8 @@ from lancewal_core.contract import decode_contract
 from lancewal_core.control import decode_control
 from lancewal_core.errors import InvalidInput, ObjectCorrupt, ObjectMissing
 from lancewal_core.ids import Region
+from lancewal_core.key_catalog import decode_catalog
+from lancewal_core.key_run import decode_part
 from lancewal_core.loss_record import decode_loss
 from lancewal_core.paths import SnapshotFile
 from lancewal_core.region_index import GenerationRecord, decode_history, decode_index
@@ -64,7 +67,8 @@ def inspect_object(store: ObjectStore, key: str) -> Inspected:
     if reader is None:
         raise InvalidInput(
             f"{key!r} is not the key of an object that can be inspected: contract, control, segment or fence, region index, "
-            "history page, snapshot, accepted loss or merge record; keys are complete, version digits and all",
+            "history page, snapshot, accepted loss, merge record, key catalog or part of a key run; keys are complete, "
+            "version digits and all",
             object=key,
         )
     data = store.get(key)
@@ -167,6 +171,32 @@ def _generation(record: GenerationRecord) -> Content:
     }
 
 
+def _key_catalog(stored: _Stored) -> tuple[str, Content]:
+    catalog = decode_catalog(stored.data, stored.key)
+    return "key catalog", {
+        "version": paths.parse_key_catalog_version(stored.key),
+        "write_id": catalog.write_id,
+        "runs": [
+            {"name": r.name, "entries": r.entries, "files": len(r.files), "parts": len(r.parts)} for r in catalog.runs
+        ],
+        "parts": [{"run": r.name, **part.model_dump()} for r in catalog.runs for part in r.parts],
+        "files": [{"run": r.name, **file.model_dump()} for r in catalog.runs for file in r.files],
+    }
+
+
+def _key_part(stored: _Stored) -> tuple[str, Content]:
+    entries = decode_part(pa.py_buffer(stored.data), stored.key)
+    numbers = entries.keys.numbers
+    return "part of a key run", {
+        "entries": len(entries),
+        "numbers_are_keys": entries.keys.texts is None,
+        "first": int(numbers[0]) if len(numbers) else None,
+        "last": int(numbers[-1]) if len(numbers) else None,
+        "ascending": bool((np.diff(numbers) >= 0).all()),
+        "crc32c": google_crc32c.value(stored.data),
+    }
+
+
 def _snapshot(stored: _Stored) -> tuple[str, Content]:
     _, generation, attempt, file = _known(paths.parse_snapshot_file(stored.key))
     if file is not SnapshotFile.MANIFEST:
@@ -254,4 +284,6 @@ _READERS: tuple[tuple[Callable[[str], object], Callable[[_Stored], tuple[str, Co
     (paths.parse_loss_record, _loss),
     (paths.parse_merge_record, _merge_record),
     (paths.parse_merge_finished, _finished),
+    (paths.parse_key_catalog_version, _key_catalog),
+    (paths.parse_key_part, _key_part),
 )

@@ -7,7 +7,8 @@ Guarantees
  3. A fence ends a log: nothing behind its number is ever part of it.  ``end_log`` returns only when the log has ended,
     with every segment before the end.
  4. ``walk`` reads from a number to the tail, which is the first absent number or a fence.  Whether that number counts
-    as the tail, or was trimmed, is for the caller to prove (it alone knows the indexes).
+    as the tail, or was trimmed, is for the caller to prove (it alone knows the indexes).  Where a later segment is there
+    although that number is absent, the walk says so: the number was trimmed, or its segment is lost.
 """
 
 from __future__ import annotations
@@ -145,6 +146,8 @@ class Walk(Generic[S_co]):
     end: Sequence
     """The first absent number, or the fence's."""
     fence: Fence | None
+    later: Sequence | None = None
+    """A number behind ``end`` that is there, though ``end`` is absent.  None: none of those that the walk has asked for."""
 
 
 class SegmentCache:
@@ -219,7 +222,7 @@ def walk_cached(
         known.append(segment)  # without the threads that a walk of the store uses
         at = Sequence(at + 1)
     walked = _walk(tasks, log, at, before, read)
-    return Walk(log, (*known, *walked.segments), walked.end, walked.fence)
+    return Walk(log, (*known, *walked.segments), walked.end, walked.fence, walked.later)
 
 
 def walk_trailers(
@@ -262,15 +265,34 @@ def _walk(
     with point("log.walk", log=log, start=start):
         while before is None or at < before:
             stop = at + window if before is None else min(at + window, before)
-            for found in tasks.map(read, [Sequence(n) for n in range(at, stop)]):
+            answers = tasks.map(read, [Sequence(n) for n in range(at, stop)])
+            for behind, found in enumerate(answers, 1):
+                later = None
                 if found is None:
-                    return Walk(log, tuple(segments), at, None)
-                if isinstance(found, Fence):
-                    return Walk(log, tuple(segments), at, found)
+                    found, later = _absent(at, answers[behind:], before, read)
+                if found is None or isinstance(found, Fence):
+                    return Walk(log, tuple(segments), at, found, later)
                 segments.append(found)
                 at = Sequence(at + 1)
             window = min(window * 2, _WINDOW)
     return Walk(log, tuple(segments), at, None)
+
+
+def _absent(
+    at: Sequence, answers: Seq[S | Fence | None], before: Sequence | None, read: Callable[[Sequence], S | Fence | None]
+) -> tuple[S | Fence | None, Sequence | None]:
+    """What ``at`` holds after all, or else a later number that is there; ``answers`` are those for the numbers behind it.
+
+    A number is sent only when the one before it is settled: one that is there while the one before it is absent means
+    that this one has come between the two GETs, or is gone.
+    """
+    if not answers and (before is None or at + 1 < before):
+        answers = [read(Sequence(at + 1))]
+    behind = next((n for n, answer in enumerate(answers, 1) if answer is not None), None)
+    if behind is None:
+        return None, None
+    found = read(at)
+    return (found, None) if found is not None else (None, Sequence(at + behind))
 
 
 def end_log(

@@ -1,6 +1,8 @@
 """The record of an accepted loss: offsets of a region that Kafka deleted before they became durable.
 
-Written before the entry that passes over them, so that no gap is without one.  Immutable, kept for ever, deleted by
+Of a compacted topic it may be deletes alone: then the offsets are read, and what they still have is in the table.
+
+Written before anything passes over them, so that no gap is without one.  Immutable, kept for ever, deleted by
 nobody.  ``_lancewal/regions/<topic>/<topic id>/<partition>/losses/<first>.json``.
 """
 
@@ -20,7 +22,7 @@ FORMAT = 1
 
 
 class LossRecord(BaseModel):
-    """Offsets of [first, next) that are in no table, and who accepted it when."""
+    """Offsets of [first, next), and who accepted it when."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -30,6 +32,8 @@ class LossRecord(BaseModel):
     accepted_at_ms: int
     accepted_by: str
     """Owner id of the command."""
+    kind: Literal["offsets", "tombstones"] = "offsets"
+    """``offsets``: all of them are in no table.  ``tombstones``: deletes among them may be."""
 
 
 def write_loss(store: ObjectStore, region: Region, loss: LossRecord) -> None:
@@ -56,7 +60,8 @@ def read_losses(store: ObjectStore, region: Region) -> tuple[LossRecord, ...]:
 
 
 def encode_loss(loss: LossRecord) -> bytes:
-    return loss.model_dump_json(indent=1).encode()
+    left_out = {"kind"} if loss.kind == "offsets" else None  # as before there was another
+    return loss.model_dump_json(indent=1, exclude=left_out).encode()
 
 
 def decode_loss(data: bytes, where: str) -> LossRecord:

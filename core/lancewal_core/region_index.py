@@ -51,7 +51,7 @@ TRANSITIONS: dict[State, frozenset[State]] = {
     State.FLUSHED: frozenset({State.MERGED}),
     State.MERGED: frozenset(),
 }
-"""The allowed changes of a generation's state."""
+"""The allowed changes of a generation's state.  One more, MERGED to FLUSHED, is a person's alone: ``revived``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,4 +359,7 @@ def _unseal(data: bytes, where: str, content: _Message.Content) -> _Message:
 
 
 def _corrupt(where: str, problem: str) -> ObjectCorrupt:
-    return ObjectCorrupt(f"{where} is corrupt: {problem}; restore the object or rebuild it", object=where)
+    return ObjectCorrupt(
+        f"{where} is corrupt: {problem}; restore the object, or rebuild the region's index: `lancewal repair index`",
+        object=where,
+    )

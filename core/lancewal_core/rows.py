@@ -14,6 +14,7 @@ included, in ``ceil(columns / 8)`` bytes.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -73,6 +74,10 @@ class RowSchema:
         return (len(self.columns) + 7) // 8
 
 
+_NO_NAME = re.compile(r"^$|^_|^\*$|[.`\x00]")
+"""Names that Lance refuses, or takes and does not find again when it is asked for them."""
+
+
 def check_row_schema(rows: RowSchema) -> None:
     """Raise ``SchemaError`` unless columns and keys can be a lancewal table."""
     names = rows.columns.names
@@ -81,10 +86,10 @@ def check_row_schema(rows: RowSchema) -> None:
     for name in names:
         if names.count(name) > 1:
             raise SchemaError(f"column {name!r} is declared twice")
-        if not name or name.startswith("_") or "\x00" in name or "." in name:
+        if _NO_NAME.search(name):
             raise SchemaError(
-                f"column name {name!r} is not allowed: names must not be empty, start with '_' "
-                "(system columns do) or contain '.' or NUL"
+                f"column name {name!r} is not allowed: names must not be empty, start with '_' (system columns do), be '*' "
+                "or contain '.', '`' or NUL"
             )
     if not rows.primary_key:
         raise SchemaError("table.primary_key is empty: name the columns that identify a row")

@@ -427,7 +427,10 @@ def _checked(data: pa.Buffer | bytes, section: Section, where: str) -> pa.Buffer
 
 
 def _corrupt(where: str, problem: str) -> ObjectCorrupt:
-    return ObjectCorrupt(f"{where} is corrupt: {problem}; restore the object", object=where)
+    return ObjectCorrupt(
+        f"{where} is corrupt: {problem}; restore the object, or read its records from Kafka again: `lancewal repair segment`",
+        object=where,
+    )
 
 
 # -- rules of an entry -----------------------------------------------------------------------------------------

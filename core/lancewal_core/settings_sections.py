@@ -111,6 +111,9 @@ class TableSettings(Section):
 
             problems = []
             for name, text in columns.items():
+                if any("\ud800" <= c <= "\udfff" for c in name + text):
+                    problems.append(f"{name!a}: a column's name or type is no Unicode text")
+                    continue
                 try:
                     parse_type(text)
                 except SchemaError as error:
@@ -177,7 +180,8 @@ class StoreSettings(Section):
 
     options: Annotated[Options, Field(repr=False)] = {}
     """Lance's storage options, used for WAL and table alike (``aws_region``, ``aws_endpoint``, ``aws_access_key_id``,
-    ``aws_secret_access_key``, ``allow_http``, ...).  Empty: the machine's own credentials and region."""
+    ``aws_secret_access_key``, ``allow_http``, ...).  Empty: the machine's own credentials and region.  A private
+    authority for TLS is no option: the variable ``SSL_CERT_FILE`` names its file."""
 
 
 class IngestSettings(Section):
@@ -240,6 +244,33 @@ class FlusherSettings(Section):
     """Time between two rounds of trimming and garbage collection.  They only list and delete."""
     runner: Literal["threads", "spark"] = "threads"
     """Where merge tasks run: ``threads`` of this process, or ``spark`` executors.  Threads, because they need nothing else."""
+    compaction: bool = True
+    """Write small and worn fragments anew, and extend secondary indexes, between merges.  On: every merge adds a fragment,
+    and hidden rows stay in theirs."""
+    compaction_interval_s: Seconds = 60.0
+    """Time to the next look for work after one that found none.  As often as merges may have made a handful of fragments."""
+    compaction_round_bytes: Bytes = ByteSize(256 << 20)
+    """Most bytes of fragments that one round reads; larger fragments are left to `lancewal compact`.  Some seconds on a
+    common store, which a merge may have to wait."""
+    compaction_target_rows: Count = 1_048_576
+    """A fragment below half of this, and of the next, is small.  As many as one new data file of lancewal takes."""
+    compaction_target_bytes: Bytes = ByteSize(256 << 20)
+    """Also in bytes, because a million rows with vectors are gigabytes.  As much as a round reads."""
+    compaction_deleted_share: Annotated[float, BeforeValidator(_no_bool), Field(gt=0, le=1)] = 0.2
+    """Share of hidden rows from which on a fragment is written anew.  A fifth: five bytes written for one that scans save."""
+    index_unindexed_share: Annotated[float, BeforeValidator(_no_bool), Field(gt=0, le=1)] = 0.1
+    """Share of rows that an index does not cover from which on it is extended.  Queries scan these rows, a tenth is little."""
+    index_unindexed_rows: Count = 100_000
+    """The same in rows; what is reached first counts.  Scanning so many vectors takes some tenths of a second."""
+
+    @model_validator(mode="after")
+    def _rounds_fit(self) -> FlusherSettings:
+        if self.compaction_target_bytes > self.compaction_round_bytes:
+            raise ValueError(
+                f"compaction_target_bytes ({self.compaction_target_bytes}) exceeds compaction_round_bytes "
+                f"({self.compaction_round_bytes}): no round could make a fragment as large"
+            )
+        return self
 
 
 class MetricsSettings(Section):

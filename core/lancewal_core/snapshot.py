@@ -32,6 +32,7 @@ from lancewal_core.store import Done, Lost, ObjectStore, Unknown, put_once
 from lancewal_core.table import Table, fragment_bytes
 
 FORMAT = 1
+REPAIR = "`lancewal repair snapshot` makes it anew from the log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,7 @@ def decode_snapshot(data: bytes, key: str) -> Snapshot:
             )
         return _snapshot(content, key)
     except (JsonFault, RecursionError) as error:
-        raise ObjectCorrupt(f"{key} is corrupt: {error}", object=key) from error
+        raise ObjectCorrupt(f"{key} is corrupt: {error}; {REPAIR}", object=key) from error
 
 
 def _snapshot(content: JsonObject, key: str) -> Snapshot:
@@ -173,7 +174,8 @@ def read_rows(table: Table, snapshot: Snapshot, columns: Sequence[str], schema: 
     read = pa.Table.from_batches(batches, wanted)
     if read.num_rows != snapshot.rows:
         raise ObjectCorrupt(
-            f"data files of {snapshot.key} hold {read.num_rows} rows instead of {snapshot.rows}", object=snapshot.key
+            f"data files of {snapshot.key} hold {read.num_rows} rows instead of {snapshot.rows}; {REPAIR}",
+            object=snapshot.key,
         )
     return read
 
@@ -234,7 +236,7 @@ def _read_side(store: ObjectStore, file: SideFile, schema: pa.Schema) -> pa.Tabl
     if data is None:
         raise ObjectMissing(f"{file.key} is missing", object=file.key)
     if len(data) != file.size or google_crc32c.value(data) != file.crc32c:
-        raise ObjectCorrupt(f"{file.key} is corrupt: its checksum does not match", object=file.key)
+        raise ObjectCorrupt(f"{file.key} is corrupt: its checksum does not match; {REPAIR}", object=file.key)
     return decode_side(data, file, schema)
 
 
@@ -255,10 +257,10 @@ def decode_side(data: bytes, file: SideFile, schema: pa.Schema) -> pa.Table:
         found = read.cast(schema)
         found.validate(full=True)
     except (ObjectCorrupt, pa.ArrowException, ValueError, TypeError, OSError) as error:
-        raise ObjectCorrupt(f"{file.key} is corrupt: {str(error)[:300]}", object=file.key) from error
+        raise ObjectCorrupt(f"{file.key} is corrupt: {str(error)[:300]}; {REPAIR}", object=file.key) from error
     for field in schema:
         if not field.nullable and found.column(field.name).null_count:
-            raise ObjectCorrupt(f"{file.key} is corrupt: {field.name!r} holds nulls", object=file.key)
+            raise ObjectCorrupt(f"{file.key} is corrupt: {field.name!r} holds nulls; {REPAIR}", object=file.key)
     return found
 
 

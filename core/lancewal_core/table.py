@@ -5,7 +5,10 @@ Guarantees that an implementation gives
  2. ``commit`` lands whole or not at all.  ``Committed``: it landed as this version.  ``Conflicted``: it did not and never
     will; plan again.  ``CommitLost``: no verdict, it may have landed; look for its uuid in the versions above.
  3. Commits by ``Merge`` (``strict``) conflict with every merge from the same version; commits by ``Update`` conflict with
-    commits that touch a common fragment, and are rebased over appends and index builds.
+    commits that touch a common fragment, and are rebased over appends and index builds; so do those by ``Rewrite``
+    (``rewritten``), but that an index build in between is a conflict too.
+ 4. Whatever a commit does to fragments, queries by an index find the same rows: an index knows which fragments it covers,
+    and rows of others are scanned.  ``extend_index`` covers them again.
 
 Fragments travel as JSON text (Lance's ``FragmentMetadata``), so that values pickle and can be stored.
 A *row address* is ``fragment id << 32 | physical row`` (uint64).
@@ -86,6 +89,8 @@ class TableCommit:
     properties: Mapping[str, str]
     strict: bool
     """Commit as ``Merge`` with the full fragment list: used while the table has no fragment, hence no sentinel."""
+    rewritten: tuple[str, ...] = ()
+    """Commit as ``Rewrite``: the live rows of these fragments are what ``new_fragments`` hold; nothing else changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +118,35 @@ CommitOutcome = Committed | Conflicted | CommitLost
 
 
 @dataclass(frozen=True, slots=True)
+class RewriteBounds:
+    """What writing fragments anew may take, and what becomes of them."""
+
+    batch_bytes: int
+    """Rows in one batch, about."""
+    buffer_bytes: int
+    """Read ahead of the writer, at most."""
+    file_rows: int
+    file_bytes: int
+    """Rows and bytes, about, at which a new data file begins."""
+    copy: bool
+    """Copy pages as they are, where no row is deleted and the files allow it; else rows are decoded and encoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableIndex:
+    """A secondary index; a query asks all its segments, and scans what none covers."""
+
+    name: str
+    segments: tuple[frozenset[int], ...]
+    """Live fragments that each segment covers, oldest segment first."""
+
+    @property
+    def covered(self) -> frozenset[int]:
+        """Live fragments that it covers."""
+        return frozenset[int]().union(*self.segments)
+
+
+@dataclass(frozen=True, slots=True)
 class TransactionInfo:
     """What made a version.  ``operation`` is Lance's name of it, e.g. ``Update``, ``Append``, ``Restore``."""
 
@@ -120,6 +154,8 @@ class TransactionInfo:
     read_version: int
     """Of a rebased commit the version right below it, not the one it was computed from."""
     properties: Mapping[str, str] = field(default_factory=dict)
+    restored: int | None = None
+    """Of a ``Restore`` the version whose content it brought back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +192,12 @@ class PinnedTable(Protocol):
 
     def fragment_json(self, fragment_id: int) -> str:
         """A live fragment as it stands, to be listed in a commit."""
+
+    def indexes(self) -> Sequence[TableIndex]:
+        """Secondary indexes that users have made."""
+
+    def unrewritable_fragments(self) -> frozenset[int]:
+        """Live fragments that must stay as they are: queries by an index would be wrong after a rewrite."""
 
     def scan(
         self,
@@ -200,4 +242,19 @@ class Table(Protocol):
     def read_unadopted(self, fragments: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Rows of fragments that ``write_rows`` wrote and no version refers to.  ``ObjectMissing`` names a lost file."""
 
+    def file_bytes(self, files: Sequence[str]) -> Sequence[int]:
+        """Sizes of the named data files; ``VersionGone`` if one is not there."""
+
+    def rewrite(self, version: int, fragment_ids: Sequence[int], bounds: RewriteBounds) -> tuple[str, ...]:
+        """Write the live rows of a version's fragments anew, as data files that no version refers to; fragments as JSON.
+
+        ``VersionGone`` if a clean-up was faster, ``RewriteFailed`` if it could not be done.
+        """
+
     def commit(self, commit: TableCommit) -> CommitOutcome: ...
+
+    def extend_index(self, name: str, merged_segments: int) -> CommitOutcome:
+        """Let an index cover all rows of the newest version: one new segment of what none covers yet.
+
+        It takes in the newest ``merged_segments`` segments too.  ``CommitLost``: it failed, and nothing says that it landed.
+        """

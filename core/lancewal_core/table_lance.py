@@ -28,12 +28,14 @@ from lancewal_core.errors import (
     ContractMismatch,
     ObjectCorrupt,
     ObjectMissing,
+    RewriteFailed,
     StoreUnavailable,
     TableMissing,
     VersionGone,
 )
 from lancewal_core.ids import TableVersion
 from lancewal_core.paths import DATA
+from lancewal_core.rewrite_lance import rewrite_fragments
 from lancewal_core.store_obstore import ObstoreStore, open_store
 from lancewal_core.table import (
     ROW_ADDRESS,
@@ -42,7 +44,9 @@ from lancewal_core.table import (
     Committed,
     Conflicted,
     Fragment,
+    RewriteBounds,
     TableCommit,
+    TableIndex,
     TransactionGone,
     TransactionInfo,
     TransactionResult,
@@ -53,9 +57,13 @@ from lancewal_core.table import (
 _ROW_ID = "_rowid"
 _NOT_FOUND = "not found"
 _OTHER_SCHEMA = "append with different schema"
+_CONFLICT = "commit conflict"
+_SYSTEM_INDEX = "__lance_"
+_NO_LANCE_FILE = "not appear to be a lance file"
 _IO_ERROR = "LanceError(IO)"
+# Lance raises a fault of the store as OSError or, where it opens a data set, as ValueError with this text.
 # What a stream of batches meets comes through Arrow's C interface, as ArrowInvalid.
-_READ_ERRORS = (OSError, pa.ArrowInvalid)
+READ_ERRORS = (OSError, pa.ArrowInvalid)
 ROWS_PER_FILE = 1_048_576
 """Most rows that one new data file takes."""
 
@@ -99,6 +107,21 @@ class LancePinnedTable:
     def fragment_json(self, fragment_id: int) -> str:
         return json.dumps(self._dataset.get_fragment(fragment_id).metadata.to_json())
 
+    def indexes(self) -> Sequence[TableIndex]:
+        found = self._dataset.describe_indices()
+        return [self._index(i) for i in found if not i.name.startswith(_SYSTEM_INDEX)]
+
+    def unrewritable_fragments(self) -> frozenset[int]:
+        # With stable row ids an index that knows a row's old place finds it at the new one too: commits that write such
+        # fragments anew were seen to be refused, to end in a panic of Lance, and to show rows twice in full text searches.
+        if not self._dataset.has_stable_row_ids:
+            return frozenset()
+        return frozenset[int]().union(*(index.covered for index in self.indexes()))
+
+    def _index(self, description: Any) -> TableIndex:
+        live = {f.fragment_id for f in self.fragments()}  # Lance names dead ones too
+        return TableIndex(description.name, tuple(frozenset(s.fragment_ids) & live for s in description.segments))
+
     def scan(
         self,
         columns: Sequence[str],
@@ -130,8 +153,8 @@ class LancePinnedTable:
             )
             for batch in scanner.to_batches():
                 yield _without_deleted(batch) if ours else batch
-        except _READ_ERRORS as error:
-            raise _read_error(error, f"scanning version {self.version}") from error
+        except READ_ERRORS as error:
+            raise read_error(error, f"scanning version {self.version}") from error
 
     def take(self, addresses: pa.Array, columns: Sequence[str]) -> pa.Table:
         wanted = pa.table({ROW_ADDRESS: addresses.cast(pa.uint64())})
@@ -143,8 +166,8 @@ class LancePinnedTable:
                 with_row_address=True,
                 row_addr_allowlist=serialize_row_addrs(self._listable(wanted[ROW_ADDRESS]).to_pylist()),
             ).to_table()
-        except _READ_ERRORS as error:
-            raise _read_error(error, f"reading rows of version {self.version}") from error
+        except READ_ERRORS as error:
+            raise read_error(error, f"reading rows of version {self.version}") from error
         places = pc.index_in(wanted[ROW_ADDRESS], found[ROW_ADDRESS].combine_chunks())
         if places.null_count:
             raise VersionGone(f"version {self.version}: a row address is no longer live", version=self.version)
@@ -175,8 +198,8 @@ class LancePinnedTable:
             )
             for batch in scanner.to_batches():
                 yield batch.drop_columns([_ROW_ID])
-        except _READ_ERRORS as error:
-            raise _read_error(error, f"scanning fragment {fragment_id} of version {self.version}") from error
+        except READ_ERRORS as error:
+            raise read_error(error, f"scanning fragment {fragment_id} of version {self.version}") from error
 
     def hidden_rows(self, fragment_id: int) -> npt.NDArray[np.int64]:
         path = self._dataset.get_fragment(fragment_id).deletion_file()
@@ -198,7 +221,7 @@ class LancePinnedTable:
         try:
             metadata = self._dataset.get_fragment(fragment_id).delete_rows(list(rows))
         except OSError as error:
-            raise _read_error(error, f"writing a deletion vector of fragment {fragment_id}") from error
+            raise read_error(error, f"writing a deletion vector of fragment {fragment_id}") from error
         return None if metadata is None else json.dumps(metadata.to_json())
 
 
@@ -219,9 +242,9 @@ class LanceTable:
                 raise TableMissing(
                     f"there is no Lance table at {self.uri}: make it with `lancewal table create`"
                 ) from error
-            raise
+            raise read_error(error, f"opening {self.uri}") from None
         except OSError as error:
-            raise _read_error(error, f"opening {self.uri}") from error
+            raise read_error(error, f"opening {self.uri}") from error
         return LancePinnedTable(opened, self._read)
 
     def at(self, version: int) -> LancePinnedTable:
@@ -232,9 +255,9 @@ class LanceTable:
                 raise VersionGone(
                     f"version {version} of {self.uri} is gone: a clean-up removed it", version=version
                 ) from error
-            raise
+            raise read_error(error, f"opening version {version} of {self.uri}") from None
         except OSError as error:
-            raise _read_error(error, f"opening version {version} of {self.uri}") from error
+            raise read_error(error, f"opening version {version} of {self.uri}") from error
         return LancePinnedTable(opened, self._read)
 
     def transaction(self, version: int) -> TransactionResult:
@@ -248,13 +271,16 @@ class LanceTable:
             # The manifest was just read, so the version exists; only its transaction does not convert.
             if isinstance(error, ValueError) and _NOT_FOUND in str(error).lower():
                 return TransactionGone()
+            if _IO_ERROR in str(error):
+                raise read_error(error, f"reading the transaction of version {version}") from error
             return TransactionUnreadable()
         except OSError as error:
-            raise _read_error(error, f"reading the transaction of version {version}") from error
+            raise read_error(error, f"reading the transaction of version {version}") from error
         return TransactionInfo(
             type(transaction.operation).__name__,
             transaction.read_version,
             dict(transaction.transaction_properties or {}),
+            transaction.operation.version if isinstance(transaction.operation, LanceOperation.Restore) else None,
         )
 
     def write_rows(self, rows: pa.Table) -> tuple[str, ...]:
@@ -268,7 +294,7 @@ class LanceTable:
                     f"rows of the contract's columns do not fit into {self.uri}: {first_line(error)}; somebody changed "
                     "the table's columns"
                 ) from error
-            raise _read_error(error, f"writing rows to {self.uri}") from error
+            raise read_error(error, f"writing rows to {self.uri}") from error
         return tuple(json.dumps(f.to_json()) for f in written)
 
     def files_missing(self, files: Sequence[str]) -> Sequence[str]:
@@ -282,8 +308,42 @@ class LanceTable:
                 raise ObjectMissing(f"data file {name} of an unmerged snapshot is missing in {self.uri}", file=name)
             try:
                 yield from reader.read_all(batch_size=65_536).to_batches()
-            except _READ_ERRORS as error:
-                raise _read_error(error, f"reading data file {name}") from error
+            except READ_ERRORS as error:
+                if isinstance(error, OSError) or _IO_ERROR in str(error):
+                    raise read_error(error, f"reading data file {name}") from error
+                raise ObjectCorrupt(f"data file {name} is corrupt: {first_line(error)}", file=name) from error
+
+    def file_bytes(self, files: Sequence[str]) -> Sequence[int]:
+        sizes = [self._objects().size(f"{DATA}{name}") for name in files]
+        for name, size in zip(files, sizes, strict=True):
+            if size is None:
+                raise VersionGone(f"data file {name} of {self.uri} is gone", file=name)
+        return [size for size in sizes if size is not None]
+
+    def rewrite(self, version: int, fragment_ids: Sequence[int], bounds: RewriteBounds) -> tuple[str, ...]:
+        try:
+            written = rewrite_fragments(self.at(version).dataset, fragment_ids, bounds)
+        except (*READ_ERRORS, RuntimeError, ValueError) as error:
+            text = first_line(error)
+            if _NOT_FOUND in text.lower():
+                raise VersionGone(f"a file of version {version} is gone: {text}", version=version) from error
+            raise RewriteFailed(
+                f"fragments {sorted(fragment_ids)[:5]} of version {version} could not be written anew: {text}",
+                version=version,
+            ) from error
+        for file in (file for fragment in written for file in fragment["files"]):
+            if not file.get("file_size_bytes"):  # of files whose pages were copied
+                (file["file_size_bytes"],) = self.file_bytes([file["path"]])
+        return tuple(json.dumps(fragment) for fragment in written)
+
+    def extend_index(self, name: str, merged_segments: int) -> CommitOutcome:
+        dataset = self.newest().dataset
+        try:
+            dataset.optimize.optimize_indices(index_names=[name], num_indices_to_merge=merged_segments)
+        except (OSError, RuntimeError, ValueError) as error:
+            text = first_line(error)
+            return Conflicted(text) if _CONFLICT in text.lower() else CommitLost(text)
+        return Committed(TableVersion(dataset.version))
 
     def commit(self, commit: TableCommit) -> CommitOutcome:
         try:
@@ -296,6 +356,10 @@ class LanceTable:
         operation: LanceOperation.BaseOperation
         if commit.strict:
             operation = LanceOperation.Merge(new, lance_schema)
+        elif commit.rewritten:
+            # No index is named as rewritten: each loses these fragments from what it covers.
+            old = [FragmentMetadata.from_json(text) for text in commit.rewritten]
+            operation = LanceOperation.Rewrite([LanceOperation.RewriteGroup(old, new)], [])
         else:
             operation = LanceOperation.Update(
                 removed_fragment_ids=list(commit.removed_fragment_ids),
@@ -330,11 +394,13 @@ class LanceTable:
         except ValueError as error:
             if _NOT_FOUND in str(error).lower():
                 return None
-            raise
+            raise read_error(error, f"opening data file {name}") from None
         except (FileNotFoundError, OSError) as error:
             if _NOT_FOUND in str(error).lower():
                 return None
-            raise _read_error(error, f"opening data file {name}") from error
+            if _NO_LANCE_FILE in str(error).lower():
+                raise ObjectCorrupt(f"data file {name} is corrupt: {first_line(error)}", file=name) from error
+            raise read_error(error, f"opening data file {name}") from error
 
 
 def _fragment(metadata: Any) -> Fragment:
@@ -359,7 +425,8 @@ def _field_ids(fields: Sequence[Any]) -> list[int]:
     return [i for f in fields for i in (f.id(), *_field_ids(f.children()))]
 
 
-def _read_error(error: Exception, act: str) -> Exception:
+def read_error(error: Exception, act: str) -> Exception:
+    """What to raise instead of one of ``READ_ERRORS``."""
     text = first_line(error)
     if _NOT_FOUND in text.lower():
         return VersionGone(f"{act}: a file is gone: {text}")

@@ -12,6 +12,7 @@ change                condition
 ``flushed``           the generation is SEALED and every earlier one is further
 ``merged``            generations at or below the table's watermark are FLUSHED
 ``trim``              MERGED generations, oldest first, whose time has come
+``revived``           a person's decision after a restore: MERGED generations above the watermark become FLUSHED again
 ====================  ===========================================================================================
 """
 
@@ -186,9 +187,13 @@ def merged(
 def trim(index: RegionIndex, boundary: GenerationRecord, write_id: str) -> RegionIndex | None:
     """Move the trimmed boundary forward to ``boundary``, MERGED, and drop it and all below it from the index.
 
-    The newest generation always stays named: it says where the region continues.
+    The newest generation always stays named: it says where the region continues.  Declined where the index says otherwise
+    of a generation than when the boundary was chosen: it was taken back after a restore.
     """
     if boundary.generation <= index.trimmed_generation or boundary.state is not State.MERGED or boundary.next is None:
+        return None
+    gone = [r for r in index.generations if r.generation <= boundary.generation]
+    if any(r.state is not State.MERGED for r in gone) or (gone and gone[-1] != boundary):
         return None
     kept = tuple(r for r in index.generations if r.generation > boundary.generation)
     if not kept:
@@ -209,3 +214,29 @@ def paged(index: RegionIndex, last: Generation, write_id: str) -> RegionIndex | 
     if not gone or not kept or any(r.state is not State.MERGED for r in gone):
         return None
     return replace(index, generations=kept, write_id=write_id)
+
+
+def revived(
+    index: RegionIndex, watermark: Generation, paged: Seq[GenerationRecord], write_id: str
+) -> RegionIndex | None:
+    """MERGED -> FLUSHED for every generation above ``watermark``: the table was restored to a version without them.
+
+    ``paged`` are MERGED generations that left the index; those of them that are needed come back.  None where nothing is
+    to be done.  ``StoreInconsistent`` where generations above the watermark are trimmed, or are in neither.
+    """
+    kept = {r.generation: r for r in (*paged, *index.generations) if r.generation > watermark}
+    kept |= {r.generation: r for r in index.generations}
+    records = tuple(
+        replace(r, state=State.FLUSHED, merged_version=None, merged_at_ms=None)
+        if r.generation > watermark and r.state is State.MERGED
+        else r
+        for _, r in sorted(kept.items())
+    )
+    first = records[0].generation if records else index.trimmed_generation + 1
+    if index.trimmed_generation > watermark or first > watermark + 1:
+        raise StoreInconsistent(
+            f"region {index.region.name}: generations above {watermark} are not to be had any more; trimmed is up to "
+            f"{index.trimmed_generation}, the first found is {first}",
+            region=index.region.name,
+        )
+    return None if records == index.generations else replace(index, generations=records, write_id=write_id)

@@ -1,7 +1,8 @@
 """W(V): what a table version contains, per region the generation and position.
 
 A merge commit carries the watermarks of *all* regions in its transaction properties; the same content is written to
-``_lancewal/merges/`` right after it, because a clean-up removes old transactions.
+``_lancewal/merges/`` right after it, because a clean-up removes old transactions.  Where neither can say it, after a restore
+or where versions are gone, a person decides, by a record of the same form (``decide``).
 
 Guarantee: ``Watermarks.at(V)`` is what the newest merge at or below V says, or an error: never an older one.
 
@@ -23,9 +24,9 @@ from typing import Literal, assert_never
 
 from lancewal_core import paths
 from lancewal_core.errors import (
-    ATTACH_A_COPY,
     FormatUnknown,
     ObjectCorrupt,
+    StoreUnavailable,
     TableReplaced,
     TableRestored,
     WatermarkUnknown,
@@ -72,6 +73,9 @@ class InForce:
         found = self.regions.get(region)
         return None if found is None else found.next
 
+
+Decision = Literal["keep", "replay", "accepted"]
+"""What a person said: after a restore what becomes of the rows merged since, or that a conclusion is right."""
 
 NOTHING_MERGED = InForce(TableVersion(0), None, {})
 
@@ -126,7 +130,7 @@ class Watermarks:
         """W(V).  Errors: see the module docstring."""
         try:
             return self._walk(version, listed=True)
-        except WatermarkUnknown:
+        except (WatermarkUnknown, TableRestored):
             return self._walk(version, listed=False)  # the listing may have been short of a record
 
     def newest(self) -> tuple[PinnedTable, InForce]:
@@ -186,6 +190,24 @@ class Watermarks:
             case _:
                 assert_never(outcome)
 
+    def decide(self, in_force: InForce, kind: Decision) -> InForce:
+        """Put a person's word under ``merges/<in_force.version>``; what is in force there then, theirs or an earlier one's.
+
+        ``StoreUnavailable`` without a verdict: deciding the same again is right.
+        """
+        key = paths.merge_record(in_force.version)
+        with point("merges.put", object=key):
+            outcome = put_once(self._store, key, encode_merge_record(in_force, kind))
+        match outcome:
+            case Done():
+                return in_force
+            case Lost(found=found):
+                return decode_merge_record(found, key)
+            case Unknown(cause=cause):
+                raise StoreUnavailable(f"no verdict on writing {key}: {cause}; run the command again", object=key)
+            case _:
+                assert_never(outcome)
+
     def _recorded(self) -> set[int]:
         """Versions with a record, newest ones at least: a hint that saves GETs."""
         infos = self._store.list(paths.merges_prefix(), limit=1000)
@@ -208,7 +230,8 @@ class Watermarks:
                 if found.operation == "Restore":
                     raise TableRestored(
                         f"table version {version} is a restore of an older one: what is merged is not known any more, so "
-                        f"merges and reads stop. To go on, {ATTACH_A_COPY}",
+                        "merges and reads stop until a person has said what becomes of the rows that were merged since: "
+                        "`lancewal repair restored --after-restore keep|replay`",
                         version=version,
                     )
                 if found.operation == "Overwrite" and version > 1:
@@ -219,14 +242,15 @@ class Watermarks:
             case TransactionGone():
                 raise WatermarkUnknown(
                     f"table version {version} is gone and no record under {paths.merges_prefix()} is newer: what is "
-                    f"merged cannot be proven. To go on, {ATTACH_A_COPY}",
+                    "merged cannot be proven. `lancewal repair watermark` shows what the rest leads to, and takes a "
+                    "person's word for it",
                     version=version,
                 )
             case _:
                 assert_never(found)
 
 
-def encode_merge_record(in_force: InForce, kind: Literal["merge", "checkpoint"]) -> bytes:
+def encode_merge_record(in_force: InForce, kind: Literal["merge", "checkpoint"] | Decision) -> bytes:
     """A record under ``merges/`` as an object's bytes."""
     content = {
         "format": FORMAT,

@@ -66,7 +66,7 @@ def prove(context: FlusherContext, read_version: TableVersion, version: TableVer
     if version == read_version + 1:
         return
     computed = f"table version {version} is a merge computed at version {read_version}"
-    doubt = f"rows of both may be there, keys twice. To go on, {ATTACH_A_COPY}"
+    doubt = f"rows of both may be there, keys twice: `lancewal verify` names them. To go on, {ATTACH_A_COPY}"
     try:
         before = context.watermarks.at(version - 1)
     except WatermarkUnknown as error:

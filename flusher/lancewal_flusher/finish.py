@@ -116,7 +116,8 @@ def _facts(context: FlusherContext, in_force: InForce) -> MergeFacts:
         case TransactionGone() | TransactionUnreadable():
             raise MergeUnproven(
                 f"table version {in_force.version} is a merge that was never finished, and it is gone: whether users "
-                f"appended the same keys, or its files were lost, can no longer be told. To go on, {ATTACH_A_COPY}",
+                "appended the same keys, or its files were lost, can no longer be told from it: `lancewal verify` names "
+                f"such keys. To go on, {ATTACH_A_COPY}",
                 version=in_force.version,
             )
         case _:

@@ -36,7 +36,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from lancewal_core import paths
-from lancewal_core.errors import ContractMismatch, StoreUnavailable
+from lancewal_core.errors import ContractMismatch, ObjectCorrupt, StoreUnavailable
 from lancewal_core.failpoints import point
 from lancewal_core.ids import Generation, LogId, Region, Sequence
 from lancewal_core.key_catalog import FAMILY
@@ -135,7 +135,7 @@ def _shorten(context: FlusherContext, history: History, watermark: Generation, n
     """Step 3 for one region; the new state, or None when nothing changed."""
     region = history.index.region
     changed: History | None = None
-    merged = [r for r in history.index.generations if r.state is State.MERGED]
+    merged = [r for r in history.index.generations if r.state is State.MERGED and r.generation <= watermark]
     if len(merged) >= PAGE_AT:
         page = tuple(merged[:-PAGE_REST])
         key = paths.history_page(region, page[0].generation)
@@ -202,7 +202,10 @@ def _free_segments(
 
 def _is_fence(context: FlusherContext, key: str) -> bool:
     data = context.store.get(key)
-    return data is not None and isinstance(decode_segment(data, key, ()), Fence)
+    try:
+        return data is not None and isinstance(decode_segment(data, key, ()), Fence)
+    except ObjectCorrupt:
+        return True  # it may have been one: kept as long as that
 
 
 def _free_snapshots(snapshots: Seq[ObjectInfo], histories: Mapping[Region, History]) -> set[str]:

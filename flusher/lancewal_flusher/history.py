@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lancewal_core import paths
-from lancewal_core.errors import StoreInconsistent
+from lancewal_core.errors import INDEX_LOST, StoreInconsistent
 from lancewal_core.ids import Region
 from lancewal_core.region_index import GenerationRecord, RegionIndex, decode_history
 from lancewal_core.watermarks import InForce
@@ -47,8 +47,8 @@ def read_history(context: FlusherContext, region: Region, in_force: InForce) -> 
         newest = None if index is None else index.newest
         if merged > (0 if newest is None else newest.generation):
             raise StoreInconsistent(
-                f"region {region.name}: the index found ends below generation {merged}, which the table has merged; the "
-                "store's listing is out of date",
+                f"region {region.name}: the index found ends below generation {merged}, which the table has merged; "
+                f"{INDEX_LOST}",
                 region=region.name,
             )
         if index is None or newest is None:

@@ -31,7 +31,15 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from lancewal_core.errors import MergeUnproven, ObjectMissing, PlanStale, StoreInconsistent, VersionGone
+from lancewal_core.errors import (
+    INDEX_LOST,
+    LOG_LOST,
+    MergeUnproven,
+    ObjectMissing,
+    PlanStale,
+    StoreInconsistent,
+    VersionGone,
+)
 from lancewal_core.failpoints import point
 from lancewal_core.flush import rebuild_snapshot
 from lancewal_core.fold import Folded, complete, compose
@@ -228,7 +236,8 @@ def _check_complete(context: FlusherContext, indexes: Mapping[Region, RegionInde
     for region in context.contract.regions:
         if in_force.generation(region) > 0 and region not in indexes:
             raise StoreInconsistent(
-                f"region {region.name}: no index is found, though generation {in_force.generation(region)} is merged",
+                f"region {region.name}: no index is found, though generation {in_force.generation(region)} is merged; "
+                f"{INDEX_LOST}",
                 region=region.name,
             )
 
@@ -270,7 +279,9 @@ def _rebuild(context: FlusherContext, region: Region, record: GenerationRecord) 
         index = context.indexes.read(region)
         if index is None or record not in index.generations:
             return None
-        raise ObjectMissing(f"{record.snapshot} cannot be rebuilt: {error}", object=record.snapshot) from error
+        raise ObjectMissing(
+            f"{record.snapshot} cannot be rebuilt: {error}. {LOG_LOST}", object=record.snapshot
+        ) from error
 
 
 def _intact(context: FlusherContext, record: GenerationRecord) -> Snapshot | None:

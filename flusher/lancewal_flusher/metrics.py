@@ -12,6 +12,7 @@ import platform
 from collections.abc import Mapping
 from functools import partial
 from importlib import metadata
+from typing import assert_never
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
@@ -23,8 +24,12 @@ from lancewal_core.errors import LancewalError
 from lancewal_core.ids import Generation, Region
 from lancewal_core.region_index import GenerationRecord
 from lancewal_flusher.backlog import Backlog
+from lancewal_flusher.commit import Refused
+from lancewal_flusher.compaction import Compacted, NothingToCompact
+from lancewal_flusher.compaction_turns import TurnFailed, TurnReport
 from lancewal_flusher.finish import Finished
 from lancewal_flusher.gc import GarbageReport
+from lancewal_flusher.index_upkeep import IndexExtended, IndexRefused
 from lancewal_flusher.merge import Merged
 from lancewal_flusher.round import RoundReport
 
@@ -66,6 +71,22 @@ class FlusherMetrics:
             "gc_deleted_objects", "WAL segments, snapshot files and index versions deleted."
         )
         self._gc_waiting = self._gauge("gc_waiting_objects", "Free objects that wait for their grace period.")
+        self._compactions = self._counter("compactions", "Rounds of compaction that landed.", ("reason",))
+        self._compaction_conflicts = self._counter("compaction_conflicts", "Rounds of compaction that did not land.")
+        self._compacted_fragments = self._counter("compacted_fragments", "Fragments that compaction wrote anew.")
+        self._compacted_bytes = self._counter("compacted_bytes", "Bytes that compaction wrote.")
+        self._dropped = self._counter("rows_dropped", "Hidden rows that compaction left out.")
+        self._extended = self._counter("indexes_extended", "Segments added to secondary indexes.", ("index",))
+        self._index_refusals = self._counter(
+            "index_refusals", "Secondary indexes that could not be extended, and are tried again.", ("index",)
+        )
+        self._fragments = self._gauge("fragments", "Fragments of the table, when compaction last looked.")
+        self._hidden_rows = self._gauge(
+            "hidden_rows", "Rows that fragments hold and hide, when compaction last looked."
+        )
+        self._unindexed = self._gauge(
+            "unindexed_rows", "Rows that a secondary index does not cover, when compaction last looked.", ("index",)
+        )
         self._version = self._gauge("table_version", "Newest version of the Lance table.")
         self._generation = self._gauge("watermark_generation", "Newest merged generation.", _REGION)
         self._position = self._gauge("watermark_position", "Kafka offset from which on nothing is merged.", _REGION)
@@ -83,6 +104,12 @@ class FlusherMetrics:
         self._pause: Until | None = None
         self._rounds = Histogram(
             "lancewal_flusher_round_seconds", "Duration of a round.", buckets=_ROUND_S, registry=self.registry
+        )
+        self._turns = Histogram(
+            "lancewal_flusher_compaction_seconds",
+            "Duration of a round of compaction, with the indexes behind it.",
+            buckets=_ROUND_S,
+            registry=self.registry,
         )
         self._info = Info("lancewal_flusher_build", "Version and what is merged.", registry=self.registry)
 
@@ -144,6 +171,38 @@ class FlusherMetrics:
             trimmed: Mapping[str, int] = {region.name: g for region, g in report.trimmed.items()}
             self._log.info("garbage", deleted=report.deleted, waiting=report.waiting, trimmed=trimmed)
 
+    def turn(self, report: TurnReport | TurnFailed, seconds: float) -> None:
+        """A turn of compaction and indexes ended."""
+        if isinstance(report, TurnFailed):
+            self.failed("compaction", report.error, report.again_s)
+            return
+        self._turns.observe(seconds)
+        match report.compaction:
+            case Compacted() as compacted:
+                self._compacted(compacted)
+            case Refused(reason=reason):
+                self._compaction_conflicts.inc()
+                self._log.info("compaction refused", reason=reason)
+            case NothingToCompact():
+                pass
+            case _:
+                assert_never(report.compaction)
+        for result in report.indexes:
+            match result:
+                case IndexExtended(name=name, version=version, rows=rows, merged_segments=merged):
+                    self._extended.labels(name).inc()
+                    self._log.info("index extended", index=name, version=version, rows=rows, merged_segments=merged)
+                case IndexRefused(name=name, reason=reason):
+                    self._index_refusals.labels(name).inc()
+                    self._log.warning("index not extended", index=name, reason=reason)
+                case _:
+                    assert_never(result)
+        self._fragments.set(report.fragments)
+        self._hidden_rows.set(report.hidden_rows)
+        self._unindexed.clear()  # of an index that is gone nothing remains
+        for name, rows in report.unindexed_rows.items():
+            self._unindexed.labels(name).set(rows)
+
     def failed(self, act: str, error: LancewalError, again_s: float) -> None:
         """A fault after which ``act`` is tried again."""
         self._failures.labels(error.kind).inc()
@@ -180,6 +239,23 @@ class FlusherMetrics:
         self._scanned.inc(merge.fragments_scanned)
         for fault in merge.index_faults:
             self._log.warning("key index damaged: scanned instead, and written anew", fault=fault)
+
+    def _compacted(self, compacted: Compacted) -> None:
+        self._compactions.labels(compacted.reason).inc()
+        self._compacted_fragments.inc(compacted.fragments_before)
+        self._compacted_bytes.inc(compacted.bytes_written)
+        self._dropped.inc(compacted.rows_dropped)
+        self._log.info(
+            "compacted",
+            version=compacted.version,
+            reason=compacted.reason,
+            fragments_before=compacted.fragments_before,
+            fragments_after=compacted.fragments_after,
+            rows=compacted.rows,
+            rows_dropped=compacted.rows_dropped,
+            bytes_read=compacted.bytes_read,
+            bytes_written=compacted.bytes_written,
+        )
 
     def _finished(self, finished: Finished) -> None:
         self._hidden.inc(finished.rows_hidden)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from lancewal_core.errors import StoreInconsistent
+from lancewal_core.errors import INDEX_LOST, StoreInconsistent
 from lancewal_core.ids import Generation, Region
 from lancewal_core.region_index import GenerationRecord, RegionIndex, State
 from lancewal_core.snapshot import Snapshot
@@ -59,7 +59,8 @@ def waiting(index: RegionIndex, in_force: InForce) -> tuple[GenerationRecord, ..
     newest = index.newest
     if newest is None or newest.generation < merged:
         raise StoreInconsistent(
-            f"region {index.region.name}: the index found ends below generation {merged}, which the table has merged",
+            f"region {index.region.name}: the index found ends below generation {merged}, which the table has merged; "
+            f"{INDEX_LOST}",
             region=index.region.name,
         )
     found: list[GenerationRecord] = []

@@ -4,15 +4,17 @@ Steps
  1. Read the contract; check settings and table.
  2. A round every ``flusher.interval_s``, and at once while there is more to do: no round begins a further merge after that
     time, so that garbage and figures have their turn under any load.  Garbage collection every ``flusher.gc_interval_s``.
+    Compaction and indexes when due (``compaction_turns``), one turn behind a round.
  3. Told to stop: the merge under way is finished, nothing is begun.
 
-While an operator pauses the flusher, it begins no round and no garbage collection; it asks before each, and every
-``control.POLL_S`` while it is paused.  ``once`` is refused then.
+While an operator pauses the flusher, it begins no round, no garbage collection and no compaction; it asks before each, and
+every ``control.POLL_S`` while it is paused.  ``once`` is refused then.
 
 A fault that may pass (``Retry``, ``Refresh``) is logged, and the round tried again after a pause that doubles up to
 ``PAUSE_MAX_S``.  What a person must look at (``InvalidInput``, ``Corrupt``) ends the service with that error.
 
-``once``: one flush of every SEALED generation, merges until nothing is FLUSHED, no garbage collection; every error ends it.
+``once``: one flush of every SEALED generation, merges until nothing is FLUSHED, no garbage collection and no compaction;
+every error ends it.
 """
 
 from __future__ import annotations
@@ -44,6 +46,8 @@ from lancewal_core.table_lance import LanceTable
 from lancewal_core.tasks import Tasks, ThreadTasks
 from lancewal_core.watermarks import Watermarks
 from lancewal_flusher.backlog import backlog_after
+from lancewal_flusher.compaction_limits import compaction_limits, index_limits
+from lancewal_flusher.compaction_turns import CompactionTurns
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.gc import GarbageState, collect_garbage
 from lancewal_flusher.key_upkeep import UpkeepState
@@ -109,6 +113,10 @@ class _Loop:
     def collect(self) -> None:
         self.metrics.garbage(collect_garbage(self.context, self.garbage))
 
+    def compact(self, turns: CompactionTurns) -> None:
+        began = self.context.clock.monotonic()
+        self.metrics.turn(turns.turn(), self.context.clock.monotonic() - began)
+
 
 def run_flusher(settings: Settings, once: bool = False) -> None:
     """Run until SIGTERM or SIGINT, or once.  Raises ``LancewalError`` where a person or a supervisor must act."""
@@ -135,6 +143,7 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[int
         # Step 2
         failures = 0
         collect_at = clock.monotonic() + settings.flusher.gc_interval_s
+        turns = _compaction_turns(loop.context, settings)
         while not stopping():
             if loop.paused():
                 _wait(clock, POLL_S, loop.stopping)
@@ -149,6 +158,12 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[int
                     act = "garbage collection"
                     collect_at = clock.monotonic() + settings.flusher.gc_interval_s
                     loop.collect()
+                if turns is not None:
+                    if turns.wait_s() == 0.0 and not stopping():
+                        loop.compact(turns)
+                    pause = min(
+                        pause, turns.wait_s()
+                    )  # none, where there is more to do: but first what waits for a merge
                 failures = 0
             except (Retry, Refresh) as error:
                 pause = min(PAUSE_MAX_S, PAUSE_S * 2.0**failures)
@@ -184,6 +199,16 @@ def run_once(settings: Settings, stopping: Callable[[], bool] = lambda: False) -
 
 
 def _start(settings: Settings, stopping: Callable[[], bool], stack: ExitStack) -> _Loop:
+    context = open_context(settings, stack)
+    metrics = FlusherMetrics(context.clock)
+    metrics.started(context.contract, settings.flusher.runner)
+    control = ControlReader(context.store, context.clock, Service.FLUSHER)
+    control.read_or_raise()
+    return _Loop(context, metrics, control, stopping)
+
+
+def open_context(settings: Settings, stack: ExitStack) -> FlusherContext:
+    """Step 1: everything that has an effect, checked; ``stack`` closes it."""
     settings.need("table.uri")
     clock = SystemClock()
     uri, options = settings.table.uri, settings.store.options
@@ -194,7 +219,7 @@ def _start(settings: Settings, stopping: Callable[[], bool], stack: ExitStack) -
     check_table(table.newest(), contract)
     tasks = ThreadTasks()
     stack.callback(tasks.close)
-    context = FlusherContext(
+    return FlusherContext(
         store=store,
         table=table,
         indexes=RegionIndexes(store, clock),
@@ -206,11 +231,15 @@ def _start(settings: Settings, stopping: Callable[[], bool], stack: ExitStack) -
         contract=contract,
         new_id=lambda: uuid.uuid4().hex,
     )
-    metrics = FlusherMetrics(clock)
-    metrics.started(contract, settings.flusher.runner)
-    control = ControlReader(store, clock, Service.FLUSHER)
-    control.read_or_raise()
-    return _Loop(context, metrics, control, stopping)
+
+
+def _compaction_turns(context: FlusherContext, settings: Settings) -> CompactionTurns | None:
+    flusher = settings.flusher
+    if not flusher.compaction:
+        return None
+    due_at = context.clock.monotonic() + flusher.compaction_interval_s
+    limits = compaction_limits(flusher)
+    return CompactionTurns(context, limits, index_limits(flusher), flusher.compaction_interval_s, due_at)
 
 
 def _key_index(store: ObjectStore, uri: str, clock: Clock, stack: ExitStack) -> KeyIndex:

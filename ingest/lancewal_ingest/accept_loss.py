@@ -1,13 +1,14 @@
-"""``lancewal offsets accept-loss``: go on behind offsets that Kafka deleted before they became durable.
+"""``lancewal offsets accept-loss``: go on behind what Kafka deleted before it became durable.
 
 Guarantees
  1. Only offsets that Kafka no longer has are passed over: from the region's durable position to the first that it has.
  2. No loss without its record (``lancewal_core.loss_record``).
  3. Where nothing is lost, nothing is touched.
+ 4. Where only deletes may be lost (``tombstones``), nothing is passed over: what Kafka still has is read.
 
 Steps
- 1. Compare the durable position with Kafka's first.
- 2. Record the loss, then write an entry without rows over it (``operator_entry``).
+ 1. Compare the durable position with Kafka's first, and look whether deletes behind it may be gone.
+ 2. Record the loss, then write an entry without rows over it (``operator_entry``); for deletes the record alone.
 """
 
 from __future__ import annotations
@@ -24,15 +25,19 @@ from lancewal_core.segment import Entry
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.operator_entry import write_entry
 from lancewal_ingest.source import Offsets
+from lancewal_ingest.tombstones import lost_tombstones
 
 
 def accept_loss(context: IngestContext, owner: OwnerId, region: Region, offsets: Callable[[], Offsets]) -> LossRecord:
     """Steps 1 and 2; what was accepted.  ``InvalidInput`` where nothing is lost."""
     # Step 1
     position = durable_position(context.store, context.tasks, context.indexes, context.contract, region)
-    low = offsets().low
-    if position is None or low <= position:
-        raise _nothing_lost(region, low if position is None else position, low)
+    kafka = offsets()
+    low = kafka.low
+    if position is None:
+        raise _nothing_lost(region, low, low)
+    if low <= position:
+        return _accept_tombstones(context, owner, region, position, kafka)
     # Step 2
     accepted: list[LossRecord] = []
 
@@ -48,6 +53,24 @@ def accept_loss(context: IngestContext, owner: OwnerId, region: Region, offsets:
     # What Kafka lost is what this is about: opening the region must not stop at it.
     write_entry(context, owner, region, lambda: Offsets(Position(0), offsets().high), make)
     return accepted[0]
+
+
+def _accept_tombstones(
+    context: IngestContext, owner: OwnerId, region: Region, position: Position, kafka: Offsets
+) -> LossRecord:
+    index, compaction = context.indexes.read(region), kafka.compaction
+    problem = lost_tombstones(context.store, context.tasks, context.clock, index, position, compaction)
+    if problem is None or compaction is None:
+        raise _nothing_lost(region, position, kafka.low)
+    loss = LossRecord(
+        first=position,
+        next=compaction.recent,
+        accepted_at_ms=context.clock.now_ms(),
+        accepted_by=owner,
+        kind="tombstones",
+    )
+    write_loss(context.store, region, loss)
+    return loss
 
 
 def _no_rows(schema: pa.Schema) -> pa.RecordBatch:

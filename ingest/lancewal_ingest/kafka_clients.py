@@ -98,12 +98,20 @@ def shared_properties(client: Mapping[str, str]) -> Properties:
 
 
 def ask_offsets(
-    admin: AdminClient, topic: str, partitions: Iterable[int], which: Literal["earliest", "latest"], timeout_s: float
+    admin: AdminClient,
+    topic: str,
+    partitions: Iterable[int],
+    which: Literal["earliest", "latest"] | int,
+    timeout_s: float,
 ) -> dict[int, Position]:
-    """The first offset that each partition still has, or the position behind its last committed record."""
+    """The first offset that each partition still has, the position behind its last committed record, or the first record of
+    a time (milliseconds since 1970) or later, negative where there is none."""
     try:
         asked = admin.list_offsets(
-            {TopicPartition(topic, p): _SPECS[which]() for p in partitions},
+            {
+                TopicPartition(topic, p): OffsetSpec.for_timestamp(which) if isinstance(which, int) else _SPECS[which]()
+                for p in partitions
+            },
             isolation_level=IsolationLevel.READ_COMMITTED,
             request_timeout=timeout_s,
         )

@@ -37,9 +37,10 @@ def accept_loss(topic: Topic, partition: Partition, config: ConfigOption = None)
 
     with _opened(read_settings(config), topic, partition) as place:
         loss = accept_loss(place.context, new_owner(), place.region, place.offsets)
+    what, goes_on = ("", loss.next) if loss.kind == "offsets" else ("deletes among ", loss.first)
     typer.echo(
-        f"topic {topic} partition {partition}: offsets {loss.first} to {loss.next - 1} are recorded as lost; the "
-        f"partition goes on at {loss.next}"
+        f"topic {topic} partition {partition}: {what}offsets {loss.first} to {loss.next - 1} are recorded as lost; the "
+        f"partition goes on at {goes_on}"
     )
 
 

@@ -12,7 +12,8 @@ Steps
  2. Where does the region continue?  No index: the contract's start.  Handed over: the newest generation's ``next``.
     OPEN in our own log (the region's state was dropped): read that log up to the next unsent segment; the caller has
     settled every PUT.  OPEN in another log: end that log with a fence; ``next`` of the region's last entry before it.
- 3. Kafka must still have that position: ``RetentionLost``, ``LogTruncated``.
+ 3. Kafka must still have that position, and on a compacted topic what was deleted behind it: ``RetentionLost``,
+    ``LogTruncated``.
  4. Claim by compare-and-swap: the old generation SEALED there, the next OPEN.  Lost: ``OwnershipLost``; the caller starts
     again while the partition is still assigned to it.  Another owner's hand-over came in between: step 3 again.
  5. Generations that are SEALED and not FLUSHED are the caller's to flush.
@@ -24,7 +25,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lancewal_core.errors import (
+    INDEX_LOST,
+    LogTruncated,
     OwnershipLost,
+    RetentionLost,
     StoreInconsistent,
     TableRestored,
     WatermarkUnknown,
@@ -37,6 +41,7 @@ from lancewal_core.segment import Segment
 from lancewal_core.transitions import Claimant, Ended, claim, first_claim
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.source import Offsets
+from lancewal_ingest.tombstones import lost_tombstones
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +67,11 @@ def open_region(context: IngestContext, writer: LogWriter, region: Region, offse
     position = start if newest is None else newest.next if ended is None else ended.next
     # Step 3
     if position is not None:
-        if kafka.low > position and context.indexes.read(region) != index:
-            raise OwnershipLost(f"region {region.name}: another process went on with it", region=region.name)
-        _check_offsets(region, position, kafka)
+        problem = _problem(context, index, region, position, kafka)
+        if problem is not None:
+            if context.indexes.read(region) != index:
+                raise OwnershipLost(f"region {region.name}: another process went on with it", region=region.name)
+            raise problem
 
     # Step 4
     def decide(found: RegionIndex | None) -> RegionIndex | None:
@@ -80,7 +87,10 @@ def open_region(context: IngestContext, writer: LogWriter, region: Region, offse
     if not ours or claimed is None or claimed.newest is None:
         raise OwnershipLost(f"region {region.name}: another process claimed it first", region=region.name)
     if claimed.newest.first != position:
-        _check_offsets(region, claimed.newest.first, offsets())  # anew: others may have come far before our claim
+        # Anew: others may have come far before our claim.
+        problem = _problem(context, claimed, region, claimed.newest.first, offsets())
+        if problem is not None:
+            raise problem
     # Step 5
     unflushed = tuple(r for r in claimed.generations if r.state is State.SEALED)
     return Opened(claimed.newest, unflushed)
@@ -136,12 +146,15 @@ def _check_newest(context: IngestContext, region: Region, index: RegionIndex | N
     if merged > (0 if newest is None else newest.generation):
         raise StoreInconsistent(
             f"region {region.name}: the index found ends at generation {newest.generation if newest else 0}, but the "
-            f"table has merged generation {merged}; the store's listing is out of date",
+            f"table has merged generation {merged}; {INDEX_LOST}",
             region=region.name,
         )
 
 
-def _check_offsets(region: Region, position: Position, offsets: Offsets) -> None:
-    problem = offsets.problem(region.topic, region.partition, position, "durable")
-    if problem is not None:
-        raise problem
+def _problem(
+    context: IngestContext, index: RegionIndex | None, region: Region, position: Position, offsets: Offsets
+) -> RetentionLost | LogTruncated | None:
+    """Why Kafka cannot go on at ``position``."""
+    return offsets.problem(region.topic, region.partition, position, "durable") or lost_tombstones(
+        context.store, context.tasks, context.clock, index, position, offsets.compaction
+    )

@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 from lancewal_core.errors import LogTruncated, RetentionLost
 from lancewal_core.ids import Position
 from lancewal_ingest.decode.records import Records
+from lancewal_ingest.tombstones import Compaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ class Offsets:
 
     low: Position
     high: Position
+    compaction: Compaction | None = None
+    """None: the topic is not compacted."""
 
     def problem(
         self, topic: str, partition: int, at: Position, reached: Literal["durable", "read"]

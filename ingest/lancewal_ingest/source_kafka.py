@@ -9,6 +9,8 @@ Guarantees
  4. Committed positions never go back, and are only those handed to ``commit`` (or known to the group already).
  5. An offset that the broker does not have ends the partition (``RetentionLost``, ``LogTruncated``), never resets it;
     records polled before are delivered first.
+ 6. So does a log that is another one below the position than it was when this process read it: its tail was lost and has
+    grown again.  The broker's leader epochs tell; positions that others have reached come without one.
 
 A static member whose predecessor died a moment ago is refused until the broker has noticed (``UNRELEASED_INSTANCE_ID`` of
 the newer group protocol), and librdkafka's client is of no use after that: a new one is made every ``RENEW_S``.
@@ -24,7 +26,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from operator import itemgetter
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from confluent_kafka import (
@@ -41,10 +43,12 @@ from lancewal_core.clock import Clock, SystemClock
 from lancewal_core.errors import (
     Fenced,
     KafkaUnavailable,
+    LogTruncated,
     SettingsError,
 )
 from lancewal_core.ids import Position, position_after
 from lancewal_core.topic_id import topic_id
+from lancewal_ingest.compaction_kafka import KafkaCompaction
 from lancewal_ingest.decode.records import Records
 from lancewal_ingest.kafka_clients import (
     REQUEST_TIMEOUT_S,
@@ -58,6 +62,7 @@ from lancewal_ingest.source import Listener, Offsets, Polled, TopicFacts
 
 RENEW_S = 1.0
 _UNRELEASED = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
+_TRUNCATION = KafkaError(KafkaError._LOG_TRUNCATION).str()
 
 Report = Callable[[str, object], None]
 """``(act, cause)`` of a passing fault."""
@@ -65,6 +70,8 @@ Report = Callable[[str, object], None]
 _GATHER_S = 0.005
 """How long a poll collects further records once it has one: a slow trickle still goes on at once."""
 _NONE_YET = 0
+_NO_EPOCH = -1
+_BOTH_ENDS: tuple[Literal["earliest", "latest"], ...] = ("earliest", "latest")
 
 # Unbound C methods, for ``map``.  The type hints do not know that a message without an error has all of these.
 _PARTITION: Any = Message.partition
@@ -104,7 +111,10 @@ class ConfluentSource:
         """Started partitions, and behind what was delivered."""
         self._floor: dict[int, Position] = {}
         """Positions below which nothing is committed any more."""
-        self._out_of_range: set[int] = set()
+        self._epochs: dict[int, tuple[Position, int]] = {}
+        """Positions reached, also in former assignments, with the leader epoch of what lies before them."""
+        self._out_of_range: dict[int, str] = {}
+        """Partitions that the client has given up, and why."""
         self._properties: dict[str, Any] = {
             **consumer_properties(client, group, queue_bytes),
             "error_cb": self._on_error,
@@ -112,6 +122,7 @@ class ConfluentSource:
         try:
             self._consumer = self._new_consumer()
             self._admin = AdminClient({"log_level": 2, **shared_properties(client)})
+            self._compaction = KafkaCompaction(self._admin, topic, self._clock, report, request_timeout_s)
         except (KafkaException, ValueError, TypeError) as error:
             found = error_of(error)
             raise SettingsError(f"kafka.librdkafka: {found.str() if found is not None else error}") from error
@@ -160,17 +171,21 @@ class ConfluentSource:
             # Invalid (negative) until the first record or marker after a seek was passed.
             if at.offset > self._next[at.partition]:
                 self._next[at.partition] = Position(at.offset)
+            if at.offset >= 0:
+                epoch: int | None = at.leader_epoch
+                self._epochs[at.partition] = Position(at.offset), _NO_EPOCH if epoch is None else epoch
         return Polled(records, dict(self._next))
 
     def start(self, partition: int, position: Position) -> None:
         self._next[partition] = position
         self._floor[partition] = max(position, self._floor.get(partition, position))
-        self._seek(partition, position)
+        reached, epoch = self._epochs.get(partition, (position, _NO_EPOCH))
+        self._seek(partition, position, epoch if reached == position else _NO_EPOCH)
         self._consumer.resume(self._named([partition]))
 
     def stop(self, partition: int) -> None:
         self._next.pop(partition, None)
-        self._out_of_range.discard(partition)
+        self._out_of_range.pop(partition, None)
         self._consumer.pause(self._named([partition]))
 
     def pause(self, partitions: Sequence[int]) -> None:
@@ -200,9 +215,9 @@ class ConfluentSource:
     def offsets(self, partition: int) -> Offsets:
         low, high = (
             ask_offsets(self._admin, self._topic, [partition], which, self._request_timeout_s)[partition]
-            for which in ("earliest", "latest")
+            for which in _BOTH_ENDS
         )
-        return Offsets(low, high)
+        return Offsets(low, high, self._compaction.of(partition, high))
 
     def ends(self, partitions: Sequence[int]) -> dict[int, Position]:
         """Position behind the last committed record of each partition, asked of the broker.  Safe from any thread."""
@@ -268,7 +283,7 @@ class ConfluentSource:
                 self._assigned.discard(partition)
                 self._next.pop(partition, None)
                 self._floor.pop(partition, None)
-                self._out_of_range.discard(partition)
+                self._out_of_range.pop(partition, None)
             consumer.incremental_unassign(partitions)
 
     def _new_consumer(self) -> Consumer:
@@ -289,8 +304,8 @@ class ConfluentSource:
             self._listener.lost(left)
         self.subscribe(self._listener)
 
-    def _seek(self, partition: int, position: Position) -> None:
-        place = TopicPartition(self._topic, partition, position)
+    def _seek(self, partition: int, position: Position, epoch: int = _NO_EPOCH) -> None:
+        place = TopicPartition(self._topic, partition, position, leader_epoch=epoch)
         try:
             self._consumer.seek(place)
         except KafkaException as error:
@@ -322,7 +337,7 @@ class ConfluentSource:
                 self._fatal = error
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
                 if _PARTITION(message) in self._next:
-                    self._out_of_range.add(_PARTITION(message))
+                    self._out_of_range[_PARTITION(message)] = error.str()
             elif error.code() != KafkaError._PARTITION_EOF:
                 self._report("kafka", error)
         if self._fatal is not None:
@@ -335,15 +350,22 @@ class ConfluentSource:
 
     def _explain_out_of_range(self) -> None:
         """Stop a partition whose next offset the broker does not have; a broker that was wrong is asked again."""
-        for partition in sorted(self._out_of_range):
+        for partition, reason in sorted(self._out_of_range.items()):
             at = self._next[partition]
             try:
                 offsets = self.offsets(partition)
             except KafkaUnavailable as error:
                 self._report("kafka", error)
                 continue
-            self._out_of_range.discard(partition)
+            del self._out_of_range[partition]
             problem = offsets.problem(self._topic, partition, at, "read")
+            if problem is None and _TRUNCATION in reason and offsets.low < at:
+                problem = LogTruncated(
+                    f"topic {self._topic} partition {partition}: read up to position {at}, but what lies before it in Kafka "
+                    "is something else by now: the topic lost its tail and has grown again",
+                    topic=self._topic,
+                    partition=partition,
+                )
             if problem is not None:
                 self.stop(partition)
                 raise problem
@@ -364,14 +386,15 @@ def _by_partition(messages: list[Message]) -> dict[int, Records]:
     partitions = np.fromiter(map(_PARTITION, messages), np.int64, len(messages))
     borders = [0, *(np.flatnonzero(np.diff(partitions)) + 1).tolist(), len(messages)]
     for at, end in pairwise(borders if messages else ()):
-        columns = _columns(messages[at:end])
+        columns = as_records(messages[at:end])
         before = found.setdefault(int(partitions[at]), columns)
         if before is not columns:
             before.extend(columns)
     return found
 
 
-def _columns(messages: list[Message]) -> Records:
+def as_records(messages: list[Message]) -> Records:
+    """Messages of one partition, none of them an error, column-wise."""
     # One pass of C for each attribute: no Python code runs for a message.
     return Records(
         list(map(_OFFSET, messages)),

@@ -158,7 +158,8 @@ class Lineage:
             in_force = self._watermarks.at(version)
         except WatermarkUnknown:
             return _Foreign()
-        return _Merge(in_force.merge, None) if in_force.version == version else _Foreign()
+        # Without a merge's uuid it is a person's word (``Watermarks.decide``): the version itself is a restore, or unknown.
+        return _Merge(in_force.merge, None) if in_force.version == version and in_force.merge else _Foreign()
 
 
 def _classify(info: TransactionInfo) -> _Commit:

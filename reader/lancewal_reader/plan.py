@@ -11,7 +11,8 @@ Steps
  2. Read each region's newest index.  Delta = generations above W(V): FLUSHED and MERGED ones by their snapshot; SEALED
     and OPEN ones by their WAL entries, each log walked once for all its regions, to its tail.
  3. The end of a walk counts only if the index of one region of that log, read again after the walk, still keeps a
-    generation of this log whose first segment is not above that number: then nothing from there on was trimmed.
+    generation of this log whose first segment is not above that number: then nothing from there on was trimmed, and a
+    segment that is absent before another, or before the end of a generation that is not OPEN, is lost: ``ObjectMissing``.
  4. An entry whose ``first`` is not the position reached: the index read is out of date (the same process lost the region
     and has it again, in the same log).
  5. Whatever turns out stale or missing: plan again, a bounded number of times, then a clear error.
@@ -27,7 +28,15 @@ from dataclasses import dataclass
 from lancewal_core import paths
 from lancewal_core.clock import Clock
 from lancewal_core.contract import Contract
-from lancewal_core.errors import ContractChanged, PlanRetriesExhausted, PlanStale, Refresh, StoreInconsistent
+from lancewal_core.errors import (
+    INDEX_LOST,
+    ContractChanged,
+    ObjectMissing,
+    PlanRetriesExhausted,
+    PlanStale,
+    Refresh,
+    StoreInconsistent,
+)
 from lancewal_core.failpoints import point
 from lancewal_core.ids import Generation, LogId, Position, Region, Sequence, TableVersion
 from lancewal_core.log import SegmentCache, Walk, walk_cached, walk_trailers
@@ -169,11 +178,11 @@ def _plan_once(context: PlanContext) -> ReadPlan:
     _check_newest(context.contract.regions, indexes, in_force)
     above = {r: _above(index, in_force) for r, index in indexes.items()}
     walks = _walk_logs(context, above)
+    # Step 3
+    _prove_ends(context, above, walks)
     deltas = [
         _region_delta(region, records, in_force, walks, indexes[region]) for region, records in sorted(above.items())
     ]
-    # Step 3
-    _prove_ends(context, above, walks)
     return ReadPlan(pinned.version, in_force, tuple(deltas))
 
 
@@ -184,7 +193,7 @@ def _check_newest(regions: Seq[Region], indexes: Mapping[Region, RegionIndex], i
         if in_force.generation(region) > (0 if newest is None else newest.generation):
             raise StoreInconsistent(
                 f"region {region.name}: the index found ends below generation {in_force.generation(region)}, which the "
-                "table has merged; the store's listing is out of date",
+                f"table has merged; {INDEX_LOST}",
                 region=region.name,
             )
 
@@ -252,6 +261,9 @@ def _region_delta(
             sources.append(ref)
             position = ref.next
         if record.next is not None and position != record.next:
+            walked = walks[record.log]
+            if walked.fence is None and record.end_sequence is not None and walked.end < record.end_sequence:
+                raise _lost(walked, f"generation {record.generation} of region {region.name} reaches beyond it")
             raise PlanStale(
                 f"region {region.name}: generation {record.generation} ends at {record.next}, its log at {position}",
                 region=region.name,
@@ -292,3 +304,14 @@ def _prove_ends(
         kept = () if index is None else index.generations
         if not any(r.log == log and r.first_sequence <= walked.end for r in kept):
             raise PlanStale(f"log {log}: segment {walked.end} is absent, and may have been trimmed", log=log)
+        if walked.later is not None:
+            raise _lost(walked, f"segment {walked.later} of its log is there")
+
+
+def _lost(walked: Walk[Segment] | Walk[Trailer], why: str) -> ObjectMissing:
+    key = paths.wal_segment(walked.log, walked.end)
+    return ObjectMissing(
+        f"{key} is missing: {why}. Restore the object, or read its records from Kafka again (`lancewal repair segment`); the "
+        "next owner of the region reads them too, if Kafka still has them",
+        object=key,
+    )

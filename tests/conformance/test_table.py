@@ -11,18 +11,20 @@ import lance
 import pyarrow as pa
 import pytest
 
-from lancewal_core.errors import ObjectMissing, VersionGone
+from lancewal_core.errors import ObjectMissing, RewriteFailed, VersionGone
 from lancewal_core.ids import TableVersion
 from lancewal_core.table import (
     ROW_ADDRESS,
     Committed,
     Conflicted,
     PinnedTable,
+    RewriteBounds,
     Table,
     TableCommit,
     TransactionGone,
     TransactionInfo,
     TransactionUnreadable,
+    fragment_bytes,
     fragment_files,
     fragment_rows,
 )
@@ -115,7 +117,7 @@ class LanceUser:
         self._dataset.optimize.compact_files(target_rows_per_fragment=1000)
 
     def create_index(self) -> None:
-        self._dataset.create_scalar_index("k", "BTREE")
+        self._dataset.create_scalar_index("k", "BTREE", replace=True)
 
     def update_config(self) -> None:
         self._dataset.update_config({"a": "b"})
@@ -393,6 +395,177 @@ def test_a_commit_whose_read_version_was_cleaned_up_does_not_land(filled: User) 
     assert keys(table.newest()) == [*range(20), 100]
 
 
+# -- fragments written anew -----------------------------------------------------------------------------------
+
+BOUNDS = RewriteBounds(batch_bytes=1 << 20, buffer_bytes=1 << 20, file_rows=1_000, file_bytes=1 << 20, copy=False)
+
+
+def rewriting(table: Table, pinned: PinnedTable, *ids: int, bounds: RewriteBounds = BOUNDS) -> TableCommit:
+    """A commit of the rows of these fragments, written anew."""
+    old = tuple(pinned.fragment_json(number) for number in sorted(ids))
+    return replace(
+        update(pinned, table.rewrite(pinned.version, ids, bounds)), rewritten=old, properties={"lancewal.x": "uuid"}
+    )
+
+
+def ids(pinned: PinnedTable) -> list[int]:
+    return [f.fragment_id for f in pinned.fragments()]
+
+
+@pytest.mark.parametrize("copy", [False, True])
+def test_fragments_written_anew_hold_their_live_rows(filled: User, copy: bool) -> None:
+    filled.append(rows(20, 21))
+    filled.append(rows(30))
+    filled.delete(3)
+    table, pinned = filled.table, filled.table.newest()
+    first, second, third, fourth = ids(pinned)
+    commit = rewriting(table, pinned, first, fourth, bounds=replace(BOUNDS, copy=copy))  # no neighbours
+    assert keys(table.newest()) == keys(pinned)
+    assert table.commit(commit) == Committed(TableVersion(pinned.version + 1))
+    newest = table.newest()
+    assert keys(newest) == keys(pinned)
+    assert ids(newest)[:2] == [second, third]
+    (made,) = newest.fragments()[2:]
+    assert (made.physical_rows, made.deleted_rows) == (10, 0)
+    assert made.fragment_id > fourth
+    assert [made.nbytes] == list(table.file_bytes(made.files))
+    assert table.transaction(newest.version) == TransactionInfo("Rewrite", pinned.version, {"lancewal.x": "uuid"})
+
+
+def test_files_whose_pages_are_copied_have_a_size(filled: User) -> None:
+    table, pinned = filled.table, filled.table.newest()
+    for fragment in table.rewrite(pinned.version, ids(pinned), replace(BOUNDS, copy=True)):
+        assert [fragment_bytes(fragment)] == list(table.file_bytes(fragment_files(fragment)))
+    with pytest.raises(VersionGone, match=r"nothing\.lance"):
+        table.file_bytes(["nothing.lance"])
+
+
+def test_many_rows_become_several_fragments(filled: User) -> None:
+    table, pinned = filled.table, filled.table.newest()
+    commit = rewriting(table, pinned, *ids(pinned), bounds=replace(BOUNDS, file_rows=8))
+    assert len(commit.new_fragments) in (2, 3)
+    assert sum(fragment_rows(text) for text in commit.new_fragments) == 20
+    assert isinstance(table.commit(commit), Committed)
+    newest = table.newest()
+    assert keys(newest) == keys(pinned)
+    assert len(set(ids(newest))) == len(commit.new_fragments)
+    assert min(ids(newest)) > max(ids(pinned))
+
+
+#: act, whether a rewrite of the second of three fragments is rebased over it.
+BESIDE_A_REWRITE: list[tuple[str, UserActs, bool]] = [
+    ("append", lambda u: u.append(rows(50)), True),
+    ("index", lambda u: u.create_index(), False),
+    ("config", lambda u: u.update_config(), True),
+    ("delete of one of its rows", lambda u: u.delete(15), False),
+    ("delete in another fragment", lambda u: u.delete(1), True),
+    ("compaction", lambda u: u.compact(), False),
+    ("restore", lambda u: u.restore(1), False),
+    ("overwrite", lambda u: u.overwrite(rows(7)), False),
+]
+
+
+@pytest.mark.parametrize(("act", "rebased"), [c[1:] for c in BESIDE_A_REWRITE], ids=[c[0] for c in BESIDE_A_REWRITE])
+def test_what_a_rewrite_is_rebased_over(filled: User, act: UserActs, rebased: bool) -> None:
+    filled.append(rows(20, 21))
+    table, pinned = filled.table, filled.table.newest()
+    commit = rewriting(table, pinned, ids(pinned)[1])
+    act(filled)
+    before = table.newest()
+    outcome = table.commit(commit)
+    assert isinstance(outcome, Committed if rebased else Conflicted), outcome
+    assert keys(table.newest()) == keys(before)
+    assert table.newest().version == before.version + rebased
+
+
+def test_a_rewrite_beside_updates(filled: User) -> None:
+    """A row that a merge hides in a fragment under way makes the rewrite conflict; one elsewhere, and the sentinel, do not."""
+    filled.append(rows(20, 21))
+    table, pinned = filled.table, filled.table.newest()
+    second = ids(pinned)[1]
+    late, beside = rewriting(table, pinned, second), rewriting(table, pinned, second)
+    assert isinstance(table.commit(with_sentinel(table, pinned, 100)), Committed)
+    assert isinstance(table.commit(beside), Committed)
+    assert isinstance(table.commit(late), Conflicted)  # by now it is gone
+    newest = table.newest()
+    third, late = ids(newest)[-1], rewriting(table, newest, *ids(newest)[1:])
+    hidden = newest.hide_rows(third, [0])
+    assert hidden is not None
+    assert isinstance(
+        table.commit(update(newest, updated=[newest.fragment_json(newest.fragments()[0].fragment_id), hidden])),
+        Committed,
+    )
+    assert isinstance(table.commit(late), Conflicted)
+    assert len(keys(table.newest())) == len(keys(newest)) - 1
+
+
+def test_an_update_of_what_was_written_anew_conflicts(filled: User) -> None:
+    table, pinned = filled.table, filled.table.newest()
+    first, second = ids(pinned)
+    hidden = pinned.hide_rows(second, [0])
+    assert hidden is not None
+    late = update(pinned, updated=[pinned.fragment_json(pinned.fragments()[0].fragment_id), hidden])
+    other = with_sentinel(table, pinned, 100)
+    assert isinstance(table.commit(rewriting(table, pinned, second)), Committed)
+    assert isinstance(table.commit(late), Conflicted)
+    assert isinstance(table.commit(other), Committed)
+    newest = table.newest()
+    assert isinstance(table.commit(rewriting(table, newest, first)), Committed)
+    assert keys(table.newest()) == [*range(20), 100]
+
+
+def test_a_rewrite_whose_version_was_cleaned_up_brings_nothing_back(filled: User) -> None:
+    table, pinned = filled.table, filled.table.newest()
+    late = rewriting(table, pinned, ids(pinned)[1])
+    filled.delete(15)
+    filled.append(rows(50))
+    filled.clean_up()
+    assert isinstance(table.commit(late), Conflicted)
+    assert 15 not in keys(table.newest())
+    with pytest.raises(VersionGone):
+        table.rewrite(pinned.version, ids(pinned), BOUNDS)
+
+
+def test_damage_ends_a_rewrite_and_nothing_else(tmp_path: Path) -> None:
+    made = LanceUser(tmp_path / "table")
+    made.append(rows(*range(1_000)))
+    made.delete(1)
+    pinned = made.table.newest()
+    (name,) = pinned.fragments()[0].files
+    file = tmp_path / "table" / "data" / name
+    data = file.read_bytes()
+    file.write_bytes(bytes(len(data) // 2) + data[len(data) // 2 :])
+    with pytest.raises(RewriteFailed, match=r"fragments \[0\] of version 3"):
+        made.table.rewrite(pinned.version, [0], BOUNDS)
+    file.unlink()
+    with pytest.raises(VersionGone):
+        LanceTable(str(tmp_path / "table")).rewrite(pinned.version, [0], BOUNDS)
+
+
+def test_an_index_covers_what_it_is_extended_to(filled: User) -> None:
+    table = filled.table
+    assert list(table.newest().indexes()) == []
+    filled.create_index()
+    pinned = table.newest()
+    (index,) = pinned.indexes()
+    assert index.segments == (frozenset(ids(pinned)),)
+    assert isinstance(table.commit(rewriting(table, pinned, ids(pinned)[1])), Committed)
+    filled.append(rows(20, 21))
+    (index,) = table.newest().indexes()
+    assert index.covered == frozenset(ids(pinned)[:1])
+    for merged, expected in ((0, 2), (0, 3), (2, 2)):
+        before = table.newest().version
+        assert table.extend_index(index.name, merged) == Committed(TableVersion(before + 1))
+        (index,) = table.newest().indexes()
+        assert index.covered == frozenset(ids(table.newest()))
+        assert len(index.segments) == expected
+        filled.append(rows(100 + merged + expected))
+    filled.create_index()
+    version = table.newest().version
+    assert table.extend_index(index.name, 0) == Committed(version)  # nothing to do
+    assert table.newest().unrewritable_fragments() == frozenset()
+
+
 # -- what made a version ---------------------------------------------------------------------------------------
 
 
@@ -420,6 +593,7 @@ def test_operations_are_named(user: User) -> None:
         info = user.table.transaction(user.table.newest().version)
         assert isinstance(info, TransactionInfo), name
         assert info.operation == name
+        assert info.restored == (2 if name == "Restore" else None)
         assert dict(info.properties) == {}
 
 

@@ -16,7 +16,23 @@ from lancewal_core.error_text import first_line
         ("no such file, location: src/local.rs:12:34\nCaused by: more", "no such file"),
         ("no such file\nCaused by: more, src/local.rs:12:34", "no such file"),
         ("x" * 1000, "x" * 400),
+        (
+            'error sending request\n\nDebug source:\nGeneric {\n source: Os {\n message: "Connection refused",\n}}',
+            "error sending request: Connection refused",
+        ),
     ],
 )
 def test_one_line_without_the_place_in_the_librarys_source(text: str, line: str) -> None:
     assert first_line(OSError(text)) == line
+
+
+def test_a_certificate_that_is_not_trusted_says_what_to_do() -> None:
+    text = "error sending request\n\nDebug source:\n  error: InvalidCertificate(\n      UnknownIssuer,\n  ),"
+    assert "not accepted (UnknownIssuer)" in (line := first_line(OSError(text)))
+    assert "SSL_CERT_FILE" in line
+
+
+def test_a_request_that_could_not_be_sent_says_where_to_look() -> None:
+    assert "SSL_CERT_FILE" in first_line(
+        OSError("LanceError(IO): HTTP error: error sending request, rust/src/a.rs:1:2")
+    )

@@ -111,6 +111,19 @@ def test_an_act_that_fails_has_no_after(tmp_path: Path) -> None:
     assert events(log) == [("wal.put", "before")]
 
 
+def test_several_act_independently() -> None:
+    spec = "seal.cas:before:2=error,wal.put:after=error,seal.cas:before:4=error"
+    configure({"LANCEWAL_FAILPOINT": spec, "LANCEWAL_TESTING": "1"})
+    failed = []
+    for number, name in enumerate(["seal.cas", "seal.cas", "wal.put", "seal.cas", "wal.put", "seal.cas", "seal.cas"]):
+        try:
+            with point(name):
+                pass
+        except FailpointError:
+            failed.append(number)
+    assert failed == [1, 2, 5]
+
+
 @pytest.mark.parametrize(("when", "done"), [("before", [1, 2]), ("after", [1, 2, 3])])
 def test_an_error_is_raised_at_the_nth_passing_only(when: str, done: list[int]) -> None:
     configure({"LANCEWAL_FAILPOINT": f"seal.cas:{when}:3=error", "LANCEWAL_TESTING": "1"})

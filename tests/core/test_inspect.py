@@ -190,6 +190,7 @@ def test_every_object_of_a_real_table_can_be_inspected(table: FlusherTable, caps
         kinds.add(shown["what"])
     assert kinds == {
         "contract", "segment", "region index", "snapshot", "deleted keys", "patches", "merge record", "finished merge",
+        "key catalog", "part of a key run",
     }  # fmt: skip
     for name in (table.contract.regions[1].name, "1"):
         code, out, _ = run(capsys, "--table", table.uri, "--region", name)

@@ -188,6 +188,26 @@ def test_a_hole_and_a_fence_both_end_a_walk(store: ScriptedStore, writer: LogWri
     assert (walked.end, walked.fence) == (3, put)
 
 
+@pytest.mark.parametrize("lost", range(7))
+def test_a_walk_says_that_a_later_segment_is_there(store: ScriptedStore, writer: LogWriter, lost: int) -> None:
+    fill(writer, 8)
+    store.bucket.delete(key(lost))
+    walked = walk(store, TASKS, LOG, Sequence(0))
+    assert (walked.end, walked.later) == (lost, lost + 1)
+    assert walk(store, TASKS, LOG, Sequence(0), before=Sequence(lost + 1)).later is None
+
+
+def test_a_segment_that_came_between_two_gets_is_no_hole(store: ScriptedStore, writer: LogWriter) -> None:
+    """GETs of a window run at the same time: the first may come before its PUT, the second after its own."""
+    fill(writer, 2)
+    put = store.bucket.get(key(0))
+    assert put is not None
+    store.bucket.delete(key(0))
+    store.before("get", key(1), lambda: store.bucket.put(key(0), put, 0))
+    walked = walk(store, TASKS, LOG, Sequence(0))
+    assert ([s.sequence for s in walked.segments], walked.end, walked.later) == ([0, 1], 2, None)
+
+
 def test_regions_limit_what_is_decoded(store: ScriptedStore, writer: LogWriter) -> None:
     writer.put([entry(NORTH, 0), entry(SOUTH, 5, 3)])
     writer.put([entry(SOUTH, 8)])

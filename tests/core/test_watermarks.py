@@ -11,7 +11,7 @@ import pytest
 from lancewal_core import paths
 from lancewal_core.errors import FormatUnknown, ObjectCorrupt, TableReplaced, TableRestored, WatermarkUnknown
 from lancewal_core.ids import Generation, Position, Region, TableVersion, TopicId
-from lancewal_core.table import Committed, TableCommit
+from lancewal_core.table import Committed, TableCommit, TransactionInfo
 from lancewal_core.testing.faults import ListFault, PutFault
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from lancewal_core.watermarks import (
@@ -135,6 +135,30 @@ def test_a_restore_stops_whatever_looks_from_above_it(world: World) -> None:
     assert world.watermarks.at(second) == world.expected(second, 2)
     settled = world.merge(1)
     assert world.watermarks.at(settled) == world.expected(settled, 1)
+
+
+def test_a_person_s_word_settles_a_restore_once(world: World) -> None:
+    first, second = world.merge(1), world.merge(2)
+    restored = world.table.restore(int(first))
+    above = world.append(3)
+    keep = InForce(restored, None, marks(2))
+    assert world.watermarks.decide(keep, "keep") == keep
+    assert world.watermarks.decide(InForce(restored, None, marks(1)), "replay") == keep
+    assert world.watermarks.at(above) == world.watermarks.at(restored) == keep
+    assert world.watermarks.at(second) == world.expected(second, 2)
+    assert world.table.transaction(restored) == TransactionInfo("Restore", second, {}, int(first))
+
+
+def test_a_listing_without_the_record_does_not_hide_a_person_s_word(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = world.merge(1)
+    restored = world.table.restore(int(first))
+    above = world.append(5)
+    keep = InForce(restored, None, marks(1))
+    world.watermarks.decide(keep, "keep")
+    monkeypatch.setattr(Watermarks, "_recorded", lambda self: set())
+    assert world.watermarks.at(above) == keep
 
 
 def test_an_overwrite_stops_and_the_table_s_creation_does_not(world: World) -> None:

@@ -38,9 +38,9 @@ def test_helm_lint_finds_nothing(values: str) -> None:
 
 @pytest.mark.parametrize("version", [OLDEST_KUBERNETES, NEWEST_KUBERNETES])
 def test_every_object_is_what_kubernetes_knows(rendered: Rendered, version: str) -> None:
-    """Strict: an unknown field is an error.  The Prometheus Operator's kind is not among Kubernetes' own."""
+    """Strict: an unknown field is an error.  The Prometheus Operator's kinds are not among Kubernetes' own."""
     for found in rendered.objects:
-        if found["kind"] != "PodMonitor":
+        if found["apiVersion"] != "monitoring.coreos.com/v1":
             kubernetes_validate.validate(found, version, strict=True)
 
 
@@ -61,6 +61,7 @@ def test_each_switch_renders_its_objects(everything: Rendered) -> None:
         ("NetworkPolicy", "r-lancewal"),
         ("PodDisruptionBudget", "r-lancewal-ingest"),
         ("PodMonitor", "r-lancewal"),
+        ("PrometheusRule", "r-lancewal"),
         ("ServiceAccount", "r-lancewal"),
         ("ServiceAccount", "r-lancewal-table-create"),
     ]

@@ -78,6 +78,14 @@ class Fleet(AbstractContextManager["Fleet"]):
     def until_merged(self, flusher: Service) -> None:
         until(lambda: self.world.caught_up("eventual"), lambda: flusher.tail, _PATIENCE_S, poll_s=0.1)
 
+    def until_at_work(self, ingest: Service) -> None:
+        """Feed until an ingest has applied some segments."""
+        self.feed_until(lambda: ingest.passed("memtable.apply") > 4, ingest, self.produce)
+
+    def until_opened_again(self, zombie: Service, opened: int) -> None:
+        """Feed until an ingest that was away is back in the group and has opened the regions that it is given now."""
+        self.feed_until(lambda: len(zombie.logged("opened")) > opened, zombie, self.produce)
+
     def end(self, ingest: Service, flusher: Service) -> None:
         """All is ingested, handed over and merged; then every way to read is the fold of everything produced."""
         self.until_ingested(ingest)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,11 +15,15 @@ from confluent_kafka.admin import AdminClient
 from lancewal_core.contract import read_contract
 from lancewal_core.store_obstore import open_store
 from lancewal_demo.stack import KafkaBroker
-from tests.support.whole_path import Service, until
+from tests.support.whole_path import until
 from tests.whole_path.feed import Record
 from tests.whole_path.world import SESSION_MS, World, make_world, positions
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+
+MOST = 3
+EVERY_S = 2.0
+STEPS = 10
 
 PROTOCOLS: Mapping[str, Mapping[str, object]] = {
     "classic": {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": 400},
@@ -40,30 +46,43 @@ def test_the_broker_dies_under_load(end: str, topic_name: str, tmp_path: Path, s
             world.feed.produce(100)
         world.wait_caught_up()
         assert ingest.running, ingest.tail
-        finish(world, [ingest])
+        world.finish([ingest])
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_members_come_and_go_under_load(
+def test_members_come_and_go_all_the_time(
     protocol: str, kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int
 ) -> None:
+    """Under load from one member to three and back; every ``EVERY_S`` one joins, leaves or dies."""
+    rng = random.Random(f"storm {seed}")
     world = make_world(kafka, topic_name, tmp_path, seed, kafka={"librdkafka": dict(PROTOCOLS[protocol])})
     members = [world.lancewal.start("ingest", "run")]
     world.feed.produce(100)
     world.wait_caught_up()
-    for _ in range(2):
-        members.append(world.lancewal.start("ingest", "run"))
-        world.feed.produce(100)
-        until(lambda: owns_something(members[-1]), lambda: members[-1].tail)
-        world.feed.produce(100)
-        world.check_strong()
-    members.pop(0).kill()
-    world.feed.produce(100)
+    durable = []
+    for _ in range(STEPS):
+        # Who has not begun owns nothing: without one that has, nothing could go on.
+        turning = [member for member in members if member.events]
+        if len(turning) > 1 and (len(members) == MOST or rng.random() < 0.4):
+            leaving = rng.choice(turning)
+            members.remove(leaving)
+            rng.choice([leaving.stop, leaving.stop, leaving.kill])()
+        elif len(members) < MOST:
+            members.append(world.lancewal.start("ingest", "run"))
+        next_at = time.monotonic() + EVERY_S
+        while time.monotonic() < next_at:
+            world.feed.produce(20)
+            world.check_strong()
+        durable.append(sum(positions(world.check_strong()).values()))
+        for member in members:
+            assert member.running, member.tail
+    assert durable[0] < durable[-1], durable  # it did not only go on once they rested
+    for member in members[1:]:
+        member.kill()
+    del members[1:]
+    until(lambda: bool(members[0].events), lambda: members[0].tail)
     world.wait_caught_up()
-    members.pop(0).stop()
-    world.feed.produce(100)
-    world.wait_caught_up()
-    finish(world, members)
+    world.finish(members)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -80,7 +99,7 @@ def test_a_static_member_is_killed_and_replaced(
         world.feed.produce(50)
     member = world.lancewal.start("ingest", "run")
     until(world.caught_up, lambda: member.tail)
-    finish(world, [member])
+    world.finish([member])
 
 
 def test_aborted_and_hanging_transactions(kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int) -> None:
@@ -110,7 +129,7 @@ def test_aborted_and_hanging_transactions(kafka: KafkaBroker, topic_name: str, t
     producer.abort_transaction(60)
     world.feed.produce(20)  # markers have offsets too: the position passes the last of them with the next record
     world.wait_caught_up()
-    finish(world, [ingest])
+    world.finish([ingest])
 
 
 def test_the_groups_offsets_are_reset(kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int) -> None:
@@ -130,7 +149,7 @@ def test_the_groups_offsets_are_reset(kafka: KafkaBroker, topic_name: str, tmp_p
     world.wait_caught_up()
     assert all(positions(world.check_strong()).get(p, 0) >= n for p, n in positions(rows).items())
     assert "position=0" not in ingest.log  # nothing is read a second time
-    finish(world, [ingest])
+    world.finish([ingest])
 
 
 def transact(world: World, producer: Producer, status: str, *, commit: bool) -> None:
@@ -165,19 +184,6 @@ def send(world: World, producer: Producer, status: str, *, committed: bool = Fal
         )
     producer.flush(60)
     return held
-
-
-def owns_something(service: Service) -> bool:
-    return bool(service.logged("opened"))
-
-
-def finish(world: World, services: list[Service]) -> None:
-    """Everything is in the table once, read in every way."""
-    world.check_strong()
-    for service in services:
-        service.stop()
-    world.merge_all()
-    world.check_merged()
 
 
 def _cut(world: World) -> dict[int, int]:

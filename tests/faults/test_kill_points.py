@@ -20,8 +20,9 @@ from lancewal_core.store_obstore import open_store
 from lancewal_demo.stack import KafkaBroker, S3Server
 from lancewal_reader import Receipt
 from tests.faults.fleet import TRIMMED_SOON, Fleet, Sections, fleet_on_s3
+from tests.support.whole_path import Service, until
 from tests.whole_path.feed import Record
-from tests.whole_path.world import plain_rows, positions
+from tests.whole_path.world import plain_rows, positions, user_row
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -36,10 +37,7 @@ def in_ingest(fleet: Fleet, failpoint: str, feed: Callable[[Fleet], None] = Flee
     """The only ingest dies while it consumes, beside a flusher."""
     flusher = fleet.flusher()
     fleet.feed_until_killed(fleet.ingest(failpoint), lambda: feed(fleet))
-    fleet.world.check_strong()
-    heir = fleet.ingest()
-    fleet.produce_more()
-    fleet.end(heir, flusher)
+    go_on(fleet, flusher)
 
 
 def with_bad_records(fleet: Fleet, failpoint: str) -> None:
@@ -66,23 +64,26 @@ def after_a_crash(fleet: Fleet, failpoint: str) -> None:
     """It dies while it takes over from an ingest that died without handing over."""
     flusher = fleet.flusher()
     former = fleet.ingest()
-    fleet.feed_until(lambda: former.passed("memtable.apply") > 4, former, fleet.produce)
+    fleet.until_at_work(former)
     former.kill()
     fleet.feed_until_killed(fleet.ingest(failpoint), lambda: None)
-    fleet.world.check_strong()
-    heir = fleet.ingest()
-    fleet.produce_more()
-    fleet.end(heir, flusher)
+    go_on(fleet, flusher)
 
 
 def in_a_rebalance(fleet: Fleet, failpoint: str) -> None:
     """It dies while it gives regions to a second member, which then takes over all of them."""
     flusher = fleet.flusher()
     victim = fleet.ingest(failpoint)
-    fleet.feed_until(lambda: victim.passed("memtable.apply") > 4, victim, fleet.produce)
+    fleet.until_at_work(victim)
     heir = fleet.ingest()
     fleet.feed_until_killed(victim)
+    go_on(fleet, flusher, heir)
+
+
+def go_on(fleet: Fleet, flusher: Service, heir: Service | None = None) -> None:
+    """An ingest is dead: what was durable is read, and its heir takes everything to the end."""
     fleet.world.check_strong()
+    heir = heir or fleet.ingest()
     fleet.produce_more()
     fleet.end(heir, flusher)
 
@@ -124,6 +125,43 @@ def in_follow_up(fleet: Fleet, failpoint: str) -> None:
     fleet.feed_until(lambda: flusher.passed("merged.cas") > 0, flusher, lambda: None)
     fleet.produce_more()
     fleet.end(fleet.ingest(), flusher)
+
+
+def in_follow_up_of_an_append(fleet: Fleet, failpoint: str) -> None:
+    """Between the plan of a merge and its commit a user appends keys of it; the flusher dies where it hides them."""
+    world = fleet.world
+    flusher = fleet.flusher()
+    ingest = fleet.ingest()
+    fleet.produce_more()
+    fleet.until_ingested(ingest)
+    ingest.stop()
+    fleet.until_merged(flusher)
+    flusher.stop()
+    keys = {name: f"customer-{name}" for name in ("new", "patched", "deleted", "fresh")}
+    world.feed.send(
+        [
+            Record("upsert", {"customer": keys["new"], "id": 1, "status": "kafka"}),
+            Record("patch", {"customer": keys["patched"], "id": 1, "count": 7}),
+            Record("delete", {"customer": keys["deleted"], "id": 1}),
+        ]
+    )
+    fleet.produce_more()
+    ingest = fleet.ingest()
+    fleet.until_ingested(ingest)
+    ingest.stop()
+    victim = fleet.flusher(f"commit.send:before=stop,{failpoint}")
+    until(lambda: victim.frozen, lambda: victim.tail)
+    world.append_as_user([user_row(customer, 1, "mine") for customer in keys.values()])
+    world.users[keys["fresh"], 1] = user_row(keys["fresh"], 1, "mine")
+    victim.thaw()
+    fleet.feed_until_killed(victim, lambda: None)
+    if ":after" in failpoint:
+        world.check_strong()
+    heir = fleet.flusher()
+    fleet.feed_until(lambda: heir.passed("merged.cas") > 0, heir, lambda: None)
+    world.check_merged()
+    fleet.produce_more()
+    fleet.end(fleet.ingest(), heir)
 
 
 def in_reader(fleet: Fleet, failpoint: str) -> None:
@@ -189,6 +227,15 @@ WAYS = {
 def test_every_step_of_the_protocol_is_among_them() -> None:
     assert WAYS.keys() | NO_STEP == POINTS
     assert not WAYS.keys() & NO_STEP
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_killed_while_hiding_what_a_user_appended(
+    kafka: KafkaBroker, s3: S3Server, topic_name: str, tmp_path: Path, seed: int, when: str
+) -> None:
+    one_generation: Sections = {"ingest": {"seal_rows": 10_000, "seal_age_s": 600.0}}
+    with fleet_on_s3(kafka, s3, topic_name, tmp_path, seed, one_generation) as fleet:
+        in_follow_up_of_an_append(fleet, f"followup.commit:{when}=kill")
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

@@ -809,6 +809,34 @@ def test_an_unknown_watermark_and_a_restored_table_end_the_round(world: World) -
     assert world.deletes() == []
 
 
+def test_what_the_table_s_watermark_does_not_hold_leaves_for_no_page(world: World) -> None:
+    """MERGED in the index only: whoever merges it again looks for it there."""
+    writer = world.writer("a")
+    world.open(writer)
+    world.generation(writer, segments=1)
+    watermark = world.marks[world.region()]
+    for _ in range(PAGE_AT):
+        world.generation(writer, segments=1)
+    newest = world.table.newest()
+    fragments = tuple(newest.fragment_json(f.fragment_id) for f in newest.fragments())
+    properties = merge_properties({world.region(): watermark}, "settled")
+    world.table.commit(TableCommit(newest.version, (), fragments, (), properties, strict=True))
+    world.collect()
+    assert world.pages() == []
+
+
+def test_an_object_that_cannot_be_read_is_kept_as_long_as_a_fence(world: World) -> None:
+    """A truncated segment is as small; it ends no round."""
+    merged_once(world)
+    key = paths.wal_segment(LogId("b"), Sequence(0))
+    world.plain.put_if_absent(key, b"LW")
+    world.collect_fully()
+    assert world.plain.get(key) is not None
+    world.clock.seconds += 8 * 24 * 3600
+    world.collect_fully()
+    assert world.plain.get(key) is None
+
+
 def test_what_the_table_s_watermark_does_not_hold_is_not_trimmed(world: World) -> None:
     """MERGED in the index, and not in the table version in force: after a restore that a person has settled."""
     writer = merged_once(world)

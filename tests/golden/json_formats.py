@@ -62,6 +62,9 @@ IN_FORCE = InForce(
     {NORTH: Watermark(Generation(7), Position(1010)), SOUTH: Watermark(Generation(1), Position(3))},
 )
 LOSS = LossRecord(first=1010, next=1015, accepted_at_ms=1_767_225_600_000, accepted_by="host-1-0a1b2c3d")
+LOST_DELETES = LossRecord(
+    first=1020, next=1024, accepted_at_ms=1_767_225_600_000, accepted_by="host-1-0a1b2c3d", kind="tombstones"
+)
 CONTROL = Control(ingest=1_700_000_600_000, flusher="resumed", write_id="00112233445566778899aabbccddeeff")
 RECEIPT = Receipt(TableUuid(CONTRACT.table_uuid), TableVersion(9), {NORTH: Position(1015), SOUTH: Position(3)})
 
@@ -88,6 +91,7 @@ def encoded() -> dict[str, bytes]:
         "merge_record_1.json": record or b"",
         "loss_record_1.json": encode_loss(LOSS),
         "key_catalog_1.json": encode_catalog(CATALOG),
+        "loss_record_1_tombstones.json": encode_loss(LOST_DELETES),
         "control_1.json": encode_control(CONTROL),
         "receipt_1.json": RECEIPT.to_json().encode(),
     }

@@ -45,10 +45,12 @@ def test_the_merge_record_is_read() -> None:
     assert Watermarks(store, MemoryTable(MemoryDataset(ROWS.table))).at(11) == golden.IN_FORCE
 
 
-def test_the_loss_record_is_read() -> None:
+def test_the_loss_records_are_read() -> None:
     store = MemoryStore(SystemClock())
     store.put_if_absent(paths.loss_record(NORTH, Position(golden.LOSS.first)), stored("loss_record_1.json"))
-    assert read_losses(store, NORTH) == (golden.LOSS,)
+    deletes = paths.loss_record(NORTH, Position(golden.LOST_DELETES.first))
+    store.put_if_absent(deletes, stored("loss_record_1_tombstones.json"))
+    assert read_losses(store, NORTH) == (golden.LOSS, golden.LOST_DELETES)
 
 
 def test_the_control_is_read() -> None:

@@ -5,23 +5,20 @@ A canary is a secret that occurs nowhere else.  Each place that takes a secret h
 
 from __future__ import annotations
 
-import subprocess
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from lancewal_demo.stack import KafkaBroker
 from lancewal_demo.stack.ports import free_ports
+from tests.support.certificates import Certificates
+from tests.support.guarded_broker import PASSWORD, Guarded
 from tests.support.whole_path import Lancewal, Service, until
 from tests.whole_path.test_bad_records import GOOD, headers_of, read_letters
 from tests.whole_path.world import World, make_world
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(300)]
 
-PASSWORD = "canary-sasl-4b1d"
 FILE_KEY = "canary-file-93ae"
 VARIABLE = "canary-variable-77c0"
 FOLDER = "canary-folder-e215"
@@ -29,55 +26,7 @@ CANARIES = (PASSWORD, FILE_KEY, VARIABLE, FOLDER, "canary-broken-1", "canary-bro
 DEBUG = ("--log-level", "debug")
 
 
-class Tls(NamedTuple):
-    """Certificates made for this run."""
-
-    ca: Path
-    other_ca: Path
-    server: Path
-
-
-@pytest.fixture(scope="module")
-def tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
-    folder = tmp_path_factory.mktemp("tls")
-
-    def openssl(*arguments: str) -> None:
-        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
-
-    new = ["-newkey", "rsa:2048", "-nodes", "-days", "2"]
-    for name in ("ca", "other"):
-        openssl("req", "-x509", *new, "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.pem")
-    openssl("req", *new, "-subj", "/CN=127.0.0.1", "-keyout", "server.key", "-out", "server.csr")
-    (folder / "names").write_text("subjectAltName=IP:127.0.0.1")
-    signed = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "names"]
-    openssl("x509", "-req", "-in", "server.csr", *signed, "-out", "server.pem")
-    whole = folder / "keystore.pem"
-    whole.write_text((folder / "server.key").read_text() + (folder / "server.pem").read_text())
-    return Tls(folder / "ca.pem", folder / "other.pem", whole)
-
-
-class Guarded(NamedTuple):
-    broker: KafkaBroker
-    address: str
-    """Of the listener that asks for TLS and a password."""
-
-
-@pytest.fixture(scope="module")
-def guarded(tls: Tls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    (port,) = free_ports(1)
-    login = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_lancewal="{PASSWORD}";'
-    config = {
-        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,GUARDED:SASL_SSL",
-        "listener.name.guarded.sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.guarded.plain.sasl.jaas.config": login,
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(tls.server),
-    }
-    with KafkaBroker(tmp_path_factory.mktemp("guarded"), config, listeners={"GUARDED": port}) as broker:
-        yield Guarded(broker, f"127.0.0.1:{port}")
-
-
-def client(tls: Tls) -> dict[str, object]:
+def client(tls: Certificates) -> dict[str, object]:
     """Properties of a client of the guarded listener; one of them a secret that the listener does not ask for."""
     return {
         "session.timeout.ms": 2_500,
@@ -101,11 +50,11 @@ def variables(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def world(guarded: Guarded, tls: Tls, topic_name: str, tmp_path: Path) -> World:
+def world(guarded: Guarded, tls: Certificates, topic_name: str, tmp_path: Path) -> World:
     """The table is made by the open listener; what a test starts uses the guarded one."""
     world = make_world(guarded.broker, topic_name, tmp_path, 1, table={"record_bytes_max": 4096})
     tree = world.lancewal.tree
-    tree["kafka"] |= {"bootstrap_servers": guarded.address, "librdkafka": client(tls)}
+    tree["kafka"] |= {"bootstrap_servers": guarded.address["GUARDED"], "librdkafka": client(tls)}
     tree["metrics"] |= {"host": "127.0.0.1", "port": free_ports(1)[0]}
     world.lancewal.settings(tree)
     return world
@@ -194,7 +143,9 @@ def listening(service: Service) -> set[tuple[str, int]]:
     return found
 
 
-def test_a_broker_of_another_authority_is_refused_by_name(world: World, tls: Tls, variables: dict[str, str]) -> None:
+def test_a_broker_of_another_authority_is_refused_by_name(
+    world: World, tls: Certificates, variables: dict[str, str]
+) -> None:
     tree = world.lancewal.tree
     tree["kafka"]["librdkafka"] = {**client(tls), "ssl.ca.location": str(tls.other_ca)}
     del tree["kafka"]["librdkafka"]["debug"]

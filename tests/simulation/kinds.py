@@ -27,6 +27,7 @@ _SWARM = Settings(
 KINDS: dict[str, Settings] = {
     "small": _SMALL,
     "merges": replace(_SMALL, members=1, flushers=3),
+    "compaction": replace(_SMALL, members=1, flushers=2, compactors=2),
     "ingest": replace(_SMALL, records=55, members=3, flushers=0, collectors=0, readers=0, user={}),
     "readers": replace(_SMALL, flushers=1, readers=3, user={}, history_window_s=0, grace_s=0),
     "lossy": replace(

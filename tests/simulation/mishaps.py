@@ -17,7 +17,7 @@ class Mishaps(failpoints.Failpoints):
     """The process that passes a place of ``World.settings.mishaps`` dies there, or stands still, at the rate given."""
 
     def __init__(self, world: World) -> None:
-        super().__init__(None, None)
+        super().__init__((), None)
         self._world = world
         self._rng = Random(f"{world.seed}/mishaps")
         self._at = {mishap.place: mishap for mishap in world.settings.mishaps}

@@ -90,6 +90,7 @@ def _start(world: World) -> None:
         (settings.members, "member", services.member),
         (settings.flushers, "flusher", services.flusher),
         (settings.collectors, "collector", services.collector),
+        (settings.compactors, "compactor", services.compactor),
         (settings.readers, "reader", reading.reader),
         (int(settings.operator), "operator", operating.operator),
     ]

@@ -10,8 +10,13 @@ from lancewal_core.errors import ObjectMissing, TableRestored, VersionGone, Wate
 from lancewal_core.key_catalog import KeyCatalogs
 from lancewal_core.key_index import KeyIndex
 from lancewal_core.key_parts import StoredParts
+from lancewal_flusher.commit import Refused
+from lancewal_flusher.compaction import Compacted, FileSizes, compact_next
+from lancewal_flusher.compaction_plan import CompactionLimits
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.gc import GarbageState, collect_garbage
+from lancewal_flusher.index_plan import IndexLimits
+from lancewal_flusher.index_upkeep import extend_indexes
 from lancewal_flusher.plan import MergeLimits
 from lancewal_flusher.round import SealedSince, run_round
 from lancewal_flusher.runner import ThreadRunner
@@ -155,3 +160,24 @@ def _wait_for_a_person(world: World, act: str) -> None:
     require(world.restored is not None, f"{act}: nobody has restored the table")
     world.note(f"{act}: TableRestored")
     world.scheduler.sleep(5.0)
+
+
+def compactor(world: World, process: Process) -> None:
+    """Compaction and indexes: as the service between its merges, or as ``lancewal compact`` beside them."""
+    context = flusher_context(world, process)
+    limits = CompactionLimits(
+        fragments_min=2, growth=1.0, deleted_share=0.2, round_bytes=process.rng.choice([400, 10**9])
+    )
+    sizes = FileSizes()
+    while True:
+        try:
+            result = compact_next(context, limits, sizes, with_sentinel=process.rng.random() < 0.5)
+            if isinstance(result, Compacted):
+                world.note("compaction")
+            elif isinstance(result, Refused):
+                world.note("compaction refused")
+            extended = extend_indexes(context, IndexLimits(), at_once=process.rng.random() < 0.5)
+            world.counts["index extended"] = world.counts.get("index extended", 0) + len(extended)
+        except (*PASSING, TableRestored, VersionGone, WatermarkUnknown) as error:
+            world.note(f"compaction: {type(error).__name__}")
+        world.scheduler.sleep(process.rng.choice([0.05, 0.3]))

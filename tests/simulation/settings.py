@@ -61,6 +61,7 @@ class Settings:
     members: int = 2
     flushers: int = 2
     collectors: int = 1
+    compactors: int = 0
     readers: int = 2
     records: int = 120
     """How many the producers send."""

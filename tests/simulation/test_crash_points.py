@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 class _CrashOnce(failpoints.Failpoints):
     def __init__(self, place: str | None) -> None:
-        super().__init__(None, None)
+        super().__init__((), None)
         self.place = place
         self.passed: set[str] = set()
 

@@ -19,7 +19,7 @@ SCHEDULES = 2_000
 SWITCHES = 300
 """At least so many in each."""
 SEEDS = {
-    "small": 480, "merges": 320, "ingest": 330, "readers": 320, "lossy": 290, "whole": 10,
+    "small": 480, "merges": 320, "ingest": 330, "readers": 320, "compaction": 50, "lossy": 270, "whole": 10,
     "swarm": 150, "slow members": 40, "slow flushers": 40, "slow readers": 40, "long lives": 20, "restores": 20,
 }  # fmt: skip
 
@@ -27,6 +27,7 @@ EVENTS = [
     "strong read", "eventual read", "read again", "read again by another version", "merge", "merge rebased", "follow-up",
     "trims", "objects deleted", "history pages", "index versions deleted", "chaos: crash", "chaos: pause",
     "chaos: expel", "chaos: rebalance", "chaos: retention", "chaos: warp", "failed open: OwnershipLost",
+    "compaction", "compaction refused", "index extended",
     "user: append", "user: append to a shared key", "user: clean up", "user: compact", "user: lose files",
     "user: restore", "read: TableRestored", "round: TableRestored", "operator: pause ingest",
     "operator: pause for a while flusher", "ingest turns, paused", "flusher waits, paused", "drained",

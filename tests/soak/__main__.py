@@ -1,10 +1,14 @@
 """A soak: everything for real, everything dying at random, audited all the time.
 
-``python3 dev.py soak --minutes 30``: a Kafka broker, an S3 server behind a proxy that refuses, delays and loses replies,
-three ingest processes and two flushers.  Processes are killed, frozen and ended at random moments, the broker now and then;
-the proxy's faults change.  Meanwhile upserts, patches and deletes are produced, and after each step a strong read, an
-eventual read and a read at an earlier receipt are compared with the fold of the records that they say they saw (I1, I2, I5).
-At the end all is merged and compared with the fold of the whole topic.
+``python3 dev.py soak --minutes 30 [--storm] [--protocol consumer]``: a Kafka broker, an S3 server behind a proxy that refuses,
+delays and loses replies, three ingest processes and two flushers.  Processes are killed, frozen and ended at random moments,
+the broker now and then; the proxy's faults change.  Meanwhile upserts, patches and deletes are produced, and after each step
+a strong read, an eventual read and a read at an earlier receipt are compared with the fold of the records that they say they
+saw (I1, I2, I5).  At the end all is merged and compared with the fold of the whole topic.
+
+``--storm``: the ingest processes live for about five seconds each, so that the group never comes to rest.
+        report = self.world.verify()
+        self.note("verify", records=report.records, rows=report.rows_read, not_covered=report.rows_not_covered)
 
 Writes ``soak.jsonl``: the seed, every act and every audit.  The seed repeats the acts, not their exact moments.  Exit code
 0 only if every comparison held.
@@ -21,6 +25,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, deque
+from collections.abc import Mapping
 from pathlib import Path
 
 from lancewal_core.errors import OutsideHistoryWindow, VersionGone
@@ -28,7 +33,7 @@ from lancewal_demo.stack import KafkaBroker, S3Server
 from lancewal_reader import Receipt, open_table
 from tests.support.http_fault_proxy import Faults, HttpFaultProxy
 from tests.support.whole_path import Service
-from tests.whole_path.world import World, make_world, positions
+from tests.whole_path.world import SESSION_MS, World, make_world
 
 FLEET = ("ingest", "ingest", "ingest", "flush", "flush")
 WEATHER = (
@@ -41,6 +46,12 @@ WEATHER = (
     Faults(unavailable=1.0),
 )
 LIFE_S = (3.0, 25.0)
+STORM_LIFE_S = (4.0, 6.0)
+"""Of an ingest process in a storm of rebalances."""
+PROTOCOLS: Mapping[str, Mapping[str, object]] = {
+    "classic": {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": 400},
+    "consumer": {"group.protocol": "consumer"},
+}
 FROZEN_S = (1.0, 8.0)
 WEATHER_S = (5.0, 20.0)
 BROKER_S = (60.0, 180.0)
@@ -51,11 +62,12 @@ _UNAVAILABLE = re.compile(r"^lancewal: (kafka|store)_unavailable: ", re.MULTILIN
 class Place:
     """One process of the fleet, and what is to happen to it next."""
 
-    def __init__(self, soak: Soak, command: str) -> None:
+    def __init__(self, soak: Soak, command: str, *, storm: bool) -> None:
         self._soak = soak
         self._command = command
+        self._life_s = STORM_LIFE_S if storm and command == "ingest" else LIFE_S
         self.service: Service = soak.world.lancewal.start(command, "run")
-        self._next_at = soak.soon(LIFE_S)
+        self._next_at = soak.soon(self._life_s)
         self._frozen = False
 
     def tick(self) -> None:
@@ -71,7 +83,7 @@ class Place:
             return
         if self._frozen:
             self.thaw()
-            self._next_at = self._soak.soon(LIFE_S)
+            self._next_at = self._soak.soon(self._life_s)
             return
         act = self._soak.rng.choice(["kill", "kill", "freeze", "end"])
         if act == "end" and not self.service.log:
@@ -88,7 +100,7 @@ class Place:
             case "end":
                 self.service.stop()
         self.service = self._soak.world.lancewal.start(self._command, "run")
-        self._next_at = self._soak.soon(LIFE_S)
+        self._next_at = self._soak.soon(self._life_s)
 
     def thaw(self) -> None:
         if self._frozen:
@@ -115,9 +127,9 @@ class Soak:
     def soon(self, span: tuple[float, float]) -> float:
         return time.monotonic() + self.rng.uniform(*span)
 
-    def run(self, minutes: float) -> None:
+    def run(self, minutes: float, *, storm: bool) -> None:
         self.world.feed.produce(300)
-        places = [Place(self, command) for command in FLEET]
+        places = [Place(self, command, storm=storm) for command in FLEET]
         ends_at = time.monotonic() + minutes * 60
         weather_at, broker_at = self.soon(WEATHER_S), self.soon(BROKER_S)
         while time.monotonic() < ends_at:
@@ -140,12 +152,9 @@ class Soak:
             place.thaw()
         self.world.wait_caught_up()
         self._audit()
-        for place in places:
-            place.service.stop()
-        self.world.merge_all()
-        receipt = self.world.check_merged()
-        if positions(receipt) != self.world.feed.history.ends:
-            raise AssertionError(f"merged up to {positions(receipt)} of {self.world.feed.history.ends}")
+        self.world.finish([place.service for place in places])
+        report = self.world.verify()
+        self.note("verify", records=report.records, rows=report.rows_read, not_covered=report.rows_not_covered)
 
     def _audit(self) -> None:
         receipt = self.world.check_strong()
@@ -172,6 +181,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000))
+    parser.add_argument("--storm", action="store_true", help="an ingest process joins or leaves every few seconds")
+    parser.add_argument("--protocol", choices=sorted(PROTOCOLS), default="classic", help="of the consumer group")
     parser.add_argument("--folder", type=Path, default=None, help="where logs stay; default: a temporary folder")
     given = parser.parse_args()
     folder = given.folder or Path(tempfile.mkdtemp(prefix="lancewal-soak-"))
@@ -187,11 +198,12 @@ def main() -> int:
                 options={**options, "aws_endpoint": proxy.endpoint},
                 table={"history_window_s": 60, "grace_s": 20},
                 ingest={"seal_rows": 400, "seal_age_s": 3.0},
+                kafka={"librdkafka": dict(PROTOCOLS[given.protocol])},
             )  # fmt: skip
             world.options = options
             soak = Soak(world, proxy, broker, given.seed, log)
             try:
-                soak.run(given.minutes)
+                soak.run(given.minutes, storm=given.storm)
             except BaseException as error:
                 soak.note("failed", error=str(error)[:2000])
                 raise

@@ -111,7 +111,9 @@ def flush(command: list[str | Path], table: FlusherTable, environment: dict[str,
         timeout=240,
     )
     assert ended.returncode == 0, ended.stderr[-3000:]
-    return [json.loads(line) for line in ended.stderr.splitlines() if line.startswith("{")]
+    # spark-submit writes to its own standard output what the script writes to standard error.
+    lines = [*ended.stdout.splitlines(), *ended.stderr.splitlines()]
+    return [json.loads(line) for line in lines if line.startswith("{")]
 
 
 def test_a_program_by_spark_connect(server: ConnectServer, table: FlusherTable) -> None:
@@ -136,7 +138,9 @@ def test_a_program_by_spark_submit(table: FlusherTable, tmp_path: Path) -> None:
     (tmp_path / "spark").mkdir()
     events = tmp_path / "spark" / "events.jsonl"
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
-    options = ["--master", "local[2]", "--conf", "spark.ui.enabled=false", "--driver-memory", "512m"]
+    options = ["--master", "local[2]", "--driver-memory", "512m"]
+    for name, value in (("ui.enabled", "false"), ("driver.host", "127.0.0.1"), ("driver.bindAddress", "127.0.0.1")):
+        options += ["--conf", f"spark.{name}={value}"]
     environment = {**spark_environment(tmp_path / "spark"), "LANCEWAL_EVENT_LOG": str(events)}
     log = flush([submit, *options, printed.stdout.strip()], table, environment)
     assert len([line for line in log if line["event"] == "merged"]) == 1

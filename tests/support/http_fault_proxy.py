@@ -1,13 +1,15 @@
 """An HTTP proxy between an S3 client and its server that damages chosen PUTs the ways networks do.
 
 Requests and answers are forwarded byte for byte, the Host that the client has signed included.  Only PUTs whose path
-contains ``part`` are damaged:
+contains ``part`` are damaged, and listings whose prefix does:
 
 * ``cut``: the PUT lands, then the connection ends without an answer (by FIN or RST, in turns);
 * ``refuse``: the connection ends before the server gets the PUT;
 * ``unavailable``: the answer is 503, the server does not get the PUT;
 * ``conflict``: the answer is 409, as a store gives while another request for the key is under way; the server does not get it;
-* ``delay_s``: whatever happens happens later, by a random part of it.
+* ``partial``: of a listing (ListObjectsV2) some lines are missing, at the front, at the end, anywhere or all of them, the
+  others come in any order, and the answer says that it is complete;
+* ``delay_s``: whatever happens to a PUT happens later, by a random part of it.
 
 ``unconditional`` makes of the server behind it one that ignores ``If-None-Match``: the header is signed and cannot be taken
 out, so such a PUT is given to the function, as path and body, and answered as stored.
@@ -20,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import re
 import socket
 import socketserver
 import struct
@@ -29,9 +32,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Protocol, Self
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
-Kind = Literal["forward", "cut", "refuse", "unavailable", "conflict"]
+Kind = Literal["forward", "cut", "refuse", "unavailable", "conflict", "partial"]
 _STICKY = 4
 _HOLD_MAX_S = 60.0
 _ANSWERS: dict[Kind, bytes] = {
@@ -40,22 +43,28 @@ _ANSWERS: dict[Kind, bytes] = {
 }
 _STORED = b'HTTP/1.1 200 OK\r\nETag: "0"\r\nContent-Length: 0\r\n\r\n'
 _NO_BODY = (204, 304)
+_LISTED = re.compile(rb"<Contents>.*?</Contents>", re.DOTALL)
+_MORE_TO_COME = re.compile(rb"<NextContinuationToken>.*?</NextContinuationToken>", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Probabilities of what happens to a PUT; the rest is forwarded."""
+    """Probabilities of what happens to a PUT or, ``partial``, to a listing; the rest is forwarded."""
 
     cut: float = 0.0
     refuse: float = 0.0
     unavailable: float = 0.0
     conflict: float = 0.0
+    partial: float = 0.0
     delay_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Damaged:
-    """One PUT that was not simply forwarded; ``status`` is the server's answer to it, None if it never got it."""
+    """One request that was not simply forwarded; ``status`` is the server's answer to it, None if it never got it.
+
+    ``path`` of a listing is its prefix.
+    """
 
     kind: Kind
     path: str
@@ -91,7 +100,7 @@ class HttpFaultProxy:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def count(self, kind: Kind, part: str = "") -> int:
-        """Damaged PUTs of a kind; for ``cut`` only those that the server has stored."""
+        """Damaged requests of a kind; for ``cut`` only those that the server has stored."""
         with self._lock:
             return sum(d.kind == kind and part in d.path and d.status in (None, 200) for d in self.damaged)
 
@@ -156,6 +165,19 @@ class HttpFaultProxy:
     def by_reset(self) -> bool:
         with self._lock:
             return self._rng.random() < 0.5
+
+    def shortened(self, prefix: str, listing: bytes) -> bytes:
+        """The body of a listing, with fewer lines if it is to be damaged."""
+        with self._lock:
+            lines = _LISTED.findall(listing)
+            if self._part not in f"/{prefix}" or not lines or self._rng.random() >= self.faults.partial:
+                return listing
+            at = self._rng.randrange(len(lines))
+            kept = self._rng.choice((lines[:at], lines[at + 1 :], self._rng.sample(lines, at), []))
+            self.damaged.append(Damaged("partial", prefix, 200))
+        start, end = listing.index(lines[0]), listing.rindex(lines[-1]) + len(lines[-1])
+        whole = listing[:start] + b"".join(kept) + listing[end:]
+        return _MORE_TO_COME.sub(b"", whole.replace(b"<IsTruncated>true<", b"<IsTruncated>false<"))
 
     def _drawn(self, path: str, faults: Faults) -> Kind:
         kind, left = self._sticky.get(path, ("forward", 0))
@@ -265,8 +287,21 @@ class _Connection(socketserver.StreamRequestHandler):
             proxy.note(kind, path, status)
             self._reset_by_chance(proxy)
             return False
+        query = parse_qs(urlsplit(target).query)
+        if status == 200 and method == "GET" and "list-type" in query:
+            return self._listing(proxy, query.get("prefix", [""])[0], answers, answer)
         self.wfile.write(answer.raw)
         return _answer_body(answers, answer, method, status, self.wfile.write)
+
+    def _listing(self, proxy: HttpFaultProxy, prefix: str, answers: _Stream, answer: _Head) -> bool:
+        """Pass a listing on, or a part of it."""
+        parts: list[bytes] = []
+        assert "transfer-encoding" not in answer.headers, "listings in chunks are not expected here"
+        more = _answer_body(answers, answer, "GET", 200, parts.append)
+        body = proxy.shortened(prefix, b"".join(parts))
+        head = re.sub(rb"(?i)content-length: *\d+", b"Content-Length: %d" % len(body), answer.raw)
+        self.wfile.write(head + body)
+        return more
 
     def _reset_by_chance(self, proxy: HttpFaultProxy) -> None:
         if proxy.by_reset():

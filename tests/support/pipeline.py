@@ -7,10 +7,12 @@ lines, not by the code under test.  ``ingest`` runs the worker until everything 
 from __future__ import annotations
 
 import base64
+import copy
 import datetime
 import decimal
 import json
 import random
+import shutil
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -45,7 +47,7 @@ from lancewal_flusher.runner import ThreadRunner
 from lancewal_ingest.append import Preparer
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.decode.records import Records, Rejected
-from lancewal_ingest.observer import SilentObserver
+from lancewal_ingest.observer import Observer, SilentObserver
 from lancewal_ingest.policy import MemoryPolicy, SealPolicy
 from lancewal_ingest.source import Listener, Offsets, Polled, TopicFacts
 from lancewal_ingest.worker import IngestWorker, WorkerLimits
@@ -162,6 +164,16 @@ class NoDeadLetters:
         raise AssertionError(f"{region.name}: {rejected}")
 
 
+class Failures(SilentObserver):
+    """What ingest could not do and tries again: errors, or texts."""
+
+    def __init__(self) -> None:
+        self.seen: list[object] = []
+
+    def failed(self, act: str, cause: object) -> None:
+        self.seen.append(cause)
+
+
 class Pipeline:
     """See the module docstring."""
 
@@ -174,6 +186,7 @@ class Pipeline:
         seed: int = 0,
         seal_rows: int = 60,
         batch: int = 60,
+        observer: Observer | None = None,
         **contract: Any,
     ) -> None:
         self.uri = str(folder / "table")
@@ -183,6 +196,7 @@ class Pipeline:
         self._messages: list[list[Message]] = [[] for _ in range(partitions)]
         self._seal_rows = seal_rows
         self._batch = batch
+        self._observer = observer or SilentObserver()
         self.clock = ShiftedClock()
         self._tasks: list[ThreadTasks] = []
         lance.write_dataset(columns.empty_table(), self.uri, schema=columns, mode="create")
@@ -208,7 +222,19 @@ class Pipeline:
         assert isinstance(put, Done)
         self._sealed_since = SealedSince()
         self._garbage = GarbageState()
+        self._workers: list[IngestWorker] = []
         self._worker = self._new_worker()
+
+    def copied(self, folder: Path) -> Pipeline:
+        """The same table and topic at another place, with nothing in memory but what was produced."""
+        other = copy.copy(self)
+        shutil.copytree(self.uri, folder / "table")
+        other.uri = str(folder / "table")
+        other.store, other.table = open_store(other.uri), LanceTable(other.uri)
+        other.oracle, other._messages = dict(self.oracle), [list(sent) for sent in self._messages]
+        other._tasks, other._sealed_since, other._garbage = [], SealedSince(), GarbageState()
+        other._worker = other._new_worker()
+        return other
 
     # -- what is in the topic ------------------------------------------------------------------------------------
 
@@ -244,18 +270,37 @@ class Pipeline:
 
     def ingest(self) -> None:
         """Run the worker until everything produced is durable."""
-        end = time.monotonic() + 60
+        assert self.ingest_for(60), f"not durable: {self._worker.durable}, stopped {self._worker.stopped}"
+
+    def ingest_for(self, timeout_s: float) -> bool:
+        """Run the worker until everything produced is durable, or for so long; whether it is."""
+        end = time.monotonic() + timeout_s
         while time.monotonic() < end:
             self._worker.step(0)
             durable = self._worker.durable
             if self._worker.idle and all(durable.get(p, 0) == len(m) for p, m in enumerate(self._messages)):
-                return
-        raise AssertionError(f"not durable: {self._worker.durable}, stopped {self._worker.stopped}")
+                return True
+        return False
 
-    def crash(self) -> None:
+    def replace_worker(self) -> None:
         """Go on with another worker; the old one is simply not called again."""
         self._worker = self._new_worker()
+
+    def crash(self) -> None:
+        """Another worker makes everything durable."""
+        self.replace_worker()
         self.ingest()
+
+    def settle(self) -> None:
+        """Wait until what was sealed is flushed, also by workers that have crashed: nothing is written from then on."""
+        for worker in self._workers:
+            task = worker._flushes._task
+            if task is not None:
+                task.wait(30)
+        end = time.monotonic() + 30
+        while len(self._worker._flushes):
+            assert time.monotonic() < end
+            self._worker.step(0.01)
 
     def hand_over(self) -> None:
         """Stop the worker in order (everything is FLUSHED then) and start another."""
@@ -341,12 +386,13 @@ class Pipeline:
             NoDeadLetters(),
             Preparer(self.contract, "stop"),
             OwnerId(f"owner-{uuid.uuid4().hex[:6]}"),
-            SilentObserver(),
+            self._observer,
             SealPolicy(rows=self._seal_rows),
             MemoryPolicy(),
             WorkerLimits(linger_s=0.0, retry_s=0.01),
         )
         worker.subscribe()
+        self._workers.append(worker)
         return worker
 
 

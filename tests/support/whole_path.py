@@ -27,7 +27,7 @@ from lancewal_demo.stack import Process
 from lancewal_demo.stack.processes import log_tail
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("core", "ingest", "flusher", "reader", "demo")
+PACKAGES = ("core", "ingest", "flusher", "reader", "audit", "demo")
 DEADLINE_S = 90.0
 _POLL_S = 0.02
 _COMMAND = "from lancewal_core.cli import main; main()"
@@ -101,7 +101,7 @@ class Lancewal:
     def start(
         self, *command: str, failpoint: str | None = None, environment: Mapping[str, str] | None = None
     ) -> Service:
-        """Start ``lancewal COMMAND``; ``failpoint`` as in ``LANCEWAL_FAILPOINT``."""
+        """Start ``lancewal COMMAND``; ``failpoint`` as in ``LANCEWAL_FAILPOINT``, the last one is how it ends."""
         self._started += 1
         name = f"{self._started:03d}-{command[0]}"
         events, log = self.folder / f"{name}.events", self.folder / f"{name}.log"
@@ -178,7 +178,7 @@ class Service:
 
     def reached(self) -> str | None:
         """``point:when`` if its failpoint was reached: passed exactly as often as the failpoint says."""
-        if self.failpoint is None or (found := _FAILPOINT.fullmatch(self.failpoint)) is None:
+        if self.failpoint is None or (found := _last(self.failpoint)) is None:
             return None
         times = self.passed(found["point"], found["when"])
         return f"{found['point']}:{found['when']}" if times == int(found["n"] or 1) else None
@@ -219,9 +219,13 @@ class Service:
 
 def _at(failpoint: str) -> str:
     """``point:when`` of a failpoint."""
-    found = _FAILPOINT.fullmatch(failpoint)
+    found = _last(failpoint)
     assert found is not None, failpoint
     return f"{found['point']}:{found['when']}"
+
+
+def _last(failpoints: str) -> re.Match[str] | None:
+    return _FAILPOINT.fullmatch(failpoints.rpartition(",")[2])
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,7 @@ def test_every_kind_becomes_a_dead_letter(kafka: KafkaBroker, topic_name: str, t
     second.stop()
     world.merge_all()
     assert positions(world.check_merged()) == world.feed.history.ends
+    world.verify()
 
     letters = read_letters(world, f"{topic_name}.dead-letters", set(sent))
     # At least once: what the first process sent, the second has sent again, and the header says that it is the same.

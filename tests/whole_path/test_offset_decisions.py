@@ -49,9 +49,8 @@ def test_rejecting_the_misrouted_record_that_stopped_a_partition(
     world.wait_caught_up()
     world.check_strong()
     refused(world, "goes on at offset", "reject", topic_name, wrong, offset)  # it is behind us
-    ingest.stop()
-    world.merge_all()
-    assert positions(world.check_merged()) == world.feed.history.ends
+    world.finish([ingest])
+    world.verify()
 
 
 def test_misrouted_records_are_dead_letters_where_the_contract_says_so(
@@ -66,13 +65,10 @@ def test_misrouted_records_are_dead_letters_where_the_contract_says_so(
     bad = world.feed.send_raw(b"{", world.feed.kafka_key(GOOD))
     ingest = world.lancewal.start("ingest", "run")
     world.wait_caught_up()
-    world.check_strong()
-    ingest.stop()
     letters = read_letters(world, f"{topic_name}.dead-letters", sources | {f"{topic_name}-{bad[0]}-{bad[1]}"})
     kinds = sorted(str(dict(headers_of(letter))["__connect.errors.class.name"]) for letter in letters)
     assert kinds == ["b'misrouted'"] * 5 + ["b'not_json'"]
-    world.merge_all()
-    world.check_merged()
+    world.finish([ingest])
 
 
 def test_rejecting_a_bad_record_under_the_policy_stop(
@@ -90,10 +86,7 @@ def test_rejecting_a_bad_record_under_the_policy_stop(
     assert "rejected (missing_key" in said or "rejected (type" in said
     ingest = world.lancewal.start("ingest", "run")
     world.wait_caught_up()
-    world.check_strong()
-    ingest.stop()
-    world.merge_all()
-    world.check_merged()
+    world.finish([ingest])
 
 
 def test_a_good_record_is_not_rejected(kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int) -> None:
@@ -138,10 +131,7 @@ def test_accepting_the_loss_of_what_retention_took(
         world.feed.history.records[partition][offset] = None
     ingest = world.lancewal.start("ingest", "run")
     world.wait_caught_up()
-    world.check_strong()
-    ingest.stop()
-    world.merge_all()
-    world.check_merged()
+    world.finish([ingest])
     store = open_store(world.uri, dict(world.options))
     region = read_contract(store, world.uri).regions[partition]
     (loss,) = read_losses(store, region)

@@ -14,11 +14,13 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from lancewal_audit.verify.report import Report, report_text
+from lancewal_audit.verify.verification import Asked, Sources, verify_table
 from lancewal_core.config_commands import read_settings
 from lancewal_demo.stack import KafkaBroker
 from lancewal_flusher.create import create_table
 from lancewal_reader import LancewalTable, Receipt, open_table, receipt_of
-from tests.support.whole_path import Lancewal, until
+from tests.support.whole_path import Lancewal, Service, until
 from tests.whole_path.feed import COLUMNS, PARTITIONS, PRIMARY_KEY, Feed, Key, Row
 
 SESSION_MS = 2_500
@@ -77,6 +79,12 @@ class World:
             ]
             raise AssertionError("\n".join(lines))
 
+    def verify(self, sources: Sources = "both") -> Report:
+        """`lancewal verify`, in this process; it must find nothing."""
+        report = verify_table(read_settings(self.lancewal.config), self.uri, Asked(sources))
+        assert report.equal, report_text(report)
+        return report
+
     def append_as_user(self, rows: Sequence[Row]) -> None:
         """As somebody does who knows nothing of lancewal."""
         schema = lance.dataset(self.uri, storage_options=dict(self.options)).schema
@@ -94,6 +102,17 @@ class World:
             if self.caught_up("eventual"):
                 return
         raise AssertionError("five runs of `lancewal flush run --once` have left something unmerged")
+
+    def finish(self, services: Sequence[Service] = ()) -> None:
+        """End the services in this order, merge, and compare: everything produced is in the table, once, read in every way."""
+        self.check_strong()
+        for service in services:
+            service.stop()
+        self.merge_all()
+        ends = self.feed.history.ends
+        for receipt in (self.check_strong(), self.check_merged()):
+            # Or further: behind the last record there may be markers of transactions.
+            assert all(positions(receipt).get(partition, 0) >= end for partition, end in ends.items()), receipt
 
     def wait_caught_up(self, consistency: str = "strong") -> None:
         until(lambda: self.caught_up(consistency), lambda: f"{consistency} reads see {self.feed.history.ends}")
@@ -124,13 +143,15 @@ def make_world(
     uri: str | None = None,
     options: Mapping[str, str] | None = None,
     in_process: bool = False,
+    topic_config: Mapping[str, str] | None = None,
     **sections: Mapping[str, object],
 ) -> World:
     """Topics, settings, and the table by ``lancewal table create``.  ``sections`` change the settings.
 
     ``in_process``: by the function that the command calls, which saves the start of a process.
     """
-    make_topics(kafka.bootstrap_servers, {topic: PARTITIONS, f"{topic}.dead-letters": 1})
+    make_topics(kafka.bootstrap_servers, {topic: PARTITIONS}, topic_config)
+    make_topics(kafka.bootstrap_servers, {f"{topic}.dead-letters": 1})
     place = uri or str(folder / "table")
     tree: dict[str, dict[str, object]] = {
         "table": {

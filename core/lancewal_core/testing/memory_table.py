@@ -14,6 +14,10 @@ Merge                          conflict                            conflict
 Overwrite, Restore             conflict                            conflict
 =============================  ==================================  ===========================================
 
+Our ``Rewrite`` (a commit with ``rewritten``) is treated as an ``Update`` of these fragments, but that a CreateIndex in
+between is a conflict.  An index covers fragments, by segments; extending it is a CreateIndex, which conflicts with a
+rewrite in between.
+
 A rebased commit's transaction names as read version the one below it, not the one it was computed from.  A commit whose
 read version was cleaned up conflicts; versions in between that are gone are not compared with.  New
 fragments get their ids when they land.  Deletion vectors are files named by fragment id, so a *new* fragment that
@@ -42,7 +46,9 @@ from lancewal_core.table import (
     Committed,
     Conflicted,
     Fragment,
+    RewriteBounds,
     TableCommit,
+    TableIndex,
     TransactionGone,
     TransactionInfo,
     TransactionResult,
@@ -99,6 +105,8 @@ class _Version:
     """Fragments that existed before and were updated or removed."""
     readable: bool = True
     """Whether the binding can convert the transaction."""
+    segments: tuple[frozenset[int], ...] = ()
+    """Fragments that each segment of the index covers, oldest first."""
 
 
 @dataclass(slots=True)
@@ -147,6 +155,8 @@ class MemoryDataset:
         properties: Mapping[str, str] | None = None,
         config: Mapping[str, str] | None = None,
         readable: bool = True,
+        segments: tuple[frozenset[int], ...] | None = None,
+        restored: int | None = None,
     ) -> int:
         """The next version."""
         newest = self.newest
@@ -157,13 +167,19 @@ class MemoryDataset:
             tuple(sorted([*fragments, *numbered], key=lambda f: f.fragment_id)),
             at + len(numbered),
             newest.config if config is None else config,
-            TransactionInfo(operation, read_version, dict(properties or {})),
+            TransactionInfo(operation, read_version, dict(properties or {}), restored),
             frozenset(touched),
             readable,
+            newest.segments if segments is None else segments,
         )
         self.versions[version.number] = version
         self.landed.append(version)
         return version.number
+
+    def index(self, segments: tuple[frozenset[int], ...]) -> int:
+        """The next version, with these segments of the index."""
+        newest = self.newest
+        return self.add(newest.number, "CreateIndex", newest.fragments, segments=segments)
 
     def conflict(self, commit: TableCommit) -> str | None:
         """Why the commit cannot land on the newest version, or None."""
@@ -171,9 +187,12 @@ class MemoryDataset:
             return f"read version {commit.read_version} is gone"
         ours = {_Fragment.parse(text).fragment_id for text in commit.updated_fragments}
         ours.update(commit.removed_fragment_ids)
+        ours.update(_Fragment.parse(text).fragment_id for text in commit.rewritten)
         for number in sorted(n for n in self.versions if n > commit.read_version):
             theirs = self.versions[number]
             operation = theirs.transaction.operation
+            if commit.rewritten and operation == "CreateIndex":
+                return f"version {number} ({operation}) conflicts with a rewrite read at {commit.read_version}"
             if operation in _REBASED_OVER or (operation == "Append" and not commit.strict):
                 continue
             if operation in _COMPARED and not commit.strict and not theirs.touched & ours:
@@ -184,12 +203,12 @@ class MemoryDataset:
     def land(self, commit: TableCommit) -> int:
         """Commit without looking for conflicts."""
         updated = {f.fragment_id: f for f in map(_Fragment.parse, commit.updated_fragments)}
-        gone = set(commit.removed_fragment_ids)
+        gone = {*commit.removed_fragment_ids, *(_Fragment.parse(text).fragment_id for text in commit.rewritten)}
         old = () if commit.strict else self.newest.fragments
         kept = [updated.get(f.fragment_id, f) for f in old if f.fragment_id not in gone]
         return self.add(
             self.newest.number,
-            "Merge" if commit.strict else "Update",
+            "Merge" if commit.strict else "Rewrite" if commit.rewritten else "Update",
             kept,
             map(_Fragment.parse, commit.new_fragments),
             {*updated, *gone},
@@ -255,6 +274,14 @@ class MemoryPinned:
 
     def fragment_json(self, fragment_id: int) -> str:
         return self._fragment(fragment_id).json()
+
+    def indexes(self) -> Sequence[TableIndex]:
+        live = {f.fragment_id for f in self._version.fragments}
+        segments = tuple(ids & live for ids in self._version.segments)
+        return [TableIndex("index", segments)] if segments else []
+
+    def unrewritable_fragments(self) -> frozenset[int]:
+        return frozenset()
 
     def scan(
         self,
@@ -368,6 +395,41 @@ class MemoryTable:
                 raise ObjectMissing(f"data file {name} of an unmerged snapshot is missing", file=name)
             yield from rows.select(list(columns)).to_batches()
 
+    def file_bytes(self, files: Sequence[str]) -> Sequence[int]:
+        self.begin("file bytes")
+        for name in files:
+            if name not in self.dataset.files:
+                raise VersionGone(f"data file {name} is gone", file=name)
+        return [_file_bytes(self.dataset.files[name].num_rows) for name in files]
+
+    def rewrite(self, version: int, fragment_ids: Sequence[int], bounds: RewriteBounds) -> tuple[str, ...]:
+        self.begin("rewrite")
+        found = self.dataset.versions.get(version)
+        if found is None:
+            raise VersionGone(f"version {version} is gone: a clean-up removed it", version=version)
+        rows = pa.concat_tables([self.dataset.live(f)[0] for f in found.fragments if f.fragment_id in fragment_ids])
+        starts = range(0, rows.num_rows, bounds.file_rows)
+        written = tuple(self.dataset.write(rows.slice(start, bounds.file_rows)).json() for start in starts)
+        self.end("rewrite")
+        return written
+
+    def extend_index(self, name: str, merged_segments: int) -> CommitOutcome:
+        self.begin("extend index")
+        newest = self.dataset.newest
+        (index,) = (i for i in MemoryPinned(self, newest).indexes() if i.name == name)
+        uncovered = {f.fragment_id for f in newest.fragments} - index.covered
+        kept = len(newest.segments) - merged_segments
+        segment = frozenset(uncovered).union(*newest.segments[kept:])
+        self.end("extend index")
+        since = range(newest.number + 1, self.dataset.newest.number + 1)
+        if any(
+            self.dataset.versions[n].transaction.operation == "Rewrite" for n in since if n in self.dataset.versions
+        ):
+            return Conflicted("a rewrite came in between")
+        if not uncovered:
+            return Committed(TableVersion(newest.number))
+        return Committed(TableVersion(self.dataset.index((*newest.segments[:kept], segment))))
+
     def commit(self, commit: TableCommit) -> CommitOutcome:
         self._switch("table.commit")
         self._land()
@@ -441,8 +503,7 @@ class MemoryTable:
 
     def create_index(self) -> TableVersion:
         self.dataset.indexed = True
-        newest = self.dataset.newest
-        return TableVersion(self.dataset.add(newest.number, "CreateIndex", newest.fragments))
+        return TableVersion(self.dataset.index((frozenset(f.fragment_id for f in self.dataset.newest.fragments),)))
 
     def update_config(self, entries: Mapping[str, str]) -> TableVersion:
         newest = self.dataset.newest
@@ -454,7 +515,9 @@ class MemoryTable:
         newest, old = self.dataset.newest, self.dataset.versions[version]
         touched = {f.fragment_id for f in newest.fragments}
         return TableVersion(
-            self.dataset.add(newest.number, "Restore", old.fragments, touched=touched, config=old.config)
+            self.dataset.add(
+                newest.number, "Restore", old.fragments, touched=touched, config=old.config, restored=version
+            )
         )
 
     def overwrite(self, rows: pa.Table) -> TableVersion:

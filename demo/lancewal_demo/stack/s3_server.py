@@ -24,9 +24,13 @@ class S3Server:
     secret_key = "lancewal-local-stack"
     region = "us-east-1"
 
-    def __init__(self, directory: Path) -> None:
-        """``directory`` is made if it is absent."""
+    def __init__(self, directory: Path, *, certificate: Path | None = None, key: Path | None = None) -> None:
+        """``directory`` is made if it is absent.  With ``certificate`` and its ``key`` it serves TLS only."""
         self.directory = directory
+        self._tls: list[str | Path] = []
+        if certificate is not None and key is not None:
+            # Absolute: the server changes into the folder of its buckets.
+            self._tls = ["--cert", certificate.absolute(), "--key", key.absolute()]
         self._buckets = directory / "buckets"
         self._metadata = directory / "metadata"
         self._port = free_ports(1)[0]
@@ -34,7 +38,7 @@ class S3Server:
 
     @property
     def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self._port}"
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self._port}"
 
     @property
     def log(self) -> Path:
@@ -45,7 +49,7 @@ class S3Server:
         """The variables by which obstore and Lance, in this and in child processes, find the server."""
         return {
             "AWS_ENDPOINT": self.endpoint,
-            "AWS_ALLOW_HTTP": "true",
+            "AWS_ALLOW_HTTP": str(not self._tls).lower(),
             "AWS_REGION": self.region,
             "AWS_ACCESS_KEY_ID": self.access_key,
             "AWS_SECRET_ACCESS_KEY": self.secret_key,
@@ -65,6 +69,7 @@ class S3Server:
             "--quiet",
             "--port",
             f"127.0.0.1:{self._port}",
+            *self._tls,
             "posix",
         ]
         if not _takes_attributes(self._buckets):

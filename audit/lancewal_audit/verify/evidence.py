@@ -1,0 +1,124 @@
+"""The records that a table is judged by: Kafka's, the WAL's, or both.
+
+Of each region the source that begins earlier is compared with the table (Kafka's, where it has everything or both begin
+together); where both have records, they are compared with each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from lancewal_audit.verify.gathering import PARTITION, Gathering
+from lancewal_audit.verify.key_fold import Record, plain_rows
+from lancewal_audit.verify.report import WAL, Finding, Findings
+from lancewal_audit.verify.scope import Scope
+from lancewal_audit.verify.shares import Shares
+from lancewal_audit.verify.sources import Range
+from lancewal_audit.verify.topic_records import TopicRecords
+from lancewal_audit.verify.wal_records import WalRecords
+from lancewal_core.ids import Position, Region
+from lancewal_core.rows import OFFSET, OP, PRESENT, TIMESTAMP
+
+
+class Evidence:
+    """``topic`` None: the WAL alone; ``from_wal`` False: Kafka alone.  The ranges are right once ``gather`` has read all."""
+
+    def __init__(self, scope: Scope, wal: WalRecords, topic: TopicRecords | None, *, from_wal: bool) -> None:
+        self._scope = scope
+        self._topic = topic
+        self.wal_records = wal
+        # Also where only Kafka is read: the index may know where a region began.
+        ranges = wal.ranges(scope.cut)
+        self.wal: dict[Region, Range] = ranges if from_wal else {}
+        self.topic: dict[Region, Range] = {}
+        if topic is not None:
+            beginnings = {r: _beginning(scope, wal, r) for r in scope.cut}
+            self.topic = topic.ranges(scope.cut, beginnings, scope.losses)
+        self._shares: dict[str, Shares] = {}
+
+    @property
+    def compacted(self) -> bool:
+        """Whether Kafka may have removed records that the WAL has."""
+        return self._topic is not None and self._topic.compacted
+
+    @property
+    def records_max(self) -> int:
+        """Most records that one source has."""
+        return max(sum(max(r.end - r.begin, 0) for r in side.values()) for side in (self.topic, self.wal))
+
+    def gather(self, gathering: Gathering, findings: Findings) -> None:
+        """Read both sources, and tell what the WAL lacks."""
+        if self._topic is not None:
+            read = self._topic.read(self.topic, self._scope.losses)
+            self._shares["topic"] = gathering.records("topic", read, self.topic)
+        if self.wal:
+            self._shares["wal"] = gathering.records("wal", self.wal_records.read(), self.wal)
+            self.wal_records.close(self.wal)
+            _tell_gaps(self.wal_records, self.wal, findings)
+
+    def chosen(self, region: Region) -> Range:
+        """What the table is compared with."""
+        kafka, log = self.topic.get(region), self.wal.get(region)
+        if kafka is None or log is None:
+            found = kafka or log
+            assert found is not None
+            return found
+        return kafka if kafka.whole or kafka.begin <= log.begin else log
+
+    def both(self, region: Region) -> tuple[Position, Position]:
+        """The positions [first, end) of which both sources have the records."""
+        kafka, log = self.topic.get(region), self.wal.get(region)
+        if kafka is None or log is None:
+            return Position(0), Position(0)
+        # Below Kafka's first offset only losses: nothing there is missing in it.
+        first = max(kafka.begin, log.begin)
+        return (first, log.end) if first < log.end else (Position(0), Position(0))
+
+    def whole_partitions(self) -> frozenset[int]:
+        """Partitions of which every record is there, and whose keys had no row before."""
+        whole = frozenset(region.partition for region in self._scope.cut if self.chosen(region).whole)
+        incomplete = len(whole) < len(self._scope.cut)
+        if not self._scope.empty_before or (self._scope.eras.altered and incomplete):
+            return frozenset()
+        return whole
+
+    def load(self, number: int) -> tuple[list[Record], list[Record], list[Record]]:
+        """Records of one share: those to compare the table with, Kafka's, and the WAL's."""
+        sides = {"topic": self.topic, "wal": self.wal}
+        found: dict[str, list[Record]] = {"topic": [], "wal": []}
+        judging: list[Record] = []
+        for name, shares in self._shares.items():
+            by_partition = {region.partition: range_ for region, range_ in sides[name].items()}
+            found[name] = _records_of(shares.load(number), self._scope.contract.rows.table, by_partition)
+            ours = {r.partition for r, range_ in sides[name].items() if self.chosen(r) is range_}
+            judging += [record for record in found[name] if record.partition in ours]
+        return judging, found["topic"], found["wal"]
+
+
+def _beginning(scope: Scope, wal: WalRecords, region: Region) -> Position | None:
+    start = scope.contract.start_of(region.partition)
+    return wal.beginning(region) if start is None else start
+
+
+def _tell_gaps(wal: WalRecords, ranges: dict[Region, Range], findings: Findings) -> None:
+    for damaged in wal.damaged:
+        findings.add(Finding("wal_damaged", WAL, damaged.problem, object=damaged.key))
+    for region, range_ in ranges.items():
+        for first, end in range_.gaps:
+            text = f"offsets {first} to {end - 1}"
+            findings.add(Finding("wal_missing", WAL, text, None, region.partition, first))
+
+
+def _records_of(table: pa.Table, columns: pa.Schema, ranges: Mapping[int, Range]) -> list[Record]:
+    """The records of a share that lie in their region's range."""
+    found = []
+    system = (table[name].cast(pa.int64()).to_pylist() for name in (PARTITION, OFFSET, OP, TIMESTAMP))
+    for partition, offset, op, timestamp, present, values in zip(
+        *system, table[PRESENT].to_pylist(), plain_rows(table, columns.names), strict=True
+    ):
+        range_ = ranges.get(partition)
+        if range_ is not None and range_.begin <= offset < range_.end:
+            found.append(Record(partition, offset, op, present, values, timestamp))
+    return found

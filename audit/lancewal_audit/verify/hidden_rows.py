@@ -1,0 +1,60 @@
+"""Rows that a deletion vector hides, though they are what their key's records make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from lancewal_audit.verify.judge import Wanted, key_reader, shown_key
+from lancewal_audit.verify.key_fold import plain_rows, stored
+from lancewal_audit.verify.report import MERGED, Finding
+from lancewal_core.key_match import KeySet
+from lancewal_core.rows import RowSchema
+from lancewal_core.table_lance import READ_ERRORS, LancePinnedTable, read_error
+
+_ROW_ID = "_rowid"
+
+
+def hidden_rows(pinned: LancePinnedTable, rows: RowSchema, wanted: Sequence[Wanted]) -> Iterator[Finding]:
+    """The hidden rows of a version that the wanted keys should show."""
+    if not wanted:
+        return
+    names = list(rows.primary_key)
+    by_key = {one.key: one for one in wanted}
+    columns = [stored([key[i] for key in by_key], rows.key.field(name).type) for i, name in enumerate(names)]
+    keys = KeySet(pa.table(dict(zip(names, columns, strict=True)), schema=rows.key))
+    key_of = key_reader(rows)
+    for fragment in pinned.fragments():
+        if not fragment.deleted_rows:
+            continue
+        for first, batch in _with_hidden(pinned, fragment.fragment_id, rows.table.names):
+            hidden = batch.column(_ROW_ID).is_null().to_numpy(zero_copy_only=False)
+            at = np.flatnonzero(hidden & keys.contains([batch.column(name) for name in names]))
+            found = batch.take(pa.array(at))
+            for row, values in zip(at.tolist(), plain_rows(found, rows.table.names), strict=True):
+                key = key_of(values)
+                state = by_key[key].state
+                if not state.differing(values):
+                    yield Finding(
+                        "hidden", MERGED, "", shown_key(rows.table, names, key), state.partition, state.offset,
+                        fragment=fragment.fragment_id, row=first + row,
+                    )  # fmt: skip
+
+
+def _with_hidden(
+    pinned: LancePinnedTable, fragment_id: int, names: Sequence[str]
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """All physical rows of a fragment in their order, hidden ones without a row id; and the number of each batch's first."""
+    fragments = [pinned.dataset.get_fragment(fragment_id)]
+    first = 0
+    try:
+        scanner = pinned.dataset.scanner(
+            columns=list(names), fragments=fragments, with_row_id=True, include_deleted_rows=True
+        )
+        for batch in scanner.to_batches():
+            yield first, batch
+            first += batch.num_rows
+    except READ_ERRORS as error:
+        raise read_error(error, f"scanning fragment {fragment_id} of version {pinned.version}") from error

@@ -1,0 +1,111 @@
+"""What its records make of a key: the rules of the protocol once more, record by record, over plain values.
+
+It shares nothing with ``lancewal_core.fold``, which is what is being verified.  Rules, in the order of the records:
+
+ * an upsert sets every column; what the record leaves out is null;
+ * a delete removes the row;
+ * a patch sets the columns it carries: of the row, or of nulls where the key is known to have no row.  Where what comes
+   before is not known, only those columns are known afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lancewal_core.rows import Op
+
+Values = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One row operation: the values of all columns, and for a patch which of them it carries."""
+
+    partition: int
+    offset: int
+    op: int
+    present: bytes | None
+    values: Values
+    timestamp: int = 0
+
+    def carries(self, column: int) -> bool:
+        """Whether a patch sets this column."""
+        return self.present is not None and bool(self.present[column >> 3] >> (column & 7) & 1)
+
+
+@dataclass(slots=True)
+class KeyState:
+    """What is known of a key, and the record that did it."""
+
+    partition: int
+    offset: int
+    exists: bool
+    """Whether there is a row."""
+    values: Values
+    known: list[bool] | None
+    """Per column whether its value is known; None: all are."""
+
+    def differing(self, values: Values) -> list[int]:
+        """Columns that are known to have another value than in ``values``."""
+        if self.values == values:
+            return []
+        return [
+            i
+            for i, (ours, theirs) in enumerate(zip(self.values, values, strict=True))
+            if (self.known is None or self.known[i]) and not same(ours, theirs)
+        ]
+
+
+def apply(state: KeyState | None, record: Record, *, began_without_row: bool) -> KeyState:
+    """The key's state behind one more record.  ``began_without_row``: no state means no row, not that nothing is known."""
+    width = len(record.values)
+    if record.op == Op.UPSERT:
+        return KeyState(record.partition, record.offset, True, record.values, None)
+    if record.op == Op.DELETE:
+        return KeyState(record.partition, record.offset, False, (None,) * width, None)
+    if state is None:
+        known = None if began_without_row else [False] * width
+        state = KeyState(record.partition, record.offset, True, (None,) * width, known)
+    values = list(state.values)
+    known = None if state.known is None else list(state.known)
+    for i in range(width):
+        if record.carries(i):
+            values[i] = record.values[i]
+            if known is not None:
+                known[i] = True
+    return KeyState(record.partition, record.offset, True, tuple(values), known)
+
+
+def same(ours: object, theirs: object) -> bool:
+    """Equal, where NaN equals NaN, at any depth.  0.0 and -0.0 are equal."""
+    return ours == theirs or repr(ours) == repr(theirs)
+
+
+def plain_rows(table: pa.Table | pa.RecordBatch, names: Sequence[str]) -> list[Values]:
+    """Rows as tuples of Python values; dates and times as the integers that Arrow stores, which have no bounds."""
+    if table.num_rows == 0:
+        return []
+    columns = [table.column(name) for name in names]
+    return list(zip(*(column.cast(_plain(column.type)).to_pylist() for column in columns), strict=True))
+
+
+def _plain(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(type_):
+        return pa.int64()
+    if pa.types.is_date32(type_):
+        return pa.int32()
+    if pa.types.is_fixed_size_list(type_):
+        return pa.list_(type_.value_field.with_type(_plain(type_.value_type)), type_.list_size)
+    if pa.types.is_list(type_):
+        return pa.list_(type_.value_field.with_type(_plain(type_.value_type)))
+    if pa.types.is_struct(type_):
+        return pa.struct([member.with_type(_plain(member.type)) for member in type_])
+    return type_
+
+
+def stored(values: Sequence[object], type_: pa.DataType) -> pa.Array:
+    """The Arrow array that ``plain_rows`` gives these values of: its inverse for one column."""
+    return pa.array(values, _plain(type_)).cast(type_)

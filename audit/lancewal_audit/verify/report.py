@@ -1,0 +1,196 @@
+"""What ``lancewal verify`` has to say: what was compared with what, what could not be, and every difference by name.
+
+A report holds keys, positions and names of columns, never values.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+KINDS: dict[str, str] = {
+    "missing": "its records make the key a row, and there is none",
+    "differs": "the row of the key has other values than its records give it",
+    "deleted": "its records delete the key, and there is a row",
+    "duplicate": "the key has more than one row",
+    "hidden": "a deletion vector hides the row that the key's records make",
+    "foreign": "no record explains the row: somebody wrote it by hand",
+    "wal_missing": "the WAL must hold these records and does not",
+    "wal_damaged": "a segment cannot be read",
+    "wal_lacks": "Kafka's record is a row, and the WAL has none at its offset",
+    "wal_adds": "the WAL has a row at an offset where Kafka has none",
+    "wal_differs": "the WAL's row is another than Kafka's record gives",
+    "wal_rejects": "a record is rejected on one side only",
+}
+"""Kinds of findings and what they mean."""
+
+MERGED = "merged table"
+READ = "read"
+WAL = "wal"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One difference, or one row that is named."""
+
+    kind: str
+    """One of ``KINDS``."""
+    where: str
+    """``merged table``, ``read`` or ``wal``."""
+    text: str
+    """For people."""
+    key: Mapping[str, object] | None = None
+    partition: int | None = None
+    offset: int | None = None
+    """Of the newest record of the key, or of the record itself."""
+    columns: tuple[str, ...] = ()
+    """Columns that differ."""
+    object: str | None = None
+    """Key of the WAL segment."""
+    fragment: int | None = None
+    row: int | None = None
+
+
+@dataclass(slots=True)
+class Findings:
+    """Counts all, keeps the first ``kept_max`` of each kind and place."""
+
+    kept_max: int
+    counts: Counter[str] = field(default_factory=Counter)
+    kept: list[Finding] = field(default_factory=list)
+    _places: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def add(self, finding: Finding) -> None:
+        self.counts[finding.kind] += 1
+        place = (finding.kind, finding.where)
+        if self._places[place] < self.kept_max:
+            self._places[place] += 1
+            self.kept.append(finding)
+
+
+@dataclass(frozen=True, slots=True)
+class RegionReport:
+    """What was compared of one region.  Ranges are positions, [first, next)."""
+
+    region: str
+    partition: int
+    cut: int
+    """Up to here the read sees."""
+    merged: int
+    """Up to here the table version holds."""
+    topic: str
+    """What Kafka has of it below the cut; empty where it was not asked."""
+    wal: str
+    compared_from: str
+    """Whose records the table was compared with."""
+    compared: str
+    """Which of them."""
+    from_the_beginning: bool
+    why_not: str
+    topic_with_wal: str
+    """Which records of the two were compared with each other."""
+    accepted_losses: tuple[str, ...]
+    rejected: int
+    """Records that are no rows, among those compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What ``--report`` writes and ``--output json`` shows."""
+
+    uri: str
+    table_uuid: str
+    receipt: Mapping[str, Any]
+    sources: str
+    sample: float
+    """Fraction of the keys."""
+    regions: tuple[RegionReport, ...]
+    records: int
+    """Row operations of the chosen keys."""
+    keys: int
+    """Keys with records."""
+    keys_partly: int
+    """Of these, keys with patches only, whose other columns come from before the records that are left."""
+    rows_read: int
+    """Rows of the chosen keys in the read."""
+    rows_merged: int
+    """The same in the merged table."""
+    rows_not_covered: int
+    """Rows in the read without a record left to compare them with."""
+    counts: Mapping[str, int]
+    """Findings by kind."""
+    findings: tuple[Finding, ...]
+    """The first of each kind."""
+    differences: int
+    """Findings but those that are only named."""
+    notes: tuple[str, ...]
+
+    @property
+    def equal(self) -> bool:
+        return self.differences == 0
+
+    def as_json(self) -> dict[str, Any]:
+        return {"equal": self.equal, **asdict(self)}
+
+
+def report_text(report: Report) -> str:
+    """The report for people."""
+    share = "all keys" if report.sample >= 1 else f"{report.sample:.6g} of the keys"
+    lines = [
+        f"table     {report.uri}",
+        f"read      version {report.receipt['version']}, {report.rows_read} rows; merged {report.rows_merged} rows",
+        f"records   {report.records} of {report.keys} keys, from {report.sources}; {share}",
+        f"covered   {report.rows_read - report.rows_not_covered} rows; not covered {report.rows_not_covered}; "
+        f"patches only {report.keys_partly} keys",
+        "",
+        *_aligned(
+            [
+                ("partition", "merged", "cut", "topic", "wal", "compared", "topic with wal", "rejected", ""),
+                *(_cells(region) for region in report.regions),
+            ]
+        ),
+    ]
+    lines += [f"\nnote: {note}" for note in report.notes]
+    for kind, count in report.counts.items():
+        lines.append(f"\n{kind}: {count} ({KINDS[kind]})")
+        shown = [finding for finding in report.findings if finding.kind == kind]
+        lines += [f"  {finding_text(finding)}" for finding in shown]
+        if count > len(shown):
+            lines.append(f"  and {count - len(shown)} more")
+    lines.append(f"\n{'equal' if report.equal else f'{report.differences} differences'}")
+    return "\n".join(lines)
+
+
+def finding_text(finding: Finding) -> str:
+    """One line."""
+    parts = [f"{finding.where}:"]
+    if finding.key is not None:
+        parts.append("(" + ", ".join(f"{name}={value!r}" for name, value in finding.key.items()) + ")")
+    if finding.partition is not None:
+        at = "" if finding.offset is None else f" offset {finding.offset}"
+        parts.append(f"partition {finding.partition}{at}")
+    if finding.columns:
+        parts.append("columns " + ", ".join(finding.columns))
+    if finding.fragment is not None:
+        parts.append(f"fragment {finding.fragment} row {finding.row}")
+    if finding.object is not None:
+        parts.append(finding.object)
+    return " ".join([*parts, finding.text]).rstrip()
+
+
+def _cells(region: RegionReport) -> tuple[str, ...]:
+    compared = f"{region.compared} from {region.compared_from}" if region.compared_from else region.compared
+    remark = "from the beginning" if region.from_the_beginning else region.why_not
+    if region.accepted_losses:
+        remark += "; accepted losses " + ", ".join(region.accepted_losses)
+    return (
+        str(region.partition), str(region.merged), str(region.cut), region.topic or "-", region.wal or "-", compared,
+        region.topic_with_wal or "-", str(region.rejected), remark,
+    )  # fmt: skip
+
+
+def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -1,0 +1,92 @@
+"""What one run is about: the receipt, the regions, where each began, and whether the table began empty."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lancewal_audit.verify.eras import Eras
+from lancewal_core import paths
+from lancewal_core.contract import Contract
+from lancewal_core.errors import VersionGone
+from lancewal_core.ids import Position, Region
+from lancewal_core.loss_record import LossRecord, read_losses
+from lancewal_core.store import ObjectStore
+from lancewal_core.table import Table
+from lancewal_core.table_lance import LancePinnedTable
+from lancewal_core.watermarks import InForce, decode_merge_record
+from lancewal_reader import Receipt
+from lancewal_reader.contract_eras import contracts_up_to
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """One state of the table, and the regions that are looked at."""
+
+    store: ObjectStore
+    contract: Contract
+    eras: Eras
+    receipt: Receipt
+    pinned: LancePinnedTable
+    """The receipt's version."""
+    in_force: InForce
+    """W of it."""
+    cut: Mapping[Region, Position]
+    """The receipt's positions of the regions whose records are read."""
+    losses: Mapping[Region, tuple[LossRecord, ...]]
+    empty_before: bool
+    """Whether the table is known to have had no rows before the first record."""
+
+    def merged(self, region: Region) -> Position:
+        """Position up to which the version holds the region."""
+        return self.in_force.position(region) or Position(0)
+
+    @property
+    def live_rows(self) -> int:
+        return sum(fragment.physical_rows - fragment.deleted_rows for fragment in self.pinned.fragments())
+
+
+def find_scope(
+    store: ObjectStore,
+    table: Table,
+    contract: Contract,
+    receipt: Receipt,
+    pinned: LancePinnedTable,
+    in_force: InForce,
+    partitions: frozenset[int] | None,
+) -> Scope:
+    """``partitions``: only keys that belong to these; None: all.
+
+    Where the number of partitions was changed, a key's records may lie in any region, so all are read.
+    """
+    eras = Eras(contracts_up_to(store, contract))
+    wanted = None if partitions is None or eras.altered else partitions
+    cut = {
+        region: receipt.cut[region]
+        for region in contract.regions
+        if region in receipt.cut and (wanted is None or region.partition in wanted)
+    }
+    losses = {region: read_losses(store, region) for region in cut}
+    return Scope(store, contract, eras, receipt, pinned, in_force, cut, losses, _empty_before(store, table, eras))
+
+
+def _empty_before(store: ObjectStore, table: Table, eras: Eras) -> bool:
+    """Whether the version at which the table became a lancewal table is still there, and has no rows.
+
+    It is the first that has a record of watermarks, and they are empty.
+    """
+    if eras.rebound:
+        return False
+    versions = [
+        v for info in store.list(paths.merges_prefix()) if (v := paths.parse_merge_record(info.key)) is not None
+    ]
+    if not versions:
+        return False
+    first = min(versions)
+    data = store.get(paths.merge_record(first))
+    if data is None or decode_merge_record(data, paths.merge_record(first)).version != 0:
+        return False
+    try:
+        return not table.at(first).fragments()
+    except VersionGone:
+        return False

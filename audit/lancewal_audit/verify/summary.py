@@ -1,0 +1,85 @@
+"""The report, from what was found and counted."""
+
+from __future__ import annotations
+
+import json
+
+from lancewal_audit.verify.evidence import Evidence
+from lancewal_audit.verify.judge import Tally
+from lancewal_audit.verify.report import Findings, RegionReport, Report
+from lancewal_audit.verify.scope import Scope
+from lancewal_core.ids import Region
+from lancewal_reader import Receipt
+
+
+def summarise(
+    uri: str,
+    scope: Scope,
+    evidence: Evidence,
+    tally: Tally,
+    findings: Findings,
+    *,
+    rows_read: int,
+    rows_merged: int,
+    fraction: float,
+    foreign_rows_differ: bool,
+    asked_at: str | None,
+) -> Report:
+    """See ``Report``."""
+    # What is hidden is missing or differs as well.
+    named_only = findings.counts["hidden"] + (0 if foreign_rows_differ else findings.counts["foreign"])
+    names = [name for name, side in (("the topic", evidence.topic), ("the WAL", evidence.wal)) if side]
+    return Report(
+        uri=uri,
+        table_uuid=scope.contract.table_uuid,
+        receipt=json.loads(scope.receipt.to_json()),
+        sources=" and ".join(names) or "nothing",
+        sample=fraction,
+        regions=tuple(_region(scope, evidence, region) for region in sorted(scope.cut)),
+        records=tally.records,
+        keys=tally.keys,
+        keys_partly=tally.keys_partly,
+        rows_read=rows_read,
+        rows_merged=rows_merged,
+        rows_not_covered=tally.rows_not_covered,
+        counts={kind: count for kind, count in findings.counts.items() if count},
+        findings=tuple(findings.kept),
+        differences=sum(findings.counts.values()) - named_only,
+        notes=tuple(_notes(scope, tally, rows_read, asked_at)),
+    )
+
+
+def _region(scope: Scope, evidence: Evidence, region: Region) -> RegionReport:
+    kafka, log, chosen = evidence.topic.get(region), evidence.wal.get(region), evidence.chosen(region)
+    first, end = evidence.both(region)
+    return RegionReport(
+        region=region.name,
+        partition=region.partition,
+        cut=scope.cut[region],
+        merged=scope.merged(region),
+        topic="" if kafka is None else kafka.text,
+        wal="" if log is None else log.text,
+        compared_from="topic" if chosen is kafka else "wal",
+        compared=chosen.text,
+        from_the_beginning=chosen.whole,
+        why_not=chosen.why_not_whole,
+        topic_with_wal=f"[{first}, {end})" if first < end else "",
+        accepted_losses=tuple(f"[{loss.first}, {loss.next})" for loss in scope.losses[region]),
+        rejected=sum(chosen.begin <= offset < chosen.end for offset in chosen.rejected),
+    )
+
+
+def _notes(scope: Scope, tally: Tally, rows_read: int, asked_at: str | None) -> list[str]:
+    notes = []
+    if asked_at is not None and Receipt.from_json(asked_at).version != scope.receipt.version:
+        notes.append(f"the receipt's table version is gone; version {scope.receipt.version} shows the same rows")
+    if scope.eras.rebound:
+        notes.append("rows of an earlier topic of this name may be in the table: no record of it is left")
+    if tally.rows_not_covered and not tally.keys and rows_read:
+        notes.append("no row could be compared: no record of any of them is left")
+    elif tally.rows_not_covered and not scope.empty_before:
+        notes.append(
+            "rows without a record left could not be compared; nor are they named as foreign, because the table is not "
+            "known to have begun without rows"
+        )
+    return notes

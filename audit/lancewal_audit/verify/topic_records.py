@@ -1,0 +1,230 @@
+"""The records that Kafka still has, as ingest would make rows of them now.
+
+Guarantees
+ 1. Committed records of [begin, end) of each region, in offset order, each once; ``begin`` is Kafka's first offset, or the
+    contract's start where that is later.
+ 2. Decoded by ingest's own decoder under the contract of their era.  Every record before the cut is durable, so one that is
+    no row, or lies in the wrong partition, was rejected: by policy, or by ``lancewal offsets reject``.
+ 3. Offsets of an accepted loss give nothing, also where Kafka shows them.
+ 4. The consumer joins no group and commits nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from lancewal_audit.verify.eras import Eras
+from lancewal_audit.verify.sources import Range, Taken
+from lancewal_core.contract import Contract
+from lancewal_core.errors import KafkaUnavailable, LogTruncated, TopicReplaced
+from lancewal_core.ids import Position, Region, position_after
+from lancewal_core.loss_record import LossRecord
+from lancewal_core.rows import OFFSET
+from lancewal_core.settings import Settings
+from lancewal_flusher.topic_checks import TopicInspector
+from lancewal_ingest.append import Consumed, Preparer
+from lancewal_ingest.decode.records import Records
+from lancewal_ingest.kafka_clients import explained, lone_consumer_properties
+from lancewal_ingest.retention_kafka import KafkaRetention
+from lancewal_ingest.source_kafka import as_records
+
+QUEUE_BYTES = 32 << 20
+_RECORDS = 20_000
+_WAIT_S = 0.5
+_GATHER_S = 0.01
+_TRIES = 20
+SILENT_S = 30.0
+"""Nothing for so long, short of the end, is a broker that does not answer."""
+
+
+class _OutOfRange(Exception):
+    """Retention has overtaken the reading."""
+
+
+class TopicRecords:
+    """Reads one table's topic.  ``TopicReplaced`` if it is not the contract's, ``KafkaUnavailable`` if nobody answers."""
+
+    def __init__(self, settings: Settings, eras: Eras) -> None:
+        contract = eras.newest
+        self._eras = eras
+        self._contract = contract
+        client, group = settings.kafka.client(), settings.kafka.group(contract.table_uuid)
+        self._inspector = TopicInspector(settings.kafka)
+        state = self._inspector.describe(contract.topic)
+        if state.topic_id != contract.topic_id:
+            raise TopicReplaced(
+                f"topic {contract.topic} has id {state.topic_id}, the table's contract says {contract.topic_id}: it was "
+                "deleted and recreated, and does not have the table's records. Compare with the WAL: --from wal",
+                topic=contract.topic,
+            )
+        self.compacted = state.compacted
+        self._retention = KafkaRetention(client, contract.topic, group)
+        self._properties = lone_consumer_properties(client, group, QUEUE_BYTES)
+        self._preparers: dict[int, Preparer] = {}
+
+    def ranges(
+        self,
+        cut: Mapping[Region, Position],
+        beginnings: Mapping[Region, Position | None],
+        losses: Mapping[Region, Sequence[LossRecord]],
+    ) -> dict[Region, Range]:
+        """What Kafka has of each region.  ``beginnings``: where each began, None where that is not known.
+
+        ``LogTruncated`` if the topic ends before a cut.
+        """
+        partitions = [region.partition for region in cut]
+        if not partitions:
+            return {}
+        lows = self._retention.lows(partitions)
+        ends = self._inspector.ends(self._contract.topic, partitions)
+        found = {}
+        for region, end in cut.items():
+            if ends[region.partition] < end:
+                raise LogTruncated(
+                    f"topic {region.topic} partition {region.partition}: durable up to position {end}, but Kafka ends at "
+                    f"{ends[region.partition]}: the topic lost its tail. Compare with the WAL: --from wal",
+                    topic=region.topic,
+                    partition=region.partition,
+                )
+            beginning = beginnings[region] or Position(0)
+            found[region] = Range(region, beginning, end, whole=True)
+            reached = _behind_losses(beginning, losses[region])
+            if lows[region.partition] > reached:
+                found[region].starts_at(Position(lows[region.partition]), "Kafka has deleted what comes before")
+            else:
+                found[region].begin = max(beginning, Position(lows[region.partition]))
+        return found
+
+    def read(self, ranges: Mapping[Region, Range], losses: Mapping[Region, Sequence[LossRecord]]) -> Iterator[Taken]:
+        """All records of these ranges, region by region.  A range begins later if retention overtakes the reading."""
+        try:
+            consumer = Consumer(self._properties, logger=logging.getLogger("lancewal.kafka"))
+            with contextlib.closing(consumer):
+                for region, range_ in ranges.items():
+                    yield from self._read_region(consumer, region, range_, losses[region])
+        except KafkaException as error:
+            raise explained(error, f"reading topic {self._contract.topic}", self._contract.topic) from error
+
+    def _read_region(
+        self, consumer: Consumer, region: Region, range_: Range, losses: Sequence[LossRecord]
+    ) -> Iterator[Taken]:
+        at = range_.begin
+        for _ in range(_TRIES):
+            if at >= range_.end:
+                return
+            try:
+                for records in _consumed(consumer, region, at, range_.end):
+                    yield from self._taken(region, records, losses)
+                    at = position_after(records.offsets[-1])
+                return
+            except _OutOfRange:
+                low = self._retention.lows([region.partition])[region.partition]
+                if low > at:
+                    range_.starts_at(low, "Kafka deleted what comes before while it was read")
+                at = max(low, at)
+        raise KafkaUnavailable(
+            f"topic {region.topic} partition {region.partition}: position {at} is out of range, {_TRIES} times; its "
+            "retention is faster than the reading",
+            topic=region.topic,
+            partition=region.partition,
+        )
+
+    def _taken(self, region: Region, records: Records, losses: Sequence[LossRecord]) -> Iterator[Taken]:
+        first, end = Position(records.offsets[0]), position_after(records.offsets[-1])
+        for era, contract, low, high in self._eras.parts(region.partition, first, end):
+            part = _between(records, low, high)
+            if not len(part):
+                continue
+            entry, _, _ = self._preparer(era, contract).prepare(Consumed(region, low, high, part))
+            if entry is not None:
+                rejected = [r.offset for r in entry.rejected if not _is_lost(r.offset, losses)]
+                yield Taken(region, _without_lost(entry.rows, losses), rejected)
+
+    def _preparer(self, era: int, contract: Contract) -> Preparer:
+        if era not in self._preparers:
+            self._preparers[era] = Preparer(contract.model_copy(update={"misrouted": "dlq"}), "dlq")
+        return self._preparers[era]
+
+
+def _consumed(consumer: Consumer, region: Region, first: Position, end: Position) -> Iterator[Records]:
+    """Records of [first, end) as they come.  Markers and aborted records are no records, but move the position."""
+    place = TopicPartition(region.topic, region.partition, first)
+    consumer.assign([place])
+    heard_at = time.monotonic()
+    position = first
+    while True:
+        messages = consumer.consume(1, _WAIT_S)
+        if messages:
+            messages += consumer.consume(_RECORDS - 1, _GATHER_S)
+        good = [message for message in messages if _is_record(message, region)]
+        if good:
+            records = as_records(good)
+            wanted = _between(records, position, end)
+            if len(wanted):
+                yield wanted
+            position = max(position, position_after(records.offsets[-1]))
+        (at,) = consumer.position([place])
+        if max(position, at.offset) >= end:
+            return
+        if good or at.offset > position:
+            heard_at, position = time.monotonic(), max(position, Position(at.offset))
+        elif time.monotonic() - heard_at > SILENT_S:
+            raise KafkaUnavailable(
+                f"topic {region.topic} partition {region.partition}: nothing came for {SILENT_S:g} s at position {position}, "
+                f"short of {end}",
+                topic=region.topic,
+                partition=region.partition,
+            )
+
+
+def _is_record(message: Message, region: Region) -> bool:
+    error = message.error()
+    if error is None:
+        return message.partition() == region.partition
+    if error.code() == KafkaError._AUTO_OFFSET_RESET:
+        raise _OutOfRange
+    if error.fatal() or not error.retriable():
+        raise KafkaException(error)
+    return False
+
+
+def _between(records: Records, low: Position, high: Position) -> Records:
+    start, end = bisect_left(records.offsets, low), bisect_left(records.offsets, high)
+    return Records(
+        records.offsets[start:end],
+        records.timestamps[start:end],
+        records.keys[start:end],
+        records.values[start:end],
+        records.headers[start:end],
+    )
+
+
+def _behind_losses(beginning: Position, losses: Sequence[LossRecord]) -> Position:
+    """The first position from ``beginning`` on that no accepted loss covers."""
+    at = beginning
+    for loss in losses:
+        if loss.first <= at:
+            at = max(at, Position(loss.next))
+    return at
+
+
+def _is_lost(offset: int, losses: Sequence[LossRecord]) -> bool:
+    return any(loss.first <= offset < loss.next for loss in losses)
+
+
+def _without_lost(rows: pa.RecordBatch, losses: Sequence[LossRecord]) -> pa.RecordBatch:
+    if not losses or rows.num_rows == 0:
+        return rows
+    offsets = rows.column(OFFSET).to_numpy()
+    lost = np.full(len(offsets), False)
+    for loss in losses:
+        lost |= (offsets >= loss.first) & (offsets < loss.next)
+    return rows.filter(pa.array(~lost)) if lost.any() else rows

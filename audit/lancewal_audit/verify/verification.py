@@ -1,0 +1,141 @@
+"""Verify a table: fold its records anew, and compare them with what is read.
+
+Guarantees
+ 1. Nothing of the table, its objects, its topic or its consumer group is changed.
+ 2. What is compared with what is one state: a receipt, and the records below its cut.  Services may go on meanwhile.
+ 3. Memory is bounded: that of a strong read, some 32 MB for each of at most four kinds of rows, and one share of the keys
+    at a time, of about ``SHARE_ROWS`` records or rows (more only where single keys have more).  What waits lies on the
+    local disk, in the folder for temporary files: the chosen records and rows, compressed.
+
+Steps
+ 1. A strong read, or the read at a receipt: its rows, and the receipt {V, cut}.
+ 2. Version V as a plain Lance reader sees it; W(V).
+ 3. The records below the cut (``evidence``).
+ 4. Share by share: the rules of ``key_fold``, the comparisons of ``judge``.
+ 5. Rows that are wrong or missing are looked for among those that deletion vectors hide.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+
+from lancewal_audit.verify.evidence import Evidence
+from lancewal_audit.verify.gathering import Gathering
+from lancewal_audit.verify.hidden_rows import hidden_rows
+from lancewal_audit.verify.judge import Judge
+from lancewal_audit.verify.key_choice import KeyChoice
+from lancewal_audit.verify.report import Findings, Report
+from lancewal_audit.verify.scope import Scope, find_scope
+from lancewal_audit.verify.summary import summarise
+from lancewal_audit.verify.topic_records import TopicRecords
+from lancewal_audit.verify.wal_records import WalRecords
+from lancewal_core.clock import SystemClock
+from lancewal_core.open_checks import check_table
+from lancewal_core.regions import RegionIndexes
+from lancewal_core.settings import Settings
+from lancewal_core.store_obstore import open_store
+from lancewal_core.table_lance import READ_ERRORS, LanceTable, read_error
+from lancewal_core.tasks import Tasks, ThreadTasks
+from lancewal_core.watermarks import Watermarks
+from lancewal_reader import open_table, receipt_of
+
+SHARE_ROWS = 100_000
+_SHARES_MAX = 1_000
+_IO_THREADS = 8
+
+Sources = Literal["topic", "wal", "both"]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is to be verified."""
+
+    sources: Sources = "both"
+    at: str | None = None
+    """A receipt; None: a strong read now."""
+    fraction: float = 1.0
+    """Of the keys, unless ``keys`` says about how many."""
+    keys: int | None = None
+    partitions: frozenset[int] | None = None
+    """None: all."""
+    foreign_rows_differ: bool = False
+    findings_max: int = 20
+    """How many findings of each kind are named."""
+
+
+def verify_table(settings: Settings, uri: str, asked: Asked) -> Report:
+    """Steps 1 to 5.  Errors are those of a strong read, and of the sources; what differs is no error."""
+    if asked.sources != "wal":
+        settings.need("kafka.bootstrap_servers")
+    tasks = ThreadTasks(workers=1, io_threads=_IO_THREADS)
+    with closing(tasks), tempfile.TemporaryDirectory(prefix="lancewal-verify-") as folder:
+        # Step 1
+        opened = open_table(uri, settings.store.options)
+        store, table = open_store(uri, settings.store.options), LanceTable(uri, settings.store.options)
+        check_table(table.newest(), opened.contract)
+        read = opened.scan(at=asked.at)
+        receipt = receipt_of(read.schema)
+        # Step 2
+        in_force = Watermarks(store, table).at(receipt.version)
+        pinned = table.at(receipt.version)
+        scope = find_scope(store, table, opened.contract, receipt, pinned, in_force, asked.partitions)
+        evidence = _evidence(settings, scope, tasks, asked.sources)
+        return _compare(uri, asked, scope, evidence, read, Path(folder))
+
+
+def _evidence(settings: Settings, scope: Scope, tasks: Tasks, sources: Sources) -> Evidence:
+    wal = WalRecords(scope.store, tasks, RegionIndexes(scope.store, SystemClock()), scope.contract.history_window_s)
+    topic = None if sources == "wal" else TopicRecords(settings, scope.eras)
+    return Evidence(scope, wal, topic, from_wal=sources != "topic")
+
+
+def _compare(
+    uri: str, asked: Asked, scope: Scope, evidence: Evidence, read: Iterator[pa.RecordBatch], folder: Path
+) -> Report:
+    findings = Findings(asked.findings_max)
+    fraction = _fraction(asked, scope)
+    records = max(scope.live_rows, evidence.records_max) * fraction
+    count = min(max(-int(-records // SHARE_ROWS), 1), _SHARES_MAX)
+    gathering = Gathering(scope.contract, KeyChoice(scope.contract, fraction, asked.partitions), folder, count)
+    # Steps 1 to 3: the rows and the records
+    read_rows = gathering.rows("read", read)
+    merged_rows = gathering.rows("merged", _plain_scan(scope))
+    evidence.gather(gathering, findings)
+    # Step 4
+    judge = Judge(scope, evidence, findings)
+    for number in range(count):
+        judging, topic, wal = evidence.load(number)
+        judge.table(judging, merged_rows.load(number), read_rows.load(number))
+        judge.logs(topic, wal)
+    judge.rejected()
+    # Step 5
+    for finding in hidden_rows(scope.pinned, scope.contract.rows, judge.tally.wanted):
+        findings.add(finding)
+    return summarise(
+        uri, scope, evidence, judge.tally, findings,
+        rows_read=read_rows.rows, rows_merged=merged_rows.rows, fraction=fraction,
+        foreign_rows_differ=asked.foreign_rows_differ, asked_at=asked.at,
+    )  # fmt: skip
+
+
+def _fraction(asked: Asked, scope: Scope) -> float:
+    if asked.keys is None:
+        return asked.fraction
+    behind = sum(max(end - scope.merged(region), 0) for region, end in scope.cut.items())
+    return min(1.0, asked.keys / max(scope.live_rows + behind, 1))
+
+
+def _plain_scan(scope: Scope) -> Iterator[pa.RecordBatch]:
+    """Not by our own scan, which leaves hidden rows out by itself."""
+    if scope.live_rows:
+        try:
+            yield from scope.pinned.dataset.scanner(columns=scope.contract.rows.table.names).to_batches()
+        except READ_ERRORS as error:
+            raise read_error(error, f"scanning version {scope.pinned.version}") from error

@@ -1,0 +1,122 @@
+"""``lancewal compact``: rounds of compaction until nothing is left, beside a running flusher or without one.
+
+Steps
+ 1. A round (``compaction``).  One that is refused is planned again, with half the bytes, since a shorter one is more likely
+    to land between two merges; one that landed restores the size.  After ``REFUSALS_MAX`` in a row: an error that says how
+    to keep merges away.
+ 2. Nothing left: extend all indexes that miss a row.
+
+The sentinel is left alone, because merges of other processes would be refused, unless ``with_sentinel``: then it is taken
+in its turn, if it is no larger than a round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from lancewal_core.errors import PlanRetriesExhausted
+from lancewal_flusher.commit import Refused
+from lancewal_flusher.compaction import Compacted, FileSizes, compact_next, spared, stored
+from lancewal_flusher.compaction_plan import CompactionLimits, Round, Stored, next_round
+from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.index_plan import IndexLimits
+from lancewal_flusher.index_upkeep import IndexExtended, IndexRefused, extend_indexes
+
+REFUSALS_MAX = 20
+PAUSE_S = 1.0
+_ROUND_BYTES_MIN = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionSummary:
+    """What a run did, or would do."""
+
+    rounds: int
+    fragments_before: int
+    fragments_after: int
+    """Of the whole table."""
+    rows_dropped: int
+    bytes_read: int
+    bytes_written: int
+    """Of a run that only looks: about."""
+    indexes_extended: tuple[str, ...] = ()
+    indexes_refused: tuple[str, ...] = ()
+    """Each with the reason."""
+
+
+def compact_to_the_end(
+    context: FlusherContext,
+    limits: CompactionLimits,
+    *,
+    with_sentinel: bool,
+    landed: Callable[[Compacted], None] = lambda _: None,
+    refused: Callable[[str], None] = lambda _: None,
+    stopping: Callable[[], bool] = lambda: False,
+) -> CompactionSummary:
+    """Steps 1 and 2.  ``PlanRetriesExhausted``: merges keep changing what is being written anew."""
+    before = len(context.table.newest().fragments())
+    done: list[Compacted] = []
+    sizes, refusals, halved = FileSizes(), 0, 0
+    while not stopping():
+        # Step 1
+        bounded = replace(limits.to_the_end(), round_bytes=max(_ROUND_BYTES_MIN, limits.round_bytes >> halved))
+        result = compact_next(context, bounded, sizes, with_sentinel=with_sentinel)
+        if isinstance(result, Compacted):
+            done.append(result)
+            landed(result)
+            refusals = halved = 0
+        elif isinstance(result, Refused):
+            refused(result.reason)
+            refusals += 1
+            halved += 1
+            if refusals == REFUSALS_MAX:
+                raise PlanRetriesExhausted(
+                    f"{refusals} rounds in a row were refused, because others changed the same fragments; the last time: "
+                    f"{result.reason}. Keep merges away meanwhile, with `lancewal pause flusher --for 10m`, and start "
+                    "again: what has landed stays"
+                )
+            context.clock.sleep(PAUSE_S)
+        elif halved:
+            halved = 0  # nothing fits into so small a round
+        else:
+            break
+    # Step 2
+    extended = () if stopping() else extend_indexes(context, IndexLimits(), at_once=True)
+    return CompactionSummary(
+        len(done),
+        before,
+        len(context.table.newest().fragments()),
+        sum(c.rows_dropped for c in done),
+        sum(c.bytes_read for c in done),
+        sum(c.bytes_written for c in done),
+        tuple(r.name for r in extended if isinstance(r, IndexExtended)),
+        tuple(f"{r.name}: {r.reason}" for r in extended if isinstance(r, IndexRefused)),
+    )
+
+
+def look(context: FlusherContext, limits: CompactionLimits, *, with_sentinel: bool) -> CompactionSummary:
+    """What ``compact_to_the_end`` would do if nobody else did anything; changes nothing."""
+    pinned = context.table.newest()
+    fragments = stored(context, pinned.fragments(), FileSizes())
+    left_alone = spared(pinned, fragments, limits, with_sentinel=with_sentinel)
+    rounds: list[Round] = []
+    at = max((f.fragment_id for f in fragments), default=0) + 1
+    while True:
+        chosen = next_round(fragments, limits.to_the_end(), left_alone)
+        if chosen is None:
+            break
+        rounds.append(chosen)
+        taken = {f.fragment_id for f in chosen.fragments}
+        nbytes = sum(f.live_bytes for f in chosen.fragments)
+        fragments = [f for f in fragments if f.fragment_id not in taken]
+        fragments.append(Stored(at, chosen.live_rows, 0, nbytes))
+        at += 1
+    return CompactionSummary(
+        len(rounds),
+        len(pinned.fragments()),
+        len(fragments),
+        sum(r.rows - r.live_rows for r in rounds),
+        sum(r.nbytes for r in rounds),
+        sum(f.live_bytes for r in rounds for f in r.fragments),
+    )

@@ -1,0 +1,160 @@
+"""Compaction: fragments of the table are written anew, as fewer ones, without the rows that are hidden in them.
+
+Guarantees
+ 1. No row changes.  The commit conflicts with every commit in between that touched one of these fragments, so what a merge
+    has hidden there never comes back; then the files written are no part of any version.
+ 2. It stands in no merge's way but by the fragments that it takes.  The sentinel is one of them only where the caller says
+    so, between two merges of its own process, and only if it is no larger than a round.
+ 3. It reads at most ``round_bytes`` and holds far less in memory (``rewrite_lance``).
+ 4. Fragments of a merge that is not finished are left alone: ``finish`` knows them by their files.
+ 5. It carries no watermarks, and is found again by its uuid.
+ 6. Queries by a secondary index find the same rows before and after it; ``index_upkeep`` makes them fast again.
+
+Steps of ``compact_next``
+ 1. Pin V, check that it is the contract's table, read W(V); refuse while the merge that set it is not finished.
+ 2. Choose the fragments (``compaction_plan``).
+ 3. Write their live rows anew.
+ 4. ONE commit from V, by URI, as Lance's ``Rewrite``.  By an open data set, as Lance's own compaction commits, it would be
+    compared only with versions that still exist, and bring back rows hidden in one that was cleaned up.
+ 5. Committed: done.  Conflict: nothing landed, plan again.  Unknown: look for the uuid in the versions above V.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from lancewal_core.errors import VersionGone
+from lancewal_core.failpoints import point
+from lancewal_core.ids import TableVersion
+from lancewal_core.open_checks import check_table
+from lancewal_core.table import Fragment, PinnedTable, RewriteBounds, TableCommit, fragment_bytes
+from lancewal_flusher.commit import Refused, is_finished, send, sentinel
+from lancewal_flusher.compaction_plan import CompactionLimits, Reason, Round, Stored, next_round
+from lancewal_flusher.context import FlusherContext
+
+PROPERTY_COMPACTION = "lancewal.compaction"
+BATCH_BYTES = 2 << 20
+BUFFER_BYTES = 32 << 20
+COPIED_BYTES_MIN = 16 << 20
+"""Mean size from which on the pages of fragments are copied: of small files they are small, and stay so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """A round that landed."""
+
+    version: TableVersion
+    reason: Reason
+    fragments_before: int
+    fragments_after: int
+    rows: int
+    rows_dropped: int
+    """Hidden rows that are gone for good."""
+    bytes_read: int
+    bytes_written: int
+
+
+@dataclass(frozen=True, slots=True)
+class NothingToCompact:
+    """Nothing is worth a round: what was seen at ``version``."""
+
+    version: TableVersion
+
+
+CompactionResult = Compacted | Refused | NothingToCompact
+
+
+@dataclass(slots=True)
+class FileSizes:
+    """Sizes of data files that the table does not know: Lance records none where pages were copied."""
+
+    known: dict[str, int] = field(default_factory=dict)
+
+
+def compact_next(
+    context: FlusherContext, limits: CompactionLimits, sizes: FileSizes, *, with_sentinel: bool
+) -> CompactionResult:
+    """One round.  ``with_sentinel``: no merge of this process is under way."""
+    # Step 1
+    pinned = context.table.newest()
+    check_table(pinned, context.contract)
+    in_force = context.watermarks.at(pinned.version)
+    if not is_finished(context, in_force):
+        return Refused(f"the merge of table version {in_force.version} is not finished yet")
+    try:
+        # Step 2
+        fragments = pinned.fragments()
+        found = stored(context, fragments, sizes)
+        chosen = next_round(found, limits, spared(pinned, found, limits, with_sentinel=with_sentinel))
+        if chosen is None:
+            return NothingToCompact(pinned.version)
+        # Step 3
+        with point("fragment.write"):
+            ids = [f.fragment_id for f in chosen.fragments]
+            written = context.table.rewrite(pinned.version, ids, _bounds(chosen, limits))
+    except VersionGone as error:
+        return Refused(f"files of table version {pinned.version} went while they were written anew: {error}")
+    # Step 4, 5
+    taken = {f.fragment_id for f in chosen.fragments}
+    commit = TableCommit(
+        read_version=pinned.version,
+        new_fragments=written,
+        updated_fragments=(),
+        removed_fragment_ids=(),
+        properties={PROPERTY_COMPACTION: context.new_id()},
+        strict=False,
+        rewritten=tuple(pinned.fragment_json(number) for number in sorted(taken)),
+    )
+    landed = send(context, commit, PROPERTY_COMPACTION)
+    if isinstance(landed, Refused):
+        return landed
+    return Compacted(
+        landed,
+        chosen.reason,
+        len(taken),
+        len(written),
+        rows=chosen.live_rows,
+        rows_dropped=chosen.rows - chosen.live_rows,
+        bytes_read=chosen.nbytes,
+        bytes_written=sum(fragment_bytes(text) for text in written),
+    )
+
+
+def spared(
+    pinned: PinnedTable, fragments: Sequence[Stored], limits: CompactionLimits, *, with_sentinel: bool
+) -> frozenset[int]:
+    """Fragments that no round may take; the sentinel only in a bounded one."""
+    guard = sentinel(pinned.fragments())
+    free = {f.fragment_id for f in fragments if f.nbytes <= limits.round_bytes} if with_sentinel else set()
+    ours = frozenset() if guard is None or guard.fragment_id in free else frozenset({guard.fragment_id})
+    return ours | pinned.unrewritable_fragments()
+
+
+def stored(context: FlusherContext, fragments: Sequence[Fragment], sizes: FileSizes) -> list[Stored]:
+    """Fragments by their sizes; asks the store for what the table does not record."""
+    unknown = [f for f in fragments if f.nbytes == 0]
+    live = {name for f in unknown for name in f.files}
+    names = sorted(live - sizes.known.keys())
+    found = context.tasks.map(lambda name: context.table.file_bytes([name])[0], names)
+    sizes.known |= dict(zip(names, found, strict=True))
+    sizes.known = {name: size for name, size in sizes.known.items() if name in live}
+    return [
+        Stored(
+            f.fragment_id,
+            f.physical_rows,
+            f.deleted_rows,
+            f.nbytes or sum(sizes.known[name] for name in f.files),
+        )
+        for f in fragments
+    ]
+
+
+def _bounds(chosen: Round, limits: CompactionLimits) -> RewriteBounds:
+    return RewriteBounds(
+        batch_bytes=BATCH_BYTES,
+        buffer_bytes=BUFFER_BYTES,
+        file_rows=limits.target_rows,
+        file_bytes=limits.target_bytes,
+        copy=chosen.nbytes >= COPIED_BYTES_MIN * len(chosen.fragments),
+    )

@@ -1,0 +1,129 @@
+"""Which fragments the next round of a compaction writes anew: a pure decision.
+
+ 1. *Small* fragments are bundled, the smallest first, whatever lies between them: the order of fragments means nothing.  A
+    bundle must be at least ``growth`` times as large as its largest part, so that a byte is written anew only each time
+    its fragment has grown by that factor: about log2(target / adopted size) times in its life.
+ 2. Else fragments with many *deleted* rows, those with the highest share first, as many as fit.
+
+A round reads at most ``round_bytes``.  A fragment above that is taken alone, for its deleted rows, and only where
+``oversize`` says so: it keeps merges waiting for as long as it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import accumulate
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A fragment by its size."""
+
+    fragment_id: int
+    rows: int
+    """Physical rows."""
+    deleted_rows: int
+    nbytes: int
+
+    @property
+    def live_rows(self) -> int:
+        return self.rows - self.deleted_rows
+
+    @property
+    def live_bytes(self) -> int:
+        """What is left of it, about."""
+        return self.nbytes * self.live_rows // max(self.rows, 1)
+
+    @property
+    def deleted_share(self) -> float:
+        return self.deleted_rows / max(self.rows, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionLimits:
+    """Sizes in rows, and in bytes as stored."""
+
+    target_rows: int = 1_048_576
+    target_bytes: int = 256 << 20
+    """A fragment is small below half of either."""
+    deleted_share: float = 0.2
+    round_bytes: int = 256 << 20
+    fragments_min: int = 4
+    """Fewest small ones worth a round: each is two requests and a table version."""
+    fragments_max: int = 1_000
+    """Most fragments of a round: all their files are opened at once."""
+    growth: float = 2.0
+    oversize: bool = False
+
+    def to_the_end(self) -> CompactionLimits:
+        """As long as two small fragments fit into one, and no fragment too large."""
+        return replace(self, fragments_min=2, growth=1.0, oversize=True)
+
+    def small(self, stored: Stored) -> bool:
+        return stored.live_rows * 2 < self.target_rows and stored.live_bytes * 2 < self.target_bytes
+
+
+class Reason(StrEnum):
+    """Why fragments are written anew."""
+
+    SMALL = "small"
+    DELETED = "deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Fragments that become one, or a few."""
+
+    reason: Reason
+    fragments: tuple[Stored, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(f.nbytes for f in self.fragments)
+
+    @property
+    def rows(self) -> int:
+        return sum(f.rows for f in self.fragments)
+
+    @property
+    def live_rows(self) -> int:
+        return sum(f.live_rows for f in self.fragments)
+
+
+def next_round(fragments: Sequence[Stored], limits: CompactionLimits, spared: Collection[int]) -> Round | None:
+    """What to write anew now, None if nothing is worth it; ``spared`` ids are left alone."""
+    free = [f for f in fragments if f.fragment_id not in spared]
+    return _small(free, limits) or _deleted(free, limits)
+
+
+def _small(free: Sequence[Stored], limits: CompactionLimits) -> Round | None:
+    small = sorted((f for f in free if limits.small(f)), key=lambda f: (f.live_bytes, f.fragment_id))
+    bundle = small[: _fitting(small, limits)]
+    while bundle and bundle[-1].live_bytes * limits.growth > sum(f.live_bytes for f in bundle):
+        bundle.pop()
+    return Round(Reason.SMALL, tuple(bundle)) if len(bundle) >= max(limits.fragments_min, 2) else None
+
+
+def _deleted(free: Sequence[Stored], limits: CompactionLimits) -> Round | None:
+    worn = [f for f in free if f.deleted_rows and f.deleted_share >= limits.deleted_share]
+    worn.sort(key=lambda f: (-f.deleted_share, f.fragment_id))
+    fitting = [f for f in worn if f.nbytes <= limits.round_bytes]
+    taken = fitting[: max(_fitting(fitting, limits), 1)] or (worn[:1] if limits.oversize else [])
+    return Round(Reason.DELETED, tuple(taken)) if taken else None
+
+
+def _fitting(fragments: Sequence[Stored], limits: CompactionLimits) -> int:
+    """How many of them, from the first on, fit into a round and into one fragment."""
+    sums = zip(
+        accumulate(f.nbytes for f in fragments),
+        accumulate(f.live_rows for f in fragments),
+        accumulate(f.live_bytes for f in fragments),
+        strict=True,
+    )
+    fits = [
+        nbytes <= limits.round_bytes and rows <= limits.target_rows and live <= limits.target_bytes
+        for nbytes, rows, live in sums
+    ]
+    return min(sum(fits), limits.fragments_max)  # sums only grow: once one does not fit, none behind it does

@@ -1,0 +1,269 @@
+"""``lancewal repair index``: versions are lost or damaged, and the logs, the snapshots and the watermark give them back."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lancewal_audit.log_survey import survey_logs
+from lancewal_audit.repair_index import MARGIN, repair_index
+from lancewal_core import paths
+from lancewal_core.control import Service, pause, resume
+from lancewal_core.errors import LancewalError, ObjectCorrupt, RepairRefused, StoreInconsistent
+from lancewal_core.flush import flush_generation
+from lancewal_core.fold import fold
+from lancewal_core.ids import Position
+from lancewal_core.region_index import RegionIndex, State, decode_index
+from lancewal_core.regions import RegionIndexes, index_family
+from lancewal_core.segment import Segment, decode_segment
+from lancewal_flusher.plan import MergeLimits
+from lancewal_reader import open_table
+from tests.support.pipeline import Pipeline
+from tests.support.repairs import Crash, CrashingStore, check_merged, check_strong, dry, flip, repairing
+
+ADOPT = MergeLimits(adopt_rows=1)
+PARTITION = 1
+
+
+def make(folder: Path) -> Pipeline:
+    """Merged, FLUSHED and OPEN generations of two regions, in the logs of two workers."""
+    made = Pipeline(folder, partitions=2, seed=13, seal_rows=40)
+    made.produce(120)
+    made.merge_all(ADOPT)
+    made.produce(120)
+    made.ingest()
+    made.produce(60)
+    made.crash()
+    made.settle()
+    for service in Service:
+        pause(made.store, made.clock, lambda: uuid.uuid4().hex, service)
+    return made
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
+    made = make(tmp_path)
+    yield made
+    made.close()
+
+
+def versions(pipeline: Pipeline, partition: int = PARTITION) -> list[Path]:
+    """Index objects, the newest first."""
+    family = index_family(pipeline.contract.regions[partition])
+    listed = sorted(v for i in pipeline.store.list(family.prefix) if (v := family.parse(i.key)) is not None)
+    return [Path(pipeline.uri) / family.key(v) for v in reversed(listed)]
+
+
+def repair(pipeline: Pipeline, *, before_gap: bool = False, members: int = 0, above: int = 0) -> list[str]:
+    with repairing(pipeline) as context:
+        region = pipeline.contract.regions[PARTITION]
+        return repair_index(context, region, lambda: members, before_gap=before_gap, above=above)
+
+
+def goes_on(pipeline: Pipeline, *, another: bool = True) -> None:
+    """Strong reads at once; then ingest, by another process or by the one that remembers, merges, collections."""
+    check_strong(pipeline)
+    if not another:
+        pipeline.produce(6)  # too few to seal: it must meet a fence, or nobody would see them
+        pipeline.ingest()
+        check_strong(pipeline)
+    pipeline.produce(50)
+    if another:
+        pipeline.crash()
+    else:
+        pipeline.ingest()
+    check_strong(pipeline)
+    pipeline.merge_all(ADOPT)
+    check_strong(pipeline)
+    check_merged(pipeline)
+    pipeline.collect()
+    check_strong(pipeline)
+
+
+@pytest.mark.parametrize("count", [3])
+def test_damaged_versions(pipeline: Pipeline, count: int) -> None:
+    for path in versions(pipeline)[:count]:
+        flip(path)
+    with pytest.raises(ObjectCorrupt, match="lancewal repair index"):
+        open_table(pipeline.uri).to_arrow()
+    assert "is the newest that can be read" in dry(pipeline, "index", "orders", PARTITION)
+    assert any("is written" in line for line in repair(pipeline))
+    goes_on(pipeline)
+    assert repair(pipeline) == []
+
+
+@pytest.mark.parametrize(("count", "another"), [(1, False), (4, True), (1000, False)])
+def test_lost_versions(pipeline: Pipeline, count: int, another: bool) -> None:
+    """Also where the process that owned the region, and remembers the versions that are lost, goes on."""
+    for path in versions(pipeline)[:count]:
+        path.unlink()
+    dry(pipeline, "index", "orders", PARTITION)
+    repair(pipeline)
+    goes_on(pipeline, another=another)
+
+
+def test_an_index_below_the_watermark_names_the_command(pipeline: Pipeline) -> None:
+    for path in versions(pipeline):
+        path.unlink()
+    with pytest.raises((LancewalError), match="lancewal repair index"):
+        open_table(pipeline.uri).to_arrow()
+    with pytest.raises(StoreInconsistent, match="lancewal repair index"):
+        pipeline.merge()
+
+
+def test_a_sound_index_is_left_alone(pipeline: Pipeline) -> None:
+    assert "it says all that the logs say" in dry(pipeline, "index", "orders", PARTITION)
+    before = versions(pipeline)
+    assert repair(pipeline) == []
+    assert versions(pipeline) == before
+    goes_on(pipeline)
+
+
+def unmerged_segment(pipeline: Pipeline) -> tuple[Path, int, int]:
+    """A segment in the middle of what only logs hold, and the positions of the region in it."""
+    region = pipeline.contract.regions[PARTITION]
+    with repairing(pipeline) as context:
+        while True:
+            pipeline.produce(8)
+            pipeline.ingest()
+            pipeline.settle()
+            survey = survey_logs(context, [region])
+            open_ = RegionIndexes(pipeline.store, pipeline.clock).read(region)
+            assert open_ is not None
+            assert open_.newest is not None
+            record = open_.newest
+            first = record.first
+            if sum(p.first >= first for p in survey[record.log].pieces[region]) > 1:
+                break
+        for path in versions(pipeline):
+            path.unlink()
+        piece = next(p for p in survey[record.log].pieces[region] if p.first >= first)
+        key = paths.wal_segment(piece.log, piece.sequence)
+        segment = decode_segment(pipeline.store.get(key) or b"", key)
+        assert isinstance(segment, Segment)
+        entry = next(e for e in segment.entries if e.region == region)
+        assert entry.first == first
+        assert entry.next < len(pipeline.messages(PARTITION)), "it is the last"
+        return Path(pipeline.uri) / key, entry.first, entry.next
+
+
+@pytest.mark.parametrize("how", ["lost", "damaged"])
+def test_a_gap_stops_it_and_a_person_may_end_the_region_there(pipeline: Pipeline, how: str) -> None:
+    path, first, next_ = unmerged_segment(pipeline)
+    if how == "lost":
+        path.unlink()
+    else:
+        data = path.read_bytes()
+        path.write_bytes(data[:-20])
+    with pytest.raises(RepairRefused, match=f"offsets {first} to {next_ - 1} are in no log"):
+        repair(pipeline)
+    assert f"offsets {first} to {next_ - 1}" in dry(pipeline, "index", "orders", PARTITION, "--before-gap")
+    if how == "damaged":
+        return  # the other region has it too: `lancewal repair segment`
+    repair(pipeline, before_gap=True)
+    pipeline.crash()  # reads again what is in no log
+    goes_on(pipeline)
+
+
+def test_refused_while_somebody_is_at_work(pipeline: Pipeline) -> None:
+    flip(versions(pipeline)[0])
+    before = versions(pipeline)
+    with pytest.raises(RepairRefused, match="2 ingest processes are members"):
+        repair(pipeline, members=2)
+    for service in Service:
+        resume(pipeline.store, pipeline.clock, lambda: uuid.uuid4().hex, service)
+        with pytest.raises(RepairRefused, match=f"lancewal pause {service}"):
+            repair(pipeline)
+        pause(pipeline.store, pipeline.clock, lambda: uuid.uuid4().hex, service)
+    assert versions(pipeline) == before
+
+
+@pytest.mark.parametrize(("at", "after"), [(1, True), (3, False), (3, True), (60, False)])
+def test_a_crash_in_between_is_repeated_away(pipeline: Pipeline, at: int, after: bool) -> None:
+    """Fences, the version that decides, and those that fill up."""
+    for path in versions(pipeline)[:3]:
+        path.unlink()
+    region = pipeline.contract.regions[PARTITION]
+    with repairing(pipeline, CrashingStore(pipeline.store, at, after=after)) as context, pytest.raises(Crash):
+        repair_index(context, region, lambda: 0)
+    repair(pipeline)
+    listed = len(versions(pipeline))
+    assert listed > MARGIN
+    assert repair(pipeline) == []
+    assert len(versions(pipeline)) == listed
+    goes_on(pipeline, another=False)
+
+
+def test_of_two_at_once_one_decides(pipeline: Pipeline) -> None:
+    flip(versions(pipeline)[0])
+    region = pipeline.contract.regions[PARTITION]
+    asked: list[int] = []
+
+    def members() -> int:
+        asked.append(1)
+        if len(asked) == 2:  # right before the put
+            repair(pipeline)
+        return 0
+
+    with repairing(pipeline) as context, pytest.raises(RepairRefused, match="has changed meanwhile"):
+        repair_index(context, region, members)
+    goes_on(pipeline)
+
+
+def test_a_flush_of_a_generation_that_the_new_index_cuts_otherwise_changes_nothing(pipeline: Pipeline) -> None:
+    """An ingest that folded it before, and swaps after."""
+    region = pipeline.contract.regions[PARTITION]
+    pipeline.hand_over()
+    pipeline.produce(30)
+    pipeline.ingest()
+    with repairing(pipeline) as context:
+        for path in versions(pipeline):
+            path.unlink()
+        repair(pipeline)
+        index = RegionIndexes(pipeline.store, pipeline.clock).read(region)
+        assert index is not None
+        record = next(r for r in index.generations if r.state is State.SEALED)
+        assert record.next is not None
+        shorter = replace(record, next=Position(record.next - 1))
+        folded = fold([], pipeline.contract.rows)
+        flushed = flush_generation(
+            context.store, context.table, RegionIndexes(context.store, context.clock), context.contract, region, shorter,
+            folded, context.new_id,
+        )  # fmt: skip
+        assert flushed is None
+    goes_on(pipeline)
+
+
+def test_a_snapshot_is_lost_too(pipeline: Pipeline) -> None:
+    """The version that can be read says SEALED, a later generation has a snapshot: the earlier is flushed first."""
+    for _ in range(4):
+        pipeline.produce(60)
+        pipeline.ingest()
+        pipeline.settle()
+    indexes = [
+        (path, decode_index(path.read_bytes(), path.relative_to(pipeline.uri).as_posix()))
+        for path in versions(pipeline)
+    ]
+    flushed = [r for r in indexes[0][1].generations if r.state is State.FLUSHED]
+    assert len(flushed) > 1
+    early = flushed[-2]
+    for path, index in indexes:
+        if any(r.generation == early.generation and r.state is State.SEALED for r in index.generations):
+            break
+        path.unlink()
+    (Path(pipeline.uri) / (early.snapshot or "")).unlink()
+    assert repair(pipeline) == []  # it leads as far: nothing shows that there were others
+    assert repair(pipeline, above=len(indexes))
+    states = [r.state for r in read_index(pipeline).generations]
+    assert State.FLUSHED not in states[states.index(State.SEALED) :]
+    goes_on(pipeline)
+
+
+def read_index(pipeline: Pipeline) -> RegionIndex:
+    index = RegionIndexes(pipeline.store, pipeline.clock).read(pipeline.contract.regions[PARTITION])
+    assert index is not None
+    return index

@@ -1,0 +1,282 @@
+"""``lancewal repair segment``: a lost or damaged segment's records come from the topic again, into snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from lancewal_audit.log_survey import Piece, survey_logs
+from lancewal_audit.repair_segment import plan_segment, repair_segment
+from lancewal_core import paths
+from lancewal_core.errors import (
+    InvalidInput,
+    ObjectCorrupt,
+    PlanRetriesExhausted,
+    RepairRefused,
+    RetentionLost,
+    TopicUnsuitable,
+)
+from lancewal_core.ids import LogId, Position, Region, Sequence
+from lancewal_core.loss_record import LossRecord, write_loss
+from lancewal_core.region_index import RegionIndex, State
+from lancewal_core.regions import RegionIndexes
+from lancewal_core.segment import FOOTER_SIZE
+from lancewal_ingest.decode.records import Records
+from lancewal_ingest.flush_queue import FlushQueue
+from lancewal_reader import open_table
+from tests.support.pipeline import Pipeline
+from tests.support.repairs import Crash, CrashingStore, check_merged, check_strong, content, flip, repairing
+
+
+@dataclass(slots=True)
+class MemoryRecords:
+    """The topic of a pipeline, of which Kafka has dropped what lies below ``lows``."""
+
+    pipeline: Pipeline
+    lows: dict[int, int] = field(default_factory=dict)
+    asked: list[tuple[int, int, int]] = field(default_factory=list)
+    compacted: bool = False
+
+    def check(self) -> None:
+        if self.compacted:
+            raise TopicUnsuitable("topic orders is compacted")
+
+    def low(self, partition: int) -> Position:
+        return Position(self.lows.get(partition, 0))
+
+    def read(self, region: Region, first: Position, end: Position) -> Records:
+        assert first >= self.low(region.partition)
+        self.asked.append((region.partition, first, end))
+        taken = self.pipeline.messages(region.partition)[first:end]
+        return Records(
+            list(range(first, end)),
+            [1_700_000_000_000] * len(taken),
+            [key for key, _, _ in taken],
+            [value for _, value, _ in taken],
+            [None if op == "upsert" else [("lancewal.op", op.encode())] for _, _, op in taken],
+        )
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
+    """Merged rows, and an OPEN generation of each region with many entries."""
+    made = Pipeline(tmp_path, partitions=2, seed=17, seal_rows=10_000, batch=12)
+    made.produce(60)
+    made.merge_all()
+    feed(made, 6)
+    yield made
+    made.close()
+
+
+def feed(pipeline: Pipeline, segments: int) -> None:
+    """So many segments at least."""
+    for _ in range(segments):
+        pipeline.produce(20)
+        pipeline.ingest()
+
+
+def index_of(pipeline: Pipeline, partition: int) -> RegionIndex:
+    index = RegionIndexes(pipeline.store, pipeline.clock).read(pipeline.contract.regions[partition])
+    assert index is not None
+    return index
+
+
+def pieces(pipeline: Pipeline, log: LogId) -> list[Piece]:
+    with repairing(pipeline) as context:
+        survey = survey_logs(context, pipeline.contract.regions)[log]
+        return sorted((p for some in survey.pieces.values() for p in some), key=lambda p: p.sequence)
+
+
+def middle(pipeline: Pipeline) -> Path:
+    """A segment in the midst of what the newest generations have in their log."""
+    newest = index_of(pipeline, 1).generations[-1]
+    found = sorted({p.sequence for p in pieces(pipeline, newest.log) if p.sequence >= newest.first_sequence})
+    assert len(found) > 3
+    return Path(pipeline.uri) / paths.wal_segment(newest.log, found[len(found) // 2])
+
+
+def damage(path: Path, how: str) -> None:
+    data = path.read_bytes()
+    match how:
+        case "lost":
+            path.unlink()
+        case "its trailer":
+            path.write_bytes(data[:-FOOTER_SIZE])
+        case "its rows":
+            body = int.from_bytes(data[-FOOTER_SIZE : -FOOTER_SIZE + 8], "little")
+            path.write_bytes(data[: body - 40] + bytes(b ^ 0xFF for b in data[body - 40 : body - 8]) + data[body - 8 :])
+        case _:
+            path.write_bytes(b"")
+
+
+def repair(pipeline: Pipeline, path: Path, topic: MemoryRecords | None = None, *, dry: bool = False) -> list[str]:
+    topic = topic or MemoryRecords(pipeline)
+    with repairing(pipeline) as context:
+        plan = plan_segment(context, topic, path.relative_to(pipeline.uri).as_posix())
+        assert plan.lines()
+        return plan.lines() if dry else repair_segment(context, topic, plan)
+
+
+def goes_on(pipeline: Pipeline, *, another: bool) -> None:
+    pipeline.produce(40)
+    if another:
+        pipeline.crash()
+    else:
+        pipeline.ingest()
+    check_strong(pipeline)
+    pipeline.merge_all()
+    check_merged(pipeline)
+    check_strong(pipeline)
+
+
+@pytest.mark.parametrize(
+    ("how", "another"),
+    [("lost", True), ("its trailer", False), ("its rows", True), ("its trailer", True), ("all", False)],
+)
+def test_of_open_generations(pipeline: Pipeline, how: str, another: bool) -> None:
+    """The owner that goes on is told by a fence; another one finds the generations handed over."""
+    path = middle(pipeline)
+    damage(path, how)
+    with pytest.raises((ObjectCorrupt, PlanRetriesExhausted), match="lancewal repair segment"):
+        open_table(pipeline.uri).to_arrow()
+    before = content(pipeline.uri)
+    assert any("are read from Kafka" in line for line in repair(pipeline, path, dry=True))
+    assert content(pipeline.uri) == before
+    topic = MemoryRecords(pipeline)
+    assert len(repair(pipeline, path, topic)) == 2
+    assert topic.asked
+    check_strong(pipeline)
+    assert repair(pipeline, path) == []
+    goes_on(pipeline, another=another)
+
+
+@pytest.mark.parametrize("how", ["its trailer", "lost"])
+def test_of_sealed_generations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """An ingest that seals, and dies before it flushes."""
+    pipeline = Pipeline(tmp_path, partitions=2, seed=19, seal_rows=30, batch=12)
+    with monkeypatch.context() as patched:
+        patched.setattr(FlushQueue, "advance", lambda self: None)
+        feed(pipeline, 8)
+    records = [r for r in index_of(pipeline, 1).generations if r.state is State.SEALED]
+    assert len(records) > 1
+    record = records[0]
+    inside = {p.sequence for p in pieces(pipeline, record.log) if p.first in record.wal_entries.values()}
+    path = Path(pipeline.uri) / paths.wal_segment(
+        record.log, Sequence(max(n for n in inside if n < (record.end_sequence or 0)))
+    )
+    damage(path, how)
+    assert repair(pipeline, path)
+    check_strong(pipeline)
+    goes_on(pipeline, another=True)
+    pipeline.close()
+
+
+def test_of_a_flushed_generation_whose_snapshot_is_lost_too(pipeline: Pipeline) -> None:
+    path = middle(pipeline)
+    pipeline.hand_over()
+    damage(path, "its rows")
+    assert "no generation that is not in the table needs it: nothing to do" in repair(pipeline, path, dry=True)
+    record = next(r for r in index_of(pipeline, 1).generations if r.state is State.FLUSHED)
+    (Path(pipeline.uri) / (record.snapshot or "")).unlink()
+    assert repair(pipeline, path)
+    check_strong(pipeline)
+    goes_on(pipeline, another=False)
+
+
+def test_a_damaged_fence(pipeline: Pipeline) -> None:
+    """Nothing of the rows is lost; but no walk gets over it."""
+    log = index_of(pipeline, 1).generations[-1].log
+    key = Path(pipeline.uri) / paths.wal_segment(log, Sequence(max(p.sequence for p in pieces(pipeline, log)) + 1))
+    key.write_bytes(b"a fence that is none")
+    with pytest.raises(ObjectCorrupt):
+        open_table(pipeline.uri).to_arrow()
+    topic = MemoryRecords(pipeline)
+    repair(pipeline, key, topic)
+    assert topic.asked == []
+    check_strong(pipeline)
+    goes_on(pipeline, another=True)
+
+
+def test_the_last_segment(pipeline: Pipeline) -> None:
+    """What it alone has shown is read by ingest."""
+    log = index_of(pipeline, 1).generations[-1].log
+    path = Path(pipeline.uri) / paths.wal_segment(log, max(p.sequence for p in pieces(pipeline, log)))
+    damage(path, "its trailer")
+    repair(pipeline, path)
+    goes_on(pipeline, another=True)
+
+
+def test_refused(pipeline: Pipeline) -> None:
+    path = middle(pipeline)
+    assert repair(pipeline, path, dry=True) == [f"{path.relative_to(pipeline.uri).as_posix()} is sound: nothing to do"]
+    assert repair(pipeline, path) == []
+    with pytest.raises(InvalidInput, match="is no WAL segment"):
+        repair(pipeline, Path(pipeline.uri) / "data" / "x")
+    with pytest.raises(RepairRefused, match="is no part of a log"):
+        repair(pipeline, path.with_name("00000000000000009999.arrow"))
+    damage(path, "its trailer")
+    before = content(pipeline.uri)
+    ends = {p: len(pipeline.messages(p)) for p in range(2)}
+    with pytest.raises(RetentionLost, match=f"Kafka begins at ({ends[0]}|{ends[1]})"):
+        repair(pipeline, path, MemoryRecords(pipeline, lows=ends))
+    with pytest.raises(TopicUnsuitable):
+        repair(pipeline, path, MemoryRecords(pipeline, compacted=True))
+    assert content(pipeline.uri) == before
+
+
+def test_offsets_that_were_accepted_as_lost_are_asked_of_nobody(pipeline: Pipeline) -> None:
+    path = middle(pipeline)
+    with repairing(pipeline) as context:
+        survey = survey_logs(context, pipeline.contract.regions)[LogId(path.parent.name)]
+    damage(path, "its trailer")
+    for region, found in survey.pieces.items():
+        for p in (p for p in found if p.sequence == int(path.stem)):
+            loss = LossRecord(first=p.first, next=p.next, accepted_at_ms=1, accepted_by="a person")
+            write_loss(pipeline.store, region, loss)
+    topic = MemoryRecords(pipeline, lows={p: len(pipeline.messages(p)) for p in range(2)})
+    assert repair(pipeline, path, topic)
+    assert topic.asked == []
+
+
+@pytest.mark.parametrize(("at", "after"), [(1, True), (2, True), (4, False)])
+def test_a_crash_in_between_is_repeated_away(pipeline: Pipeline, at: int, after: bool) -> None:
+    path = middle(pipeline)
+    damage(path, "its trailer")
+    topic = MemoryRecords(pipeline)
+    key = path.relative_to(pipeline.uri).as_posix()
+    with repairing(pipeline, CrashingStore(pipeline.store, at, after=after)) as context:
+        plan = plan_segment(context, topic, key)
+        with pytest.raises(Crash):
+            repair_segment(context, topic, plan)
+    repair(pipeline, path)
+    check_strong(pipeline)
+    goes_on(pipeline, another=True)
+
+
+def test_a_claimer_in_between_wins(pipeline: Pipeline) -> None:
+    """Of a lost segment it takes the place for the log's end, and reads what comes behind it from Kafka again."""
+    path = middle(pipeline)
+    damage(path, "lost")
+    topic = MemoryRecords(pipeline)
+    with repairing(pipeline) as context:
+        plan = plan_segment(context, topic, path.relative_to(pipeline.uri).as_posix())
+        pipeline.crash()
+        pipeline.settle()
+        assert all("faster" in line for line in repair_segment(context, topic, plan))
+    check_strong(pipeline)
+    goes_on(pipeline, another=False)
+
+
+def test_every_byte_of_a_trailer(pipeline: Pipeline) -> None:
+    """Wherever it is damaged, it is found; a sample."""
+    path = middle(pipeline)
+    data = path.read_bytes()
+    for at in range(len(data) - 400, len(data), 41):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        assert "is sound" not in repair(pipeline, path, dry=True)[0], at
+    path.write_bytes(data)
+    flip(path)
+    assert "is sound" not in repair(pipeline, path, dry=True)[0]

@@ -1,0 +1,131 @@
+"""``lancewal repair snapshot``: damaged snapshots of unmerged generations are made anew, or it is said why not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from lancewal_audit.repair_snapshot import plan_snapshots, repair_snapshots
+from lancewal_core.errors import ObjectCorrupt, RepairRefused, SettingsError
+from lancewal_core.region_index import GenerationRecord, State
+from lancewal_core.regions import RegionIndexes
+from lancewal_core.snapshot import Snapshot, read_snapshot
+from lancewal_core.table import fragment_files
+from lancewal_reader import open_table
+from tests.support.pipeline import Pipeline
+from tests.support.repairs import check_merged, check_strong, command, dry, flip, repairing
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
+    """Merged rows, and FLUSHED generations with deletes and patches behind them."""
+    made = Pipeline(tmp_path, partitions=2, seed=7)
+    made.produce(120)
+    made.merge_all()
+    made.produce(150)
+    made.ingest()
+    made.hand_over()
+    yield made
+    made.close()
+
+
+def waiting(pipeline: Pipeline, partition: int) -> list[GenerationRecord]:
+    index = RegionIndexes(pipeline.store, pipeline.clock).read(pipeline.contract.regions[partition])
+    assert index is not None
+    return [r for r in index.generations if r.state is State.FLUSHED]
+
+
+def snapshot_of(pipeline: Pipeline, record: GenerationRecord) -> Snapshot:
+    assert record.snapshot is not None
+    return read_snapshot(pipeline.store, record.snapshot)
+
+
+def files_of(pipeline: Pipeline, record: GenerationRecord, what: str) -> list[Path]:
+    snapshot, root = snapshot_of(pipeline, record), Path(pipeline.uri)
+    match what:
+        case "manifest":
+            return [root / snapshot.key]
+        case "side files":
+            return [root / s.key for s in (snapshot.deletes, snapshot.patches) if s is not None]
+        case _:
+            return [root / "data" / name for f in snapshot.fragments for name in fragment_files(f)]
+
+
+@pytest.mark.parametrize("what", ["manifest", "side files", "data files"])
+@pytest.mark.parametrize("how", ["lost", "damaged"])
+def test_a_snapshot_is_made_anew_from_its_log(pipeline: Pipeline, what: str, how: str) -> None:
+    record = waiting(pipeline, 1)[0]
+    for path in files_of(pipeline, record, what):
+        if how == "lost":
+            path.unlink()
+        elif what == "data files":  # half of it is padding, where a flipped bit changes nothing
+            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+        else:
+            flip(path)
+    if how == "damaged" and what != "data files":
+        with pytest.raises(ObjectCorrupt, match="lancewal repair snapshot"):
+            open_table(pipeline.uri).to_arrow()
+        with pytest.raises(ObjectCorrupt):
+            pipeline.merge()
+    assert f"generation {record.generation} " in dry(pipeline, "snapshot", "orders", 1)
+    assert "rebuild it" in dry(pipeline, "snapshot", "orders", 1)
+    assert "rebuilt as" in command(pipeline, "snapshot", "orders", 1)
+    check_strong(pipeline)
+    assert "rebuild it" not in command(pipeline, "snapshot", "orders", 1)
+    pipeline.merge()
+    check_merged(pipeline)
+
+
+def test_a_data_file_that_reads_as_other_rows_is_found_by_its_log(pipeline: Pipeline) -> None:
+    """Lance's data files have no checksum."""
+    one, *_ = waiting(pipeline, 1)
+    snapshot = snapshot_of(pipeline, one)
+    folded = pipeline.table.read_unadopted(snapshot.fragments, pipeline.columns.names)
+    rows = pa.Table.from_batches(list(folded))
+    other = rows.set_column(2, "a", pc.add(pc.fill_null(rows["a"], 0), 1)).cast(pipeline.columns)
+    (written,) = pipeline.table.write_rows(other)
+    (name,), (wrong,) = (fragment_files(f) for f in (*snapshot.fragments, written))
+    data = Path(pipeline.uri) / "data"
+    (data / wrong).rename(data / name)
+    assert "reads as other rows" in dry(pipeline, "snapshot", "orders", 1)
+    command(pipeline, "snapshot", "orders", 1)
+    check_strong(pipeline)
+
+
+def test_a_generation_that_is_named_is_rebuilt_whatever_it_looks_like(pipeline: Pipeline) -> None:
+    record = waiting(pipeline, 0)[0]
+    assert "sound: rebuild it" in command(pipeline, "snapshot", "orders", 0, record.generation)
+    assert waiting(pipeline, 0)[0].snapshot != record.snapshot
+    pipeline.merge()
+    check_merged(pipeline)
+
+
+def test_refused(pipeline: Pipeline) -> None:
+    record = waiting(pipeline, 1)[0]
+    with pytest.raises(RepairRefused, match="is in the table already"):
+        command(pipeline, "snapshot", "orders", 1, 1)
+    with pytest.raises(RepairRefused, match="is not in its index"):
+        command(pipeline, "snapshot", "orders", 1, 999)
+    with pytest.raises(SettingsError, match="has topic orders with partitions 0 to 1"):
+        command(pipeline, "snapshot", "orders", 2)
+    for path in files_of(pipeline, record, "manifest"):
+        path.unlink()
+    for path in pipeline.objects(".arrow"):
+        if record.log in str(path):
+            path.unlink()
+    with pytest.raises(RepairRefused, match="lancewal repair segment"):
+        command(pipeline, "snapshot", "orders", 1)
+
+
+def test_a_flusher_that_merges_meanwhile_is_let_be(pipeline: Pipeline) -> None:
+    record = waiting(pipeline, 1)[0]
+    files_of(pipeline, record, "manifest")[0].unlink()
+    with repairing(pipeline) as context:
+        plan = plan_snapshots(context, pipeline.contract.regions[1], None)
+        pipeline.merge()  # rebuilds and merges it
+        assert [line.partition(": ")[2] for line in repair_snapshots(context, plan)] == ["somebody else was faster"]
+    check_merged(pipeline)

@@ -1,0 +1,322 @@
+"""Compaction on real Lance tables, beside merges, users and clean-ups: no row comes back, none is lost, none is doubled."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lancewal_core.table import CommitLost, CommitOutcome, RewriteBounds, TableCommit, TransactionInfo
+from lancewal_core.table_lance import LanceTable
+from lancewal_core.watermarks import PROPERTY_WATERMARKS
+from lancewal_flusher.commit import Refused
+from lancewal_flusher.compact_to_the_end import compact_to_the_end
+from lancewal_flusher.compaction import PROPERTY_COMPACTION, Compacted, FileSizes, NothingToCompact, compact_next
+from lancewal_flusher.compaction_plan import CompactionLimits, Reason
+from lancewal_flusher.merge import Merged, merge_next
+from lancewal_flusher.round import SealedSince, run_round
+from tests.support.flusher_tables import COMBINE, OPEN_ROWS, FlusherTable, ScriptedTable, delete, patch, upserts
+
+LIMITS = replace(CompactionLimits(), fragments_min=2, growth=1.0)
+
+
+def filled(folder: Path, stable_row_ids: bool = False) -> FlusherTable:
+    """Five fragments of ten rows: ids 0 to 49, half of those of the third one hidden."""
+    made = FlusherTable(folder, stable_row_ids=stable_row_ids)
+    for n in range(5):
+        made.generation(0, upserts(range(10 * n, 10 * n + 10)))
+        made.round()
+    made.generation(0, [delete(id) for id in range(20, 25)])
+    made.round()
+    return made
+
+
+@pytest.fixture
+def stable_row_ids() -> bool:
+    return False
+
+
+@pytest.fixture
+def table(tmp_path: Path, stable_row_ids: bool) -> Iterator[FlusherTable]:
+    made = filled(tmp_path, stable_row_ids)
+    yield made
+    made.close()
+
+
+both_kinds_of_ids = pytest.mark.parametrize("stable_row_ids", [False, True])
+
+
+class Raced(ScriptedTable):
+    """Acts also between reading fragments and the commit of what was written anew."""
+
+    def __init__(self, uri: str, *behind_rewrite: Callable[[], object]) -> None:
+        super().__init__(uri)
+        self._behind = list(behind_rewrite)
+
+    def rewrite(self, version: int, fragment_ids: Sequence[int], bounds: RewriteBounds) -> tuple[str, ...]:
+        written = super().rewrite(version, fragment_ids, bounds)
+        if self._behind:
+            self._behind.pop(0)()
+        return written
+
+
+def compact(
+    table: FlusherTable,
+    lance_table: LanceTable | None = None,
+    limits: CompactionLimits = LIMITS,
+    *,
+    sentinel: bool = False,
+) -> Compacted | Refused | NothingToCompact:
+    return compact_next(table.context(lance_table), limits, FileSizes(), with_sentinel=sentinel)
+
+
+def fragment_ids(table: FlusherTable) -> list[int]:
+    return sorted(f.fragment_id for f in table.dataset.get_fragments())
+
+
+# -- what a round does -----------------------------------------------------------------------------------------
+
+
+@both_kinds_of_ids
+def test_a_round_leaves_the_rows_and_the_sentinel(table: FlusherTable) -> None:
+    before = table.dataset.version
+    done = compact(table)
+    assert isinstance(done, Compacted)
+    assert (done.reason, done.fragments_before, done.fragments_after) == (Reason.SMALL, 4, 1)
+    assert (done.rows, done.rows_dropped) == (35, 5)
+    assert done.version == before + 1
+    table.check()
+    assert fragment_ids(table)[0] == 0
+    assert len(fragment_ids(table)) == 2
+    info = table.context().table.transaction(done.version)
+    assert isinstance(info, TransactionInfo)
+    assert PROPERTY_COMPACTION in info.properties
+    assert PROPERTY_WATERMARKS not in info.properties
+    assert isinstance(compact(table), NothingToCompact)
+
+
+def test_with_the_sentinel_everything_becomes_one(table: FlusherTable) -> None:
+    assert isinstance(compact(table, sentinel=True), Compacted)
+    assert len(fragment_ids(table)) == 1
+    table.check()
+    table.generation(0, upserts(range(15, 60), a=7))  # the new sentinel does what the old one did
+    table.generation(0, [delete(3), patch(4, a=8)])
+    table.round()
+    table.check()
+
+
+def test_the_sentinel_only_in_a_bounded_round(table: FlusherTable) -> None:
+    table.generation(0, [delete(id) for id in range(5)])
+    table.round()
+    small = replace(LIMITS, round_bytes=100, oversize=True)
+    assert isinstance(compact(table, limits=small, sentinel=True), Compacted)  # the third fragment
+    assert isinstance(compact(table, limits=small, sentinel=True), NothingToCompact)
+    assert 0 in fragment_ids(table)
+    table.check()
+
+
+def test_merges_go_on_upon_it(table: FlusherTable) -> None:
+    watermark = table.context().watermarks.newest()[1]
+    compact(table)
+    assert table.context().watermarks.newest()[1] == watermark
+    table.generation(0, [*upserts(range(5, 25), a=1), delete(40), patch(41, a=5)])
+    report = table.round()
+    assert (len(report.merges), report.refused) == (1, ())
+    assert report.merges[0].rows_replaced == 17
+    table.check()
+
+
+def test_all_rows_of_a_fragment_are_gone(table: FlusherTable) -> None:
+    table.user_delete(0, 30)
+    table.dataset.delete("id >= 25 and id < 40")
+    table.model = {key: row for key, row in table.model.items() if not 25 <= key[1] < 40}
+    assert isinstance(compact(table), Compacted)
+    table.check()
+
+
+# -- what comes in between -------------------------------------------------------------------------------------
+
+
+@both_kinds_of_ids
+def test_a_merge_that_hides_rows_there_wins(table: FlusherTable) -> None:
+    table.generation(0, [delete(30), *upserts([31], a=9)])
+    before = compact(table, Raced(table.uri, table.round))
+    assert isinstance(before, Refused)
+    table.check()
+    assert isinstance(compact(table), Compacted)
+    table.check()
+
+
+def test_a_merge_elsewhere_stands(table: FlusherTable) -> None:
+    table.generation(0, [delete(1), *upserts(range(100, 110))])
+    done = compact(table, Raced(table.uri, table.round))
+    assert isinstance(done, Compacted)
+    table.check()
+
+
+@both_kinds_of_ids
+def test_a_merge_that_was_planned_before_it(table: FlusherTable) -> None:
+    """New keys only: it is rebased; a hit in a fragment that was written anew: it is refused, and planned again."""
+    for operations, landed in ((upserts(range(200, 210)), True), ([delete(33)], False)):
+        table.generation(0, operations)
+        raced = ScriptedTable(table.uri)
+        raced.before = [lambda: compact(table)]
+        result = merge_next(table.context(raced), OPEN_ROWS)
+        assert isinstance(result, Merged if landed else Refused)
+        table.round()
+        table.check()
+        table.generation(0, upserts(range(300, 310)))
+        table.round()
+
+
+@both_kinds_of_ids
+def test_hidden_rows_do_not_come_back_by_a_clean_up(table: FlusherTable) -> None:
+    """Versions in between that are gone are not compared with: only the version read, asked for by URI, says so."""
+
+    def meanwhile() -> None:
+        table.round()
+        table.user_append(1, [500], in_model=True)
+        table.clean_up()
+
+    table.generation(0, [delete(30)])
+    assert isinstance(compact(table, Raced(table.uri, meanwhile)), Refused)
+    table.check()
+
+
+def test_the_version_goes_before_the_fragments_are_read(table: FlusherTable) -> None:
+    class Slow(LanceTable):
+        def rewrite(self, version: int, fragment_ids: Sequence[int], bounds: RewriteBounds) -> tuple[str, ...]:
+            table.user_append(1, [500], in_model=True)
+            table.clean_up()
+            return super().rewrite(version, fragment_ids, bounds)
+
+    assert isinstance(compact(table, Slow(table.uri)), Refused)
+    table.check()
+
+
+def test_two_compactions_of_the_same_fragments(table: FlusherTable) -> None:
+    assert isinstance(compact(table, Raced(table.uri, lambda: compact(table))), Refused)
+    table.check()
+
+
+@pytest.mark.parametrize("arrived", [True, False])
+def test_the_reply_is_lost(table: FlusherTable, arrived: bool) -> None:
+    class Silent(LanceTable):
+        def commit(self, commit: TableCommit) -> CommitOutcome:
+            if arrived:
+                super().commit(commit)
+                table.user_append(1, [500], in_model=True)
+            return CommitLost("timed out")
+
+    done = compact(table, Silent(table.uri))
+    assert isinstance(done, Compacted if arrived else Refused)
+    table.check()
+
+
+def test_a_merge_that_is_not_finished_is_waited_for(table: FlusherTable) -> None:
+    table.generation(0, upserts(range(100, 110)))
+    assert isinstance(merge_next(table.context(), OPEN_ROWS), Merged)
+    done = compact(table)
+    assert isinstance(done, Refused)
+    assert "not finished" in done.reason
+    table.round()
+    assert isinstance(compact(table), Compacted)
+    table.check()
+
+
+def test_appended_rows_are_hidden_also_where_they_were_written_anew(table: FlusherTable) -> None:
+    """A merge passes an append of its keys; a compaction that began below the merge takes that fragment and lands above
+    it, before the merge is finished: the follow-up looks where the rows are by now."""
+    compacted: list[object] = []
+
+    class Passing(LanceTable):
+        def commit(self, commit: TableCommit) -> CommitOutcome:
+            table.user_append(0, [105, 106], in_model=False)
+            table.user_append(0, [900], in_model=True)
+            landed: list[CommitOutcome] = []
+            behind = Raced(table.uri, lambda: landed.append(LanceTable.commit(self, commit)))
+            compacted.append(compact(table, behind))
+            return landed[0]
+
+    table.generation(0, upserts(range(100, 110)))
+    assert isinstance(merge_next(table.context(Passing(table.uri)), OPEN_ROWS), Merged)
+    assert isinstance(compacted[0], Compacted)
+    report = table.round()
+    assert [f.rows_hidden for f in report.finished] == [2]
+    table.check()
+
+
+# -- to the end, beside a flusher ------------------------------------------------------------------------------
+
+
+def test_to_the_end_nothing_is_left(table: FlusherTable) -> None:
+    done = compact_to_the_end(table.context(), CompactionLimits(), with_sentinel=False)
+    assert (done.rounds, done.fragments_before, done.fragments_after) == (1, 5, 2)
+    assert done.rows_dropped == 5
+    done = compact_to_the_end(table.context(), CompactionLimits(), with_sentinel=True)
+    assert (done.rounds, done.fragments_after) == (1, 1)
+    assert compact_to_the_end(table.context(), CompactionLimits(), with_sentinel=True).rounds == 0
+    table.check()
+
+
+def test_random_merges_and_compactions(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    table = FlusherTable(tmp_path, stable_row_ids=rng.random() < 0.5)
+    for _ in range(25):
+        ids = rng.sample(range(60), rng.randrange(1, 15))
+        operations = [rng.choice([delete(i), patch(i, a=i), *upserts([i], a=rng.randrange(9))]) for i in ids]
+        table.generation(rng.randrange(2), operations)
+        act = rng.choice(["merge", "merge", "between", "behind"])
+        limits = replace(LIMITS, round_bytes=rng.choice([2_000, 1 << 20]), deleted_share=rng.choice([0.01, 0.5]))
+        match act:
+            case "merge":
+                table.round(rng.choice([OPEN_ROWS, COMBINE]))
+            case "between":
+                compact(table, Raced(table.uri, table.round), limits, sentinel=rng.random() < 0.5)
+            case _:
+                raced = ScriptedTable(table.uri)
+                raced.before = [lambda limits=limits: compact(table, None, limits, sentinel=True)]  # type: ignore[misc] # no type for a default
+                table.round(context=table.context(raced))
+        compact(table, None, limits, sentinel=True)
+        if rng.random() < 0.2:
+            table.clean_up()
+    table.round()
+    table.check()
+    table.close()
+
+
+def test_merges_and_compactions_of_two_processes_flat_out(tmp_path: Path) -> None:
+    """A flusher that merges without end beside compactions without end: each lands again and again, and nothing is lost."""
+    table = filled(tmp_path)
+    ending = threading.Event()
+    compactions: list[Compacted] = []
+
+    def compacting() -> None:
+        context = table.context()
+        while not ending.is_set():
+            result = compact_next(context, LIMITS, FileSizes(), with_sentinel=False)
+            if isinstance(result, Compacted):
+                compactions.append(result)
+
+    thread = threading.Thread(target=compacting)
+    thread.start()
+    merges = 0
+    context = table.context()
+    try:
+        for number in range(400):
+            table.generation(number % 2, [*upserts([1_000 + number]), delete(number % 50)])
+            merges += len(run_round(context, OPEN_ROWS, SealedSince(), 60.0).merges)
+            if merges >= 10 and len(compactions) >= 5:
+                break
+    finally:
+        ending.set()
+        thread.join(60)
+    table.round()
+    assert merges >= 10
+    assert len(compactions) >= 5
+    table.check()
+    table.close()

@@ -1,0 +1,154 @@
+"""Which fragments a round of compaction takes: bounds that always hold, and what comes first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lancewal_flusher.compaction_plan import CompactionLimits, Reason, Stored, next_round
+
+MB = 1 << 20
+LIMITS = CompactionLimits(target_rows=1_000, target_bytes=256 * MB, round_bytes=256 * MB, fragments_min=2)
+
+
+def sized(*megabytes: int, rows: int = 10, deleted: int = 0) -> list[Stored]:
+    return [Stored(i, rows, deleted, size * MB) for i, size in enumerate(megabytes)]
+
+
+def taken(fragments: list[Stored], limits: CompactionLimits = LIMITS, *spared: int) -> list[int] | None:
+    chosen = next_round(fragments, limits, spared)
+    return None if chosen is None else sorted(f.fragment_id for f in chosen.fragments)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ([], None),
+        ([1], None),
+        ([1, 1], [0, 1]),
+        ([1, 200, 1], [0, 2]),  # whatever lies between them
+        ([100, 1, 1], [1, 2]),  # a large one is not written anew for two small ones
+        ([100, 100, 1], [0, 1, 2]),
+        ([1, 2, 4, 8], None),  # each as large as all smaller ones and more
+        ([100, 100, 100], [0, 1]),  # as many as fit into one
+        ([128, 128], None),  # half of the target is not small
+        ([0, 0, 0], [0, 1, 2]),
+    ],
+)
+def test_small_fragments_are_bundled(sizes: list[int], expected: list[int] | None) -> None:
+    assert taken(sized(*sizes)) == expected
+
+
+def test_wide_rows_are_small_by_bytes_and_narrow_ones_by_rows() -> None:
+    assert taken(sized(200, 200, rows=10)) is None
+    assert taken(sized(1, 1, rows=500)) is None
+    assert taken(sized(1, 1, 1, rows=499)) == [0, 1]
+
+
+def test_what_is_left_of_a_fragment_counts() -> None:
+    worn = sized(200, 200, rows=100, deleted=90)
+    assert taken(worn, replace(LIMITS, round_bytes=400 * MB)) == [0, 1]
+    chosen = next_round(worn, LIMITS, ())  # but a round counts what it reads
+    assert chosen is not None
+    assert (chosen.reason, [f.fragment_id for f in chosen.fragments]) == (Reason.DELETED, [0])
+
+
+def test_too_few_wait_for_more() -> None:
+    limits = replace(LIMITS, fragments_min=4)
+    assert taken(sized(1, 1, 1), limits) is None
+    assert taken(sized(1, 1, 1, 1), limits) == [0, 1, 2, 3]
+    assert taken(sized(1, 1, 1), limits.to_the_end()) == [0, 1, 2]
+    assert taken(sized(1, 2, 4, 8), limits.to_the_end()) == [0, 1, 2, 3]
+
+
+def test_the_most_worn_come_first_behind_small_ones() -> None:
+    large = [Stored(i, 1_000, deleted, 130 * MB) for i, deleted in enumerate([199, 300, 200, 400])]
+    assert taken(large) == [3]
+    assert taken(large, replace(LIMITS, round_bytes=400 * MB, target_rows=10_000)) == [1, 3]
+    assert taken([*large, *(Stored(i, 1, 0, MB) for i in (7, 8))]) == [7, 8]
+    assert taken(large[:1]) is None
+
+
+def test_spared_fragments_stay() -> None:
+    assert taken(sized(1, 1, 1), LIMITS, 1) == [0, 2]
+    assert taken(sized(1, 1), LIMITS, 1) is None
+    assert taken(sized(200, deleted=9), LIMITS, 0) is None
+
+
+def test_a_fragment_larger_than_a_round() -> None:
+    worn = sized(1_000, deleted=9, rows=10)
+    assert taken(worn) is None
+    assert taken(worn, LIMITS.to_the_end()) == [0]
+    assert taken(sized(1_000), LIMITS.to_the_end()) is None
+    assert taken([*worn, Stored(1, 1_000, 900, 200 * MB)], LIMITS.to_the_end()) == [1]
+
+
+FRAGMENTS = st.lists(
+    st.builds(
+        lambda rows, deleted, size: (rows, min(deleted, rows - 1), size),
+        st.integers(1, 2_000),
+        st.integers(0, 2_000),
+        st.integers(1, 600 * MB),
+    ),
+    max_size=40,
+).map(lambda found: [Stored(i, *values) for i, values in enumerate(found)])
+BOUNDS = st.builds(
+    CompactionLimits,
+    target_rows=st.integers(1, 3_000),
+    target_bytes=st.integers(1, 512 * MB),
+    deleted_share=st.floats(0.01, 1.0),
+    round_bytes=st.integers(1, 512 * MB),
+    fragments_min=st.integers(1, 6),
+    fragments_max=st.integers(1, 20),
+    growth=st.floats(1.0, 4.0),
+    oversize=st.booleans(),
+)
+
+
+@settings(deadline=None, max_examples=100)
+@given(FRAGMENTS, BOUNDS, st.sets(st.integers(0, 39)))
+def test_a_round_keeps_its_bounds_and_rounds_end(
+    fragments: list[Stored], limits: CompactionLimits, spared: set[int]
+) -> None:
+    """Simulated to the end: bytes, fragments and growth of each round, and fewer fragments or hidden rows by each."""
+    kept_rows = sum(f.live_rows for f in fragments)
+    for number in range(1_000):
+        chosen = next_round(fragments, limits, spared)
+        if chosen is None:
+            break
+        ids = {f.fragment_id for f in chosen.fragments}
+        assert not ids & spared
+        assert len(ids) == len(chosen.fragments) <= max(limits.fragments_max, 1)
+        alone = len(ids) == 1
+        assert chosen.nbytes <= limits.round_bytes or (alone and limits.oversize)
+        if chosen.reason is Reason.SMALL:
+            assert len(ids) >= 2
+            live = [f.live_bytes for f in chosen.fragments]
+            assert max(live) * limits.growth <= sum(live)
+            assert sum(f.live_rows for f in chosen.fragments) <= limits.target_rows
+        else:
+            assert all(f.deleted_share >= limits.deleted_share for f in chosen.fragments)
+        size = sum(f.live_bytes for f in chosen.fragments)
+        fragments = [f for f in fragments if f.fragment_id not in ids]
+        fragments.append(Stored(100 + number, chosen.live_rows, 0, max(size, 1)))
+    else:
+        pytest.fail("rounds without end")
+    assert sum(f.live_rows for f in fragments) == kept_rows
+
+
+def test_how_often_a_byte_is_written_anew() -> None:
+    """A thousand adopted fragments of 1 MB, a round whenever one is due: about log2(256), not a thousand times."""
+    fragments: list[Stored] = []
+    written = 0
+    for number in range(1_000):
+        fragments.append(Stored(number, 100, 0, MB))
+        while chosen := next_round(fragments, replace(CompactionLimits(), target_rows=1_000_000), ()):
+            ids = {f.fragment_id for f in chosen.fragments}
+            written += chosen.nbytes
+            fragments = [f for f in fragments if f.fragment_id not in ids]
+            fragments.append(Stored(10_000 + number, chosen.live_rows, 0, chosen.nbytes))
+    assert written <= 6 * 1_000 * MB
+    assert len(fragments) < 30

@@ -1,0 +1,129 @@
+"""When deletes of a compacted topic may be gone unread: every condition, one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from lancewal_core import paths
+from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TopicId
+from lancewal_core.loss_record import LossRecord, write_loss
+from lancewal_core.region_index import GenerationRecord, RegionIndex, State
+from lancewal_core.rows import RowSchema
+from lancewal_core.segment import Entry, Segment, encode_segment
+from lancewal_core.tasks import ThreadTasks
+from lancewal_core.testing.memory_store import MemoryStore
+from lancewal_core.u64_segment import U64Segment
+from lancewal_ingest.tombstones import Compaction, lost_tombstones
+
+HOUR_MS = 3_600_000
+NOW_MS = 1_800_000_000_000
+DURABLE = Position(20)
+REGION, OTHER = (Region("orders", TopicId("AAAAAAAAQACAAAAAAAAAAQ"), partition) for partition in (3, 4))
+ROWS = RowSchema(pa.schema([pa.field("id", pa.int64(), nullable=False)]), ("id",), ("id",))
+SUSPICIOUS = Compaction(3600.0, Position(30))
+"""The first record that is younger than an hour lies at 30."""
+
+
+class Clock:
+    def now_ms(self) -> int:
+        return NOW_MS
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    def sleep(self, seconds: float) -> None:
+        raise AssertionError("nothing is to wait")
+
+
+class Stage:
+    """A region with one SEALED generation of two entries, at 10 and 15, and an OPEN one without any."""
+
+    def __init__(self, tasks: ThreadTasks, written_ms_ago: int) -> None:
+        self.store = MemoryStore(Clock())
+        self._tasks = tasks
+        for sequence, first, next_, region, ago in (
+            (0, 10, 15, REGION, written_ms_ago + HOUR_MS),
+            (1, 15, 20, REGION, written_ms_ago),
+            (2, 0, 5, OTHER, 0),
+        ):
+            rows = pa.RecordBatch.from_pylist([], schema=ROWS.wal)
+            entry = Entry(region, Position(first), Position(next_), 1, rows, ())
+            segment = Segment(LogId("log.1"), Sequence(sequence), "me", (entry,), NOW_MS - ago)
+            self.store.put_if_absent(
+                paths.wal_segment(segment.log, segment.sequence), encode_segment(segment, ROWS.wal)
+            )
+        sealed = GenerationRecord(
+            Generation(1), State.SEALED, OwnerId("me"), LogId("log.1"), Position(10), DURABLE, Sequence(0), Sequence(3),
+            U64Segment.of((10, 15)), None, None, None,
+        )  # fmt: skip
+        open_ = replace(
+            sealed, generation=Generation(2), state=State.OPEN, first=DURABLE, next=None, first_sequence=Sequence(3),
+            end_sequence=None, wal_entries=U64Segment.of(()),
+        )  # fmt: skip
+        self.index: RegionIndex | None = RegionIndex(REGION, 1, (sealed, open_), Generation(0), Position(10), "w-1")
+
+    def lost(self, compaction: Compaction | None = SUSPICIOUS) -> bool:
+        found = lost_tombstones(self.store, self._tasks, Clock(), self.index, DURABLE, compaction)
+        if found is not None:
+            assert (found.kind, found.where["partition"]) == ("retention_lost", 3)
+            assert "20 to 29" in str(found)
+        return found is not None
+
+
+@pytest.fixture
+def tasks() -> Iterator[ThreadTasks]:
+    tasks = ThreadTasks(workers=1)
+    yield tasks
+    tasks.close()
+
+
+def test_away_for_longer_than_tombstones_stay(tasks: ThreadTasks) -> None:
+    assert Stage(tasks, HOUR_MS + 1).lost()
+
+
+def test_whoever_read_in_time_goes_on_however_old_the_records_are(tasks: ThreadTasks) -> None:
+    assert not Stage(tasks, HOUR_MS).lost()
+
+
+@pytest.mark.parametrize("compaction", [None, Compaction(3600.0, DURABLE), Compaction(3600.0, Position(7))])
+def test_nothing_old_lies_beyond(tasks: ThreadTasks, compaction: Compaction | None) -> None:
+    assert not Stage(tasks, HOUR_MS + 1).lost(compaction)
+
+
+def test_who_begins_has_nothing_to_delete(tasks: ThreadTasks) -> None:
+    stage = Stage(tasks, HOUR_MS + 1)
+    stage.index = None
+    assert not stage.lost()
+
+
+def test_the_open_generation_counts_once_it_has_entries(tasks: ThreadTasks) -> None:
+    stage = Stage(tasks, HOUR_MS + 1)
+    rows = pa.RecordBatch.from_pylist([], schema=ROWS.wal)
+    entry = Entry(REGION, DURABLE, Position(21), 1, rows, ())
+    segment = Segment(LogId("log.1"), Sequence(3), "me", (entry,), NOW_MS - 5)
+    stage.store.put_if_absent(paths.wal_segment(segment.log, segment.sequence), encode_segment(segment, ROWS.wal))
+    assert not stage.lost()
+
+
+def test_a_trimmed_log_proves_nothing(tasks: ThreadTasks) -> None:
+    stage = Stage(tasks, 5)
+    assert not stage.lost()
+    stage.store.delete([paths.wal_segment(LogId("log.1"), Sequence(n)) for n in range(3)])
+    assert stage.lost()
+
+
+def test_a_person_has_accepted_it_at_this_position(tasks: ThreadTasks) -> None:
+    stage = Stage(tasks, HOUR_MS + 1)
+    for kind, first in (("tombstones", 10), ("offsets", 20)):
+        other = LossRecord(first=first, next=30, accepted_at_ms=1, accepted_by="me", kind=kind)  # type: ignore[arg-type] # one of them
+        write_loss(stage.store, REGION, other)
+        assert stage.lost()
+    stage.store.delete([paths.loss_record(REGION, DURABLE)])
+    write_loss(
+        stage.store, REGION, LossRecord(first=20, next=30, accepted_at_ms=1, accepted_by="me", kind="tombstones")
+    )
+    assert not stage.lost()

@@ -1,0 +1,67 @@
+"""Column names from a hostile hand: refused by name where the table could not carry them, else data like all others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lancewal_core.errors import SchemaError, SettingsError
+from lancewal_core.rows import RowSchema, check_row_schema
+from lancewal_core.settings import load_settings
+from lancewal_reader import open_table
+from tests.security.test_object_keys import HOSTILE
+from tests.support.pipeline import KEY, Pipeline, by_key
+
+NAMES = (
+    *(name for name in HOSTILE if name != "\ud800"),  # see below
+    "a`b",
+    'a"b',
+    "a'b",
+    "a\tb",
+    "SELECT",
+    "region\u0000",
+    "_rowid",
+    "_op",
+    "x; --",
+    "a,b",
+    "(a)",
+    "NULL",
+    "1",
+)
+REFUSED = tuple(n for n in NAMES if not n or n[0] == "_" or n == "*" or any(c in ".`\x00" for c in n))
+
+
+@pytest.mark.parametrize("name", REFUSED, ids=ascii)
+def test_a_name_that_a_table_cannot_carry_is_refused(name: str) -> None:
+    columns = pa.schema([*KEY, pa.field(name, pa.int64())])
+    with pytest.raises(SchemaError, match="is not allowed"):
+        check_row_schema(RowSchema(columns, ("region", "id"), ("region",)))
+
+
+def test_half_a_surrogate_is_refused_where_it_is_read() -> None:
+    """JSON can write it; no Arrow schema takes it, and no terminal shows it."""
+    with pytest.raises(SettingsError, match="no Unicode text") as caught:
+        load_settings(None, {"LANCEWAL_TABLE__COLUMNS": '{"\\ud800": "int64"}'})
+    str(caught.value).encode()
+
+
+def test_all_others_are_data(tmp_path: Path) -> None:
+    """Through segments, snapshots, merges, patches, projections and filters; and no name becomes a part of a key."""
+    names = [name for name in dict.fromkeys(NAMES) if name not in REFUSED]
+    pipeline = Pipeline(tmp_path, pa.schema([*KEY, *(pa.field(name, pa.string()) for name in names)]), partitions=2)
+    pipeline.produce(150)
+    pipeline.merge_all()
+    pipeline.produce(100)
+    pipeline.ingest()
+    table = open_table(pipeline.uri)
+    assert by_key(table.to_arrow()) == pipeline.oracle
+    for name in names:
+        quoted = f"`{name}` IS NULL"
+        found = table.to_arrow(columns=["region", "id", name], filter=quoted)
+        expected = {key for key, row in pipeline.oracle.items() if row[name] is None}
+        assert set(by_key(found)) == expected, name
+    keys = {path.relative_to(pipeline.uri).as_posix() for path in Path(pipeline.uri).rglob("*")}
+    assert not [name for name in names if len(name) > 2 and any(name in key for key in keys)]
+    pipeline.close()
