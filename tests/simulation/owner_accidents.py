@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lancewal_core import paths
+from lancewal_core.errors import RetentionLost
 from lancewal_core.ids import Sequence
 from lancewal_core.testing.faults import PutFault
 from lancewal_ingest.policy import GenerationStats, SealDecision, SealPolicy
@@ -54,6 +55,28 @@ def region_was_elsewhere_in_between() -> None:
     stage.step(b)
     stage.append(b, 0)
     stage.step(b, 10)
+    stage.check()
+
+
+def records_are_lost_behind_what_another_owner_did() -> None:
+    """As above, and before B asks again, retention removes what nobody has read: B finds that out behind its claim."""
+    stage, b, c = _handed_over()
+    log = stage.topic.partitions[0]
+
+    def there_and_back() -> None:
+        stage.take_over(b, c, 0)
+        stage.append(c, 0)
+        stage.give(b, 0)
+        stage.step(c)
+
+    def retention() -> None:
+        stage.send(0, 2)
+        log.low = log.high
+
+    b.script.before("kafka", "broker", there_and_back, passing=2)
+    b.script.before("kafka", "broker", retention, passing=3)
+    stage.step(b)
+    require(isinstance(b.worker.stopped.get(0), RetentionLost), "B stops the partition:", b.worker.stopped)
     stage.check()
 
 
@@ -192,6 +215,7 @@ def member_drains_behind_a_rebalance() -> None:
 ACCIDENTS: list[Callable[[], None]] = [
     retention_follows_another_owner,
     region_was_elsewhere_in_between,
+    records_are_lost_behind_what_another_owner_did,
     hand_over_fails_and_the_region_comes_back,
     fence_is_met_while_a_region_waits_to_be_opened,
     index_is_old_when_its_log_is_walked,
