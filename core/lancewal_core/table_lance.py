@@ -205,6 +205,8 @@ class LancePinnedTable:
         path = self._dataset.get_fragment(fragment_id).deletion_file()
         if path is None:
             return np.zeros(0, np.int64)
+        if self._dataset.get_fragment(fragment_id).metadata.deletion_file.base_id is not None:
+            return self._not_live(fragment_id)
         data = self._read(path)
         if data is None:
             raise VersionGone(f"version {self.version}: deletion file {path} is gone", version=self.version)
@@ -216,6 +218,15 @@ class LancePinnedTable:
         except (pa.ArrowException, ValueError, OSError) as error:
             raise ObjectCorrupt(f"deletion file {path} is corrupt: {first_line(error)}", object=path) from error
         return np.asarray(rows, np.int64)
+
+    def _not_live(self, fragment_id: int) -> npt.NDArray[np.int64]:
+        """Hidden rows of a shallow clone, whose deletion vector lies in another table's folder."""
+        live = [
+            np.asarray(batch.column(ROW_ADDRESS)) & np.uint64(0xFFFFFFFF)
+            for batch in self.scan([], fragment_ids=[fragment_id], with_row_address=True)
+        ]
+        rows = self._dataset.get_fragment(fragment_id).physical_rows
+        return np.setdiff1d(np.arange(rows), np.concatenate([np.zeros(0, np.int64), *live]).astype(np.int64))
 
     def hide_rows(self, fragment_id: int, rows: Sequence[int]) -> str | None:
         try:
@@ -410,7 +421,8 @@ def _fragment(metadata: Any) -> Fragment:
         metadata.physical_rows,
         metadata.num_deletions,
         sum(f.file_size_bytes or 0 for f in metadata.files),
-        tuple(tuple(f.fields) for f in metadata.files),
+        # An overlay lays other values over some rows of a file: no file alone holds a column then.
+        tuple(() if metadata.overlays else tuple(f.fields) for f in metadata.files),
     )
 
 

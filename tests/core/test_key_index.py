@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import lance
 import pyarrow as pa
 import pytest
+from lance.fragment import LanceFragment
 
 from lancewal_core import paths
 from lancewal_core.clock import SystemClock
@@ -17,6 +19,7 @@ from lancewal_core.key_index import KeyIndex, KeyRows
 from lancewal_core.key_parts import MappedParts, PartSource, StoredParts
 from lancewal_core.store import Stored
 from lancewal_core.table import PinnedTable
+from lancewal_core.table_lance import LanceTable
 from lancewal_core.versioned import newest_version
 from lancewal_flusher.key_upkeep import UpkeepReport, UpkeepState, keep_up
 from tests.support.flusher_tables import FlusherTable, patch, upserts
@@ -143,6 +146,26 @@ def test_rewriting_other_columns_keeps_the_coverage(table: FlusherTable) -> None
     found = index_of(table).find(pinned, key_table(KEYS))
     assert found.uncovered == ()
     check(pinned, found, KEYS)
+
+
+def test_a_fragment_with_an_overlay_is_scanned(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may change a key, and no data file says so.  (This release of Lance writes overlays and reads none.)"""
+    table.generation(0, upserts(range(10)))
+    table.round()
+    real: Any = LanceFragment.__dict__["metadata"]
+    overlay: Any = object()
+    monkeypatch.setattr(LanceFragment, "metadata", property(lambda f: replace(real.fget(f), overlays=[overlay])))
+    pinned = table.context().table.newest()
+    assert index_of(table).find(pinned, key_table(KEYS)).uncovered == (0,)
+
+
+def test_hidden_rows_of_a_shallow_clone(table: FlusherTable, tmp_path: Path) -> None:
+    table.generation(0, upserts(range(10)))
+    table.round()
+    table.user_delete(0, 4)
+    table.dataset.shallow_clone(str(tmp_path / "clone"), table.dataset.version)
+    pinned = LanceTable(str(tmp_path / "clone")).newest()
+    assert pinned.hidden_rows(0).tolist() == [4]
 
 
 def damage(table: FlusherTable, how: str) -> None:
