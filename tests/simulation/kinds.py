@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lancewal_core.testing.faults import Rates
-from tests.simulation.settings import ACTS, CHAOS, Limits, Settings
+from tests.simulation.settings import ACTS, CHAOS, Delay, Limits, Settings
+from tests.simulation.swarm import CALM
 
 _SMALL = Settings(partitions=2, keys=8, records=12, members=2, flushers=1, readers=1)
 
@@ -50,6 +51,23 @@ KINDS: dict[str, Settings] = {
     "slow members": replace(_SWARM, slow="member", readers=1, user={}, operator=False),
     "slow flushers": replace(_SWARM, slow="flusher", readers=1, operator=False),
     "slow readers": replace(_SWARM, slow="reader", user={}, operator=False),
+    # Regions go to and fro between two members that live, while readers are slow on their way through the logs.
+    "hand-overs": Settings(
+        partitions=2,
+        keys=8,
+        records=60,
+        burst_records=2,
+        burst_s=0.15,
+        members=2,
+        flushers=0,
+        collectors=0,
+        readers=3,
+        user={},
+        chaos={"rebalance": 8.0, "none": 1.0},
+        chaos_s=0.1,
+        rates=CALM,
+        delays=tuple(Delay(f"reader{i}", "get", "/wal/", 0.4, 2.0) for i in range(3)),
+    ),
     "whole": Settings(),
 }
 """All but ``whole`` are short: hundreds of switches to tens of milliseconds.  ``swarm``: see the module of that name."""

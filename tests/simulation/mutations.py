@@ -212,7 +212,7 @@ KINDS_TO_SEARCH: dict[str, str] = {
     "no fence": "slow members",
     "an index changes while a segment is unsettled": "slow members",
     "stale claim": "slow members",
-    "joining over a gap": "slow readers",
+    "joining over a gap": "hand-overs",
     "no proof of a walk's end": "slow readers",
     "commit by dataset object": "slow flushers",
     "marked before the follow-up": "slow flushers",
