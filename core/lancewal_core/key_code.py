@@ -32,6 +32,10 @@ class CodedKeys:
     def __len__(self) -> int:
         return len(self.numbers)
 
+    @property
+    def nbytes(self) -> int:
+        return self.numbers.nbytes + (0 if self.texts is None else int(self.texts.nbytes))
+
     def take(self, places: npt.NDArray[np.int64]) -> CodedKeys:
         """The keys at these places."""
         texts = None if self.texts is None else self.texts.take(pa.array(places))
@@ -65,13 +69,13 @@ def join_keys(parts: list[CodedKeys]) -> CodedKeys:
 def _texts(keys: pa.Table) -> pa.Array:
     """A single string or binary is its bytes; of several columns each ends where a reader can tell: its length comes first,
     or a semicolon last."""
-    columns = [column.combine_chunks() for column in keys.columns]
+    columns = [_combined(column) for column in keys.columns]
     if len(columns) == 1 and not pa.types.is_boolean(columns[0].type):
         return _bytes(columns[0])
     pieces: list[object] = []
     for column in columns:
-        if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
-            text = _bytes(column)
+        if pa.types.is_large_binary(column.type):
+            text = column
             pieces += [_bytes(pc.binary_length(text).cast(pa.string())), pa.scalar(b":", pa.large_binary()), text]
         else:
             number = pa.array(integers(column)) if integer_like(column.type) else column
@@ -79,8 +83,15 @@ def _texts(keys: pa.Table) -> pa.Array:
     return pc.binary_join_element_wise(*pieces, pa.scalar(b"", pa.large_binary()))
 
 
+def _combined(column: pa.ChunkedArray) -> pa.Array:
+    """One array; of strings and binaries a large_binary one: together they may be larger than 2 GiB."""
+    if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+        column = column.cast(pa.binary()).cast(pa.large_binary())
+    return column.combine_chunks()
+
+
 def _bytes(column: pa.Array) -> pa.Array:
-    """A string or binary array as large_binary; others have been made strings before."""
+    """A string or binary array as large_binary."""
     if pa.types.is_string(column.type):
         column = column.cast(pa.binary())
     return column.cast(pa.large_binary())

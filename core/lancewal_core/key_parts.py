@@ -4,7 +4,8 @@ Guarantee: ``open`` returns exactly what was written, or raises ``ObjectMissing`
 part is checked when this process meets it first.
 
 ``MappedParts`` maps the files of a table in a local folder.  For any other store it first brings each part into a folder
-of this process's own, at most ``bytes_max`` of them, the ones longest unused going first.
+of this process's own, at most ``bytes_max`` of them, the ones longest unused going first.  A folder that takes no more costs
+speed alone: parts are then read from memory.  Linux bounds the maps of a process, so their number is bounded too.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from lancewal_core.key_run import Entries, decode_part
 from lancewal_core.store import ObjectStore
 
 _CHUNK = 1 << 20
+_MAPS_MAX = 512
+"""Parts that are open at a time: those of some hundred million rows."""
 
 
 class PartSource(Protocol):
@@ -57,21 +60,31 @@ class MappedParts:
         if known is not None and known[0] == part:
             self._open.move_to_end(part.object)
             return known[1]
-        if self._root is not None:
-            path = self._root / part.object
-            _check_file(path, part)
-        else:
-            path = self._folder / str(paths.parse_key_part(part.object))
-            path.write_bytes(fetch(self._store, part))
-        with pa.memory_map(str(path)) as file:
-            entries = decode_part(file.read_buffer(), part.object)
+        entries = self._mapped(part) if self._root is None else self._mapped_there(part, self._root / part.object)
         self._keep(part, entries)
         return entries
+
+    def _mapped_there(self, part: KeyPart, path: Path) -> Entries:
+        _check_file(path, part)
+        with pa.memory_map(str(path)) as file:
+            return decode_part(file.read_buffer(), part.object)
+
+    def _mapped(self, part: KeyPart) -> Entries:
+        data = fetch(self._store, part)
+        path = self._folder / str(paths.parse_key_part(part.object))
+        try:
+            path.write_bytes(data)
+            with pa.memory_map(str(path)) as file:
+                return decode_part(file.read_buffer(), part.object)
+        except OSError:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            return decode_part(pa.py_buffer(data), part.object)
 
     def _keep(self, part: KeyPart, entries: Entries) -> None:
         self._open[part.object] = (part, entries)
         self._held += part.size
-        while self._held > self._bytes_max and len(self._open) > 1:
+        while len(self._open) > 1 and (self._held > self._bytes_max or len(self._open) > _MAPS_MAX):
             name, (old, _) = self._open.popitem(last=False)
             self._held -= old.size
             if self._root is None:

@@ -32,6 +32,7 @@ from lancewal_core.failpoints import point
 from lancewal_core.flush import entries_of
 from lancewal_core.fold import fold
 from lancewal_core.ids import Generation, Region, TableVersion
+from lancewal_core.open_checks import check_table
 from lancewal_core.region_index import GenerationRecord
 from lancewal_core.snapshot import read_gone, read_partials, read_rows, read_snapshot
 from lancewal_core.store import Done, Lost, Unknown, put_once
@@ -127,6 +128,7 @@ def _facts(context: FlusherContext, in_force: InForce) -> MergeFacts:
 def _follow_up(context: FlusherContext, in_force: InForce, facts: MergeFacts) -> Finished | None:
     """Steps 3 to 5; None when another commit came first."""
     current = context.table.newest()
+    check_table(current, context.contract)  # keys are looked up by the names of their columns
     ours = [f for f in current.fragments() if facts.files.intersection(f.files)]
     # Step 3
     hidden = _hidden(context, in_force, facts, current)

@@ -88,4 +88,19 @@ def _moved(
 
 def _values(rows: pa.Table) -> list[str]:
     """Each row as a text that is equal where all values are, NaN included; there are few such rows."""
-    return [repr(row) for row in rows.to_pylist()]
+    columns = [[_text(value) for value in column] for column in rows.columns]
+    return [repr(row) for row in zip(*columns, strict=True)]
+
+
+def _text(value: pa.Scalar) -> str:
+    """Times as numbers: Python has no year 10,000."""
+    type_ = value.type
+    if not value.is_valid:
+        return "null"
+    if pa.types.is_temporal(type_):
+        return str(value.value)
+    if pa.types.is_struct(type_):
+        return repr([_text(value[i]) for i in range(type_.num_fields)])
+    if pa.types.is_nested(type_):
+        return repr([_text(item) for item in value.values])
+    return repr(value.as_py())

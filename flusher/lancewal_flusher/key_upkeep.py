@@ -2,14 +2,15 @@
 
 Guarantees
  1. It only makes lookups faster: whatever it does or leaves undone, ``KeyIndex.find`` stays right.
- 2. Bounded memory: about ``RUN_ROWS`` rows' keys, or ``FAN_IN`` parts of runs, at a time.
+ 2. Bounded memory: the keys of one file, or of a run that is begun, or ``FAN_IN`` parts of runs, at a time.
  3. Any number of flushers may do it at the same time and stop anywhere: the catalog changes by compare-and-swap, and
     parts that no catalog names are collected as garbage.
 
 It needs no word of who wrote a file: merges, users, bulk loads and compactions all leave files that no run covers.
 
 Steps of ``keep_up``
- 1. Was the newest version looked at before, and nothing left to do?  Then that is all.
+ 1. Was the newest version looked at before, and nothing left to do?  Or does a newer release keep the catalog?  Then that
+    is all.  Are the table's columns not the contract's?  Then it stops.
  2. Data files in use that no sound run covers: read their keys, up to ``rows_max`` rows in all, and write runs.
  3. Compare-and-swap: the new runs come in; runs without a file in use, and broken ones, go.
  4. Merge runs where ``to_merge`` says so; each group by a compare-and-swap of its own.
@@ -25,20 +26,26 @@ import numpy as np
 import pyarrow as pa
 
 from lancewal_core import paths
-from lancewal_core.errors import Corrupt, StoreUnavailable
+from lancewal_core.errors import Corrupt, FormatUnknown, StoreUnavailable, VersionGone
 from lancewal_core.failpoints import point
 from lancewal_core.ids import TableVersion
 from lancewal_core.key_catalog import CoveredFile, KeyPart, KeyRun
 from lancewal_core.key_code import CodedKeys, code_keys, join_keys
 from lancewal_core.key_index import covers, fragments_by_file
 from lancewal_core.key_run import Entries, cut, encode_part, sorted_entries
+from lancewal_core.open_checks import check_table
 from lancewal_core.store import Done, put_once
 from lancewal_core.table import Fragment, PinnedTable
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.key_tiers import in_use, merge_runs, to_merge
 
 RUN_ROWS = 1_000_000
-"""Files without a run are gathered up to this many rows for one run; a single file may have more."""
+RUN_KEY_BYTES = 64 << 20
+"""Files without a run are gathered for one run until they have so many rows, or so many bytes of keys: sorting takes some
+60 bytes a row, and four times the bytes of keys that are texts."""
+FILE_ROWS_MAX = 8_000_000
+FILE_KEY_BYTES_MAX = 128 << 20
+"""A file with more is not indexed but scanned: lancewal writes none, a bulk load may."""
 UPKEEP_ROWS = 8_000_000
 """Rows that one call takes on: merges get their turn in between."""
 
@@ -49,7 +56,7 @@ class UpkeepState:
 
     done_for: TableVersion | None = None
     unfit: set[str] = field(default_factory=set)
-    """Files that cannot be indexed: users appended rows whose key is null."""
+    """Files that cannot be indexed: rows whose key is null, or too much of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +68,24 @@ class UpkeepReport:
 
 
 def keep_up(context: FlusherContext, state: UpkeepState, rows_max: int = UPKEEP_ROWS) -> UpkeepReport:
-    """See the module docstring."""
-    # Step 1
+    """See the module docstring.  ``ContractMismatch``, ``TableReplaced``: the table is not the contract's any more."""
     pinned = context.table.newest()
+    # Step 1
     if state.done_for == pinned.version:
         return UpkeepReport()
+    check_table(pinned, context.contract)  # keys are read by the names of their columns
+    try:
+        return _keep_up(context, pinned, state, rows_max)
+    except VersionGone:
+        return UpkeepReport()  # cleaned up meanwhile: the next call looks at a newer one
+
+
+def _keep_up(context: FlusherContext, pinned: PinnedTable, state: UpkeepState, rows_max: int) -> UpkeepReport:
+    """Steps 2 to 4."""
     fragments = fragments_by_file(pinned, context.contract.primary_key)
     catalog = context.keys.catalogs.read()
+    if isinstance(context.keys.catalogs.problem, FormatUnknown):
+        return UpkeepReport()
     broken = len(context.keys.broken)
     # Step 2
     sound = [run for run in catalog.runs if run.name not in context.keys.broken]
@@ -75,13 +93,11 @@ def keep_up(context: FlusherContext, state: UpkeepState, rows_max: int = UPKEEP_
     missing = {name: found[0] for name, found in fragments.items() if name not in covered | state.unfit}
     new: list[KeyRun] = []
     left = False
-    for batch in _batches(missing):
-        if sum(run.entries for run in new) >= rows_max:
-            left = True
+    for run in _runs(context, pinned, missing, state):
+        new.append(run)
+        left = sum(run.entries for run in new) >= rows_max
+        if left:
             break
-        run = _index(context, pinned, batch, state)
-        if run is not None:
-            new.append(run)
     # Step 3
     rows_of_files = {name: found[0].physical_rows for name, found in fragments.items()}
     stale = any(run.name in context.keys.broken or not in_use(run, rows_of_files).files for run in catalog.runs)
@@ -101,50 +117,51 @@ def keep_up(context: FlusherContext, state: UpkeepState, rows_max: int = UPKEEP_
     return UpkeepReport(sum(run.entries for run in new), merged)
 
 
-def _batches(missing: Mapping[str, Fragment]) -> Iterator[dict[str, Fragment]]:
-    batch: dict[str, Fragment] = {}
-    rows = 0
-    for name, fragment in missing.items():
-        if batch and rows + fragment.physical_rows > RUN_ROWS:
-            yield batch
-            batch, rows = {}, 0
-        batch[name] = fragment
-        rows += fragment.physical_rows
-    if batch:
-        yield batch
-
-
-def _index(
-    context: FlusherContext, pinned: PinnedTable, batch: Mapping[str, Fragment], state: UpkeepState
-) -> KeyRun | None:
-    """A run for some files; None if none of them can be indexed."""
+def _runs(
+    context: FlusherContext, pinned: PinnedTable, missing: Mapping[str, Fragment], state: UpkeepState
+) -> Iterator[KeyRun]:
+    """Runs for these files, several small ones in one."""
     files: list[CoveredFile] = []
     keys: list[CodedKeys] = []
-    rows: list[np.ndarray] = []
-    for name, fragment in batch.items():
+    for name, fragment in missing.items():
         coded = _keys_of(context, pinned, fragment)
         if coded is None:
             state.unfit.add(name)
             continue
-        keys.append(coded)
-        rows.append(np.arange(len(coded), dtype=np.uint32))
         files.append(CoveredFile(name=name, rows=len(coded)))
-    if not files:
-        return None
-    at = np.repeat(np.arange(len(files), dtype=np.uint32), [len(r) for r in rows])
-    entries = sorted_entries(join_keys(keys), np.concatenate(rows), at)
+        keys.append(coded)
+        if sum(map(len, keys)) >= RUN_ROWS or sum(k.nbytes for k in keys) >= RUN_KEY_BYTES:
+            yield _run(context, files, keys)
+            files, keys = [], []
+    if files:
+        yield _run(context, files, keys)
+
+
+def _run(context: FlusherContext, files: Sequence[CoveredFile], keys: list[CodedKeys]) -> KeyRun:
+    counts = [len(k) for k in keys]
+    rows = np.concatenate([np.arange(count, dtype=np.uint32) for count in counts])
+    at = np.repeat(np.arange(len(files), dtype=np.uint32), counts)
+    entries = sorted_entries(join_keys(keys), rows, at)
     parts = tuple(_write(context, part) for part in cut(entries))
     return KeyRun(name=context.new_id(), files=tuple(files), parts=parts)
 
 
 def _keys_of(context: FlusherContext, pinned: PinnedTable, fragment: Fragment) -> CodedKeys | None:
-    """The keys of all physical rows, in their order; None if one of them is null."""
+    """The keys of all physical rows, in their order; None if one of them is null, or they are too many to be held."""
+    if fragment.physical_rows > FILE_ROWS_MAX:
+        return None
     schema = context.contract.rows.key
-    batches = list(pinned.all_rows(fragment.fragment_id, schema.names))
+    batches: list[pa.RecordBatch] = []
+    nbytes = 0
+    for batch in pinned.all_rows(fragment.fragment_id, schema.names):
+        nbytes += batch.nbytes
+        if nbytes > FILE_KEY_BYTES_MAX:
+            return None
+        batches.append(batch)
     table = pa.Table.from_batches(batches, batches[0].schema) if batches else schema.empty_table()
     if table.num_rows != fragment.physical_rows or any(column.null_count for column in table.columns):
         return None
-    return code_keys(table.combine_chunks())
+    return code_keys(table)
 
 
 def _merge(context: FlusherContext, rows_of_files: Mapping[str, int]) -> int:

@@ -20,12 +20,14 @@ every error ends it.
 from __future__ import annotations
 
 import math
+import os
+import shutil
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import assert_never
 
 from lancewal_core.clock import Clock, SystemClock
@@ -62,8 +64,10 @@ PAUSE_S = 1.0
 PAUSE_MAX_S = 60.0
 LOOP_LIMIT_S = 1800.0
 """The loop turns between two merges; one merge of a long backlog may take minutes."""
-KEY_PARTS_BYTES_MAX = 4 << 30
-"""Disk that parts of the key index from an object store may take: those of about 250 million rows."""
+KEY_PARTS_BYTES_MAX = 512 << 20
+"""Disk that parts of the key index from an object store may take: those of about 30 million rows.  The chart gives a pod's
+temporary folder twice that."""
+_KEYS_FOLDER = "lancewal-keys-"
 NO_ROUND_YET = "no round has ended yet"
 _WAIT_S = 0.2
 _ONCE_ROUNDS = 5
@@ -243,7 +247,10 @@ def _compaction_turns(context: FlusherContext, settings: Settings) -> Compaction
 
 
 def _key_index(store: ObjectStore, uri: str, clock: Clock, stack: ExitStack) -> KeyIndex:
-    folder = Path(stack.enter_context(TemporaryDirectory(prefix="lancewal-keys-")))
+    for old in Path(gettempdir()).glob(f"{_KEYS_FOLDER}{os.getpid()}-*"):
+        # Of a process that was killed: a container's first process has the same number again.
+        shutil.rmtree(old, ignore_errors=True)
+    folder = Path(stack.enter_context(TemporaryDirectory(prefix=f"{_KEYS_FOLDER}{os.getpid()}-")))
     return KeyIndex(KeyCatalogs(store, clock), MappedParts(store, local_folder(uri), folder, KEY_PARTS_BYTES_MAX))
 
 
