@@ -1,16 +1,20 @@
 """``U64Segment``: sorted unique u64 values, in the wire forms that Lance gives them.
 
-Written: a range where the values are contiguous (the empty set is the empty range), else the sorted array in the
-smallest of its three widths.  Read: range, sorted array, array.  The two other forms (range with holes, range with
-bitmap) are refused by name.
+All five forms are read: range, range with holes, range with bitmap, sorted array, array.  Written is the one that takes
+the fewest bytes; among equals the sorted array, then the range with holes.  The empty set is the empty range.
+
+A set costs memory by the shorter list, of its values or of the numbers that it leaves out between them: one that says
+"0 to 2^62 but 7" costs next to nothing until ``values`` is called.
 """
 
 from __future__ import annotations
 
 import sys
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import assert_never
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -23,13 +27,34 @@ _U64_MAX = 2**64 - 1
 
 
 @dataclass(frozen=True, slots=True)
+class _Holed:
+    """The numbers of ``span`` but ``holes``: ascending, inside it, neither its first nor its last."""
+
+    span: range
+    holes: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.span) - len(self.holes)
+
+    def __iter__(self) -> Iterator[int]:
+        start = self.span.start
+        for hole in (*self.holes, self.span.stop):
+            yield from range(start, hole)
+            start = hole + 1
+
+    def __contains__(self, value: object) -> bool:
+        if not isinstance(value, int) or value not in self.span:
+            return False
+        at = bisect_left(self.holes, value)
+        return at == len(self.holes) or self.holes[at] != value
+
+
+@dataclass(frozen=True, slots=True)
 class U64Segment:
-    """A set of u64 values; equal when the values are.  Make it with ``of``.
+    """A set of u64 values; equal when the values are.  Make it with ``of``."""
 
-    Contiguous values are held as a ``range``, so a set that says "0 to 2^62" costs nothing until ``values`` is called.
-    """
-
-    _sorted: range | tuple[int, ...] = range(0)
+    _sorted: range | _Holed | tuple[int, ...] = range(0)
+    """A range without holes, with fewer holes than values, or the values: one of them for each set."""
 
     @staticmethod
     def of(values: Iterable[int]) -> U64Segment:
@@ -49,11 +74,18 @@ class U64Segment:
 
     @property
     def first(self) -> int | None:
-        return self._sorted[0] if self._sorted else None
+        return next(iter(self._sorted), None)
 
     @property
     def last(self) -> int | None:
-        return self._sorted[-1] if self._sorted else None
+        ascending = self._sorted.span if isinstance(self._sorted, _Holed) else self._sorted
+        return ascending[-1] if ascending else None
+
+    def holes(self) -> tuple[int, ...]:
+        """The numbers between ``first`` and ``last`` that it leaves out, ascending; as many as that may be."""
+        if isinstance(self._sorted, _Holed):
+            return self._sorted.holes
+        return () if isinstance(self._sorted, range) else _between(self._sorted)
 
     def __len__(self) -> int:
         return len(self._sorted)
@@ -65,42 +97,84 @@ class U64Segment:
         return value in self._sorted
 
 
-def _of_sorted(ordered: list[int]) -> U64Segment:
+def _of_sorted(ordered: Sequence[int]) -> U64Segment:
     if not ordered:
         return U64Segment()
-    if ordered[-1] - ordered[0] == len(ordered) - 1:
-        return U64Segment(range(ordered[0], ordered[-1] + 1))
-    return U64Segment(tuple(ordered))
+    span = range(ordered[0], ordered[-1] + 1)
+    if span.stop - span.start >= 2 * len(ordered):
+        return U64Segment(tuple(ordered))
+    holes = _between(ordered)
+    return U64Segment(_Holed(span, holes) if holes else span)
+
+
+def _between(ordered: Sequence[int]) -> tuple[int, ...]:
+    return tuple(hole for earlier, later in pairwise(ordered) for hole in range(earlier + 1, later))
 
 
 def encode_u64_segment(segment: U64Segment) -> bytes:
     """The protobuf message, in its smallest form."""
+    smallest = min(_forms(segment), key=lambda form: form.ByteSize())
+    return smallest.SerializeToString(deterministic=True)
+
+
+def _forms(segment: U64Segment) -> Iterator[rowids_pb2.U64Segment]:
+    """The forms of which one is the smallest; one that cannot be it is not built, however wide the set is."""
+    first, last, count = segment.first, segment.last, len(segment)
     message = rowids_pb2.U64Segment()
-    first, last = segment.first, segment.last
     if first is None or last is None:
         message.range.SetInParent()
-    elif last - first == len(segment) - 1 and last < _U64_MAX:  # A range's end is exclusive and a u64 itself.
+        yield message
+        return
+    slots = last - first + 1
+    if slots == count and last < _U64_MAX:
         message.range.start = first
         message.range.end = last + 1
-    elif last - first < 2**16:
-        message.sorted_array.u16_array.base = first
-        message.sorted_array.u16_array.offsets = _offsets(segment, first).astype("<u2").tobytes()
-    elif last - first < 2**32:
-        message.sorted_array.u32_array.base = first
-        message.sorted_array.u32_array.offsets = _offsets(segment, first).astype("<u4").tobytes()
+        yield message
+        return
+    # What the shorter of the two lists takes at most: 8 bytes a number, and two bounds, a base, tags and lengths.
+    bound = 8 * min(count, slots - count) + 64
+    ends_a_range = last < _U64_MAX  # A range's end is exclusive and a u64 itself.
+    if 2 * count <= bound or not ends_a_range:
+        _write_array(message.sorted_array, segment, count)
+        yield message
+    if 2 * (slots - count) <= bound and ends_a_range:
+        message = rowids_pb2.U64Segment()
+        message.range_with_holes.start = first
+        message.range_with_holes.end = last + 1
+        _write_array(message.range_with_holes.holes, segment.holes(), slots - count)
+        yield message
+    if slots <= 8 * bound and ends_a_range:
+        message = rowids_pb2.U64Segment()
+        message.range_with_bitmap.start = first
+        message.range_with_bitmap.end = last + 1
+        present = np.zeros(slots, dtype=np.bool_)
+        present[_offsets(segment, first, count)] = True
+        message.range_with_bitmap.bitmap = np.packbits(present, bitorder="little").tobytes()
+        yield message
+
+
+def _write_array(array: rowids_pb2.EncodedU64Array, values: Iterable[int], count: int) -> None:
+    """``values`` ascending, at least one, in the narrowest width."""
+    numbers = _offsets(values, 0, count)
+    base, spread = int(numbers[0]), int(numbers[-1] - numbers[0])
+    if spread < 2**16:
+        array.u16_array.base = base
+        array.u16_array.offsets = (numbers - numbers[0]).astype("<u2").tobytes()
+    elif spread < 2**32:
+        array.u32_array.base = base
+        array.u32_array.offsets = (numbers - numbers[0]).astype("<u4").tobytes()
     else:
-        message.sorted_array.u64_array.values = _offsets(segment, 0).astype("<u8").tobytes()
-    return message.SerializeToString(deterministic=True)
+        array.u64_array.values = numbers.astype("<u8").tobytes()
 
 
-def _offsets(segment: U64Segment, base: int) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    return np.fromiter((value - base for value in segment), dtype=np.uint64, count=len(segment))
+def _offsets(values: Iterable[int], base: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    return np.fromiter((value - base for value in values), dtype=np.uint64, count=count)
 
 
 def decode_u64_segment(data: bytes, where: str) -> U64Segment:
     """Inverse of ``encode_u64_segment``.  ``where`` names the object that holds ``data``, for errors.
 
-    Raises ``ObjectCorrupt``, or ``FormatUnknown`` for a form that is not read.
+    Raises ``ObjectCorrupt``, or ``FormatUnknown`` for a form or a width of arrays that has been added since.
     """
     message = rowids_pb2.U64Segment()
     try:
@@ -109,7 +183,11 @@ def decode_u64_segment(data: bytes, where: str) -> U64Segment:
         raise _corrupt(where, "is not a protobuf message") from error
     match message.WhichOneof("segment"):
         case "range":
-            return _read_range(message.range.start, message.range.end, where)
+            return _segment_of(_read_range(message.range.start, message.range.end, where))
+        case "range_with_holes":
+            return _read_holes(message.range_with_holes, where)
+        case "range_with_bitmap":
+            return _read_bitmap(message.range_with_bitmap, where)
         case "sorted_array":
             values = _read_array(message.sorted_array, where)
             if any(later <= earlier for earlier, later in pairwise(values)):
@@ -127,13 +205,44 @@ def decode_u64_segment(data: bytes, where: str) -> U64Segment:
                 raise FormatUnknown(f"{where}: U64Segment has the unknown form number {unknown[0]}", object=where)
             raise _corrupt(where, "is empty")
         case form:
-            raise FormatUnknown(f"{where}: U64Segment form {form} is not read by this release", object=where)
+            assert_never(form)
 
 
-def _read_range(start: int, end: int, where: str) -> U64Segment:
+def _read_range(start: int, end: int, where: str) -> range:
     if end < start or end - start > sys.maxsize:
         raise _corrupt(where, f"has the impossible range {start} to {end}")
-    return U64Segment(range(start, end)) if end > start else U64Segment()
+    return range(start, end)
+
+
+def _segment_of(span: range) -> U64Segment:
+    return U64Segment(span) if span else U64Segment()
+
+
+def _read_holes(form: rowids_pb2.U64Segment.RangeWithHoles, where: str) -> U64Segment:
+    span = _read_range(form.start, form.end, where)
+    holes = _read_array(form.holes, where)
+    if any(later <= earlier for earlier, later in pairwise(holes)):
+        raise _corrupt(where, "has holes that are not strictly ascending")
+    if holes and not (holes[0] in span and holes[-1] in span):
+        raise _corrupt(where, f"has holes outside its range {span.start} to {span.stop}")
+    # Holes at the ends make the range shorter.
+    leading = next((i for i, hole in enumerate(holes) if hole != span.start + i), len(holes))
+    span, holes = range(span.start + leading, span.stop), holes[leading:]
+    trailing = next((i for i, hole in enumerate(reversed(holes)) if hole != span.stop - 1 - i), len(holes))
+    span, holes = range(span.start, span.stop - trailing), holes[: len(holes) - trailing]
+    if not holes:
+        return _segment_of(span)
+    found = _Holed(span, tuple(holes))
+    return U64Segment(found) if len(holes) < len(found) else _of_sorted(tuple(found))
+
+
+def _read_bitmap(form: rowids_pb2.U64Segment.RangeWithBitmap, where: str) -> U64Segment:
+    """Bit i, least significant first, says whether start + i is in the set; bits behind the end say nothing."""
+    span = _read_range(form.start, form.end, where)
+    if len(form.bitmap) != -(-len(span) // 8):
+        raise _corrupt(where, f"has a bitmap of {len(form.bitmap)} bytes for {len(span)} numbers")
+    bits = np.unpackbits(np.frombuffer(form.bitmap, dtype=np.uint8), count=len(span), bitorder="little")
+    return _of_sorted([span.start + offset for offset in np.flatnonzero(bits).tolist()])
 
 
 def _read_array(array: rowids_pb2.EncodedU64Array, where: str) -> list[int]:

@@ -253,10 +253,10 @@ def test_what_a_later_release_wrote_is_named() -> None:
     text = state.SerializeToString().replace(b"\x28\x02", b"\x28\x09")
     with pytest.raises(FormatUnknown, match="state 9"):
         decode_index(sealed_again(mem_wal_pb2.MemWalIndexDetails.FromString(text)), KEY)
-    holes = message()
-    holes.mem_wal_list[0].wal_entries = field(2, b"\x10\x05")
-    with pytest.raises(FormatUnknown, match="range_with_holes"):
-        decode_index(sealed_again(holes), KEY)
+    entries = message()
+    entries.mem_wal_list[0].wal_entries = field(6, b"\x10\x05")
+    with pytest.raises(FormatUnknown, match="number 6"):
+        decode_index(sealed_again(entries), KEY)
 
 
 def test_content_that_breaks_an_invariant_is_not_read() -> None:

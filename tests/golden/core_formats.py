@@ -133,7 +133,7 @@ INDEX = RegionIndex(
     NORTH,
     3,
     (
-        # One generation for each written form of wal_entries: empty, range, and the three widths of the sorted array.
+        # wal_entries: empty, range, and the three widths of the sorted array.  The other two forms: PAGE_OF_FORMS.
         _generation(7, State.MERGED, (500, 500), (30, 30), [], _snapshot(7), (18, 1_709_208_000_000)),
         _generation(8, State.MERGED, (500, 503), (30, 33), [500, 501, 502], _snapshot(8), (19, 1_709_208_060_000)),
         _generation(9, State.FLUSHED, (503, 100_000), (33, 36), [503, 600], _snapshot(9)),
@@ -155,7 +155,18 @@ PAGE = HistoryPage(
         _generation(2, State.MERGED, (9, 2**33), (2, 3), [9], _snapshot(2, SOUTH), (3, 1_700_000_100_000)),
     ),
 )
+"""Written when entries were a range or an array only; [0, 4] is shorter as a bitmap."""
 PAGE_KEY = paths.history_page(SOUTH, Generation(1))
+
+_HOLED = [*range(100, 150), *range(151, 200)]
+PAGE_OF_FORMS = HistoryPage(
+    SOUTH,
+    2,
+    (
+        _generation(1, State.MERGED, (0, 100), (0, 2), [0, 4], _snapshot(1, SOUTH), (2, 1_700_000_000_000)),
+        _generation(2, State.MERGED, (100, 200), (2, 101), _HOLED, _snapshot(2, SOUTH), (3, 1_700_000_100_000)),
+    ),
+)
 
 KEY_ENTRIES = sorted_entries(
     code_keys(pa.table({"id": pa.array([3, 1, 1]), "country": ["Österreich", "", "a;1"]})),
@@ -171,7 +182,7 @@ def encoded() -> dict[str, bytes]:
         "fence_1.arrow": encode_fence(FENCE),
         "region_index_1.binpb": encode_index(INDEX),
         "key_part_1.arrow": encode_part(KEY_ENTRIES),
-        "history_page_1.binpb": encode_history(PAGE.region, PAGE.contract_version, PAGE.generations),
+        "history_page_1_forms.binpb": encode_history(SOUTH, PAGE_OF_FORMS.contract_version, PAGE_OF_FORMS.generations),
     }
 
 
