@@ -15,6 +15,7 @@ index, are the same message marked as such.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
@@ -32,6 +33,9 @@ FORMAT_VERSION = 1
 _CHECKSUM_TAG = b"\xfd\x07"
 """Wire tag of the field ``checksum``: number 127, four bytes fixed."""
 _CHECKSUM_SIZE = len(_CHECKSUM_TAG) + 4
+
+_OWN_FIELDS_FROM = 100
+"""Numbers below are those of the MemWAL index specification."""
 
 _Message = mem_wal_pb2.MemWalIndexDetails
 
@@ -249,6 +253,19 @@ def decode_history(data: bytes, where: str) -> HistoryPage:
     if key is not None and page.generations[0].generation != key[1]:
         raise _corrupt(where, f"it starts with generation {page.generations[0].generation}")
     return page
+
+
+def encode_specified(regions: Iterable[tuple[Region, Iterable[GenerationRecord]]]) -> bytes:
+    """Generations of several regions as one ``MemWalIndexDetails`` with the specification's fields alone.
+
+    For readers that know the specification, not lancewal: it has no checksum, and ``decode_index`` refuses it.
+    """
+    message = _Message(mem_wal_list=[_encode_generation(region, r) for region, records in regions for r in records])
+    for mem_wal in message.mem_wal_list:
+        for field in _Message.MemWal.DESCRIPTOR.fields:
+            if field.number >= _OWN_FIELDS_FROM:
+                mem_wal.ClearField(field.name)
+    return message.SerializeToString(deterministic=True)
 
 
 def _check_read(content: RegionIndex | HistoryPage, where: str) -> None:

@@ -1,12 +1,14 @@
-"""``lancewal table create|attach|alter|rebind|show``."""
+"""``lancewal table create|attach|alter|rebind|show|export-memwal``."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lancewal_core.config_commands import ConfigOption, Output, OutputOption, read_settings
+from lancewal_core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from lancewal_core.contract import Contract
@@ -75,6 +77,30 @@ def show(
         settings.need("table.uri")
     where = uri or settings.table.uri
     _show(read_contract(open_store(where, settings.store.options), where), output)
+
+
+@app.command("export-memwal")
+def export_memwal(
+    file: Annotated[Path, typer.Argument(help="Where to write it; replaced if it is there.", metavar="FILE")],
+    config: ConfigOption = None,
+) -> None:
+    """Write all generations of all regions, history pages included, as one `MemWalIndexDetails` of Lance's MemWAL index
+    specification, for programs that know it.  Only reads the table.  Needs `table.uri`.
+    """
+    from contextlib import ExitStack
+
+    from lancewal_flusher.memwal_export import export_memwal
+    from lancewal_flusher.service import open_context
+
+    settings = read_settings(config)
+    # Nothing here merges: no Spark session for it.
+    flusher = settings.flusher.model_copy(update={"runner": "threads"})
+    with ExitStack() as stack:
+        details = export_memwal(open_context(settings.model_copy(update={"flusher": flusher}), stack))
+    try:
+        file.write_bytes(details)
+    except OSError as error:
+        raise InvalidInput(f"cannot write {file}: {error.strerror}") from error
 
 
 def _show(contract: Contract, output: Output) -> None:
