@@ -187,6 +187,7 @@ def test_what_was_added_since_is_refused_by_name(wire: bytes, name: str) -> None
         field(2, b"\x08\x05\x10\x07" + field(3, ONE_HOLE)),
         field(2, b"\x10\x09" + field(3, field(1, field(2, struct.pack("<2H", 2, 1))))),
         field(2, b"\x10\x09" + field(3, field(1, field(2, struct.pack("<2H", 2, 2))))),
+        field(2, b"\x10\x09" + field(3, field(1, field(2, struct.pack("<2H", 2, 9))))),
         field(3, b"\x08\x05\x10\x04" + field(3, b"\xff")),
         field(3, b"\x10\x09" + field(3, b"\xff")),
         field(3, b"\x10\x08" + field(3, b"\xff\xff")),
