@@ -91,6 +91,11 @@ def probe(name: str) -> str:
     return f"{ROOT}probe/{_word('probe', name)}"
 
 
+def parse_probe(key: str) -> str | None:
+    match = re.fullmatch(rf"{ROOT}probe/({_WORD})", key)
+    return match[1] if match and _is_word(match[1]) else None
+
+
 def parcels_prefix() -> str:
     """Tasks on their way to executors."""
     return f"{ROOT}parcels/"

@@ -1,5 +1,7 @@
 """Garbage collection: what is merged and older than the history window makes room.
 
+This module acts; what it acts on is found by ``garbage``.
+
 Guarantees
  1. Nothing is deleted that a table version in force, an index or a history page above the trimmed boundary names.
     What cannot be seen whole (an index below the table's watermark, a page missing from a listing, a newer contract)
@@ -36,31 +38,15 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from lancewal_core import paths
-from lancewal_core.errors import ContractMismatch, ObjectCorrupt, StoreUnavailable
+from lancewal_core.errors import ContractMismatch, StoreUnavailable
 from lancewal_core.failpoints import point
-from lancewal_core.ids import Generation, LogId, Region, Sequence
-from lancewal_core.key_catalog import FAMILY
-from lancewal_core.region_index import GenerationRecord, State, decode_history, encode_history
-from lancewal_core.regions import index_family
-from lancewal_core.segment import Fence, decode_segment
-from lancewal_core.store import Done, Lost, ObjectInfo, Unknown, put_once
+from lancewal_core.ids import Generation, Region
+from lancewal_core.region_index import GenerationRecord, decode_history, encode_history
+from lancewal_core.store import Done, Lost, Unknown, put_once
 from lancewal_core.transitions import paged, trim
-from lancewal_core.versioned import FIRST_VERSION, Family
 from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.history import History, read_history
-
-FENCE_KEPT_MS = 7 * 24 * 3600 * 1000
-INDEX_KEPT_MS = FENCE_KEPT_MS
-CATALOGS_KEPT_MS = 3600 * 1000
-"""Who goes on from an older catalog than that looks at a listing first; and a catalog is only a hint."""
-VERSIONS_KEPT = 100
-PARCEL_KEPT_MS = 24 * 3600 * 1000
-"""Far longer than any merge takes; only a crash leaves a parcel behind."""
-FENCE_SIZE_MAX = 512
-"""No data segment is as small; an object up to this size is looked into."""
-PAGE_AT = 64
-"""MERGED generations in an index from which on it leaves all but ``PAGE_REST`` of them to a page."""
-PAGE_REST = 16
+from lancewal_flusher.garbage import boundary, find_garbage, list_candidates, page_due, read_histories
+from lancewal_flusher.history import History
 
 
 @dataclass(slots=True)
@@ -72,28 +58,29 @@ class GarbageState:
 
 @dataclass(frozen=True, slots=True)
 class GarbageReport:
-    """Objects deleted in this round, and objects that wait for their grace period."""
+    """Keys of the objects deleted in this round, and of those that wait for their grace period."""
 
-    deleted: int
-    waiting: int
+    deleted_keys: tuple[str, ...]
+    waiting_keys: tuple[str, ...]
     trimmed: Mapping[Region, Generation]
+
+    @property
+    def deleted(self) -> int:
+        return len(self.deleted_keys)
+
+    @property
+    def waiting(self) -> int:
+        return len(self.waiting_keys)
 
 
 def collect_garbage(context: FlusherContext, state: GarbageState) -> GarbageReport:
     """One round; see the module docstring."""
     now = context.clock.now_ms()
     # Step 1
-    segments = list(context.store.list(paths.wal_prefix()))
-    key_parts = list(context.store.list(paths.key_parts_prefix()))
-    snapshots = [
-        info for region in context.contract.regions for info in context.store.list(paths.snapshots_prefix(region))
-    ]
+    candidates = list_candidates(context)
     # Step 2
-    _check_contract(context)
-    in_force = context.watermarks.newest()[1]
-    histories = {
-        h.index.region: h for r in context.contract.regions if (h := read_history(context, r, in_force)) is not None
-    }
+    check_contract(context)
+    in_force, histories = read_histories(context)
     # Step 3
     trimmed: dict[Region, Generation] = {}
     for region, history in list(histories.items()):
@@ -101,26 +88,20 @@ def collect_garbage(context: FlusherContext, state: GarbageState) -> GarbageRepo
         if changed is not None:
             histories[region] = changed
             trimmed[region] = changed.index.trimmed_generation
-    # Step 4
-    free = _free_segments(context, segments, histories, now) | _free_snapshots(snapshots, histories)
-    free |= _free_key_parts(context, key_parts)
-    # Step 5
-    old = [key for region in histories for key in _old_versions(context, index_family(region), now, INDEX_KEPT_MS)]
-    old += _old_versions(context, FAMILY, now, CATALOGS_KEPT_MS)
-    old += [key for history in histories.values() for key in _old_pages(history)]
-    old += [i.key for i in context.store.list(paths.parcels_prefix()) if now - i.modified_ms >= PARCEL_KEPT_MS]
+    # Step 4, 5
+    found = find_garbage(context, candidates, histories, now)
     # Step 6
     monotonic = context.clock.monotonic()
-    due = sorted(k for k in free if monotonic - state.free_since.get(k, float("inf")) >= context.contract.grace_s)
-    state.free_since = {key: state.free_since.get(key, monotonic) for key in free}
+    due = sorted(k for k in found.free if monotonic - state.free_since.get(k, float("inf")) >= context.contract.grace_s)
+    state.free_since = {key: state.free_since.get(key, monotonic) for key in found.free}
     _delete(context, due)
     for key in due:
         del state.free_since[key]
-    _delete(context, old)
-    return GarbageReport(len(due) + len(old), len(state.free_since), trimmed)
+    _delete(context, found.old)
+    return GarbageReport((*due, *found.old), tuple(sorted(state.free_since)), trimmed)
 
 
-def _check_contract(context: FlusherContext) -> None:
+def check_contract(context: FlusherContext) -> None:
     """Regions that only a newer contract knows would seem to need nothing."""
     newer = paths.contract_version(context.contract.version + 1)
     if context.store.get(newer) is not None:
@@ -135,9 +116,8 @@ def _shorten(context: FlusherContext, history: History, watermark: Generation, n
     """Step 3 for one region; the new state, or None when nothing changed."""
     region = history.index.region
     changed: History | None = None
-    merged = [r for r in history.index.generations if r.state is State.MERGED and r.generation <= watermark]
-    if len(merged) >= PAGE_AT:
-        page = tuple(merged[:-PAGE_REST])
+    page = page_due(history, watermark)
+    if page:
         key = paths.history_page(region, page[0].generation)
         page = _put_page(context, region, history.index.contract_version, key, page)
         ours, index = context.indexes.swap(
@@ -145,10 +125,10 @@ def _shorten(context: FlusherContext, history: History, watermark: Generation, n
         )
         if ours and index is not None:
             changed = history = History(index, (*history.pages, (key, page)))
-    boundary = _boundary(history, watermark, now, context.contract.history_window_s * 1000)
-    if boundary is not None:
-        with point("trim.cas", region=region.name, generation=boundary.generation):
-            ours, index = context.indexes.swap(region, lambda found: found and trim(found, boundary, context.new_id()))
+    reached = boundary(history, watermark, now, context.contract.history_window_s * 1000)
+    if reached is not None:
+        with point("trim.cas", region=region.name, generation=reached.generation):
+            ours, index = context.indexes.swap(region, lambda found: found and trim(found, reached, context.new_id()))
         if ours and index is not None:
             changed = History(index, history.pages)
     return changed
@@ -168,94 +148,6 @@ def _put_page(
             raise StoreUnavailable(f"no verdict on writing {key}: {cause}", object=key)
         case _:
             assert_never(outcome)
-
-
-def _boundary(history: History, watermark: Generation, now: int, window_ms: int) -> GenerationRecord | None:
-    """The newest generation whose history window is over, if that lies above the boundary so far; never the newest."""
-    found: GenerationRecord | None = None
-    for record in history.generations[:-1]:
-        if record.state is not State.MERGED or record.generation > watermark:
-            break
-        if record.merged_at_ms is None or now - record.merged_at_ms < window_ms:
-            break
-        found = record
-    return found
-
-
-def _free_segments(
-    context: FlusherContext, segments: Seq[ObjectInfo], histories: Mapping[Region, History], now: int
-) -> set[str]:
-    needed: dict[LogId, Sequence] = {}
-    for history in histories.values():
-        for record in history.generations:
-            needed[record.log] = min(needed.get(record.log, record.first_sequence), record.first_sequence)
-    free: set[str] = set()
-    for info in segments:
-        parsed = paths.parse_wal_segment(info.key)
-        if parsed is None or (parsed[0] in needed and parsed[1] >= needed[parsed[0]]):
-            continue
-        if now - info.modified_ms < FENCE_KEPT_MS and info.size <= FENCE_SIZE_MAX and _is_fence(context, info.key):
-            continue
-        free.add(info.key)
-    return free
-
-
-def _is_fence(context: FlusherContext, key: str) -> bool:
-    data = context.store.get(key)
-    try:
-        return data is not None and isinstance(decode_segment(data, key, ()), Fence)
-    except ObjectCorrupt:
-        return True  # it may have been one: kept as long as that
-
-
-def _free_snapshots(snapshots: Seq[ObjectInfo], histories: Mapping[Region, History]) -> set[str]:
-    free: set[str] = set()
-    for info in snapshots:
-        parsed = paths.parse_snapshot_file(info.key)
-        if parsed is None or parsed[0] not in histories:
-            continue
-        region, generation, attempt, _ = parsed
-        history = histories[region]
-        if generation <= history.index.trimmed_generation:
-            free.add(info.key)
-            continue
-        record = next((r for r in history.generations if r.generation == generation), None)
-        if record is None or record.snapshot is None:
-            continue  # still SEALED: the attempt may be the one that wins
-        if not record.snapshot.startswith(paths.snapshot_prefix(region, generation, attempt)):
-            free.add(info.key)
-    return free
-
-
-def _free_key_parts(context: FlusherContext, listed: Seq[ObjectInfo]) -> set[str]:
-    """Parts of key runs that the newest catalog does not name: of merged runs, and of attempts that were never swapped in."""
-    catalog = context.keys.catalogs.read()
-    if context.keys.catalogs.problem is not None:
-        return set()
-    named = {part.object for run in catalog.runs for part in run.parts}
-    return {info.key for info in listed if paths.parse_key_part(info.key) is not None} - named
-
-
-def _old_versions(context: FlusherContext, family: Family, now: int, kept_ms: int) -> list[str]:
-    """Versions that may go, oldest first; none where the listing leaves one out that is older or between them."""
-    found = []
-    for info in context.store.list(family.prefix):
-        version = family.parse(info.key)
-        if version is not None and version != FIRST_VERSION:
-            found.append((version, info.modified_ms))
-    found.sort()
-    old: list[int] = []
-    for version, modified_ms in found[:-VERSIONS_KEPT]:
-        if now - modified_ms < kept_ms or (old and version != old[-1] + 1):
-            break
-        old.append(version)
-    if old and old[0] - 1 != FIRST_VERSION and context.store.get(family.key(old[0] - 1)) is not None:
-        return []
-    return [family.key(version) for version in old]
-
-
-def _old_pages(history: History) -> list[str]:
-    return [key for key, page in history.pages if page[-1].generation <= history.index.trimmed_generation]
 
 
 def _delete(context: FlusherContext, keys: Seq[str]) -> None:

@@ -115,6 +115,7 @@ PARSERS = [
     paths.parse_history_page,
     paths.parse_loss_record,
     paths.parse_snapshot_file,
+    paths.parse_probe,
 ]
 ONE_OF_EACH = [
     paths.contract_version(1),

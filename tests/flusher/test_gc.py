@@ -41,15 +41,8 @@ from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from lancewal_core.transitions import Claimant, Ended, claim, first_claim, merged, reanchor, seal
 from lancewal_core.watermarks import TABLE_UUID, Watermark, Watermarks, merge_properties
 from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.gc import (
-    FENCE_KEPT_MS,
-    PAGE_AT,
-    PAGE_REST,
-    PARCEL_KEPT_MS,
-    VERSIONS_KEPT,
-    GarbageState,
-    collect_garbage,
-)
+from lancewal_flusher.garbage import FENCE_KEPT_MS, PAGE_AT, PAGE_REST, PARCEL_KEPT_MS, VERSIONS_KEPT
+from lancewal_flusher.gc import GarbageState, collect_garbage
 from lancewal_flusher.runner import ThreadRunner
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.open_region import Opened, open_region

@@ -21,6 +21,7 @@ MODULES = (
     "lancewal_flusher.commit",
     "lancewal_flusher.finish",
     "lancewal_flusher.foreign_rows",
+    "lancewal_flusher.garbage",
     "lancewal_flusher.gc",
     "lancewal_flusher.history",
     "lancewal_reader.plan",

@@ -11,6 +11,7 @@ import pytest
 import lancewal_core.log
 import lancewal_flusher.commit
 import lancewal_flusher.finish
+import lancewal_flusher.garbage
 import lancewal_flusher.gc
 import lancewal_flusher.merge
 import lancewal_flusher.round
@@ -25,7 +26,7 @@ from lancewal_core.store import Done, Unknown, put_once
 from lancewal_core.testing.memory_table import MemoryDataset
 from lancewal_core.transitions import claim, trim
 from lancewal_flusher.finish import finish_newest
-from lancewal_flusher.gc import _boundary, _free_segments
+from lancewal_flusher.garbage import _free_segments, boundary
 from lancewal_flusher.history import History, read_history
 from lancewal_flusher.round import mark
 from lancewal_ingest.source import Polled
@@ -52,8 +53,8 @@ def _no_sentinel(patch: pytest.MonkeyPatch) -> None:
 
 def _delete_before_the_boundary_moves(patch: pytest.MonkeyPatch) -> None:
     def shorten(context: Any, history: History, watermark: Any, now: int) -> History | None:
-        boundary = _boundary(history, watermark, now, context.contract.history_window_s * 1000)
-        trimmed = None if boundary is None else trim(history.index, boundary, context.new_id())
+        reached = boundary(history, watermark, now, context.contract.history_window_s * 1000)
+        trimmed = None if reached is None else trim(history.index, reached, context.new_id())
         return None if trimmed is None else History(trimmed, history.pages)
 
     patch.setattr(lancewal_flusher.gc, "_shorten", shorten)
@@ -97,19 +98,19 @@ def list_late(patch: pytest.MonkeyPatch) -> None:
     def free_segments(context: Any, segments: Any, histories: Any, now: int) -> set[str]:
         return _free_segments(context, context.store.list(paths.wal_prefix()), histories, now)
 
-    patch.setattr(lancewal_flusher.gc, "_free_segments", free_segments)
+    patch.setattr(lancewal_flusher.garbage, "_free_segments", free_segments)
 
 
 def delete_at_once(patch: pytest.MonkeyPatch) -> None:
     """Half a mutation: what is found free is deleted in the same round."""
-    free_segments = lancewal_flusher.gc._free_segments
+    free_segments = lancewal_flusher.garbage._free_segments
 
     def free_and_delete(context: Any, segments: Any, histories: Any, now: int) -> set[str]:
         found = free_segments(context, segments, histories, now)
         context.store.delete(sorted(found))
         return set()
 
-    patch.setattr(lancewal_flusher.gc, "_free_segments", free_and_delete)
+    patch.setattr(lancewal_flusher.garbage, "_free_segments", free_and_delete)
 
 
 def _candidates_after_the_indexes(patch: pytest.MonkeyPatch) -> None:
@@ -122,7 +123,7 @@ def _regions_by_listing(patch: pytest.MonkeyPatch) -> None:
     def of_listing(context: Any, region: Any, in_force: Any) -> Any:
         return read_history(context, region, in_force) if context.store.list(paths.index_prefix(region)) else None
 
-    patch.setattr(lancewal_flusher.gc, "read_history", of_listing)
+    patch.setattr(lancewal_flusher.garbage, "read_history", of_listing)
 
 
 def compare_with_what_exists(patch: pytest.MonkeyPatch) -> None:
