@@ -18,7 +18,7 @@ from lancewal_core.region_index import State
 from lancewal_core.regions import RegionIndexes
 from lancewal_core.snapshot import read_snapshot
 from lancewal_core.table import fragment_files
-from lancewal_flusher import gc
+from lancewal_flusher import garbage, gc
 from lancewal_flusher.plan import MergeLimits
 from lancewal_reader import open_table, receipt_of
 from tests.support.pipeline import Pipeline, by_key
@@ -104,8 +104,8 @@ def test_replay_makes_lost_snapshots_anew(world: Restored) -> None:
 
 
 def test_replay_takes_generations_back_from_history_pages(world: Restored, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gc, "PAGE_AT", 3)
-    monkeypatch.setattr(gc, "PAGE_REST", 1)
+    monkeypatch.setattr(garbage, "PAGE_AT", 3)
+    monkeypatch.setattr(garbage, "PAGE_REST", 1)
     world.pipeline.collect()
     assert world.pipeline.objects("history/00000000000000000001.binpb") or list(
         (Path(world.pipeline.uri) / "_lancewal").rglob("history/*")

@@ -204,7 +204,8 @@ def test_waiting_goes_on_until_what_was_free_is_gone(make: Any) -> None:
 
     done = collect_to_the_end(replace(table.context(), clock=clock), wait=True, waits=meanwhile)
     gone = {key: size for key, size in before.items() if key not in sizes(table)}
-    assert (done.rounds, waited, clock.seconds) == (2, [len(gone)], pytest.approx(600))
+    assert (done.rounds, waited) == (2, [len(gone)])
+    assert 600 <= clock.seconds < 601
     assert by_kind([{"kind": g.kind, "objects": g.objects, "bytes": g.bytes} for g in done.deleted]) == counted(gone)
     assert {"WAL segments", "snapshot files"} <= {g.kind for g in done.waiting}
     table.check()
@@ -232,12 +233,12 @@ def test_a_pause_while_it_waits_ends_it(make: Any) -> None:
     table = make(600)
     clock = ManualClock(epoch_ms=SystemClock().now_ms())
     before = sizes(table)
+
+    def meanwhile(objects: int) -> None:
+        pause(table.store, SystemClock(), table.new_id, Service.FLUSHER)
+
     with pytest.raises(FlusherPaused):
-        collect_to_the_end(
-            replace(table.context(), clock=clock),
-            wait=True,
-            waits=lambda _: pause(table.store, SystemClock(), table.new_id, Service.FLUSHER),
-        )
+        collect_to_the_end(replace(table.context(), clock=clock), wait=True, waits=meanwhile)
     assert before.keys() <= sizes(table).keys()
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from lancewal_core.errors import LancewalError
-from lancewal_flusher import gc
+from lancewal_flusher import garbage
 from tests.simulation import chaos, operating, reading, services, user
 from tests.simulation.kinds import KINDS
 from tests.simulation.mishaps import Mishaps
@@ -72,8 +72,8 @@ def _limits(limits: Limits | None) -> Iterator[None]:
     if limits is None:
         yield
         return
-    before = gc.PAGE_AT, gc.PAGE_REST, gc.VERSIONS_KEPT
-    gc.PAGE_AT, gc.PAGE_REST, gc.VERSIONS_KEPT = (
+    before = garbage.PAGE_AT, garbage.PAGE_REST, garbage.VERSIONS_KEPT
+    garbage.PAGE_AT, garbage.PAGE_REST, garbage.VERSIONS_KEPT = (
         limits.page_at,
         limits.page_rest,
         limits.versions_kept,
@@ -81,7 +81,7 @@ def _limits(limits: Limits | None) -> Iterator[None]:
     try:
         yield
     finally:
-        gc.PAGE_AT, gc.PAGE_REST, gc.VERSIONS_KEPT = before
+        garbage.PAGE_AT, garbage.PAGE_REST, garbage.VERSIONS_KEPT = before
 
 
 def _start(world: World) -> None:
