@@ -63,10 +63,11 @@ def command(
 
 def summary_text(summary: GarbageSummary, dry_run: bool) -> str:
     """The summary for people."""
-    later = f"once it was free for {summary.grace_s} s, by a running flusher or with --wait"
+    after = f"after the grace period of {summary.grace_s} s"
+    later = f"would delete {after}" if dry_run else f"left for a running flusher, or --wait, to delete {after}"
     lines = [
-        *_groups("would delete at once" if dry_run else f"deleted in {summary.rounds} rounds", summary.deleted),
-        *_groups(f"would delete {later}" if dry_run else f"left to be deleted {later}", summary.waiting),
+        *_groups("would delete at once" if dry_run else "deleted", summary.deleted),
+        *_groups(later, summary.waiting),
         f"{'would trim' if dry_run else 'trimmed'}:{'' if summary.trimmed else ' nothing'}",
         *(f"  {t.region}  generations {t.first} to {t.last}" for t in summary.trimmed),
     ]

@@ -127,6 +127,7 @@ ONE_OF_EACH = [
     paths.history_page(REGION, Generation(1)),
     paths.loss_record(REGION, Position(1)),
     paths.snapshot_file(REGION, Generation(1), "00000000", paths.SnapshotFile.DELETES),
+    paths.probe("a"),
 ]
 
 
