@@ -75,8 +75,8 @@ def list_candidates(context: FlusherContext) -> Candidates:
 def read_histories(context: FlusherContext) -> tuple[InForce, dict[Region, History]]:
     """Step 2 but for the check of the contract: W of the newest version, then every region that was claimed."""
     in_force = context.watermarks.newest()[1]
-    found = ((region, read_history(context, region, in_force)) for region in context.contract.regions)
-    return in_force, {region: history for region, history in found if history is not None}
+    found = (read_history(context, region, in_force) for region in context.contract.regions)
+    return in_force, {history.index.region: history for history in found if history is not None}
 
 
 def find_garbage(
