@@ -12,7 +12,8 @@ Guarantees
 Steps of ``finish_newest``
  1. Which merge set the watermarks in force, and is it finished?
  2. Prove again that no other merge came between the version it read and its own; write its record, if it is missing.
- 3. If it landed above its read version + 1: find the rows with its keys that others added in between (``foreign_rows``).
+ 3. Pin the newest version; a restore or an overwrite since then stops here.  If the merge landed above its read version
+    + 1: find the rows with its keys that others added in between (``foreign_rows``).
  4. Check the files of the fragments that the merge added.
  5. One follow-up commit, if there is anything to do: deletion vectors, rebuilt rows, the sentinel,
     ``lancewal.followup`` = the merge's uuid, no watermarks.  A conflict: again from the newest version.
@@ -127,7 +128,7 @@ def _facts(context: FlusherContext, in_force: InForce) -> MergeFacts:
 
 def _follow_up(context: FlusherContext, in_force: InForce, facts: MergeFacts) -> Finished | None:
     """Steps 3 to 5; None when another commit came first."""
-    current = context.table.newest()
+    current, _ = context.watermarks.newest()  # nothing of a restored or an overwritten table is ours to hide
     check_table(current, context.contract)  # keys are looked up by the names of their columns
     ours = [f for f in current.fragments() if facts.files.intersection(f.files)]
     # Step 3
