@@ -8,7 +8,9 @@ Guarantees
  3. It reads at most ``round_bytes`` and holds far less in memory (``rewrite_lance``).
  4. Fragments of a merge that is not finished are left alone: ``finish`` knows them by their files.
  5. It carries no watermarks, and is found again by its uuid.
- 6. Queries by a secondary index find the same rows before and after it; ``index_upkeep`` makes them fast again.
+ 6. The files that it wrote exist: those that a clean-up took before the commit (`delete_unverified`) are written again from
+    V, which holds their rows as long as no clean-up takes V too; then ``ObjectMissing``.
+ 7. Queries by a secondary index find the same rows before and after it; ``index_upkeep`` makes them fast again.
 
 Steps of ``compact_next``
  1. Pin V, check that it is the contract's table, read W(V); refuse while the merge that set it is not finished.
@@ -16,7 +18,8 @@ Steps of ``compact_next``
  3. Write their live rows anew.
  4. ONE commit from V, by URI, as Lance's ``Rewrite``.  By an open data set, as Lance's own compaction commits, it would be
     compared only with versions that still exist, and bring back rows hidden in one that was cleaned up.
- 5. Committed: done.  Conflict: nothing landed, plan again.  Unknown: look for the uuid in the versions above V.
+ 5. Committed: go on.  Conflict: nothing landed, plan again.  Unknown: look for the uuid in the versions above V.
+ 6. Files are missing: replace these fragments by what step 3 writes now, as in step 4.
 """
 
 from __future__ import annotations
@@ -24,16 +27,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from lancewal_core.errors import VersionGone
+from lancewal_core.errors import ObjectMissing, VersionGone
 from lancewal_core.failpoints import point
 from lancewal_core.ids import TableVersion
 from lancewal_core.open_checks import check_table
-from lancewal_core.table import Fragment, PinnedTable, RewriteBounds, TableCommit, fragment_bytes
+from lancewal_core.table import Fragment, PinnedTable, RewriteBounds, TableCommit, fragment_bytes, fragment_files
 from lancewal_flusher.commit import Refused, is_finished, send, sentinel
 from lancewal_flusher.compaction_plan import CompactionLimits, Reason, Round, Stored, next_round
 from lancewal_flusher.context import FlusherContext
 
 PROPERTY_COMPACTION = "lancewal.compaction"
+_TRIES = 3
 BATCH_BYTES = 2 << 20
 BUFFER_BYTES = 32 << 20
 COPIED_BYTES_MIN = 16 << 20
@@ -96,29 +100,88 @@ def compact_next(
     except VersionGone as error:
         return Refused(f"files of table version {pinned.version} went while they were written anew: {error}")
     # Step 4, 5
-    taken = {f.fragment_id for f in chosen.fragments}
-    commit = TableCommit(
-        read_version=pinned.version,
-        new_fragments=written,
-        updated_fragments=(),
-        removed_fragment_ids=(),
-        properties={PROPERTY_COMPACTION: context.new_id()},
-        strict=False,
-        rewritten=tuple(pinned.fragment_json(number) for number in sorted(taken)),
-    )
-    landed = send(context, commit, PROPERTY_COMPACTION)
+    landed = _replace(context, pinned, ids, written)
     if isinstance(landed, Refused):
         return landed
+    # Step 6
+    written, landed = _mend(context, pinned, ids, _bounds(chosen, limits), written, landed)
     return Compacted(
         landed,
         chosen.reason,
-        len(taken),
+        len(ids),
         len(written),
         rows=chosen.live_rows,
         rows_dropped=chosen.rows - chosen.live_rows,
         bytes_read=chosen.nbytes,
         bytes_written=sum(fragment_bytes(text) for text in written),
     )
+
+
+def _replace(
+    context: FlusherContext, pinned: PinnedTable, ids: Sequence[int], written: Sequence[str]
+) -> TableVersion | Refused:
+    """Steps 4 and 5."""
+    commit = TableCommit(
+        read_version=pinned.version,
+        new_fragments=tuple(written),
+        updated_fragments=(),
+        removed_fragment_ids=(),
+        properties={PROPERTY_COMPACTION: context.new_id()},
+        strict=False,
+        rewritten=tuple(pinned.fragment_json(number) for number in sorted(ids)),
+    )
+    return send(context, commit, PROPERTY_COMPACTION)
+
+
+def _mend(
+    context: FlusherContext,
+    pinned: PinnedTable,
+    ids: Sequence[int],
+    bounds: RewriteBounds,
+    written: tuple[str, ...],
+    landed: TableVersion,
+) -> tuple[tuple[str, ...], TableVersion]:
+    """Step 6; the fragments that are in the table now, and since when.
+
+    V has their rows: the commit that landed says that nobody had touched them before, and the next one that nobody has since.
+    """
+    cause, lost = "", _lost(context, written)
+    for _ in range(_TRIES):
+        if not lost:
+            return written, landed
+        try:
+            again = context.table.rewrite(pinned.version, ids, bounds)
+            broken = context.table.at(landed)
+        except VersionGone as error:
+            cause = str(error)
+            break
+        files = _files(written)
+        done = _replace(context, broken, [f.fragment_id for f in broken.fragments() if files & {*f.files}], again)
+        if isinstance(done, Refused):
+            cause = done.reason
+        else:
+            written, landed = again, done
+        lost = _lost(context, written)
+    if not lost:
+        return written, landed
+    raise ObjectMissing(
+        f"table version {landed} refers to data files that a compaction had written and a clean-up (delete_unverified) has "
+        f"taken: {lost[:3]}; they cannot be written again: {cause}. Restore version {landed - 1}, before a clean-up takes it "
+        "too; then `lancewal repair restored --after-restore replay`",
+        version=landed,
+    )
+
+
+def _lost(context: FlusherContext, written: Sequence[str]) -> Sequence[str]:
+    """Files of these fragments that the newest version needs and that are not there."""
+    if not context.table.files_missing(sorted(_files(written))):
+        return ()
+    live = {name for f in context.table.newest().fragments() for name in f.files}  # others may have replaced them
+    return context.table.files_missing(sorted(live & _files(written)))
+
+
+def _files(fragments: Sequence[str]) -> set[str]:
+    return {name for fragment in fragments for name in fragment_files(fragment)}
 
 
 def spared(

@@ -7,10 +7,13 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import lance
 import pytest
 
-from lancewal_core.table import CommitLost, CommitOutcome, RewriteBounds, TableCommit, TransactionInfo
+from lancewal_core.errors import ObjectMissing
+from lancewal_core.table import CommitLost, CommitOutcome, Committed, RewriteBounds, TableCommit, TransactionInfo
 from lancewal_core.table_lance import LanceTable
 from lancewal_core.watermarks import PROPERTY_WATERMARKS
 from lancewal_flusher.commit import Refused
@@ -214,6 +217,56 @@ def test_the_reply_is_lost(table: FlusherTable, arrived: bool) -> None:
 
     done = compact(table, Silent(table.uri))
     assert isinstance(done, Compacted if arrived else Refused)
+    table.check()
+
+
+def test_files_that_a_clean_up_takes_before_the_commit_are_written_again(table: FlusherTable) -> None:
+    raced = ScriptedTable(table.uri)
+    raced.before = [lambda: table.clean_up(delete_unverified=True)]
+    assert isinstance(compact(table, raced), Compacted)
+    table.check()
+
+
+def test_files_that_cannot_be_written_again_are_named(table: FlusherTable) -> None:
+    """A merge has hidden rows in the broken fragment, by its key index alone, before anybody has looked at the files."""
+
+    class Taken(LanceTable):
+        def commit(self, commit: TableCommit) -> CommitOutcome:
+            if commit.read_version == before:
+                table.clean_up(delete_unverified=True)
+            return super().commit(commit)
+
+        def files_missing(self, files: Sequence[str]) -> Sequence[str]:
+            pinned = self.newest()
+            if pinned.version == before + 1:
+                changed = pinned.hide_rows(pinned.fragments()[-1].fragment_id, [0])
+                assert changed is not None
+                assert isinstance(
+                    super().commit(TableCommit(pinned.version, (), (changed,), (), {}, strict=False)), Committed
+                )
+            return super().files_missing(files)
+
+    before, rows = table.dataset.version, table.rows()
+    with pytest.raises(ObjectMissing, match=f"Restore version {before}, before a clean-up"):
+        compact(table, Taken(table.uri))
+    old: Any = lance.dataset(table.uri, version=before)
+    assert old.to_table().to_pylist() == rows
+
+
+def test_files_that_others_have_replaced_since_are_not_missed(table: FlusherTable) -> None:
+    class Late(ScriptedTable):
+        def files_missing(self, files: Sequence[str]) -> Sequence[str]:
+            if self.before:
+                self.before.pop(0)()
+            return super().files_missing(files)
+
+    def others() -> None:
+        assert isinstance(compact(table, sentinel=True), Compacted)
+        table.clean_up(delete_unverified=True)
+
+    late = Late(table.uri)
+    late.before = [lambda: None, others]  # one for the commit
+    assert isinstance(compact(table, late), Compacted)
     table.check()
 
 
