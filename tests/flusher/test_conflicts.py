@@ -92,7 +92,8 @@ class Places:
     elsewhere: Key = ("r1", 5)
 
 
-MERGED = [upsert(3, a=3), upsert(12, a=12), upsert(100, a=100), delete(4), delete(13), patch(14, s="patched")]
+MERGED = [upsert(12, a=12), upsert(100, a=100), delete(13), patch(14, s="patched")]
+"""It hides rows of one fragment, which is not the sentinel."""
 
 Start = Callable[[FlusherTable, RacedTable, Callable[[], object]], object]
 
@@ -115,7 +116,7 @@ def following_up(table: FlusherTable, raced: RacedTable, act: Callable[[], objec
     """The merge passed an append of its keys."""
 
     def append() -> None:
-        table.user_append(0, [12, 100, 4], in_model=False)
+        table.user_append(0, [12, 100, 13], in_model=False)
         table.user_append(0, [500, 501], in_model=True)
         # One fragment with rows of both kinds: the follow-up changes it, and it stays.
         rewrite(table, ("r0", 100), ("r0", 500))
