@@ -2,6 +2,10 @@
 
 Of each region the source that begins earlier is compared with the table (Kafka's, where it has everything or both begin
 together); where both have records, they are compared with each other.
+
+Of a compacted topic Kafka never has everything: where a key has newer records, or was deleted long ago, older ones are gone,
+and nothing tells.  There the WAL is compared wherever it begins no later, and a row without a record is not covered, never
+foreign.
 """
 
 from __future__ import annotations
@@ -21,6 +25,8 @@ from lancewal_audit.verify.wal_records import WalRecords
 from lancewal_core.ids import Position, Region
 from lancewal_core.rows import OFFSET, OP, PRESENT, TIMESTAMP
 
+_COMPACTED = "the topic is compacted: Kafka may have removed older records"
+
 
 class Evidence:
     """``topic`` None: the WAL alone; ``from_wal`` False: Kafka alone.  The ranges are right once ``gather`` has read all."""
@@ -36,6 +42,8 @@ class Evidence:
         if topic is not None:
             beginnings = {r: _beginning(scope, wal, r) for r in scope.cut}
             self.topic = topic.ranges(scope.cut, beginnings, scope.losses)
+        for range_ in self.topic.values() if self.compacted else ():
+            range_.whole, range_.why_not_whole = False, range_.why_not_whole or _COMPACTED
         self._shares: dict[str, Shares] = {}
 
     @property
@@ -65,6 +73,8 @@ class Evidence:
             found = kafka or log
             assert found is not None
             return found
+        if self.compacted:
+            return log if log.begin <= kafka.begin else kafka
         return kafka if kafka.whole or kafka.begin <= log.begin else log
 
     def both(self, region: Region) -> tuple[Position, Position]:

@@ -34,6 +34,7 @@ class Scope:
     cut: Mapping[Region, Position]
     """The receipt's positions of the regions whose records are read."""
     losses: Mapping[Region, tuple[LossRecord, ...]]
+    """Accepted losses whose offsets are in no table; not those of deletes alone, whose other records are."""
     empty_before: bool
     """Whether the table is known to have had no rows before the first record."""
 
@@ -66,7 +67,7 @@ def find_scope(
         for region in contract.regions
         if region in receipt.cut and (wanted is None or region.partition in wanted)
     }
-    losses = {region: read_losses(store, region) for region in cut}
+    losses = {region: tuple(loss for loss in read_losses(store, region) if loss.kind == "offsets") for region in cut}
     return Scope(store, contract, eras, receipt, pinned, in_force, cut, losses, _empty_before(store, table, eras))
 
 
