@@ -20,12 +20,12 @@ import pyarrow as pa
 from lancewal_core.durable_position import durable_position
 from lancewal_core.errors import InvalidInput
 from lancewal_core.ids import OwnerId, Position, Region
-from lancewal_core.loss_record import LossRecord, write_loss
+from lancewal_core.loss_record import LossRecord, read_losses, write_loss
 from lancewal_core.segment import Entry
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.operator_entry import write_entry
 from lancewal_ingest.source import Offsets
-from lancewal_ingest.tombstones import lost_tombstones
+from lancewal_ingest.tombstones import accepted_up_to, lost_tombstones
 
 
 def accept_loss(context: IngestContext, owner: OwnerId, region: Region, offsets: Callable[[], Offsets]) -> LossRecord:
@@ -62,9 +62,11 @@ def _accept_tombstones(
     problem = lost_tombstones(context.store, context.tasks, context.clock, index, position, compaction)
     if problem is None or compaction is None:
         raise _nothing_lost(region, position, kafka.low)
+    # Anew where more has grown old since: a record is never replaced.
+    first, _ = accepted_up_to(read_losses(context.store, region), position)
     loss = LossRecord(
-        first=position,
-        next=compaction.recent,
+        first=first,
+        next=compaction.old_beyond(position),
         accepted_at_ms=context.clock.now_ms(),
         accepted_by=owner,
         kind="tombstones",

@@ -44,7 +44,7 @@ class KafkaCompaction:
             return None
         since_ms = self._clock.now_ms() - int(self._tombstones_s * 1000)
         recent = ask_offsets(self._admin, self._topic, [partition], since_ms, self._timeout_s)[partition]
-        return Compaction(self._tombstones_s, recent if recent >= 0 else high)
+        return Compaction(self._tombstones_s, recent if recent >= 0 else high, high)
 
     def _ask(self) -> float | None:
         resource = ConfigResource(ResourceType.TOPIC, self._topic)

@@ -24,13 +24,16 @@ NOW_MS = 1_800_000_000_000
 DURABLE = Position(20)
 REGION, OTHER = (Region("orders", TopicId("AAAAAAAAQACAAAAAAAAAAQ"), partition) for partition in (3, 4))
 ROWS = RowSchema(pa.schema([pa.field("id", pa.int64(), nullable=False)]), ("id",), ("id",))
-SUSPICIOUS = Compaction(3600.0, Position(30))
+SUSPICIOUS = Compaction(3600.0, Position(30), Position(40))
 """The first record that is younger than an hour lies at 30."""
 
 
 class Clock:
+    def __init__(self, now_ms: int = NOW_MS) -> None:
+        self._now_ms = now_ms
+
     def now_ms(self) -> int:
-        return NOW_MS
+        return self._now_ms
 
     def monotonic(self) -> float:
         return 0.0
@@ -89,7 +92,9 @@ def test_whoever_read_in_time_goes_on_however_old_the_records_are(tasks: ThreadT
     assert not Stage(tasks, HOUR_MS).lost()
 
 
-@pytest.mark.parametrize("compaction", [None, Compaction(3600.0, DURABLE), Compaction(3600.0, Position(7))])
+@pytest.mark.parametrize(
+    "compaction", [None, Compaction(3600.0, DURABLE, Position(40)), Compaction(3600.0, Position(7), DURABLE)]
+)
 def test_nothing_old_lies_beyond(tasks: ThreadTasks, compaction: Compaction | None) -> None:
     assert not Stage(tasks, HOUR_MS + 1).lost(compaction)
 
@@ -114,6 +119,43 @@ def test_a_trimmed_log_proves_nothing(tasks: ThreadTasks) -> None:
     assert not stage.lost()
     stage.store.delete([paths.wal_segment(LogId("log.1"), Sequence(n)) for n in range(3)])
     assert stage.lost()
+
+
+def test_a_record_whose_time_is_ahead_hides_nothing(tasks: ThreadTasks) -> None:
+    ahead = Compaction(3600.0, Position(7), Position(30))
+    assert Stage(tasks, HOUR_MS + 1).lost(ahead)
+    assert not Stage(tasks, HOUR_MS).lost(ahead)
+    trimmed = Stage(tasks, HOUR_MS + 1)
+    trimmed.store.delete([paths.wal_segment(LogId("log.1"), Sequence(n)) for n in range(3)])
+    assert not trimmed.lost(ahead)  # the record at 7 may as well be what it says
+
+
+@pytest.mark.parametrize(("ago", "expected"), [(HOUR_MS, False), (HOUR_MS + 1, True)])
+def test_the_caller_knows_how_long_it_has_not_read(tasks: ThreadTasks, ago: int, expected: bool) -> None:
+    for written_ms_ago in (5, 9 * HOUR_MS):
+        stage = Stage(tasks, written_ms_ago)
+        found = lost_tombstones(stage.store, tasks, Clock(), stage.index, DURABLE, SUSPICIOUS, NOW_MS - ago)
+        assert (found is not None) is expected
+
+
+def test_what_was_lost_after_a_person_accepted_is_accepted_anew(tasks: ThreadTasks) -> None:
+    stage = Stage(tasks, 48 * HOUR_MS)
+
+    def accept(first: int, next_: int, at_ms: int) -> None:
+        loss = LossRecord(first=first, next=next_, accepted_at_ms=at_ms, accepted_by="me", kind="tombstones")
+        write_loss(stage.store, REGION, loss)
+
+    def lost(now_ms: int, recent: int) -> bool:
+        compaction = Compaction(3600.0, Position(recent), Position(99))
+        return lost_tombstones(stage.store, tasks, Clock(now_ms), stage.index, DURABLE, compaction) is not None
+
+    accept(20, 30, NOW_MS)
+    assert not lost(NOW_MS + 24 * HOUR_MS, 30)
+    assert not lost(NOW_MS + HOUR_MS, 35)  # the time to start ingest
+    assert lost(NOW_MS + HOUR_MS + 1, 35)
+    accept(30, 60, NOW_MS + 24 * HOUR_MS)
+    assert not lost(NOW_MS + 48 * HOUR_MS, 60)
+    assert lost(NOW_MS + 48 * HOUR_MS, 61)
 
 
 def test_a_person_has_accepted_it_at_this_position(tasks: ThreadTasks) -> None:
