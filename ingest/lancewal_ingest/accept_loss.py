@@ -5,6 +5,7 @@ Guarantees
  2. No loss without its record (``lancewal_core.loss_record``).
  3. Where nothing is lost, nothing is touched.
  4. Where only deletes may be lost (``tombstones``), nothing is passed over: what Kafka still has is read.
+ 5. Where both are lost, both are recorded: the entry over the gap would hide that nobody has read for long.
 
 Steps
  1. Compare the durable position with Kafka's first, and look whether deletes behind it may be gone.
@@ -14,6 +15,7 @@ Steps
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -28,7 +30,15 @@ from lancewal_ingest.source import Offsets
 from lancewal_ingest.tombstones import accepted_up_to, lost_tombstones
 
 
-def accept_loss(context: IngestContext, owner: OwnerId, region: Region, offsets: Callable[[], Offsets]) -> LossRecord:
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What was recorded, and where the partition goes on."""
+
+    losses: tuple[LossRecord, ...]
+    goes_on: Position
+
+
+def accept_loss(context: IngestContext, owner: OwnerId, region: Region, offsets: Callable[[], Offsets]) -> Accepted:
     """Steps 1 and 2; what was accepted.  ``InvalidInput`` where nothing is lost."""
     # Step 1
     position = durable_position(context.store, context.tasks, context.indexes, context.contract, region)
@@ -37,17 +47,25 @@ def accept_loss(context: IngestContext, owner: OwnerId, region: Region, offsets:
     if position is None:
         raise _nothing_lost(region, low, low)
     if low <= position:
-        return _accept_tombstones(context, owner, region, position, kafka)
+        loss = _tombstones(context, owner, region, position, kafka)
+        if loss is None:
+            raise _nothing_lost(region, position, low)
+        write_loss(context.store, region, loss)
+        return Accepted((loss,), position)
     # Step 2
-    accepted: list[LossRecord] = []
+    accepted: list[Accepted] = []
 
     def make(first: Position) -> Entry:
-        reached = offsets().low
+        kafka = offsets()
+        reached = kafka.low
         if reached <= first:
             raise _nothing_lost(region, first, reached)
         loss = LossRecord(first=first, next=reached, accepted_at_ms=context.clock.now_ms(), accepted_by=owner)
-        write_loss(context.store, region, loss)
-        accepted.append(loss)
+        deletes = _tombstones(context, owner, region, reached, kafka)
+        losses = (loss,) if deletes is None else (loss, deletes)
+        for one in losses:
+            write_loss(context.store, region, one)
+        accepted.append(Accepted(losses, reached))
         return Entry(region, first, reached, context.contract.version, _no_rows(context.contract.rows.wal), ())
 
     # What Kafka lost is what this is about: opening the region must not stop at it.
@@ -55,24 +73,23 @@ def accept_loss(context: IngestContext, owner: OwnerId, region: Region, offsets:
     return accepted[0]
 
 
-def _accept_tombstones(
+def _tombstones(
     context: IngestContext, owner: OwnerId, region: Region, position: Position, kafka: Offsets
-) -> LossRecord:
+) -> LossRecord | None:
+    """The record of deletes from ``position`` on that may be lost."""
     index, compaction = context.indexes.read(region), kafka.compaction
     problem = lost_tombstones(context.store, context.tasks, context.clock, index, position, compaction)
     if problem is None or compaction is None:
-        raise _nothing_lost(region, position, kafka.low)
+        return None
     # Anew where more has grown old since: a record is never replaced.
     first, _ = accepted_up_to(read_losses(context.store, region), position)
-    loss = LossRecord(
+    return LossRecord(
         first=first,
         next=compaction.old_beyond(position),
         accepted_at_ms=context.clock.now_ms(),
         accepted_by=owner,
         kind="tombstones",
     )
-    write_loss(context.store, region, loss)
-    return loss
 
 
 def _no_rows(schema: pa.Schema) -> pa.RecordBatch:

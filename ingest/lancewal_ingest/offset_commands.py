@@ -36,11 +36,14 @@ def accept_loss(topic: Topic, partition: Partition, config: ConfigOption = None)
     from lancewal_ingest.context import new_owner
 
     with _opened(read_settings(config), topic, partition) as place:
-        loss = accept_loss(place.context, new_owner(), place.region, place.offsets)
-    what, goes_on = ("", loss.next) if loss.kind == "offsets" else ("deletes among ", loss.first)
+        accepted = accept_loss(place.context, new_owner(), place.region, place.offsets)
+    spans = [
+        f"{'' if loss.kind == 'offsets' else 'deletes among '}offsets {loss.first} to {loss.next - 1}"
+        for loss in accepted.losses
+    ]
     typer.echo(
-        f"topic {topic} partition {partition}: {what}offsets {loss.first} to {loss.next - 1} are recorded as lost; the "
-        f"partition goes on at {goes_on}"
+        f"topic {topic} partition {partition}: {', and '.join(spans)} are recorded as lost; the partition goes on at "
+        f"{accepted.goes_on}"
     )
 
 

@@ -1,0 +1,82 @@
+"""``lancewal offsets accept-loss``, where offsets and deletes are lost at once, and where deletes are lost again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lancewal_core.errors import InvalidInput
+from lancewal_core.ids import OwnerId, Position
+from lancewal_core.loss_record import read_losses
+from lancewal_ingest.accept_loss import Accepted, accept_loss
+from lancewal_ingest.context import IngestContext
+from lancewal_ingest.source import Offsets
+from lancewal_ingest.tombstones import Compaction, lost_tombstones
+from tests.support.pipeline import Pipeline
+
+DAY_S = 24 * 3600.0
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
+    """Durable up to 5, and nobody has read for 30 hours."""
+    made = Pipeline(tmp_path, partitions=1, seed=5, seal_rows=100_000)
+    for n in range(5):
+        made.upsert("r1", n, a=1)
+    made.ingest()
+    made.hand_over()
+    made.clock.ahead_s = 30 * 3600.0
+    yield made
+    made.close()
+
+
+def context_of(pipeline: Pipeline) -> IngestContext:
+    return pipeline._worker._context
+
+
+def kafka(low: int, recent: int) -> Offsets:
+    return Offsets(Position(low), Position(90), Compaction(DAY_S, Position(recent), Position(90)))
+
+
+def accept(pipeline: Pipeline, offsets: Offsets) -> Accepted:
+    return accept_loss(context_of(pipeline), OwnerId("person"), pipeline.contract.regions[0], lambda: offsets)
+
+
+def recorded(pipeline: Pipeline) -> list[tuple[str, int, int]]:
+    losses = read_losses(pipeline.store, pipeline.contract.regions[0])
+    return [(loss.kind, loss.first, loss.next) for loss in losses]
+
+
+def lost(pipeline: Pipeline, position: int, offsets: Offsets) -> bool:
+    context = context_of(pipeline)
+    index = context.indexes.read(pipeline.contract.regions[0])
+    found = lost_tombstones(context.store, context.tasks, context.clock, index, Position(position), offsets.compaction)
+    return found is not None
+
+
+def test_offsets_and_deletes_behind_them_are_both_recorded(pipeline: Pipeline) -> None:
+    offsets = kafka(10, 24)
+    assert lost(pipeline, 10, offsets)
+    accepted = accept(pipeline, offsets)
+    assert recorded(pipeline) == [("offsets", 5, 10), ("tombstones", 10, 24)]
+    assert [loss.kind for loss in accepted.losses] == ["offsets", "tombstones"]
+    assert accepted.goes_on == 10
+    assert not lost(pipeline, 10, offsets)
+
+
+def test_offsets_alone(pipeline: Pipeline) -> None:
+    accept(pipeline, kafka(10, 10))
+    assert recorded(pipeline) == [("offsets", 5, 10)]
+
+
+def test_deletes_are_lost_again_before_ingest_starts(pipeline: Pipeline) -> None:
+    assert accept(pipeline, kafka(0, 24)).goes_on == 5
+    with pytest.raises(InvalidInput, match="nothing is lost"):
+        accept(pipeline, kafka(0, 24))
+    pipeline.clock.ahead_s += DAY_S
+    assert lost(pipeline, 5, kafka(0, 60))
+    assert accept(pipeline, kafka(0, 60)).goes_on == 5
+    assert recorded(pipeline) == [("tombstones", 5, 24), ("tombstones", 24, 60)]
+    assert not lost(pipeline, 5, kafka(0, 60))
