@@ -179,8 +179,7 @@ class ConfluentSource:
     def start(self, partition: int, position: Position) -> None:
         self._next[partition] = position
         self._floor[partition] = max(position, self._floor.get(partition, position))
-        reached, epoch = self._epochs.get(partition, (position, _NO_EPOCH))
-        self._seek(partition, position, epoch if reached == position else _NO_EPOCH)
+        self._seek(partition, position)
         self._consumer.resume(self._named([partition]))
 
     def stop(self, partition: int) -> None:
@@ -304,7 +303,9 @@ class ConfluentSource:
             self._listener.lost(left)
         self.subscribe(self._listener)
 
-    def _seek(self, partition: int, position: Position, epoch: int = _NO_EPOCH) -> None:
+    def _seek(self, partition: int, position: Position) -> None:
+        reached, epoch = self._epochs.get(partition, (position, _NO_EPOCH))
+        epoch = epoch if reached == position else _NO_EPOCH
         place = TopicPartition(self._topic, partition, position, leader_epoch=epoch)
         try:
             self._consumer.seek(place)
@@ -369,6 +370,8 @@ class ConfluentSource:
             if problem is not None:
                 self.stop(partition)
                 raise problem
+            if _TRUNCATION in reason:
+                self._epochs.pop(partition, None)  # of what lies before it nothing is left to compare
             self._seek(partition, at)
             self._consumer.resume(self._named([partition]))
 
