@@ -31,6 +31,7 @@ from lancewal_ingest.append import AppendJob, Consumed, DeadLetters, Preparer, c
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.decode.records import Records
 from lancewal_ingest.flush_queue import FlushQueue
+from lancewal_ingest.long_pause import LongPause
 from lancewal_ingest.memtable import MemTable
 from lancewal_ingest.observer import Observer
 from lancewal_ingest.open_region import open_region
@@ -143,6 +144,8 @@ class IngestWorker:
         """An operator wants nothing to be consumed."""
         self._paused = False
         """The consumer is told so."""
+        self._long_pause = LongPause(context, lambda p: self._source.offsets(p), self._limits.open_s)
+        self._resume_again_at = float("-inf")
         self._fenced = False
 
     # -- what a service shows ------------------------------------------------------------------------------------
@@ -339,12 +342,32 @@ class IngestWorker:
         return True
 
     def _set_paused(self, paused: bool) -> None:
-        consuming = [p for p in sorted(self._state.open) if p not in self._state.stopped]
         if paused and not self._paused:
+            consuming = self._consuming()
             self._source.pause(consuming)
+            self._long_pause.begin(consuming)
         elif self._paused and not paused:
-            self._source.resume(consuming)
+            if not self._may_resume():
+                return
+            self._source.resume(self._consuming())
         self._paused = paused
+
+    def _consuming(self) -> list[int]:
+        return [p for p in sorted(self._state.open) if p not in self._state.stopped]
+
+    def _may_resume(self) -> bool:
+        """Stop what has lost something in a long pause; False if that is not known of all yet."""
+        if self._now() < self._resume_again_at:
+            return False
+        try:
+            lost = self._long_pause.lost({self._regions[p]: self._state.open[p].fetched for p in self._consuming()})
+        except Retry as error:
+            self._resume_again_at = self._now() + self._limits.retry_s
+            self._observer.failed("resume", error)
+            return False
+        for partition, problem in (lost or {}).items():
+            self._stop_partition(partition, problem)
+        return lost == {}  # else again: what has stopped is not asked about any more
 
     def _poll(self, records_max: int, timeout_s: float) -> Polled:
         try:

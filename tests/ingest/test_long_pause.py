@@ -1,0 +1,113 @@
+"""A pause that is longer than a compacted topic keeps its tombstones: nothing goes on unawares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lancewal_core.errors import KafkaUnavailable
+from lancewal_core.ids import Position
+from lancewal_ingest.source import Offsets
+from lancewal_ingest.tombstones import Compaction
+from tests.support.pipeline import MemoryTopic, Pipeline
+
+HOUR_S = 3600.0
+
+
+class Broker:
+    """Answers for every partition of a pipeline; what was asked."""
+
+    def __init__(
+        self, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, recent: int, compacted: bool = True
+    ) -> None:
+        self.asked: list[int] = []
+        self.silent = 0
+
+        def offsets(topic: MemoryTopic, partition: int) -> Offsets:
+            self.asked.append(partition)
+            if self.silent:
+                self.silent -= 1
+                raise KafkaUnavailable("silent")
+            end = Position(len(pipeline.messages(partition)))
+            compaction = Compaction(24 * HOUR_S, Position(recent), end) if compacted else None
+            return Offsets(Position(0), end, compaction)
+
+        monkeypatch.setattr(MemoryTopic, "offsets", offsets)
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
+    """Durable up to 1 and held; more records lie beyond."""
+    made = Pipeline(tmp_path, partitions=1, seed=5, seal_rows=100_000)
+    made.upsert("r1", 1, a=1)
+    made.ingest()
+    made._worker.hold(True)
+    made._worker.step(0)
+    for n in range(2, 9):
+        made.upsert("r1", n, a=n)
+    yield made
+    made.close()
+
+
+def resumed(pipeline: Pipeline, hours: float) -> bool:
+    """Whether consuming goes on after so long."""
+    pipeline.clock.ahead_s += hours * HOUR_S
+    pipeline._worker.hold(False)
+    went_on = pipeline.ingest_for(0.5)
+    assert went_on is (0 not in pipeline._worker.stopped)
+    return went_on
+
+
+def test_a_pause_longer_than_tombstones_live_stops_the_partition(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Broker(pipeline, monkeypatch, recent=8)
+    assert not resumed(pipeline, 30)
+    error = pipeline._worker.stopped[0]
+    assert error.kind == "retention_lost"
+    assert "offsets 1 to 7" in str(error)
+    assert pipeline._worker.durable == {0: 1}
+
+
+def test_a_pause_that_tombstones_outlive_asks_once(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker(pipeline, monkeypatch, recent=8)
+    assert resumed(pipeline, 23)
+    assert broker.asked == [0]
+
+
+def test_nothing_beyond_is_old(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    Broker(pipeline, monkeypatch, recent=1)
+    assert resumed(pipeline, 30)
+
+
+@pytest.mark.parametrize(("hours", "compacted", "asked"), [(0.01, True, 0), (30, False, 1)])
+def test_a_short_pause_and_other_topics_go_on(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, hours: float, compacted: bool, asked: int
+) -> None:
+    broker = Broker(pipeline, monkeypatch, recent=8, compacted=compacted)
+    assert resumed(pipeline, hours)
+    assert len(broker.asked) == asked
+
+
+def test_a_silent_broker_is_asked_again(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker(pipeline, monkeypatch, recent=8)
+    broker.silent = 2
+    assert not resumed(pipeline, 30)
+    assert len(broker.asked) == 3
+
+
+def test_a_region_opened_while_paused_is_judged_by_its_segments(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Away for 20 hours, then a process that starts paused for 10 more: neither alone is too long."""
+    pipeline._worker.hold(False)
+    pipeline.clock.ahead_s += 20 * HOUR_S
+    pipeline.replace_worker()
+    worker = pipeline._worker
+    worker.hold(True)
+    while not worker.durable:
+        worker.step(0)
+    Broker(pipeline, monkeypatch, recent=8)
+    assert not resumed(pipeline, 10)
