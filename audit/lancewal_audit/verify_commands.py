@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import tempfile
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -55,6 +57,8 @@ def command(
 
     Exit code 0 if everything that was compared is equal, 1 if something differs, 2 if it could not be compared.
     """
+    from pyarrow import ArrowException
+
     try:
         found = _verify(read_settings(config), uri, from_, at, sample, keys, region, no_foreign_rows, limit)
         if report is not None:
@@ -63,11 +67,22 @@ def command(
         # Not as other commands: 1 says that something differs.
         typer.echo(f"lancewal: {error.kind}: {error}", err=True)
         raise typer.Exit(2) from error
+    except (OSError, MemoryError, ArrowException) as error:
+        typer.echo(f"lancewal: not_compared: {type(error).__name__}: {error}{_hint(error)}", err=True)
+        raise typer.Exit(2) from error
     from lancewal_audit.verify.report import report_text
 
     typer.echo(json.dumps(found.as_json(), indent=1) if output is Output.JSON else report_text(found))
     if not found.equal:
         raise typer.Exit(1)
+
+
+def _hint(error: Exception) -> str:
+    if isinstance(error, MemoryError):
+        return ". Compare fewer keys: --sample or --keys"
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f". What waits lies in {tempfile.gettempdir()}: make room there, or set TMPDIR"
+    return ""
 
 
 def _verify(

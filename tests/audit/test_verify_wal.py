@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import lance
+import pyarrow as pa
 import pytest
+import yaml
 
 from lancewal_audit.verify import shares, verification
 from lancewal_audit.verify.report import KINDS, Report, report_text
 from lancewal_audit.verify.verification import Asked, verify_table
+from lancewal_core.cli import run
 from lancewal_core.settings import Settings
 from tests.support.pipeline import EVERY_TYPE, Pipeline
 
@@ -95,6 +99,34 @@ def test_a_table_that_had_rows_before(tmp_path: Path) -> None:
     assert report.rows_not_covered == 1
     assert report.keys_partly > 0
     pipeline.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "TMPDIR"),
+        (pa.ArrowInvalid("a cast"), "a cast"),
+        (pa.ArrowMemoryError("malloc"), "--sample"),
+    ],
+)
+def test_what_could_not_be_compared_is_no_difference(
+    pipeline: Pipeline,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: Exception,
+    text: str,
+) -> None:
+    def fails(self: shares.Shares) -> None:
+        raise error
+
+    monkeypatch.setattr(shares.Shares, "_write", fails)
+    config = tmp_path / "lancewal.yaml"
+    config.write_text(yaml.safe_dump({"table": {"uri": pipeline.uri}}))
+    assert run(["verify", "--from", "wal", "--config", str(config)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("lancewal: not_compared: ")
+    assert text in said
 
 
 def test_the_page_lists_every_kind_with_its_meaning() -> None:
