@@ -262,6 +262,14 @@ def encode_merge_record(in_force: InForce, kind: Literal["merge", "checkpoint"] 
     return json.dumps(content, indent=1).encode()
 
 
+def says_keep(data: bytes, key: str) -> bool:
+    """Whether a record under ``merges/`` is a person's word that a restore dropped what had been merged since."""
+    try:
+        return JsonObject.parse(data).text("kind") == "keep"
+    except JsonFault as error:
+        raise ObjectCorrupt(f"{key} is not a merge record: {error}", object=key) from error
+
+
 def decode_merge_record(data: bytes, key: str) -> InForce:
     """Inverse of ``encode_merge_record``; ``ObjectCorrupt`` or ``FormatUnknown`` names the object."""
     version = paths.parse_merge_record(key)

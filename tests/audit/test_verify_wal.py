@@ -17,7 +17,9 @@ from lancewal_audit.verify.report import KINDS, Report, report_text
 from lancewal_audit.verify.verification import Asked, verify_table
 from lancewal_core.cli import run
 from lancewal_core.settings import Settings
+from lancewal_reader import open_table, receipt_of
 from tests.support.pipeline import EVERY_TYPE, Pipeline
+from tests.support.repairs import command
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "verify-a-table.md"
 
@@ -137,3 +139,47 @@ def test_the_page_lists_every_kind_with_its_meaning() -> None:
         **KINDS,
         "hidden": KINDS["hidden"],
     }
+
+
+def test_rows_dropped_after_a_restore_are_not_covered(tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path, partitions=1, seed=5)
+    pipeline.produce(100)
+    pipeline.merge_all()
+    first = pipeline.table.newest().version
+    pipeline.produce(100)
+    pipeline.merge_all()
+    before = receipt_of(open_table(pipeline.uri).to_arrow().schema).to_json()
+    earlier: Any = lance.dataset(pipeline.uri, version=first)
+    earlier.restore()
+    command(pipeline, "restored", "--after-restore", "keep")
+    report = verify(pipeline)
+    assert report.equal, report_text(report)
+    assert (report.records, report.rows_not_covered) == (0, report.rows_read)
+    assert "a restore dropped" in report.regions[0].why_not
+    # What comes later is judged.
+    pipeline.upsert("r1", 1, a=1)
+    pipeline.delete("r1", 2)
+    pipeline.merge_all()
+    assert verify(pipeline).equal
+    lance.dataset(pipeline.uri).delete("id = 1")
+    pipeline.append_by_hand([{"region": "r1", "id": 2}])
+    assert verify(pipeline).counts == {"missing": 1, "deleted": 1}
+    # And of the time before all.
+    at_that_time = verify(pipeline, at=before)
+    assert (at_that_time.equal, at_that_time.records, at_that_time.rows_not_covered) == (True, 200, 0)
+    pipeline.close()
+
+
+def test_what_is_merged_again_after_a_restore_is_judged(tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path, partitions=1, seed=5)
+    pipeline.produce(100)
+    pipeline.merge_all()
+    first = pipeline.table.newest().version
+    pipeline.produce(100)
+    pipeline.merge_all()
+    earlier: Any = lance.dataset(pipeline.uri, version=first)
+    earlier.restore()
+    command(pipeline, "restored", "--after-restore", "replay")
+    report = verify(pipeline)
+    assert (report.equal, report.records, report.rows_not_covered) == (True, 200, 0), report_text(report)
+    pipeline.close()

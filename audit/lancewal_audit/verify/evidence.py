@@ -6,6 +6,8 @@ together); where both have records, they are compared with each other.
 Of a compacted topic Kafka never has everything: where a key has newer records, or was deleted long ago, older ones are gone,
 and nothing tells.  There the WAL is compared wherever it begins no later, and a row without a record is not covered, never
 foreign.
+
+Where a person has decided after a restore that what was merged is dropped, records up to there say nothing about the rows.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from lancewal_core.ids import Position, Region
 from lancewal_core.rows import OFFSET, OP, PRESENT, TIMESTAMP
 
 _COMPACTED = "the topic is compacted: Kafka may have removed older records"
+_DROPPED = "a restore dropped what was merged before (`lancewal repair restored --after-restore keep`)"
 
 
 class Evidence:
@@ -44,6 +47,9 @@ class Evidence:
             self.topic = topic.ranges(scope.cut, beginnings, scope.losses)
         for range_ in self.topic.values() if self.compacted else ():
             range_.whole, range_.why_not_whole = False, range_.why_not_whole or _COMPACTED
+        for side in (self.wal, self.topic):
+            for region, range_ in side.items():
+                range_.starts_at(min(scope.dropped.get(region, range_.begin), range_.end), _DROPPED)
         self._shares: dict[str, Shares] = {}
 
     @property

@@ -14,7 +14,8 @@ from lancewal_core.loss_record import LossRecord, read_losses
 from lancewal_core.store import ObjectStore
 from lancewal_core.table import Table
 from lancewal_core.table_lance import LancePinnedTable
-from lancewal_core.watermarks import InForce, decode_merge_record
+from lancewal_core.tasks import Tasks
+from lancewal_core.watermarks import InForce, decode_merge_record, says_keep
 from lancewal_reader import Receipt
 from lancewal_reader.contract_eras import contracts_up_to
 
@@ -35,6 +36,8 @@ class Scope:
     """The receipt's positions of the regions whose records are read."""
     losses: Mapping[Region, tuple[LossRecord, ...]]
     """Accepted losses whose offsets are in no table; not those of deletes alone, whose other records are."""
+    dropped: Mapping[Region, Position]
+    """Up to where a person has dropped merged rows, after a restore: what records say of them holds no more."""
     empty_before: bool
     """Whether the table is known to have had no rows before the first record."""
 
@@ -55,6 +58,7 @@ def find_scope(
     pinned: LancePinnedTable,
     in_force: InForce,
     partitions: frozenset[int] | None,
+    tasks: Tasks,
 ) -> Scope:
     """``partitions``: only keys that belong to these; None: all.
 
@@ -68,7 +72,24 @@ def find_scope(
         if region in receipt.cut and (wanted is None or region.partition in wanted)
     }
     losses = {region: tuple(loss for loss in read_losses(store, region) if loss.kind == "offsets") for region in cut}
-    return Scope(store, contract, eras, receipt, pinned, in_force, cut, losses, _empty_before(store, table, eras))
+    dropped = _dropped(store, tasks, receipt.version)
+    empty_before = _empty_before(store, table, eras)
+    return Scope(store, contract, eras, receipt, pinned, in_force, cut, losses, dropped, empty_before)
+
+
+def _dropped(store: ObjectStore, tasks: Tasks, version: int) -> dict[Region, Position]:
+    """By all records of the decision ``keep`` up to a version."""
+    keys = [
+        info.key
+        for info in store.list(paths.merges_prefix())
+        if (found := paths.parse_merge_record(info.key)) is not None and found <= version
+    ]
+    dropped: dict[Region, Position] = {}
+    for key, data in zip(keys, tasks.map(store.get, keys), strict=True):
+        if data is not None and says_keep(data, key):
+            for region, mark in decode_merge_record(data, key).regions.items():
+                dropped[region] = max(mark.next, dropped.get(region, mark.next))
+    return dropped
 
 
 def _empty_before(store: ObjectStore, table: Table, eras: Eras) -> bool:
