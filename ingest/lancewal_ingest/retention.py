@@ -2,13 +2,17 @@
 
 The horizon of a partition is the time until the topic's ``retention.ms`` has passed over the oldest record that is not
 durable.  Kafka deletes whole segments, once their newest record is that old, and looks every few minutes: so the record
-may live longer, but never shorter for its age.  What cannot be known from it: when ``retention.bytes`` or somebody's
-DeleteRecords will strike; the offsets that are left between the first one and the durable position (*reserve*) show that.
+may live longer, but never shorter for its age.  Of a compacted topic a delete goes ``delete.retention.ms`` after it was
+cleaned, at the earliest: the horizon is at most the rest of that time since the durable position has last moved, or since
+the oldest record came, whichever is later: who reads old records all the time loses nothing.
+
+What cannot be known from it: when ``retention.bytes`` or somebody's DeleteRecords will strike; the offsets that are left
+between the first one and the durable position (*reserve*) show that.
 
 Guarantees
  1. No horizon is longer than the retention itself: that is what a record has that comes now.
  2. A partition whose oldest record that is not durable is gone already has the horizon 0.
- 3. ``retention.ms`` = -1, or a topic that is only compacted: the horizon is infinite.
+ 3. ``retention.ms`` = -1 on a topic that is not compacted: the horizon is infinite.
 """
 
 from __future__ import annotations
@@ -43,10 +47,19 @@ class RetentionFacts:
     """First offset of each that Kafka still has."""
     oldest: Mapping[int, Oldest] = field(default_factory=dict)
     """Partitions with a record that is not durable, as far as its time is known."""
+    tombstones_s: float = UNLIMITED
+    """Seconds that a compacted topic keeps deletes; infinite for others."""
+    moved_ms: Mapping[int, int] = field(default_factory=dict)
+    """When each durable position was first seen where it is, milliseconds since 1970."""
 
     def horizons(self, now_ms: int) -> dict[int, float]:
         """Seconds until each partition loses something, 0 where it has; NaN while the retention is unknown."""
         return {p: self._horizon(p, now_ms) for p in self.durable}
+
+    @property
+    def kept_s(self) -> float:
+        """Seconds that the topic keeps everything at least."""
+        return min(self.retention_s, self.tombstones_s)
 
     @property
     def reserves(self) -> dict[int, int]:
@@ -57,10 +70,12 @@ class RetentionFacts:
         if self.lows.get(partition, 0) > self.durable[partition]:
             return 0.0
         found = self.oldest.get(partition)
-        if found is None or not math.isfinite(self.retention_s):
-            return self.retention_s
-        left_s = self.retention_s - (now_ms - found.timestamp_ms) / 1000
-        return min(self.retention_s, max(0.0, left_s))
+        age_s = 0.0 if found is None else max(0.0, (now_ms - found.timestamp_ms) / 1000)
+        moved_ms = self.moved_ms.get(partition)
+        unread_s = age_s if moved_ms is None else min(age_s, max(0.0, (now_ms - moved_ms) / 1000))
+        if math.isnan(self.retention_s):
+            return math.nan
+        return max(0.0, min(self.retention_s - age_s, self.tombstones_s - unread_s))
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,15 +49,22 @@ class KafkaRetention:
 
     def retention_s(self) -> float:
         """Seconds that the topic keeps a record at least, by its age; infinite where age deletes nothing."""
+        config = self._config()
+        retention_ms = int(config["retention.ms"])
+        return math.inf if "delete" not in _policies(config) or retention_ms < 0 else retention_ms / 1000
+
+    def tombstones_s(self) -> float:
+        """Seconds that a compacted topic keeps a delete at least; infinite for a topic that is not compacted."""
+        config = self._config()
+        return int(config["delete.retention.ms"]) / 1000 if "compact" in _policies(config) else math.inf
+
+    def _config(self) -> dict[str, str]:
         resource = ConfigResource(ResourceType.TOPIC, self._topic)
         try:
             asked = self._admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S)[resource]
-            config = asked.result(REQUEST_TIMEOUT_S + 1)
+            return {name: entry.value for name, entry in asked.result(REQUEST_TIMEOUT_S + 1).items()}
         except (KafkaException, TimeoutError) as error:
             raise explained(error, f"reading the retention of topic {self._topic}", self._topic) from error
-        policies = [policy.strip() for policy in config["cleanup.policy"].value.split(",")]
-        retention_ms = int(config["retention.ms"].value)
-        return math.inf if "delete" not in policies or retention_ms < 0 else retention_ms / 1000
 
     def lows(self, partitions: Sequence[int]) -> dict[int, Position]:
         """The first offset of each partition that Kafka still has."""
@@ -89,3 +96,7 @@ class KafkaRetention:
             except KafkaException as error:
                 raise explained(error, f"looking at records of topic {self._topic}", self._topic) from error
         return {partition: at for partition, at in found.items() if at >= 0}
+
+
+def _policies(config: Mapping[str, str]) -> list[str]:
+    return [policy.strip() for policy in config["cleanup.policy"].split(",")]

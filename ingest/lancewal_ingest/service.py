@@ -212,6 +212,6 @@ class _Admission:
         self._metrics.retention(horizons, {p: n for p, n in facts.reserves.items() if p in open_})
         # A stopped partition waits for a person: holding back others would not help it.
         running = {p: left_s for p, left_s in horizons.items() if p not in self._worker.stopped}
-        self.short = self._policy.short(running, facts.retention_s)
+        self.short = self._policy.short(running, facts.kept_s)
         self._metrics.retention_short(self.short)
         self._worker.admit(not self.short)

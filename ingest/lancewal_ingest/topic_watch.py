@@ -6,7 +6,7 @@ retention only when it is too late.
 Steps of one look
  1. Is it still the topic of the contract?
  2. The end of each partition, and the first offset that it still has.
- 3. How long the topic keeps records; asked again every ``RETENTION_S``.
+ 3. How long the topic keeps records, and deletes where it is compacted; asked again every ``RETENTION_S``.
  4. Of each partition with something that is not durable, the time of its oldest such record: known where the worker has
     consumed it; else from the look before, if nothing became durable since; else the record itself is fetched.  Where
     that gives no answer, the time known before stands: it is older.
@@ -47,6 +47,8 @@ class Retention(Protocol):
     """See ``retention_kafka``.  Safe from any thread."""
 
     def retention_s(self) -> float: ...
+
+    def tombstones_s(self) -> float: ...
 
     def lows(self, partitions: Sequence[int]) -> dict[int, Position]: ...
 
@@ -92,6 +94,7 @@ class TopicWatch:
         self._report = report
         self._answers = _Answers()
         self._retention_s = math.nan
+        self._tombstones_s = math.inf
         self._retention_again_at = float("-inf")
         self._asked: Task[_Answers] | None = None
         self._again_at = clock.monotonic() + TOPIC_CHECK_S
@@ -125,7 +128,7 @@ class TopicWatch:
         # Step 1
         check_topic(self._contract, self._source)
         if not durable:
-            return _Answers(retention=RetentionFacts(self._retention_s))
+            return _Answers(retention=RetentionFacts(self._retention_s, tombstones_s=self._tombstones_s))
         # Step 2
         partitions = sorted(durable)
         ends, lows = self._source.ends(partitions), self._retention.lows(partitions)
@@ -134,17 +137,26 @@ class TopicWatch:
             self._read_retention()
             # Step 4
             behind = {p: at for p, at in durable.items() if ends[p] > at >= lows[p]}
-            oldest = self._oldest(behind, consumed_ms) if math.isfinite(self._retention_s) else {}
+            finite = math.isfinite(min(self._retention_s, self._tombstones_s))
+            oldest = self._oldest(behind, consumed_ms) if finite else {}
         except InvalidInput as error:  # a right is missing: consuming goes on without the figure
             self._report("retention", error)
             return _Answers(ends, RetentionFacts(math.nan, durable, lows))
-        return _Answers(ends, RetentionFacts(self._retention_s, durable, lows, oldest))
+        moved_ms = self._moved(durable)
+        return _Answers(ends, RetentionFacts(self._retention_s, durable, lows, oldest, self._tombstones_s, moved_ms))
 
     def _read_retention(self) -> None:
         now = self._clock.monotonic()
         if now >= self._retention_again_at:
             self._retention_s = self._retention.retention_s()
+            self._tombstones_s = self._retention.tombstones_s()
             self._retention_again_at = now + RETENTION_S
+
+    def _moved(self, durable: Mapping[int, Position]) -> dict[int, int]:
+        before, now_ms = self._answers.retention, self._clock.now_ms()
+        return {
+            p: before.moved_ms.get(p, now_ms) if before.durable.get(p) == at else now_ms for p, at in durable.items()
+        }
 
     def _oldest(self, behind: Mapping[int, Position], consumed_ms: Mapping[int, int]) -> dict[int, Oldest]:
         before = self._answers.retention.oldest

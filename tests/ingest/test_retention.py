@@ -61,6 +61,26 @@ def test_the_horizon_of_a_partition(age_s: float | None, low: int, retention_s: 
     assert facts.reserves == {0: max(0, 10 - low)}
 
 
+@pytest.mark.parametrize(
+    ("age_s", "moved_s", "retention_s", "expected"),
+    [
+        (None, 9 * HOUR, math.inf, HOUR),  # nothing waits, however quiet it is
+        (600, 9 * HOUR, math.inf, HOUR - 600),
+        (9 * HOUR, 600, math.inf, HOUR - 600),  # old records are read all the time
+        (9 * HOUR, 2 * HOUR, math.inf, 0.0),
+        (600, 600, HOUR / 2, HOUR / 2 - 600),  # deleted and compacted
+        (600, 600, math.nan, math.nan),
+    ],
+)
+def test_the_horizon_of_a_compacted_topic(
+    age_s: float | None, moved_s: float, retention_s: float, expected: float
+) -> None:
+    oldest = {} if age_s is None else {0: Oldest(Position(10), NOW_MS - int(age_s * 1000))}
+    moved = {0: NOW_MS - int(moved_s * 1000)}
+    facts = RetentionFacts(retention_s, at(10), at(0), oldest, tombstones_s=HOUR, moved_ms=moved)
+    assert facts.horizons(NOW_MS)[0] == pytest.approx(expected, nan_ok=True)
+
+
 def test_time_goes_on_without_answers() -> None:
     facts = RetentionFacts(HOUR, at(10), at(0), {0: Oldest(Position(10), NOW_MS)})
     assert [facts.horizons(NOW_MS + s * 1000)[0] for s in (0, 60, 3599, 4000)] == [3600, 3540, 1, 0]
@@ -109,12 +129,16 @@ class Answers:
     peeked: list[dict[int, Position]] = field(default_factory=list)
     asked: int = 0
     error: Exception | None = None
+    tombstones: float = math.inf
 
     def retention_s(self) -> float:
         self.asked += 1
         if self.error is not None:
             raise self.error
         return self.retention
+
+    def tombstones_s(self) -> float:
+        return self.tombstones
 
     def lows(self, partitions: Sequence[int]) -> dict[int, Position]:
         return {p: self.first.get(p, Position(0)) for p in partitions}
@@ -207,6 +231,17 @@ def test_unlimited_retention_costs_no_look_at_records() -> None:
     assert watching.answers.peeked == []
 
 
+def test_of_a_compacted_topic_it_counts_since_when_nothing_became_durable() -> None:
+    watching = Watching()
+    watching.answers.retention, watching.answers.tombstones = math.inf, HOUR
+    watching.topic.positions, watching.answers.times = at(20, 20), {0: 0, 1: 0}
+    assert watching.look() == {0: HOUR, 1: HOUR}
+    watching.progress.durable = at(12, 10)
+    assert watching.look() == {0: HOUR, 1: HOUR - TOPIC_CHECK_S}
+    assert watching.look() == {0: HOUR - TOPIC_CHECK_S, 1: HOUR - 2 * TOPIC_CHECK_S}
+    assert watching.watch.retention.kept_s == HOUR
+
+
 def test_without_the_right_to_ask_the_rest_goes_on() -> None:
     watching = Watching()
     watching.answers.error = InvalidInput("DescribeConfigs is not allowed")
@@ -284,14 +319,17 @@ def retention_of(broker: KafkaBroker, topic: str) -> KafkaRetention:
 @pytest.mark.kafka
 def test_what_a_topic_retains(kafka: KafkaBroker, topic_name: str) -> None:
     topics = {
-        f"{topic_name}-a": ({"retention_ms": "60000"}, 60.0),
-        f"{topic_name}-b": ({"retention_ms": "-1"}, math.inf),
-        f"{topic_name}-c": ({"cleanup_policy": "compact", "retention_ms": "60000"}, math.inf),
-        f"{topic_name}-d": ({"cleanup_policy": "compact,delete", "retention_ms": "60000"}, 60.0),
-    }
-    for topic, (config, expected) in topics.items():
+        f"{topic_name}-a": ({"retention_ms": "60000"}, 60.0, math.inf),
+        f"{topic_name}-b": ({"retention_ms": "-1"}, math.inf, math.inf),
+        f"{topic_name}-c": ({"cleanup_policy": "compact", "retention_ms": "60000"}, math.inf, 24 * HOUR),
+        f"{topic_name}-d": (
+            {"cleanup_policy": "compact,delete", "retention_ms": "60000", "delete_retention_ms": "5000"}, 60.0, 5.0
+        ),
+    }  # fmt: skip
+    for topic, (config, records_s, tombstones_s) in topics.items():
         make_topic(kafka, topic, 1, **config)
-        assert retention_of(kafka, topic).retention_s() == expected
+        retention = retention_of(kafka, topic)
+        assert (retention.retention_s(), retention.tombstones_s()) == (records_s, tombstones_s)
     with pytest.raises(TopicMissing):
         retention_of(kafka, f"{topic_name}-none").retention_s()
 
