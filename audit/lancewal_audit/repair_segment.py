@@ -42,6 +42,9 @@ from lancewal_core.segment import decode_segment
 from lancewal_core.snapshot import write_snapshot
 from lancewal_core.transitions import Claimant, refreshed, seal
 
+REPAIR = OwnerId("repair")
+"""Writer of the fences that end a log here."""
+
 
 @dataclass(frozen=True, slots=True)
 class NeededGeneration:
@@ -121,7 +124,7 @@ def repair_segment(context: RepairContext, topic: TopicRecords, plan: SegmentPla
     # Step 3
     if plan.fence_at is not None:
         region = plan.needed[0].region
-        end_log(context.store, context.tasks, context.clock, plan.log, plan.fence_at, OwnerId("repair"), region)
+        end_log(context.store, context.tasks, context.clock, plan.log, plan.fence_at, REPAIR, region)
         plan = plan_segment(context, topic, plan.key)
     # Step 4
     done: list[str] = []

@@ -120,11 +120,13 @@ def _beginning(scope: Scope, wal: WalRecords, region: Region) -> Position | None
 
 def _tell_gaps(wal: WalRecords, ranges: dict[Region, Range], findings: Findings) -> None:
     for damaged in wal.damaged:
-        findings.add(Finding("wal_damaged", WAL, damaged.problem, object=damaged.key))
+        if wal.needs(damaged.key):
+            findings.add(Finding("wal_damaged", WAL, damaged.problem, object=damaged.key))
     for region, range_ in ranges.items():
         for first, end in range_.gaps:
-            text = f"offsets {first} to {end - 1}"
-            findings.add(Finding("wal_missing", WAL, text, None, region.partition, first))
+            if wal.missed(region, first, end):
+                text = f"offsets {first} to {end - 1}"
+                findings.add(Finding("wal_missing", WAL, text, None, region.partition, first))
 
 
 def _records_of(table: pa.Table, columns: pa.Schema, ranges: Mapping[int, Range]) -> list[Record]:
