@@ -5,7 +5,7 @@ Guarantees
     settled.  So a number that is taken holds our own segment (its reply was lost) or a fence.
  2. ``LogWriter.put`` says Durable only if the store holds exactly our bytes under that number.
  3. A fence ends a log: nothing behind its number is ever part of it.  ``end_log`` returns only when the log has ended,
-    with every segment before the end.
+    with every segment before the end; it puts no fence where a later number is there, which would hide what lies behind.
  4. ``walk`` reads from a number to the tail, which is the first absent number or a fence.  Whether that number counts
     as the tail, or was trimmed, is for the caller to prove (it alone knows the indexes).  Where a later segment is there
     although that number is absent, the walk says so: the number was trimmed, or its segment is lost.
@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from lancewal_core import paths
 from lancewal_core.clock import Clock
-from lancewal_core.errors import ObjectCorrupt, StoreUnavailable
+from lancewal_core.errors import ObjectCorrupt, ObjectMissing, StoreUnavailable
 from lancewal_core.failpoints import point
 from lancewal_core.ids import LogId, OwnerId, Region, Sequence
 from lancewal_core.segment import (
@@ -300,7 +300,8 @@ def end_log(
 ) -> Walk[Segment]:
     """Walk ``log`` from ``start`` and fence it at its tail; the result's ``fence`` is what ended it (guarantee 3).
 
-    Only the entries of ``region`` are decoded.
+    Only the entries of ``region`` are decoded.  ``ObjectMissing`` where a segment is lost, or was trimmed since the caller
+    read the index: it must look again.
     """
     segments: list[Segment] = []
     unknown = 0
@@ -310,6 +311,8 @@ def end_log(
         segments.extend(walked.segments)
         if walked.fence is not None:
             return Walk(log, tuple(segments), walked.end, walked.fence)
+        if walked.later is not None:
+            raise segment_lost(log, walked.end, f"segment {walked.later} of its log is there")
         fence = Fence(log, walked.end, writer, clock.now_ms())
         key = paths.wal_segment(log, walked.end)
         sent_at = clock.monotonic()
@@ -329,3 +332,12 @@ def end_log(
                 start = walked.end
             case _:
                 assert_never(outcome)
+
+
+def segment_lost(log: LogId, sequence: Sequence, why: str) -> ObjectMissing:
+    """The error that names a segment which was there, as ``why`` shows."""
+    key = paths.wal_segment(log, sequence)
+    return ObjectMissing(
+        f"{key} is missing: {why}. Restore the object, or read its records from Kafka again (`lancewal repair segment`)",
+        object=key,
+    )

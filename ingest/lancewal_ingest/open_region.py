@@ -5,7 +5,9 @@ Guarantees
     everything before is durable: nothing is skipped, nothing is read twice into different generations.
  2. Nothing can be added behind our back: the former owner's log has ended (a fence), or it handed over.
  3. Losing the race leaves everything as the winner made it.
- 4. A Kafka that does not answer, or that lost what comes next, costs no generation: it is asked before the claim.
+ 4. Where a segment is lost from the midst of the former owner's log, ``ObjectMissing`` names it and nothing is changed: a
+    fence in its place would end the log for regions that are still written behind it.
+ 5. A Kafka that does not answer, or that lost what comes next, costs no generation: it is asked before the claim.
 
 Steps
  1. Read the newest region index.
@@ -27,6 +29,7 @@ from dataclasses import dataclass
 from lancewal_core.errors import (
     INDEX_LOST,
     LogTruncated,
+    ObjectMissing,
     OwnershipLost,
     RetentionLost,
     StoreInconsistent,
@@ -119,9 +122,7 @@ def _end(context: IngestContext, writer: LogWriter, region: Region, record: Gene
                 log=record.log,
             )
     else:
-        walked = end_log(
-            context.store, context.tasks, context.clock, record.log, record.first_sequence, writer.owner, region
-        )
+        walked = _end_of_another(context, writer, region, record)
     entries = [e for s in walked.segments for e in s.entries if e.region == region and e.first >= record.first]
     position = record.first
     for entry in entries:
@@ -133,6 +134,20 @@ def _end(context: IngestContext, writer: LogWriter, region: Region, record: Gene
             )
         position = entry.next
     return Ended(record.generation, record.log, position, walked.end, tuple(e.first for e in entries))
+
+
+def _end_of_another(
+    context: IngestContext, writer: LogWriter, region: Region, record: GenerationRecord
+) -> Walk[Segment]:
+    try:
+        return end_log(
+            context.store, context.tasks, context.clock, record.log, record.first_sequence, writer.owner, region
+        )
+    except ObjectMissing as error:
+        newer = context.indexes.read(region)
+        if newer is not None and record in newer.generations:
+            raise  # nothing from its first segment on was trimmed
+        raise OwnershipLost(f"region {region.name}: another process went on with it", region=region.name) from error
 
 
 def _check_newest(context: IngestContext, region: Region, index: RegionIndex | None) -> None:

@@ -31,7 +31,6 @@ from lancewal_core.contract import Contract
 from lancewal_core.errors import (
     INDEX_LOST,
     ContractChanged,
-    ObjectMissing,
     PlanRetriesExhausted,
     PlanStale,
     Refresh,
@@ -39,7 +38,7 @@ from lancewal_core.errors import (
 )
 from lancewal_core.failpoints import point
 from lancewal_core.ids import Generation, LogId, Position, Region, Sequence, TableVersion
-from lancewal_core.log import SegmentCache, Walk, walk_cached, walk_trailers
+from lancewal_core.log import SegmentCache, Walk, segment_lost, walk_cached, walk_trailers
 from lancewal_core.region_index import GenerationRecord, RegionIndex, State
 from lancewal_core.regions import RegionIndexes
 from lancewal_core.segment import Segment, Trailer
@@ -263,7 +262,9 @@ def _region_delta(
         if record.next is not None and position != record.next:
             walked = walks[record.log]
             if walked.fence is None and record.end_sequence is not None and walked.end < record.end_sequence:
-                raise _lost(walked, f"generation {record.generation} of region {region.name} reaches beyond it")
+                raise segment_lost(
+                    record.log, walked.end, f"generation {record.generation} of region {region.name} reaches beyond it"
+                )
             raise PlanStale(
                 f"region {region.name}: generation {record.generation} ends at {record.next}, its log at {position}",
                 region=region.name,
@@ -305,13 +306,4 @@ def _prove_ends(
         if not any(r.log == log and r.first_sequence <= walked.end for r in kept):
             raise PlanStale(f"log {log}: segment {walked.end} is absent, and may have been trimmed", log=log)
         if walked.later is not None:
-            raise _lost(walked, f"segment {walked.later} of its log is there")
-
-
-def _lost(walked: Walk[Segment] | Walk[Trailer], why: str) -> ObjectMissing:
-    key = paths.wal_segment(walked.log, walked.end)
-    return ObjectMissing(
-        f"{key} is missing: {why}. Restore the object, or read its records from Kafka again (`lancewal repair segment`); the "
-        "next owner of the region reads them too, if Kafka still has them",
-        object=key,
-    )
+            raise segment_lost(log, walked.end, f"segment {walked.later} of its log is there")

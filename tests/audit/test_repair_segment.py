@@ -14,18 +14,22 @@ from lancewal_core import paths
 from lancewal_core.errors import (
     InvalidInput,
     ObjectCorrupt,
+    ObjectMissing,
     PlanRetriesExhausted,
     RepairRefused,
     RetentionLost,
     TopicUnsuitable,
 )
-from lancewal_core.ids import LogId, Position, Region, Sequence
+from lancewal_core.ids import LogId, OwnerId, Position, Region, Sequence
+from lancewal_core.log import LogWriter
 from lancewal_core.loss_record import LossRecord, write_loss
 from lancewal_core.region_index import RegionIndex, State
 from lancewal_core.regions import RegionIndexes
 from lancewal_core.segment import FOOTER_SIZE
 from lancewal_ingest.decode.records import Records
 from lancewal_ingest.flush_queue import FlushQueue
+from lancewal_ingest.open_region import open_region
+from lancewal_ingest.source import Offsets
 from lancewal_reader import open_table
 from tests.support.pipeline import Pipeline
 from tests.support.repairs import Crash, CrashingStore, check_merged, check_strong, content, flip, repairing
@@ -257,18 +261,21 @@ def test_a_crash_in_between_is_repeated_away(pipeline: Pipeline, at: int, after:
     goes_on(pipeline, another=True)
 
 
-def test_a_claimer_in_between_wins(pipeline: Pipeline) -> None:
-    """Of a lost segment it takes the place for the log's end, and reads what comes behind it from Kafka again."""
+def test_a_claimer_in_between_changes_nothing(pipeline: Pipeline) -> None:
+    """It stops at the lost segment, and goes on once the repair is done."""
     path = middle(pipeline)
     damage(path, "lost")
+    key = path.relative_to(pipeline.uri).as_posix()
     topic = MemoryRecords(pipeline)
     with repairing(pipeline) as context:
-        plan = plan_segment(context, topic, path.relative_to(pipeline.uri).as_posix())
-        pipeline.crash()
-        pipeline.settle()
-        assert all("faster" in line for line in repair_segment(context, topic, plan))
+        plan = plan_segment(context, topic, key)
+        before = content(pipeline.uri)
+        with pytest.raises(ObjectMissing, match=key):
+            pipeline.crash()
+        assert content(pipeline.uri) == before
+        assert all("is flushed" in line for line in repair_segment(context, topic, plan))
     check_strong(pipeline)
-    goes_on(pipeline, another=False)
+    goes_on(pipeline, another=True)
 
 
 def test_every_byte_of_a_trailer(pipeline: Pipeline) -> None:
@@ -281,3 +288,36 @@ def test_every_byte_of_a_trailer(pipeline: Pipeline) -> None:
     path.write_bytes(data)
     flip(path)
     assert "is sound" not in repair(pipeline, path, dry=True)[0]
+
+
+def test_a_claim_of_another_region_does_not_end_the_log_where_a_segment_is_lost(tmp_path: Path) -> None:
+    """The owner is alive and goes on behind; whoever claims one of its regions leaves the reads of the others as they are."""
+    pipeline = Pipeline(tmp_path, partitions=2, seed=5, seal_rows=100_000, batch=10)
+    for _ in range(4):
+        pipeline.produce(40)
+        pipeline.ingest()
+    log = pipeline._worker._writer.log
+    lost = paths.wal_segment(log, Sequence(2))
+    pipeline.store.delete([lost])
+    north, south = pipeline.contract.regions
+    high = Position(len(pipeline.messages(0)))
+    with repairing(pipeline) as context:
+        before = content(pipeline.uri)
+        writer = LogWriter(context.store, context.clock, LogId("b" * 16), OwnerId("other"), context.contract.rows.wal)
+        with pytest.raises(ObjectMissing, match=lost):
+            open_region(context, writer, north, lambda: Offsets(Position(0), high))
+        assert content(pipeline.uri) == before
+        with pytest.raises((ObjectMissing, PlanRetriesExhausted), match=lost):
+            open_table(pipeline.uri).to_arrow()
+        records = MemoryRecords(pipeline)
+        plan = plan_segment(context, records, lost)
+        assert {g.region for g in plan.needed} == {north, south}
+        repair_segment(context, records, plan)
+    check_strong(pipeline)
+    with repairing(pipeline) as context:
+        writer = LogWriter(context.store, context.clock, LogId("c" * 16), OwnerId("other"), context.contract.rows.wal)
+        assert open_region(context, writer, north, lambda: Offsets(Position(0), high)).record.first == high
+    pipeline.produce(20)
+    pipeline.crash()
+    check_strong(pipeline)
+    pipeline.close()

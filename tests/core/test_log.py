@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core import paths
-from lancewal_core.errors import ObjectCorrupt, StoreUnavailable
+from lancewal_core.errors import ObjectCorrupt, ObjectMissing, StoreUnavailable
 from lancewal_core.ids import LogId, OwnerId, Position, Region, Sequence, TopicId
 from lancewal_core.log import (
     Durable,
@@ -95,6 +95,19 @@ def test_segments_are_numbered_without_holes(store: ScriptedStore, writer: LogWr
         stored = decode_segment(data, key(sequence))
         assert isinstance(stored, Segment)
         assert (stored.writer, [e.region for e in stored.entries]) == ("ours", [NORTH, SOUTH])
+
+
+@pytest.mark.parametrize("lost", [1, 2, 5])
+def test_no_fence_takes_the_place_of_a_lost_segment(
+    store: ScriptedStore, clock: ManualClock, writer: LogWriter, lost: int
+) -> None:
+    fill(writer, 6)
+    store.bucket.delete(key(lost - 1))
+    with pytest.raises(ObjectMissing, match=rf"{key(lost - 1)}.*lancewal repair segment"):
+        end_log(store, TASKS, clock, LOG, Sequence(0), OwnerId("new"), NORTH)
+    assert store.plain.get(key(lost - 1)) is None
+    assert isinstance(writer.put([entry(NORTH, 6)]), Durable)
+    assert end_log(store, TASKS, clock, LOG, Sequence(lost), OwnerId("new"), NORTH).end == 7
 
 
 @pytest.mark.parametrize("fault", [PutFault.NEVER_ARRIVED, PutFault.LANDS_LATER, PutFault.REFUSED])

@@ -185,7 +185,7 @@ DAMAGED: Mapping[str, Outcomes] = {
 }
 MISSING: Mapping[str, Outcomes] = {
     "the log's newest segment": (PREFIX, RIGHT, RIGHT),
-    "a segment in the log's middle": (AGAIN, RIGHT, RIGHT),
+    "a segment in the log's middle": (AGAIN, RIGHT, GONE),
     "a segment of a SEALED generation": (AGAIN, GONE, GONE),
     "a fence": (RIGHT, RIGHT, RIGHT),
     "a region's newest index": (PREFIX, RIGHT, RIGHT),

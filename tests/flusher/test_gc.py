@@ -961,7 +961,8 @@ def test_a_generation_opened_at_any_moment_of_any_round_loses_nothing(moment: st
         assert {row["k"]: row["v"] for row in rows} == {0: "v3", 1: "v2"}
 
 
-def test_a_claimer_whose_index_is_out_of_date_does_not_end_a_log_where_it_was_trimmed(world: World) -> None:
+@pytest.mark.parametrize("segments", [1, 3])  # where one is trimmed, the walk meets what lies behind it
+def test_a_claimer_whose_index_is_out_of_date_does_not_end_a_log_where_it_was_trimmed(segments: int) -> None:
     """The claimer stands still between index and walk: the owner re-anchors, writes on, and old segments are collected.
 
     What it then finds absent, and fences, is no end; claiming on it would hide the owner's durable rows.
@@ -970,7 +971,7 @@ def test_a_claimer_whose_index_is_out_of_date_does_not_end_a_log_where_it_was_tr
     owner, claimer = world.writer("owner"), world.writer("claimer")
     world.open(owner, 0)
     world.open(owner, 1)
-    world.generation(owner, 1, segments=3)
+    world.generation(owner, 1, segments=segments)
 
     def meanwhile() -> None:
         world.reanchor(owner, 0)
