@@ -66,7 +66,7 @@ def check_gaps(context: RepairContext, topic: TopicRecords, region: Region, part
     gaps = [part for part in parts if isinstance(part, Gap)]
     low = topic.low(region.partition) if gaps else Position(0)
     for gap in gaps:
-        needed = _behind_losses(context, region, gap)
+        needed = behind_losses(context, region, gap.first)
         if needed < gap.next and low > needed:
             raise RetentionLost(
                 f"region {region.name}: offsets {needed} to {gap.next - 1} are in no segment, and Kafka begins at {low}. "
@@ -80,7 +80,7 @@ def rows_of(context: RepairContext, topic: TopicRecords, region: Region, part: P
     """Guarantee 2; None where there are none."""
     if isinstance(part, Entry):
         return part.rows
-    first = _behind_losses(context, region, part)
+    first = behind_losses(context, region, part.first)
     if first >= part.next:
         return None
     records = topic.read(region, first, part.next)
@@ -92,10 +92,10 @@ def rows_of(context: RepairContext, topic: TopicRecords, region: Region, part: P
     return None if entry is None else entry.rows
 
 
-def _behind_losses(context: RepairContext, region: Region, gap: Gap) -> Position:
-    at = gap.first
+def behind_losses(context: RepairContext, region: Region, at: Position) -> Position:
+    """The first position from ``at`` on that no accepted loss of offsets covers; of ``tombstones`` the rows are there."""
     for loss in read_losses(context.store, region):
-        if loss.first <= at < loss.next:
+        if loss.kind == "offsets" and loss.first <= at < loss.next:
             at = Position(loss.next)
     return at
 

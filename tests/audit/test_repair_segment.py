@@ -321,3 +321,13 @@ def test_a_claim_of_another_region_does_not_end_the_log_where_a_segment_is_lost(
     pipeline.crash()
     check_strong(pipeline)
     pipeline.close()
+
+
+def test_a_loss_of_deletes_alone_leaves_the_rows_to_be_read(pipeline: Pipeline) -> None:
+    path = middle(pipeline)
+    damage(path, "lost")
+    for region in pipeline.contract.regions:
+        deletes = LossRecord(first=0, next=10_000, accepted_at_ms=0, accepted_by="me", kind="tombstones")
+        write_loss(pipeline.store, region, deletes)
+    repair(pipeline, path)
+    check_strong(pipeline)
