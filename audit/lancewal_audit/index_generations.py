@@ -5,6 +5,7 @@ Rules
  2. Behind them, generations that have a snapshot keep their number and positions: a merge may be under way with them.
  3. Behind those, entries without a gap become SEALED generations, one for each stretch of a log.
  4. What lies below the first of them counts as trimmed, unless index and history pages still name it.
+ 5. The first of all begins where something says that the region began; the first entry that is left is no such thing.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from lancewal_audit.index_evidence import Versions
 from lancewal_audit.log_survey import LogSurvey, Piece
 from lancewal_audit.repair_context import RepairContext
 from lancewal_core import paths
+from lancewal_core.errors import RepairRefused
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence
 from lancewal_core.region_index import GenerationRecord, RegionIndex, State, decode_history
 from lancewal_core.snapshot import Snapshot
@@ -52,9 +54,10 @@ def start_of(
     known: list[GenerationRecord],
     mark: Watermark,
     snapshots: Mapping[int, list[Snapshot]],
-    pieces: list[Piece],
+    survey: Mapping[LogId, LogSurvey],
+    low: Callable[[], Position],
 ) -> tuple[int, Position]:
-    """The next generation's number and first position."""
+    """The next generation's number and first position.  ``low``: the first offset that Kafka still has."""
     if known and known[-1].next is not None:
         return known[-1].generation + 1, known[-1].next
     if mark.generation:
@@ -63,8 +66,30 @@ def start_of(
     if sound is not None and sound.generations and sound.generations[0].generation == 1:
         return 1, sound.generations[0].first
     given = context.contract.start_of(region.partition)
-    firsts = [s.first for s in snapshots.get(1, ())] or [piece.first for piece in pieces]
-    return 1, given if given is not None else min(firsts, default=Position(0))
+    if given is not None:
+        return 1, given
+    made = [s.first for s in snapshots.get(1, ())]
+    return 1, min(made) if made else _beginning(region, survey, low)
+
+
+def _beginning(region: Region, survey: Mapping[LogId, LogSurvey], low: Callable[[], Position]) -> Position:
+    """Where a region began that nothing but its logs tells of: at the first offset that Kafka had then, which only grows.
+
+    So where Kafka still has offsets below the first entry, entries are lost, and where it begins there, none is.
+    """
+    first = min((p for log in survey.values() for p in log.pieces[region]), key=lambda p: p.first, default=None)
+    if first is None:
+        return Position(0)
+    kafka = low()
+    log = survey[first.log]
+    if kafka > first.first and any(n not in log.sequences or n in log.damaged for n in range(first.sequence)):
+        raise RepairRefused(
+            f"region {region.name}: nothing says that it began at offset {first.first}, the first that a log has: segments "
+            f"before {paths.wal_segment(first.log, first.sequence)} are lost or damaged, and Kafka begins at {kafka}. "
+            "Restore them from the store's own versions. Nothing was changed",
+            region=region.name,
+        )
+    return min(kafka, first.first)
 
 
 def joined_in(survey: Mapping[LogId, LogSurvey]) -> Callable[[Piece, Piece], bool]:

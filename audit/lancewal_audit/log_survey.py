@@ -42,6 +42,12 @@ class LogSurvey:
     """In the order of the log, those before the fence."""
 
     @property
+    def holes(self) -> list[str]:
+        """Numbers between those that are there; what is below the first may have been trimmed."""
+        numbers = sorted(set(range(self.sequences[0], self.behind)) - set(self.sequences))
+        return [f"{paths.wal_segment(self.log, Sequence(n))} is missing" for n in numbers]
+
+    @property
     def behind(self) -> Sequence:
         """The number behind the last object."""
         return Sequence(self.sequences[-1] + 1)

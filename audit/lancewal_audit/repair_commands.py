@@ -71,11 +71,18 @@ def index(
     from lancewal_audit.group_members import group_members
     from lancewal_audit.repair_context import opened, region_of
     from lancewal_audit.repair_index import plan_index, repair_index
+    from lancewal_audit.topic_records import KafkaTopicRecords
+    from lancewal_core.ids import Position
 
     settings = read_settings(config)
     with opened(settings) as context:
         region = region_of(context, topic, partition)
-        _tell(plan_index(context, region, before_gap=before_gap, above=above).lines())
+
+        def low() -> Position:
+            settings.need("kafka.bootstrap_servers")
+            return KafkaTopicRecords(settings.kafka, context.contract).low(partition)
+
+        _tell(plan_index(context, region, low, before_gap=before_gap, above=above).lines())
         if not dry_run:
             settings.need("kafka.bootstrap_servers")
             client, group = settings.kafka.client(), settings.kafka.group(context.contract.table_uuid)
@@ -83,7 +90,7 @@ def index(
             def members() -> int:
                 return group_members(client, topic, group)
 
-            _tell(repair_index(context, region, members, before_gap=before_gap, above=above))
+            _tell(repair_index(context, region, members, low, before_gap=before_gap, above=above))
 
 
 @app.command()

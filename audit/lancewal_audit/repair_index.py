@@ -2,8 +2,9 @@
 
 Guarantees
  1. The new index covers every position from what it is sure of (an older version that can be read, or the table's
-    watermark) to the last that any log leads to, without a gap.  A gap stops it, with the offsets that are missing; told
-    to (``before_gap``), it ends the region there, and ingest reads from Kafka what comes next.
+    watermark, or else where it began) to the last that any log leads to, without a gap.  A gap stops it, with the
+    offsets that are missing; told to (``before_gap``), it ends the region there, if Kafka still has what comes next for
+    ingest to read.
  2. Generations that have a snapshot keep their number and their positions, so that whatever holds on to them stays right;
     the others are SEALED.  None is OPEN: whoever claims next goes on at the end.
  3. No former owner adds to it: ingest is paused and its group has no member, the flusher is paused, and every log is ended
@@ -27,6 +28,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from lancewal_audit.entry_chain import farthest_chain, runs
+from lancewal_audit.generation_parts import behind_losses
 from lancewal_audit.index_evidence import Versions, finished_mark, is_readable, snapshots_of, versions_of
 from lancewal_audit.index_generations import (
     empty_generation,
@@ -43,7 +45,7 @@ from lancewal_audit.log_survey import survey_logs
 from lancewal_audit.repair_context import RepairContext
 from lancewal_core import paths
 from lancewal_core.control import Service, read_control
-from lancewal_core.errors import RepairRefused, StoreUnavailable
+from lancewal_core.errors import RepairRefused, RetentionLost, StoreUnavailable
 from lancewal_core.ids import Generation, OwnerId, Position, Region
 from lancewal_core.log import end_log
 from lancewal_core.region_index import RegionIndex, encode_index
@@ -86,8 +88,13 @@ class IndexPlan:
         return [*found, *(f"it may hold more: {key}" for key in self.unreadable)]
 
 
-def plan_index(context: RepairContext, region: Region, *, before_gap: bool = False, above: int = 0) -> IndexPlan:
-    """Steps 1 to 3.  ``above``: a version that is known to have been there.  ``RepairRefused`` where the logs have a gap."""
+def plan_index(
+    context: RepairContext, region: Region, low: Callable[[], Position], *, before_gap: bool = False, above: int = 0
+) -> IndexPlan:
+    """Steps 1 to 3.  ``low``: the first offset that Kafka has; ``above``: a version that is known to have been there.
+
+    ``RepairRefused`` where the logs have a gap, ``RetentionLost`` where Kafka cannot fill it either.
+    """
     # Step 1
     versions = versions_of(context, region)
     # Step 2
@@ -97,7 +104,7 @@ def plan_index(context: RepairContext, region: Region, *, before_gap: bool = Fal
     survey = survey_logs(context, [region])
     pieces = [piece for log in survey.values() for piece in log.pieces[region]]
     known = known_generations(context, versions, mark, snapshots)
-    start = start_of(context, region, versions, known, mark, snapshots, pieces)
+    start = start_of(context, region, versions, known, mark, snapshots, survey, low)
     records = [*known, *flushed_behind(start, snapshots, pieces, survey)]
     at = records[-1].next if records and records[-1].next is not None else start[1]
     generation = records[-1].generation + 1 if records else start[0]
@@ -108,7 +115,7 @@ def plan_index(context: RepairContext, region: Region, *, before_gap: bool = Fal
     end = records[-1].next if records and records[-1].next is not None else start[1]
     behind = [piece.first for piece in pieces if piece.first > end]
     missing = (end, min(behind)) if behind else None
-    unreadable = tuple(why for log in survey.values() for why in log.damaged.values())
+    unreadable = tuple(why for log in survey.values() for why in (*log.damaged.values(), *log.holes))
     if (
         versions.sound is not None
         and versions.sound[0] == versions.newest >= above
@@ -118,11 +125,13 @@ def plan_index(context: RepairContext, region: Region, *, before_gap: bool = Fal
     if missing is not None and not before_gap:
         raise RepairRefused(
             f"region {region.name}: offsets {missing[0]} to {missing[1] - 1} are in no log that can be read, though logs "
-            f"hold what comes behind them. Damaged: {list(unreadable)[:3] or 'none'}. Restore the missing segments from "
-            "the store's own versions; or, where Kafka still has these offsets and all behind them, run the command with "
-            "--before-gap, and ingest reads them again. Nothing was changed",
+            f"hold what comes behind them. Damaged or lost: {list(unreadable)[:3] or 'none is known'}. Restore the "
+            "missing segments from the store's own versions; or, where Kafka still has these offsets and all behind them, "
+            "run the command with --before-gap, and ingest reads them again. Nothing was changed",
             region=region.name,
         )
+    if missing is not None:
+        _check_kafka(context, region, missing[0], low())
     records = in_order(records)
     if not records:
         records = [empty_generation(Generation(start[0]), start[1], context)]
@@ -132,6 +141,17 @@ def plan_index(context: RepairContext, region: Region, *, before_gap: bool = Fal
     )  # fmt: skip
     index.check()
     return IndexPlan(region, versions, index, missing, unreadable)
+
+
+def _check_kafka(context: RepairContext, region: Region, at: Position, low: Position) -> None:
+    """``RetentionLost`` unless ingest can go on at ``at``, or behind what was accepted as lost there."""
+    if low > behind_losses(context, region, at):
+        raise RetentionLost(
+            f"region {region.name}: offsets from {at} on are in no log that can be read, and Kafka begins at {low}. Restore "
+            "the missing segments from the store's own versions. Nothing was changed",
+            topic=region.topic,
+            partition=region.partition,
+        )
 
 
 def check_quiet(context: RepairContext, members: Callable[[], int]) -> None:
@@ -151,18 +171,24 @@ def check_quiet(context: RepairContext, members: Callable[[], int]) -> None:
 
 
 def repair_index(
-    context: RepairContext, region: Region, members: Callable[[], int], *, before_gap: bool = False, above: int = 0
+    context: RepairContext,
+    region: Region,
+    members: Callable[[], int],
+    low: Callable[[], Position],
+    *,
+    before_gap: bool = False,
+    above: int = 0,
 ) -> list[str]:
     """Steps 4 and 5; what was done.  ``above``: a version that a process is known to remember."""
     # Step 4
     check_quiet(context, members)
-    plan = plan_index(context, region, before_gap=before_gap, above=above)
+    plan = plan_index(context, region, low, before_gap=before_gap, above=above)
     if plan.index is None:
         return _fill(context, plan, plan.versions.newest, None)
     for log, found in survey_logs(context, [region]).items():
         if found.fence is None:
             end_log(context.store, context.tasks, context.clock, log, found.behind, OwnerId("repair"), region)
-    again = plan_index(context, region, before_gap=before_gap, above=above)
+    again = plan_index(context, region, low, before_gap=before_gap, above=above)
     if again.index is None or again.versions != plan.versions:
         raise RepairRefused(f"region {region.name}: its index has changed meanwhile; run the command again")
     check_quiet(context, members)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lancewal_audit.log_survey import survey_logs
-from lancewal_audit.repair_index import MARGIN, repair_index
+from lancewal_audit.repair_index import MARGIN, plan_index, repair_index
+from lancewal_audit.repair_segment import plan_segment, repair_segment
 from lancewal_core import paths
 from lancewal_core.control import Service, pause, resume
-from lancewal_core.errors import LancewalError, ObjectCorrupt, RepairRefused, StoreInconsistent
+from lancewal_core.errors import LancewalError, ObjectCorrupt, RepairRefused, RetentionLost, StoreInconsistent
 from lancewal_core.flush import flush_generation
 from lancewal_core.fold import fold
 from lancewal_core.ids import Position
@@ -22,8 +23,9 @@ from lancewal_core.regions import RegionIndexes, index_family
 from lancewal_core.segment import Segment, decode_segment
 from lancewal_flusher.plan import MergeLimits
 from lancewal_reader import open_table
+from tests.audit.test_repair_segment import MemoryRecords
 from tests.support.pipeline import Pipeline
-from tests.support.repairs import Crash, CrashingStore, check_merged, check_strong, dry, flip, repairing
+from tests.support.repairs import Crash, CrashingStore, check_merged, check_strong, content, dry, flip, repairing
 
 ADOPT = MergeLimits(adopt_rows=1)
 PARTITION = 1
@@ -58,10 +60,23 @@ def versions(pipeline: Pipeline, partition: int = PARTITION) -> list[Path]:
     return [Path(pipeline.uri) / family.key(v) for v in reversed(listed)]
 
 
-def repair(pipeline: Pipeline, *, before_gap: bool = False, members: int = 0, above: int = 0) -> list[str]:
+def kafka(low: int = 0) -> Callable[[], Position]:
+    """A topic that begins there."""
+    return lambda: Position(low)
+
+
+def repair(
+    pipeline: Pipeline,
+    *,
+    before_gap: bool = False,
+    members: int = 0,
+    above: int = 0,
+    low: int = 0,
+    partition: int = PARTITION,
+) -> list[str]:
     with repairing(pipeline) as context:
-        region = pipeline.contract.regions[PARTITION]
-        return repair_index(context, region, lambda: members, before_gap=before_gap, above=above)
+        region = pipeline.contract.regions[partition]
+        return repair_index(context, region, lambda: members, kafka(low), before_gap=before_gap, above=above)
 
 
 def goes_on(pipeline: Pipeline, *, another: bool = True) -> None:
@@ -161,12 +176,80 @@ def test_a_gap_stops_it_and_a_person_may_end_the_region_there(pipeline: Pipeline
         path.write_bytes(data[:-20])
     with pytest.raises(RepairRefused, match=f"offsets {first} to {next_ - 1} are in no log"):
         repair(pipeline)
-    assert f"offsets {first} to {next_ - 1}" in dry(pipeline, "index", "orders", PARTITION, "--before-gap")
+    region = pipeline.contract.regions[PARTITION]
+    with repairing(pipeline) as context:
+        lines = plan_index(context, region, kafka(), before_gap=True).lines()
+    assert any(f"offsets {first} to {next_ - 1}" in line for line in lines)
     if how == "damaged":
-        return  # the other region has it too: `lancewal repair segment`
-    repair(pipeline, before_gap=True)
+        assert any(line.startswith("it may hold more: ") and path.name in line for line in lines)
+    before = content(pipeline.uri)
+    with pytest.raises(RetentionLost, match=f"Kafka begins at {first + 1}"):
+        repair(pipeline, before_gap=True, low=first + 1)
+    assert content(pipeline.uri) == before
+    repair(pipeline, before_gap=True, low=first)
+    with repairing(pipeline) as context:  # the other region has it too
+        topic = MemoryRecords(pipeline)
+        repair_segment(context, topic, plan_segment(context, topic, path.relative_to(pipeline.uri).as_posix()))
     pipeline.crash()  # reads again what is in no log
     goes_on(pipeline)
+
+
+def never_merged(folder: Path, how: str) -> tuple[Pipeline, int]:
+    """No version of the index is left, nothing was merged, and the log's first segment is gone; where its entry ended."""
+    pipeline = Pipeline(folder, partitions=1, seed=5, seal_rows=100_000, batch=10)  # start: earliest
+    for _ in range(3):
+        pipeline.produce(30)
+        pipeline.ingest()
+    check_strong(pipeline)
+    (region,) = pipeline.contract.regions
+    with repairing(pipeline) as context:
+        (survey,) = survey_logs(context, [region]).values()
+    piece = survey.pieces[region][0]
+    assert (piece.sequence, piece.first) == (0, 0)
+    path = Path(pipeline.uri) / paths.wal_segment(survey.log, piece.sequence)
+    match how:
+        case "lost":
+            path.unlink()
+        case "damaged":
+            path.write_bytes(b"x" * path.stat().st_size)
+    for version in versions(pipeline, 0):
+        version.unlink()
+    for service in Service:
+        pause(pipeline.store, pipeline.clock, lambda: uuid.uuid4().hex, service)
+    return pipeline, piece.next
+
+
+@pytest.mark.parametrize("how", ["lost", "damaged"])
+def test_where_a_region_began_is_not_guessed(tmp_path: Path, how: str) -> None:
+    pipeline, behind = never_merged(tmp_path, how)
+    before = content(pipeline.uri)
+    with pytest.raises(RepairRefused, match=f"offsets 0 to {behind - 1} are in no log"):
+        repair(pipeline, partition=0)
+    with pytest.raises(RepairRefused, match=f"nothing says that it began at offset {behind}"):
+        repair(pipeline, partition=0, low=behind + 3)
+    assert content(pipeline.uri) == before
+    repair(pipeline, partition=0, before_gap=True)
+    pipeline.crash()  # reads again from where Kafka begins
+    check_strong(pipeline)
+    pipeline.close()
+
+
+def test_a_refusal_names_lost_segments(tmp_path: Path) -> None:
+    pipeline, _ = never_merged(tmp_path, "not at all")
+    (key,) = [i.key for i in pipeline.store.list(paths.wal_prefix()) if i.key.endswith("0001.arrow")]
+    pipeline.store.delete([key])
+    with pytest.raises(RepairRefused, match=f"{key} is missing"):
+        repair(pipeline, partition=0)
+    pipeline.close()
+
+
+@pytest.mark.parametrize("low", [0, 7])
+def test_a_region_whose_log_is_whole_began_at_its_first_entry(tmp_path: Path, low: int) -> None:
+    """Also where Kafka has dropped some of it since."""
+    pipeline, _ = never_merged(tmp_path, "not at all")
+    repair(pipeline, partition=0, low=low)
+    check_strong(pipeline)
+    pipeline.close()
 
 
 def test_refused_while_somebody_is_at_work(pipeline: Pipeline) -> None:
@@ -189,7 +272,7 @@ def test_a_crash_in_between_is_repeated_away(pipeline: Pipeline, at: int, after:
         path.unlink()
     region = pipeline.contract.regions[PARTITION]
     with repairing(pipeline, CrashingStore(pipeline.store, at, after=after)) as context, pytest.raises(Crash):
-        repair_index(context, region, lambda: 0)
+        repair_index(context, region, lambda: 0, kafka())
     repair(pipeline)
     listed = len(versions(pipeline))
     assert listed > MARGIN
@@ -210,7 +293,7 @@ def test_of_two_at_once_one_decides(pipeline: Pipeline) -> None:
         return 0
 
     with repairing(pipeline) as context, pytest.raises(RepairRefused, match="has changed meanwhile"):
-        repair_index(context, region, members)
+        repair_index(context, region, members, kafka())
     goes_on(pipeline)
 
 
