@@ -11,6 +11,7 @@ change                condition
 ``reanchor``          the same, and it has no entry
 ``flushed``           the generation is SEALED and every earlier one is further
 ``merged``            generations at or below the table's watermark are FLUSHED
+``paged``             MERGED generations, oldest first, that a history page names as they are
 ``trim``              MERGED generations, oldest first, whose time has come
 ``revived``           a person's decision after a restore: MERGED generations above the watermark become FLUSHED again
 ====================  ===========================================================================================
@@ -207,11 +208,12 @@ def trim(index: RegionIndex, boundary: GenerationRecord, write_id: str) -> Regio
     )
 
 
-def paged(index: RegionIndex, last: Generation, write_id: str) -> RegionIndex | None:
-    """Drop generations up to ``last``, all MERGED, which now stand in a history page."""
+def paged(index: RegionIndex, page: Seq[GenerationRecord], write_id: str) -> RegionIndex | None:
+    """Drop generations up to the page's last, all MERGED, which stand in it exactly as they are."""
+    last = page[-1].generation
     kept = tuple(r for r in index.generations if r.generation > last)
     gone = [r for r in index.generations if r.generation <= last]
-    if not gone or not kept or any(r.state is not State.MERGED for r in gone):
+    if not gone or not kept or any(r.state is not State.MERGED or r not in page for r in gone):
         return None
     return replace(index, generations=kept, write_id=write_id)
 

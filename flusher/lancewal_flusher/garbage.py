@@ -107,9 +107,15 @@ def find_garbage(
 
 
 def page_due(history: History, watermark: Generation) -> tuple[GenerationRecord, ...]:
-    """The oldest MERGED generations of a long index, for a history page; empty where it is short."""
+    """The oldest MERGED generations of a long index, for a history page; empty where it is short.
+
+    Only those before the next page: one from before a restore begins among them, and of two the later counts.
+    """
     merged = [r for r in history.index.generations if r.state is State.MERGED and r.generation <= watermark]
-    return tuple(merged[:-PAGE_REST]) if len(merged) >= PAGE_AT else ()
+    if len(merged) < PAGE_AT:
+        return ()
+    begins = [page[0].generation for _, page in history.pages if page[0].generation > merged[0].generation]
+    return tuple(r for r in merged[:-PAGE_REST] if not begins or r.generation < min(begins))
 
 
 def shortened(history: History, watermark: Generation, now: int, window_ms: int) -> tuple[History, int]:

@@ -120,9 +120,7 @@ def _shorten(context: FlusherContext, history: History, watermark: Generation, n
     if page:
         key = paths.history_page(region, page[0].generation)
         page = _put_page(context, region, history.index.contract_version, key, page)
-        ours, index = context.indexes.swap(
-            region, lambda found: found and paged(found, page[-1].generation, context.new_id())
-        )
+        ours, index = context.indexes.swap(region, lambda found: found and paged(found, page, context.new_id()))
         if ours and index is not None:
             changed = history = History(index, (*history.pages, (key, page)))
     reached = boundary(history, watermark, now, context.contract.history_window_s * 1000)
@@ -137,7 +135,10 @@ def _shorten(context: FlusherContext, history: History, watermark: Generation, n
 def _put_page(
     context: FlusherContext, region: Region, contract_version: int, key: str, page: tuple[GenerationRecord, ...]
 ) -> tuple[GenerationRecord, ...]:
-    """Write a history page; one that is there already is taken as it is: exactly its generations leave the index."""
+    """Write a history page; one that is there already is taken as it is: exactly its generations leave the index.
+
+    One from before a restore says otherwise of them: then they stay in the index (``paged``) until they are trimmed.
+    """
     outcome = put_once(context.store, key, encode_history(region, contract_version, page))
     match outcome:
         case Done():

@@ -40,7 +40,7 @@ def generations_behind(
     known = {record.generation: record for record in index.generations if record.generation > merged}
     # Step 2
     if merged + 1 not in known:
-        known |= _paged(store, index, merged)
+        known = _paged(store, index, merged) | known  # a page may be from before a restore
     # Step 3
     records = [record for _, record in sorted(known.items())]
     if not records or records[0].generation != merged + 1:
@@ -64,8 +64,8 @@ def _paged(store: ObjectStore, index: RegionIndex, merged: Generation) -> dict[G
             pages[parsed[1]] = info.key
     firsts = sorted(pages)
     found: dict[Generation, GenerationRecord] = {}
-    for first, following in zip(firsts, [*firsts[1:], None], strict=True):
-        if following is not None and following <= merged + 1:
+    for first, following in pairwise((*firsts, None)):
+        if first is None or (following is not None and following <= merged + 1):
             continue
         data = store.get(pages[first])
         if data is not None:

@@ -288,3 +288,33 @@ def test_no_version_behind_a_restore_stands_in_for_one_before_it(world: Restored
     lance.dataset(pipeline.uri).cleanup_old_versions(timedelta(0))
     with pytest.raises(VersionGone):
         open_table(pipeline.uri).to_arrow(at=receipt)
+
+
+def test_pages_from_before_a_replay_do_not_shorten_the_history_window(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(garbage, "PAGE_AT", 3)
+    monkeypatch.setattr(garbage, "PAGE_REST", 1)
+    pipeline = Pipeline(tmp_path, partitions=1, seed=11, history_window_s=3600, grace_s=0)
+    first = pipeline.table.newest().version  # what is merged again begins where an old page does
+    for _ in range(7):
+        pipeline.produce(30)
+        pipeline.merge_all(ADOPT)
+    pipeline.collect()
+    pipeline.clock.ahead_s = 3000.0
+    restored: Any = lance.dataset(pipeline.uri, version=first)
+    restored.restore()
+    command(pipeline, "restored", "--after-restore", "replay")
+    pipeline.collect()
+    strong = open_table(pipeline.uri).to_arrow()
+    receipt = receipt_of(strong.schema)
+    pipeline.merge(ADOPT)
+    pipeline.merge(ADOPT)
+    pipeline.produce(30)
+    pipeline.merge_all(ADOPT)
+    pipeline.collect()
+    pipeline.clock.ahead_s = 3700.0  # they were merged again 700 s ago
+    pipeline.collect()
+    again = open_table(pipeline.uri).to_arrow(at=receipt.to_json())
+    assert by_key(again) == by_key(strong)
+    pipeline.close()

@@ -239,11 +239,13 @@ def test_only_what_is_merged_is_trimmed_and_never_the_newest() -> None:
 
 def test_a_page_takes_merged_generations_only_and_leaves_one() -> None:
     index = merged_to(4, 3)
-    assert [r.generation for r in sure(paged(index, Generation(2), "w")).generations] == [3, 4, 5]
-    assert paged(index, Generation(4), "w") is None
-    left = sure(paged(index, Generation(3), "w"))
+    assert [r.generation for r in sure(paged(index, index.generations[:2], "w")).generations] == [3, 4, 5]
+    assert paged(index, index.generations[:4], "w") is None
+    other = [replace(r, merged_at_ms=0) for r in index.generations[:2]]
+    assert paged(index, [index.generations[0], other[1]], "w") is None  # the page is of another life of it
+    left = sure(paged(index, index.generations[:3], "w"))
     assert (left.trimmed_generation, left.trimmed) == (0, 0)
-    assert paged(left, Generation(3), "w") is None
+    assert paged(left, index.generations[:3], "w") is None
     boundary = index.generations[1]  # it left for the page
     assert states(trim(left, boundary, "w")) == "SO"
 
@@ -346,7 +348,7 @@ class Owners:
     def page(self, name: str) -> RegionIndex | None:
         if self.index is None or self.rng.random() < 0.7:
             return None
-        return paged(self.index, self.rng.choice(self.index.generations).generation, "w")
+        return paged(self.index, self.index.generations[: self.rng.randint(1, len(self.index.generations))], "w")
 
     def check(self, before: RegionIndex | None, after: RegionIndex, change: Callable[[str], object]) -> None:
         assert decode_index(encode_index(after), "there") == after  # checks it, too

@@ -26,7 +26,7 @@ from lancewal_core.errors import (
     WatermarkUnknown,
 )
 from lancewal_core.flush import entries_of, flush_from_log
-from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence
+from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion
 from lancewal_core.key_catalog import KeyCatalogs
 from lancewal_core.key_index import KeyIndex
 from lancewal_core.key_parts import StoredParts
@@ -48,6 +48,7 @@ from lancewal_ingest.context import IngestContext
 from lancewal_ingest.open_region import Opened, open_region
 from lancewal_ingest.source import Offsets
 from lancewal_reader.delta import DeltaContext, LoadedCache, SnapshotCache, load
+from lancewal_reader.history import generations_behind
 from lancewal_reader.plan import PlanContext, ReadPlan, plan_strong
 from tests.support.scripted import DAY_S, Act, InlineTasks, ManualClock, ScriptedStore
 
@@ -610,6 +611,36 @@ def test_a_page_that_is_there_already_is_taken_as_it_is(world: World) -> None:
     assert world.index().generations[0].generation == 31
     world.collect_fully()
     assert world.segments("a") == list(range(PAGE_AT + 6))
+
+
+@pytest.mark.parametrize("first", [1, 20])
+def test_generations_of_which_an_old_page_says_otherwise_stay_in_the_index(world: World, first: int) -> None:
+    """It is from before a restore; they were merged again since, and their history window begins anew."""
+    writer = world.writer("a")
+    world.open(writer)
+    for _ in range(PAGE_AT + 6):
+        world.generation(writer, segments=1)
+    before = world.index().generations
+    old = tuple(replace(r, merged_at_ms=0, merged_version=TableVersion(1)) for r in before[first - 1 : 30])
+    world.plain.put_if_absent(
+        paths.history_page(world.region(), Generation(first)), encode_history(world.region(), 1, old)
+    )
+    for _ in range(3):
+        world.collect()
+    assert world.pages() == ([(1, 30)] if first == 1 else [(1, first - 1), (first, 30)])
+    assert world.index().generations == before[first - 1 :]
+    behind = generations_behind(world.store, RegionIndexes(world.store, world.clock), world.region(), Generation(0), 1)
+    assert tuple(behind) == before
+    world.collect_fully()
+    assert world.segments("a") == list(range(PAGE_AT + 6))
+
+
+def test_pages_that_a_listing_leaves_out_are_missed_by_a_reader(paged_world: World) -> None:
+    world = paged_world
+    (page,) = (info.key for info in world.plain.list(paths.history_prefix(world.region())))
+    world.plain.delete([page])
+    with pytest.raises(PlanStale, match="generation 1 is not to be found"):
+        generations_behind(world.plain, RegionIndexes(world.plain, world.clock), world.region(), Generation(0), 1)
 
 
 def test_a_crash_between_page_and_index_repeats_itself_away(world: World) -> None:
