@@ -162,15 +162,19 @@ def _check_contract(context: RepairContext, before: InForce, after: InForce) -> 
     """Where keys have moved between regions since, the order in which they are merged again would not be Kafka's."""
     ours = set(context.contract.regions)
     moved = [r.name for r in before.regions if r not in ours and before.generation(r) != after.generation(r)]
-    altered = context.contract.altered_at
-    moved += [
-        r.name for r in context.contract.regions[: len(altered)] if (after.position(r) or 0) < altered[r.partition]
-    ]
+    moved += before_alteration(context, after)
     if moved:
         raise RepairRefused(
             f"since the restored version the table's contract has changed, and with it the regions of keys: {moved[:3]} "
             "would be merged again after rows that are newer. Only --after-restore keep is possible. Nothing was changed"
         )
+
+
+def before_alteration(context: RepairContext, in_force: InForce) -> list[str]:
+    """Names of the regions whose watermark lies below where ``alter --partitions`` has moved keys to others."""
+    altered = context.contract.altered_at
+    regions = context.contract.regions[: len(altered)]
+    return [r.name for r in regions if (in_force.position(r) or 0) < altered[r.partition]]
 
 
 def _above(context: RepairContext, region: Region, merged: Generation) -> list[GenerationRecord]:

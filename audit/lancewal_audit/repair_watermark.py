@@ -1,16 +1,18 @@
 """``lancewal repair watermark``: what is merged, where the versions that said it are gone; a person's word makes it so.
 
 Guarantees
- 1. The conclusion is a lower bound of what is merged: per region the highest of what the newest record says that is left,
-    and what the region's index has marked MERGED, which is done only behind a merge that was proven and finished.
- 2. Too low does no harm: generations above it are still there, and merging them again, in order, gives the same rows.
-    Until that is done a plain reader may see older values; strong reads do not.
+ 1. The conclusion is a lower bound of what is merged and finished: per region the highest of what the newest record of a
+    finished merge says that is left, and what the region's index has marked MERGED, which is done only behind one.
+ 2. Too low gives the same rows in the end: generations above it are still there, and are merged again, in order.  What a
+    user changed in rows of theirs since is undone by that.  Until it is done a plain reader may see older values; strong
+    reads do not.  Where keys have changed their region since, it would not: then it is refused.
  3. One put-if-absent decides, the record of the newest version under ``merges/``.
- 4. What cannot be seen is said: a restore among the versions that are gone would make the conclusion too high.
+ 4. A restore that can be seen and is not decided is refused.  What cannot be seen is said: a restore among the versions
+    that are gone would make the conclusion too high.
 
 Steps
  1. Is W of the newest version unknown?  Which version is gone?
- 2. The newest record below it, or transaction that is still there.
+ 2. The newest record below it, or transaction that is still there, whose merge is finished.
  3. Per region what the index has marked, and what waits above the conclusion.
  4. Accepted: put the record.
 """
@@ -21,8 +23,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lancewal_audit.repair_context import RepairContext
+from lancewal_audit.repair_restored import before_alteration
 from lancewal_core import paths
-from lancewal_core.errors import RepairRefused, WatermarkUnknown
+from lancewal_core.errors import ATTACH_A_COPY, RepairRefused, WatermarkUnknown
 from lancewal_core.ids import Generation, Region, TableVersion
 from lancewal_core.region_index import GenerationRecord, RegionIndex, State
 from lancewal_core.table import TransactionInfo
@@ -65,7 +68,8 @@ class WatermarkPlan:
             waits = self.waiting.get(region, ())
             found.append(
                 f"{region.name}: merged up to generation {mark.generation}, position {mark.next}, by {source}; "
-                f"{len(waits)} generations behind it are merged, perhaps for the second time, which changes nothing"
+                f"{len(waits)} generations behind it are merged, perhaps for the second time; "
+                "what was changed by hand in their rows since is undone"
             )
         found.append(
             "if a user has restored the table among the versions that are gone, this is wrong: do not accept it"
@@ -96,7 +100,14 @@ def plan_watermark(context: RepairContext) -> WatermarkPlan | None:
             marked[region] = mark
         merged = max(mark.generation, left.generation(region))
         waiting[region] = tuple(r for r in index.generations if r.generation > merged and r.snapshot is not None)
-    return WatermarkPlan(version, gone, left, marked, waiting)
+    plan = WatermarkPlan(version, gone, left, marked, waiting)
+    moved = before_alteration(context, plan.conclusion)
+    if moved:
+        raise RepairRefused(
+            f"the number of partitions was altered behind the watermarks that are left, and with it the regions of keys: "
+            f"{moved[:3]} would be merged again after rows that are newer. To go on, {ATTACH_A_COPY}. Nothing was changed"
+        )
+    return plan
 
 
 def accept_watermark(context: RepairContext, plan: WatermarkPlan) -> list[str]:
@@ -111,17 +122,33 @@ def accept_watermark(context: RepairContext, plan: WatermarkPlan) -> list[str]:
 
 
 def _left(context: RepairContext, gone: int) -> InForce:
+    """The newest watermarks of a finished merge below ``gone``."""
+    left = _newest_below(context, gone)
+    while left.merge is not None and context.store.get(paths.merge_finished(left.version)) is None:
+        left = _newest_below(context, left.version)
+    return left
+
+
+def _newest_below(context: RepairContext, below: int) -> InForce:
     recorded = [
         version
         for info in context.store.list(paths.merges_prefix())
-        if (version := paths.parse_merge_record(info.key)) is not None and version < gone
+        if (version := paths.parse_merge_record(info.key)) is not None and version < below
     ]
     newest = max(recorded, default=0)
-    for at in range(gone - 1, max(newest, gone - 1 - _LOOKED_AT), -1):
+    for at in range(below - 1, max(newest, below - 1 - _LOOKED_AT), -1):
         found = context.table.transaction(at)
-        in_force = watermarks_of(found, at) if isinstance(found, TransactionInfo) else None
+        if not isinstance(found, TransactionInfo):
+            continue
+        in_force = watermarks_of(found, at)
         if in_force is not None:
             return in_force
+        if found.operation == "Restore":
+            raise RepairRefused(
+                f"table version {at} is a restore that nobody has decided about, below version {below}: which merges the "
+                f"versions above it hold cannot be told. To go on, {ATTACH_A_COPY}. Nothing was changed",
+                version=at,
+            )
     if newest == 0:
         return NOTHING_MERGED
     key = paths.merge_record(TableVersion(newest))

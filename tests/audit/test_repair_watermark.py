@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import lance
+import pyarrow as pa
 import pytest
 
+import lancewal_flusher.merge
 from lancewal_audit.repair_watermark import accept_watermark, plan_watermark
 from lancewal_core import failpoints, paths
 from lancewal_core.errors import RepairRefused, TableRestored, WatermarkUnknown
 from lancewal_core.failpoints import FailpointError
+from lancewal_flusher.commit import send
 from lancewal_flusher.plan import MergeLimits
 from lancewal_reader import open_table
 from tests.support.pipeline import Pipeline
@@ -88,6 +92,63 @@ def test_of_two_persons_one_decides(pipeline: Pipeline) -> None:
         pipeline.store.put_if_absent(key, other.replace(b'"next": ', b'"next": 1'))
         with pytest.raises(RepairRefused, match="something else"):
             accept_watermark(context, plan)
+
+
+def test_an_unfinished_merge_counts_as_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user appended one of its keys while it was on its way; nobody has hidden that row when its version is cleaned up."""
+    pipeline = Pipeline(tmp_path, partitions=1, seed=3)
+    pipeline.produce(60)
+    pipeline.merge_all(ADOPT)
+    pipeline.upsert("r1", 1, a=1)
+    pipeline.ingest()
+    pipeline.hand_over()
+    row = pipeline.oracle["r1", 1]
+
+    def send_behind_a_user(*arguments: Any) -> Any:
+        lance.write_dataset(
+            pa.Table.from_pylist([row], schema=lance.dataset(pipeline.uri).schema), pipeline.uri, mode="append"
+        )
+        return send(*arguments)
+
+    monkeypatch.setattr(lancewal_flusher.merge, "send", send_behind_a_user)
+    failpoints.configure({"LANCEWAL_FAILPOINT": "merges.put:after=error", "LANCEWAL_TESTING": "1"})
+    try:
+        with pytest.raises(FailpointError):
+            pipeline.merge(ADOPT)
+    finally:
+        failpoints.configure({})
+    monkeypatch.undo()
+    merged = pipeline.table.newest().version
+    assert pipeline.store.get(paths.merge_record(merged)) is not None
+    assert pipeline.store.get(paths.merge_finished(merged)) is None
+    for n in range(2):
+        lance.dataset(pipeline.uri).update_config({"by": str(n)})
+    lance.dataset(pipeline.uri).cleanup_old_versions(timedelta(0))
+    command(pipeline, "watermark", "--accept")
+    pipeline.merge_all(ADOPT)
+    assert lance.dataset(pipeline.uri).count_rows() == len(pipeline.oracle)
+    check_merged(pipeline)
+    pipeline.close()
+
+
+def test_a_restore_that_is_left_below_is_refused(pipeline: Pipeline) -> None:
+    restored: Any = lance.dataset(pipeline.uri)
+    restored.restore()
+    lance.dataset(pipeline.uri).tags.create("restored", lance.dataset(pipeline.uri).version)
+    for n in range(2):
+        lance.dataset(pipeline.uri).update_config({"then": str(n)})
+    lance.dataset(pipeline.uri).cleanup_old_versions(timedelta(0), error_if_tagged_old_versions=False)
+    before = content(pipeline.uri)
+    with pytest.raises(RepairRefused, match="is a restore that nobody has decided"):
+        command(pipeline, "watermark", "--accept")
+    assert content(pipeline.uri) == before
+
+
+def test_refused_where_keys_have_changed_their_region_since(pipeline: Pipeline) -> None:
+    with repairing(pipeline) as context:
+        altered = context.contract.model_copy(update={"altered_at": (10**6, 0)})
+        with pytest.raises(RepairRefused, match="the regions of keys"):
+            plan_watermark(replace(context, contract=altered))
 
 
 def test_a_restore_is_decided_first(pipeline: Pipeline) -> None:
