@@ -92,7 +92,7 @@ def move_to_page(table: FlusherTable, partition: int, last: Generation) -> None:
     region = table.regions[partition]
     page = tuple(r for r in table.index(partition).generations if r.generation <= last)
     table.store.put_if_absent(paths.history_page(region, page[0].generation), encode_history(region, 1, page))
-    ours, _ = table.context().indexes.swap(region, lambda found: found and paged(found, last, "write-2"))
+    ours, _ = table.context().indexes.swap(region, lambda found: found and paged(found, page, "write-2"))
     assert ours
 
 
