@@ -83,6 +83,14 @@ class LogWriter:
         self._schema = schema
         self._next = Sequence(0)
         self._unsettled: bytes | None = None
+        self._alive_at = (clock.monotonic(), clock.now_ms())
+
+    @property
+    def silent_s(self) -> float:
+        """How long ago the log was begun, or took its newest segment; of two clocks, one of which may stand in a machine
+        that sleeps, the one that says more."""
+        monotonic, wall_ms = self._alive_at
+        return max(self._clock.monotonic() - monotonic, (self._clock.now_ms() - wall_ms) / 1000)
 
     @property
     def next_unsent(self) -> Sequence:
@@ -130,6 +138,7 @@ class LogWriter:
             case _:
                 assert_never(outcome)
         sequence, self._next, self._unsettled = self._next, Sequence(self._next + 1), None
+        self._alive_at = (self._clock.monotonic(), self._clock.now_ms())
         return Durable(sequence, len(data))
 
 

@@ -48,6 +48,10 @@ _DECODE_COPIES = 2
 """Decoding holds a batch's values, their joined text and the rows at the same time."""
 
 
+LOG_SILENT_S_MAX = 24 * 3600.0
+"""A log that nothing is open in and that took no segment for so long is not gone on with.  Fences are kept for seven days."""
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerLimits:
     """Times in seconds."""
@@ -540,6 +544,9 @@ class IngestWorker:
     def _open_due(self) -> None:
         if not self._admitting or self._fenced:
             return  # after a fence nothing is opened into the log that has ended; the next step begins a new one
+        if not self._state.open and self._job is None and self._writer.silent_s > LOG_SILENT_S_MAX:
+            # Who had our regions since may have ended this log, and its fence may be about to be collected.
+            self._writer = self._new_log()
         now = self._now()
         for partition in [p for p, at in self._state.to_open.items() if at <= now]:
             if self._now() - now >= self._limits.open_s:

@@ -58,6 +58,21 @@ def region_was_elsewhere_in_between() -> None:
     stage.check()
 
 
+def member_opens_long_after_its_log_was_ended() -> None:
+    """B has ended A's log, in which nothing was ever written; when the fence is old enough to go, A gets a region again."""
+    stage = Stage(history_window_s=0)
+    a, b = stage.member("a", 0), stage.member("b")
+    stage.take_over(a, b, 0)
+    ended = a.log
+    stage.scheduler.now += 8 * 24 * 3600
+    stage.give(a, 1)
+    stage.step(a, 2)
+    require(a.log != ended, "A goes on with", a.log)
+    stage.append(a, 1)
+    stage.append(b, 0)
+    stage.check()
+
+
 def records_are_lost_behind_what_another_owner_did() -> None:
     """As above, and before B asks again, retention removes what nobody has read: B finds that out behind its claim."""
     stage, b, c = _handed_over()
@@ -215,6 +230,7 @@ def member_drains_behind_a_rebalance() -> None:
 ACCIDENTS: list[Callable[[], None]] = [
     retention_follows_another_owner,
     region_was_elsewhere_in_between,
+    member_opens_long_after_its_log_was_ended,
     records_are_lost_behind_what_another_owner_did,
     hand_over_fails_and_the_region_comes_back,
     fence_is_met_while_a_region_waits_to_be_opened,
