@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-DEFAULT_MINUTES = 50.0
+DEFAULT_MINUTES = 70.0
 
 
 class Budget:
