@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from lancewal_core.key_lookup import find_keys
 from lancewal_core.key_match import KeySet
+from lancewal_core.row_text import row_texts
 from lancewal_core.rows import RowSchema
 from lancewal_core.table import PinnedTable
 from lancewal_flusher.merge_facts import MergeFacts
@@ -75,32 +76,12 @@ def _moved(
     known = {f.fragment_id for f in landed.fragments()}
     later = [f.fragment_id for f in current.fragments() if f.fragment_id not in known]
     addresses = find_keys(current, keys, later).addresses
-    now = _values(current.take(pa.array(addresses), names))
-    spare = Counter(now) - Counter(_values(kept))
-    left = Counter(_values(before)) & spare
+    now = row_texts(current.take(pa.array(addresses), names))
+    spare = Counter(now) - Counter(row_texts(kept))
+    left = Counter(row_texts(before)) & spare
     found = []
     for address, values in zip(addresses, now, strict=True):
         if left[values]:
             left[values] -= 1
             found.append(address)
     return np.array(found, np.uint64)
-
-
-def _values(rows: pa.Table) -> list[str]:
-    """Each row as a text that is equal where all values are, NaN included; there are few such rows."""
-    columns = [[_text(value) for value in column] for column in rows.columns]
-    return [repr(row) for row in zip(*columns, strict=True)]
-
-
-def _text(value: pa.Scalar) -> str:
-    """Times as numbers: Python has no year 10,000."""
-    type_ = value.type
-    if not value.is_valid:
-        return "null"
-    if pa.types.is_temporal(type_):
-        return str(value.value)
-    if pa.types.is_struct(type_):
-        return repr([_text(value[i]) for i in range(type_.num_fields)])
-    if pa.types.is_nested(type_):
-        return repr([_text(item) for item in value.values])
-    return repr(value.as_py())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lancewal_core import paths
-from lancewal_core.errors import RetentionLost
+from lancewal_core.errors import ObjectMissing, RetentionLost
 from lancewal_core.ids import Sequence
 from lancewal_core.testing.faults import PutFault
 from lancewal_ingest.policy import GenerationStats, SealDecision, SealPolicy
@@ -56,6 +56,19 @@ def region_was_elsewhere_in_between() -> None:
     stage.append(b, 0)
     stage.step(b, 10)
     stage.check()
+
+
+def segment_in_the_middle_of_a_log_is_lost() -> None:
+    """Who takes over does not end the log there: what lies behind is still others'."""
+    stage = Stage()
+    a, b = stage.member("a", 0, 1), stage.member("b")
+    for _ in range(3):
+        stage.append(a, 0)
+    lost = sorted(info.key for info in stage.bucket.listing(paths.wal_prefix()) if a.log in info.key)[1]
+    stage.bucket.delete(lost)
+    with stops(ObjectMissing):
+        stage.take_over(a, b, 0)
+    require(stage.bucket.get(lost) is None, "there is something in the place of", lost)
 
 
 def member_opens_long_after_its_log_was_ended() -> None:
@@ -230,6 +243,7 @@ def member_drains_behind_a_rebalance() -> None:
 ACCIDENTS: list[Callable[[], None]] = [
     retention_follows_another_owner,
     region_was_elsewhere_in_between,
+    segment_in_the_middle_of_a_log_is_lost,
     member_opens_long_after_its_log_was_ended,
     records_are_lost_behind_what_another_owner_did,
     hand_over_fails_and_the_region_comes_back,

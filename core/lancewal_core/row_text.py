@@ -1,0 +1,25 @@
+"""Rows as texts that are equal exactly where all values are, NaN included: for the few rows that are compared one by one."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+
+def row_texts(rows: pa.Table) -> list[str]:
+    """One text a row."""
+    columns = [[_text(value) for value in column] for column in rows.columns]
+    return [repr(row) for row in zip(*columns, strict=True)]
+
+
+def _text(value: pa.Scalar) -> str:
+    """Times as numbers: Python has no year 10,000."""
+    type_ = value.type
+    if not value.is_valid:
+        return "null"
+    if pa.types.is_temporal(type_):
+        return str(value.value)
+    if pa.types.is_struct(type_):
+        return repr([_text(value[i]) for i in range(type_.num_fields)])
+    if pa.types.is_nested(type_):
+        return repr([_text(item) for item in value.values])
+    return repr(value.as_py())
