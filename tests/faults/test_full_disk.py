@@ -6,6 +6,7 @@ A limit on the size of files (``RLIMIT_FSIZE``, which needs no rights) ends ever
 from __future__ import annotations
 
 import resource
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,8 +38,11 @@ def failures() -> Failures:
 
 
 @pytest.fixture
-def pipeline(tmp_path: Path, failures: Failures) -> Iterator[Pipeline]:
+def pipeline(tmp_path: Path, failures: Failures, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pipeline]:
     """Merged rows, snapshots that are not merged, and an OPEN generation."""
+    # Without a verdict a claim gives up after 15 s.
+    monkeypatch.setattr("lancewal_core.log._FENCE_TRIES", 2)
+    monkeypatch.setattr("lancewal_core.versioned._UNKNOWN_TRIES", 2)
     made = Pipeline(tmp_path, seed=7, observer=failures)
     made.produce(100)
     made.merge_all()
@@ -55,26 +59,19 @@ def test_ingest_says_so_and_goes_on(pipeline: Pipeline, failures: Failures) -> N
     before = dict(pipeline.oracle)
     pipeline.produce(60)
     with full_disk():
-        assert not pipeline.ingest_for(0.3)
+        ingest_until_named(pipeline, failures, "/wal/")
         assert by_key(open_table(pipeline.uri).to_arrow()) == before
-    named(failures, "/wal/")
     pipeline.ingest()
     assert by_key(open_table(pipeline.uri).to_arrow()) == pipeline.oracle
 
 
-def test_an_owner_that_dies_then_and_its_successor(
-    pipeline: Pipeline, failures: Failures, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_owner_that_dies_then_and_its_successor(pipeline: Pipeline, failures: Failures) -> None:
     """Fences, claims, seals and snapshots meet the full disk as well."""
-    # Without a verdict a claim gives up after 15 s.
-    monkeypatch.setattr("lancewal_core.log._FENCE_TRIES", 2)
-    monkeypatch.setattr("lancewal_core.versioned._UNKNOWN_TRIES", 2)
     pipeline.produce(60)
     with full_disk():
-        pipeline.ingest_for(0.2)
+        ingest_until_named(pipeline, failures, "/wal/")
         pipeline.replace_worker()
-        assert not pipeline.ingest_for(0.3)
-    named(failures, "/index/")
+        ingest_until_named(pipeline, failures, "/index/")
     pipeline.ingest()
     pipeline.merge_all()
     assert by_key(open_table(pipeline.uri).to_arrow(consistency="eventual")) == pipeline.oracle
@@ -96,7 +93,14 @@ def test_the_flusher_says_so_and_goes_on(pipeline: Pipeline) -> None:
     assert by_key(open_table(pipeline.uri).to_arrow()) == pipeline.oracle
 
 
-def named(failures: Failures, part: str) -> None:
-    """One of the failures names an object of that folder and the reason."""
-    said = [str(failure) for failure in failures.seen]
-    assert any(part in text and "too large" in text.lower() for text in said), said[:5]
+def ingest_until_named(pipeline: Pipeline, failures: Failures, part: str) -> None:
+    """Run the worker until a failure names an object of that folder and the reason; nothing becomes durable meanwhile."""
+
+    def named() -> bool:
+        said = (str(failure) for failure in failures.seen)
+        return any(part in text and "too large" in text.lower() for text in said)
+
+    end = time.monotonic() + 30
+    while not named():
+        assert time.monotonic() < end, [str(failure) for failure in failures.seen][:5]
+        assert not pipeline.ingest_for(0.05)

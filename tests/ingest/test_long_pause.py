@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,7 +56,9 @@ def resumed(pipeline: Pipeline, hours: float) -> bool:
     """Whether consuming goes on after so long."""
     pipeline.clock.ahead_s += hours * HOUR_S
     pipeline._worker.hold(False)
-    went_on = pipeline.ingest_for(0.5)
+    end = time.monotonic() + 30
+    while not (went_on := pipeline.ingest_for(0.05)) and 0 not in pipeline._worker.stopped:
+        assert time.monotonic() < end
     assert went_on is (0 not in pipeline._worker.stopped)
     return went_on
 
