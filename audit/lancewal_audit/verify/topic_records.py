@@ -6,25 +6,22 @@ Guarantees
  2. Decoded by ingest's own decoder under the contract of their era.  Every record before the cut is durable, so one that is
     no row, or lies in the wrong partition, was rejected: by policy, or by ``lancewal offsets reject``.
  3. Offsets of an accepted loss give nothing, also where Kafka shows them.
- 4. The consumer joins no group and commits nothing.
 """
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import time
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer
 
+from lancewal_audit.topic_reading import OutOfRange, between, consumed, lone_consumer, same_topic
 from lancewal_audit.verify.eras import Eras
 from lancewal_audit.verify.sources import Range, Taken
 from lancewal_core.contract import Contract
-from lancewal_core.errors import KafkaUnavailable, LogTruncated, TopicReplaced
+from lancewal_core.errors import KafkaUnavailable, LogTruncated
 from lancewal_core.ids import Position, Region, position_after
 from lancewal_core.loss_record import LossRecord
 from lancewal_core.rows import OFFSET
@@ -32,21 +29,9 @@ from lancewal_core.settings import Settings
 from lancewal_flusher.topic_checks import TopicInspector
 from lancewal_ingest.append import Consumed, Preparer
 from lancewal_ingest.decode.records import Records
-from lancewal_ingest.kafka_clients import explained, lone_consumer_properties
 from lancewal_ingest.retention_kafka import KafkaRetention
-from lancewal_ingest.source_kafka import as_records
 
-QUEUE_BYTES = 32 << 20
-_RECORDS = 20_000
-_WAIT_S = 0.5
-_GATHER_S = 0.01
 _TRIES = 20
-SILENT_S = 30.0
-"""Nothing for so long, short of the end, is a broker that does not answer."""
-
-
-class _OutOfRange(Exception):
-    """Retention has overtaken the reading."""
 
 
 class TopicRecords:
@@ -58,16 +43,9 @@ class TopicRecords:
         self._contract = contract
         client, group = settings.kafka.client(), settings.kafka.group(contract.table_uuid)
         self._inspector = TopicInspector(settings.kafka)
-        state = self._inspector.describe(contract.topic)
-        if state.topic_id != contract.topic_id:
-            raise TopicReplaced(
-                f"topic {contract.topic} has id {state.topic_id}, the table's contract says {contract.topic_id}: it was "
-                "deleted and recreated, and does not have the table's records. Compare with the WAL: --from wal",
-                topic=contract.topic,
-            )
-        self.compacted = state.compacted
+        self.compacted = same_topic(self._inspector, contract, "Compare with the WAL: --from wal").compacted
         self._retention = KafkaRetention(client, contract.topic, group)
-        self._properties = lone_consumer_properties(client, group, QUEUE_BYTES)
+        self._open = partial(lone_consumer, client, group, contract.topic)
         self._preparers: dict[int, Preparer] = {}
 
     def ranges(
@@ -105,13 +83,9 @@ class TopicRecords:
 
     def read(self, ranges: Mapping[Region, Range], losses: Mapping[Region, Sequence[LossRecord]]) -> Iterator[Taken]:
         """All records of these ranges, region by region.  A range begins later if retention overtakes the reading."""
-        try:
-            consumer = Consumer(self._properties, logger=logging.getLogger("lancewal.kafka"))
-            with contextlib.closing(consumer):
-                for region, range_ in ranges.items():
-                    yield from self._read_region(consumer, region, range_, losses[region])
-        except KafkaException as error:
-            raise explained(error, f"reading topic {self._contract.topic}", self._contract.topic) from error
+        with self._open() as consumer:
+            for region, range_ in ranges.items():
+                yield from self._read_region(consumer, region, range_, losses[region])
 
     def _read_region(
         self, consumer: Consumer, region: Region, range_: Range, losses: Sequence[LossRecord]
@@ -121,11 +95,11 @@ class TopicRecords:
             if at >= range_.end:
                 return
             try:
-                for records in _consumed(consumer, region, at, range_.end):
+                for records in consumed(consumer, region, at, range_.end):
                     yield from self._taken(region, records, losses)
                     at = position_after(records.offsets[-1])
                 return
-            except _OutOfRange:
+            except OutOfRange:
                 low = self._retention.lows([region.partition])[region.partition]
                 if low > at:
                     range_.starts_at(low, "Kafka deleted what comes before while it was read")
@@ -140,7 +114,7 @@ class TopicRecords:
     def _taken(self, region: Region, records: Records, losses: Sequence[LossRecord]) -> Iterator[Taken]:
         first, end = Position(records.offsets[0]), position_after(records.offsets[-1])
         for era, contract, low, high in self._eras.parts(region.partition, first, end):
-            part = _between(records, low, high)
+            part = between(records, low, high)
             if not len(part):
                 continue
             entry, _, _ = self._preparer(era, contract).prepare(Consumed(region, low, high, part))
@@ -152,59 +126,6 @@ class TopicRecords:
         if era not in self._preparers:
             self._preparers[era] = Preparer(contract.model_copy(update={"misrouted": "dlq"}), "dlq")
         return self._preparers[era]
-
-
-def _consumed(consumer: Consumer, region: Region, first: Position, end: Position) -> Iterator[Records]:
-    """Records of [first, end) as they come.  Markers and aborted records are no records, but move the position."""
-    place = TopicPartition(region.topic, region.partition, first)
-    consumer.assign([place])
-    heard_at = time.monotonic()
-    position = first
-    while True:
-        messages = consumer.consume(1, _WAIT_S)
-        if messages:
-            messages += consumer.consume(_RECORDS - 1, _GATHER_S)
-        good = [message for message in messages if _is_record(message, region)]
-        if good:
-            records = as_records(good)
-            wanted = _between(records, position, end)
-            if len(wanted):
-                yield wanted
-            position = max(position, position_after(records.offsets[-1]))
-        (at,) = consumer.position([place])
-        if max(position, at.offset) >= end:
-            return
-        if good or at.offset > position:
-            heard_at, position = time.monotonic(), max(position, Position(at.offset))
-        elif time.monotonic() - heard_at > SILENT_S:
-            raise KafkaUnavailable(
-                f"topic {region.topic} partition {region.partition}: nothing came for {SILENT_S:g} s at position {position}, "
-                f"short of {end}",
-                topic=region.topic,
-                partition=region.partition,
-            )
-
-
-def _is_record(message: Message, region: Region) -> bool:
-    error = message.error()
-    if error is None:
-        return message.partition() == region.partition
-    if error.code() == KafkaError._AUTO_OFFSET_RESET:
-        raise _OutOfRange
-    if error.fatal() or not error.retriable():
-        raise KafkaException(error)
-    return False
-
-
-def _between(records: Records, low: Position, high: Position) -> Records:
-    start, end = bisect_left(records.offsets, low), bisect_left(records.offsets, high)
-    return Records(
-        records.offsets[start:end],
-        records.timestamps[start:end],
-        records.keys[start:end],
-        records.values[start:end],
-        records.headers[start:end],
-    )
 
 
 def _behind_losses(beginning: Position, losses: Sequence[LossRecord]) -> Position:
