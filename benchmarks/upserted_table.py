@@ -42,10 +42,10 @@ from lancewal_core.transitions import Claimant, first_claim, seal
 from lancewal_core.watermarks import Watermarks
 from lancewal_flusher.attach import existing_rows
 from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.key_upkeep import UpkeepState, keep_up
+from lancewal_flusher.key_upkeep import keep_up
 from lancewal_flusher.plan import MergeLimits
 from lancewal_flusher.register import identify, register
-from lancewal_flusher.round import SealedSince, run_round
+from lancewal_flusher.round import RoundState, run_round
 from lancewal_flusher.runner import ThreadRunner
 from lancewal_flusher.topic_checks import EARLIEST, TopicState
 
@@ -83,8 +83,7 @@ class UpsertedTable:
         (self._region,) = self.contract.regions
         self._position = 0
         self._sealed: list[pa.RecordBatch] = []
-        self._sealed_since = SealedSince()
-        self._upkeep = UpkeepState()
+        self._rounds = RoundState()
         self.index_s = self._index()
         """What it took to index the rows that were there already; a service does it once, between its first merges."""
         claimant = Claimant(self._owner, self._log.log, self._log.next_unsent)
@@ -93,8 +92,8 @@ class UpsertedTable:
 
     def _index(self) -> float:
         start = time.perf_counter()
-        while self._upkeep.done_for is None:
-            keep_up(self._context, self._upkeep)
+        while self._rounds.upkeep.done_for is None:
+            keep_up(self._context, self._rounds.upkeep)
         return time.perf_counter() - start
 
     def close(self) -> None:
@@ -144,7 +143,7 @@ class UpsertedTable:
     def merge(self) -> MergeTimes:
         """One round of the flusher, which merges what is FLUSHED."""
         start = time.perf_counter()
-        report = run_round(self._context, MergeLimits(), self._sealed_since, sealed_grace_s=60.0, upkeep=self._upkeep)
+        report = run_round(self._context, MergeLimits(), self._rounds, sealed_grace_s=60.0)
         end = time.perf_counter()
         if len(report.merges) != 1 or report.refused or report.left is None:
             raise AssertionError(f"not one merge: {report}")

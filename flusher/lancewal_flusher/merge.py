@@ -57,9 +57,10 @@ from lancewal_core.table import (
 from lancewal_core.watermarks import PROPERTY_MERGE, InForce, Watermark, merge_properties
 from lancewal_flusher.commit import Refused, is_finished, prove, send, sentinel
 from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.first_seen import FirstSeen
 from lancewal_flusher.fragment_task import Candidates, FragmentResult, FragmentTask, Scan
 from lancewal_flusher.merge_facts import MergeFacts
-from lancewal_flusher.plan import FirstSeen, MergeLimits, RegionMerge, choose, deletion_bytes, shall_wait, unmerged
+from lancewal_flusher.plan import MergeLimits, RegionMerge, choose, deletion_bytes, shall_wait, unmerged
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +179,8 @@ def _plan(
         indexes = context.read_indexes()
         _check_complete(context, indexes, in_force)
         waiting = unmerged(indexes, in_force)
-        waited_s = first_seen.longest_s(waiting, context.clock.monotonic())
+        keys_waiting = [(region, record.generation) for region, records in waiting.items() for record in records]
+        waited_s = max(first_seen.ages_s(keys_waiting, context.clock.monotonic()).values(), default=0.0)
     # Step 2
     snapshots = _snapshots(context, waiting)
     share = limits.share(len(snapshots))

@@ -8,10 +8,10 @@ not carry a deletion file (Lance names that file by the fragment id, which is as
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from lancewal_core.errors import INDEX_LOST, StoreInconsistent
-from lancewal_core.ids import Generation, Region
+from lancewal_core.ids import Region
 from lancewal_core.region_index import GenerationRecord, RegionIndex, State
 from lancewal_core.snapshot import Snapshot
 from lancewal_core.table import Fragment
@@ -103,19 +103,6 @@ def unmerged(indexes: Mapping[Region, RegionIndex], in_force: InForce) -> dict[R
     return {region: records for region, records in found.items() if records}
 
 
-@dataclass(slots=True)
-class FirstSeen:
-    """When each generation that waits was first seen by this flusher (monotonic seconds)."""
-
-    seen: dict[tuple[Region, Generation], float] = field(default_factory=dict)
-
-    def longest_s(self, waiting: Mapping[Region, Sequence[GenerationRecord]], now: float) -> float:
-        """How long the oldest of them has waited; forgets all others."""
-        keys = [(region, record.generation) for region, records in waiting.items() for record in records]
-        self.seen = {key: self.seen.get(key, now) for key in keys}
-        return now - min(self.seen.values(), default=now)
-
-
 def deletion_bytes(fragments: Sequence[Fragment], hidden: Mapping[int, int]) -> int:
     """About how many bytes of deletion vectors a merge writes that hides ``hidden`` rows of each fragment.
 
@@ -130,6 +117,6 @@ def deletion_bytes(fragments: Sequence[Fragment], hidden: Mapping[int, int]) -> 
     return total
 
 
-def shall_wait(deletion_bytes: int, data_bytes: int, waited_s: float, limits: MergeLimits) -> bool:
+def shall_wait(vector_bytes: int, data_bytes: int, waited_s: float, limits: MergeLimits) -> bool:
     """Whether a merge is put off: what comes until then will share the deletion vectors that it has to write."""
-    return deletion_bytes > data_bytes and waited_s < limits.defer_s
+    return vector_bytes > data_bytes and waited_s < limits.defer_s

@@ -22,7 +22,7 @@ from typing import assert_never
 from lancewal_core.errors import ObjectMissing, PlanStale
 from lancewal_core.failpoints import point
 from lancewal_core.flush import flush_from_log
-from lancewal_core.ids import Generation, Region
+from lancewal_core.ids import Region
 from lancewal_core.open_checks import check_table
 from lancewal_core.region_index import RegionIndex, State
 from lancewal_core.transitions import merged
@@ -30,9 +30,10 @@ from lancewal_core.watermarks import InForce
 from lancewal_flusher.commit import Refused
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.finish import Finished, finish_newest
+from lancewal_flusher.first_seen import FirstSeen
 from lancewal_flusher.key_upkeep import UpkeepReport, UpkeepState, keep_up
 from lancewal_flusher.merge import Merged, MergeResult, NothingToMerge, merge_next
-from lancewal_flusher.plan import FirstSeen, MergeLimits
+from lancewal_flusher.plan import MergeLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,30 +48,30 @@ class RoundReport:
     upkeep: tuple[UpkeepReport, ...]
     """Of the key index."""
     left: NothingToMerge | None
-    """What the last look found; None if the round ended before nothing was left to merge, or all that is was put off."""
+    """What the last look found where nothing more was to be merged now; None if the round ended before that."""
 
 
 @dataclass(slots=True)
-class SealedSince:
-    """When each SEALED generation was first seen by this flusher (monotonic seconds)."""
+class RoundState:
+    """What a flusher remembers from one round to the next; what it forgets costs time, never rows."""
 
-    seen: dict[tuple[Region, Generation], float] = field(default_factory=dict)
+    sealed: FirstSeen = field(default_factory=FirstSeen)
+    waiting: FirstSeen = field(default_factory=FirstSeen)
+    """Generations that are to be merged."""
+    upkeep: UpkeepState = field(default_factory=UpkeepState)
 
 
 def run_round(
     context: FlusherContext,
     limits: MergeLimits,
-    sealed_since: SealedSince,
+    state: RoundState,
     sealed_grace_s: float,
     stopping: Callable[[], bool] = lambda: False,
     merges_max: int = 1_000,
     refusals_max: int = 8,
     enough: Callable[[], bool] = lambda: False,
-    upkeep: UpkeepState | None = None,
-    first_seen: FirstSeen | None = None,
 ) -> RoundReport:
     """See the module docstring.  ``sealed_grace_s``: how long an ingester may take to flush what it sealed."""
-    upkeep = upkeep or UpkeepState()
     # Step 1
     check_table(context.table.newest(), context.contract)
     settled = finish_newest(context)
@@ -84,7 +85,7 @@ def run_round(
     indexes = context.read_indexes()
     mark(context, indexes, settled.in_force)
     # Step 4
-    flushed = _flush_orphans(context, indexes, sealed_since, sealed_grace_s)
+    flushed = _flush_orphans(context, indexes, state.sealed, sealed_grace_s)
     # Step 5
     merges: list[Merged] = []
     refused: list[str] = []
@@ -94,7 +95,7 @@ def run_round(
     while left is None and len(merges) < merges_max and in_a_row < refusals_max and not stopping():
         if merges and enough():
             break
-        result: MergeResult = merge_next(context, limits, first_seen)
+        result: MergeResult = merge_next(context, limits, state.waiting)
         match result:
             case NothingToMerge():
                 left = result
@@ -111,8 +112,8 @@ def run_round(
         if settled.finished is not None:
             finished.append(settled.finished)
         mark(context, context.read_indexes(), settled.in_force)
-        kept_up.append(keep_up(context, upkeep))
-    kept_up.append(keep_up(context, upkeep))
+        kept_up.append(keep_up(context, state.upkeep))
+    kept_up.append(keep_up(context, state.upkeep))
     return RoundReport(tuple(merges), tuple(refused), flushed, tuple(finished), tuple(kept_up), left)
 
 
@@ -133,13 +134,12 @@ def mark(context: FlusherContext, indexes: dict[Region, RegionIndex], in_force: 
 
 
 def _flush_orphans(
-    context: FlusherContext, indexes: dict[Region, RegionIndex], sealed_since: SealedSince, grace_s: float
+    context: FlusherContext, indexes: dict[Region, RegionIndex], first_seen: FirstSeen, grace_s: float
 ) -> int:
-    now = context.clock.monotonic()
     sealed = {(i.region, r.generation) for i in indexes.values() for r in i.generations if r.state is State.SEALED}
-    sealed_since.seen = {key: sealed_since.seen.get(key, now) for key in sealed}
+    ages = first_seen.ages_s(sealed, context.clock.monotonic())
     count = 0
-    for region, _generation in sorted(k for k, since in sealed_since.seen.items() if now - since >= grace_s):
+    for region, _generation in sorted(key for key, age_s in ages.items() if age_s >= grace_s):
         try:
             snapshot = flush_from_log(
                 context.store, context.table, context.indexes, context.tasks, context.contract, region, context.new_id

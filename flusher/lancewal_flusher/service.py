@@ -52,10 +52,9 @@ from lancewal_flusher.compaction_limits import compaction_limits, index_limits
 from lancewal_flusher.compaction_turns import CompactionTurns
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.gc import GarbageState, collect_garbage
-from lancewal_flusher.key_upkeep import UpkeepState
 from lancewal_flusher.metrics import FlusherMetrics
-from lancewal_flusher.plan import FirstSeen, MergeLimits
-from lancewal_flusher.round import RoundReport, SealedSince, run_round
+from lancewal_flusher.plan import MergeLimits
+from lancewal_flusher.round import RoundReport, RoundState, run_round
 from lancewal_flusher.runner import Runner, ThreadRunner
 
 SEALED_GRACE_S = 60.0
@@ -82,10 +81,8 @@ class _Loop:
     metrics: FlusherMetrics
     control: ControlReader
     stopping: Callable[[], bool]
-    sealed_since: SealedSince = field(default_factory=SealedSince)
+    rounds: RoundState = field(default_factory=RoundState)
     garbage: GarbageState = field(default_factory=GarbageState)
-    upkeep: UpkeepState = field(default_factory=UpkeepState)
-    first_seen: FirstSeen = field(default_factory=FirstSeen)
     limits: MergeLimits = field(default_factory=MergeLimits)
     problem: str | None = NO_ROUND_YET
     """Why the service is not ready."""
@@ -102,12 +99,10 @@ class _Loop:
         report = run_round(
             self.context,
             self.limits,
-            self.sealed_since,
+            self.rounds,
             sealed_grace_s,
             self.stopping,
             enough=lambda: clock.monotonic() - began >= round_s,
-            upkeep=self.upkeep,
-            first_seen=self.first_seen,
         )
         self.metrics.round(report, clock.monotonic() - began)
         self.metrics.backlog(backlog_after(self.context, report))

@@ -21,7 +21,7 @@ from lancewal_flusher.compact_to_the_end import compact_to_the_end
 from lancewal_flusher.compaction import PROPERTY_COMPACTION, Compacted, FileSizes, NothingToCompact, compact_next
 from lancewal_flusher.compaction_plan import CompactionLimits, Reason
 from lancewal_flusher.merge import Merged, merge_next
-from lancewal_flusher.round import SealedSince, run_round
+from lancewal_flusher.round import RoundState, run_round
 from tests.support.flusher_tables import COMBINE, OPEN_ROWS, FlusherTable, ScriptedTable, delete, patch, upserts
 
 LIMITS = replace(CompactionLimits(), fragments_min=2, growth=1.0)
@@ -362,7 +362,7 @@ def test_merges_and_compactions_of_two_processes_flat_out(tmp_path: Path) -> Non
     try:
         for number in range(400):
             table.generation(number % 2, [*upserts([1_000 + number]), delete(number % 50)])
-            merges += len(run_round(context, OPEN_ROWS, SealedSince(), 60.0).merges)
+            merges += len(run_round(context, OPEN_ROWS, RoundState(), 60.0).merges)
             if merges >= 10 and len(compactions) >= 5:
                 break
     finally:

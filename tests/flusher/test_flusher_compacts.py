@@ -96,7 +96,7 @@ def test_merges_without_end_leave_compaction_its_turn(table: FlusherTable, monke
         assert get(port, "/readyz")[0] == 200
     order = "".join(landed)
     assert "cc" not in order, "a merge waited, and two compactions came first"
-    rounds.run_round(table.context(), OPEN_ROWS, rounds.SealedSince(), 0)
+    rounds.run_round(table.context(), OPEN_ROWS, rounds.RoundState(), 0)
     table.check()
 
 

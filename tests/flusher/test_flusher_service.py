@@ -39,7 +39,7 @@ from lancewal_core.watermarks import TABLE_UUID
 from lancewal_flusher import round as rounds
 from lancewal_flusher import service
 from lancewal_flusher.merge import merge_next
-from lancewal_flusher.round import SealedSince, run_round
+from lancewal_flusher.round import RoundState, run_round
 from lancewal_flusher.service import run_once, serve
 from tests.support.flusher_tables import COLUMNS, OPEN_ROWS, FlusherTable, delete, patch, upserts
 
@@ -269,7 +269,7 @@ def test_garbage_is_collected_while_something_always_waits(tmp_path: Path, monke
         wait_for(lambda: samples(port).get("gc_deleted_objects_total", 0) > 0)
         assert get(port, "/readyz")[0] == 200
     monkeypatch.undo()
-    run_round(table.context(), OPEN_ROWS, SealedSince(), 0)
+    run_round(table.context(), OPEN_ROWS, RoundState(), 0)
     table.check()
     table.close()
 

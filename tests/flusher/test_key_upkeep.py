@@ -19,7 +19,7 @@ from lancewal_flusher import key_upkeep
 from lancewal_flusher.gc import GarbageState, collect_garbage
 from lancewal_flusher.key_tiers import FAN_IN, RunInUse, to_merge
 from lancewal_flusher.key_upkeep import UpkeepState, keep_up
-from lancewal_flusher.round import SealedSince, run_round
+from lancewal_flusher.round import RoundState, run_round
 from tests.support.flusher_tables import OPEN_ROWS, FlusherTable, delete, patch, upsert, upserts
 from tests.support.scripted import ManualClock
 
@@ -58,7 +58,7 @@ def test_the_versions_of_one_flusher_use_one_state(table: FlusherTable) -> None:
     state = UpkeepState()
     table.generation(0, upserts(range(10)))
     context = table.context()
-    run_round(context, OPEN_ROWS, SealedSince(), 0.0, upkeep=state)
+    run_round(context, OPEN_ROWS, RoundState(upkeep=state), 0.0)
     before = [info.key for info in table.store.list(paths.key_catalog_prefix())]
     assert keep_up(context, state) == keep_up(context, UpkeepState())
     assert [info.key for info in table.store.list(paths.key_catalog_prefix())] == before

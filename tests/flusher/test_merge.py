@@ -23,8 +23,9 @@ from lancewal_core.errors import (
 from lancewal_core.regions import RegionIndexes
 from lancewal_core.table import fragment_files
 from lancewal_flusher.commit import Refused
+from lancewal_flusher.first_seen import FirstSeen
 from lancewal_flusher.merge import Merged, NothingToMerge, merge_next
-from lancewal_flusher.plan import FirstSeen, MergeLimits, deletion_bytes, unmerged
+from lancewal_flusher.plan import MergeLimits, deletion_bytes, unmerged
 from tests.support.flusher_tables import (
     COLUMNS,
     COMBINE,

@@ -21,7 +21,7 @@ from lancewal_flusher import round as rounds
 from lancewal_flusher.finish import finish_newest
 from lancewal_flusher.merge import Merged, merge_next
 from lancewal_flusher.plan import MergeLimits
-from lancewal_flusher.round import SealedSince, run_round
+from lancewal_flusher.round import RoundState, run_round
 from lancewal_flusher.runner import ThreadRunner
 from tests.support.flusher_tables import COMBINE, OPEN_ROWS, FlusherTable, ScriptedTable, delete, patch, upsert, upserts
 
@@ -54,21 +54,21 @@ class TestClock:
 def test_sealed_generations_are_left_to_their_ingest_for_a_while(table: FlusherTable) -> None:
     clock = TestClock()
     context = replace(table.context(), clock=clock)
-    since = SealedSince()
+    state = RoundState()
     table.generation(0, upserts(range(5)), flush=False)
     table.generation(0, [delete(3)], flush=False)
     table.generation(1, upserts(range(3)), flush=False)
-    assert run_round(context, OPEN_ROWS, since, 60).flushed == 0
+    assert run_round(context, OPEN_ROWS, state, 60).flushed == 0
     clock.now += 59
-    assert run_round(context, OPEN_ROWS, since, 60).flushed == 0
+    assert run_round(context, OPEN_ROWS, state, 60).flushed == 0
     table.flush(1)  # its ingest is alive
     clock.now += 2
-    report = run_round(context, OPEN_ROWS, since, 60)
+    report = run_round(context, OPEN_ROWS, state, 60)
     assert report.flushed == 2
     table.check()
     assert table.states(0) == ["MERGED", "MERGED"]
-    run_round(context, OPEN_ROWS, since, 60)
-    assert since.seen == {}
+    run_round(context, OPEN_ROWS, state, 60)
+    assert state.sealed.seen == {}
 
 
 def test_an_orphan_whose_log_is_gone_stops(table: FlusherTable) -> None:
@@ -122,7 +122,7 @@ def test_only_finished_merges_are_marked(table: FlusherTable) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(rounds, "finish_newest", land)
         patched.setattr(rounds, "mark", spy)
-        run_round(context, OPEN_ROWS, SealedSince(), 0)
+        run_round(context, OPEN_ROWS, RoundState(), 0)
     assert marked[0] == ("FLUSHED", False), "the first marks come before the other's merge is finished"
     assert marked[-1][0] == "MERGED"
     table.check()
@@ -154,7 +154,7 @@ def test_stopping_ends_after_the_merge_under_way(table: FlusherTable) -> None:
     for n in range(3):
         table.generation(0, upserts(range(n, n + 3), a=n))
     stops = iter([False, True])
-    report = run_round(table.context(), OPEN_ROWS, SealedSince(), 0, lambda: next(stops))
+    report = run_round(table.context(), OPEN_ROWS, RoundState(), 0, lambda: next(stops))
     assert (len(report.merges), report.left) == (1, None)
     assert table.states(0) == ["MERGED", "FLUSHED", "FLUSHED"]
     table.round()
@@ -172,12 +172,12 @@ def test_where_generations_come_as_fast_as_they_are_merged_a_round_ends(table: F
         return asked == 3
 
     table.generation(0, upserts(range(5)))
-    report = run_round(table.context(), OPEN_ROWS, SealedSince(), 0, enough=enough)
+    report = run_round(table.context(), OPEN_ROWS, RoundState(), 0, enough=enough)
     assert len(report.merges) == 3
     assert report.left is None
     assert table.states(0) == ["MERGED", "MERGED", "MERGED", "FLUSHED"]
     # What comes late does not keep a round from merging at all.
-    assert len(run_round(table.context(), OPEN_ROWS, SealedSince(), 0, enough=lambda: True).merges) == 1
+    assert len(run_round(table.context(), OPEN_ROWS, RoundState(), 0, enough=lambda: True).merges) == 1
     table.check()
 
 
@@ -220,7 +220,7 @@ def test_a_clean_up_while_a_merge_is_planned(table: FlusherTable) -> None:
                 table.clean_up()
             return run(tasks)
 
-    report = run_round(replace(context, runner=LateRunner()), OPEN_ROWS, SealedSince(), 0)
+    report = run_round(replace(context, runner=LateRunner()), OPEN_ROWS, RoundState(), 0)
     assert (len(report.refused), len(report.merges)) == (1, 1)
     table.check()
 
@@ -249,11 +249,11 @@ def test_flushers_and_ingest_at_the_same_time(tmp_path: Path, limits: MergeLimit
         tasks = ThreadTasks()
         base = table.context()
         context = replace(base, tasks=tasks, runner=ThreadRunner(base.table, tasks))
-        since = SealedSince()
+        state = RoundState()
         while not errors:
             last = ended.is_set()
             try:
-                report = run_round(context, limits, since, 1_000)
+                report = run_round(context, limits, state, 1_000)
                 landed.extend(item for m in report.merges for item in m.generations.items())
                 if last and report.left is not None:
                     break

@@ -18,7 +18,7 @@ from lancewal_flusher.gc import GarbageState, collect_garbage
 from lancewal_flusher.index_plan import IndexLimits
 from lancewal_flusher.index_upkeep import extend_indexes
 from lancewal_flusher.plan import MergeLimits
-from lancewal_flusher.round import SealedSince, run_round
+from lancewal_flusher.round import RoundState, run_round
 from lancewal_flusher.runner import ThreadRunner
 from tests.simulation.checker import require
 from tests.simulation.ingest_side import ingest_worker
@@ -113,12 +113,12 @@ def flusher(world: World, process: Process) -> None:
     context = flusher_context(world, process)
     control = _control(world, process)
     limits = MergeLimits(adopt_rows=process.rng.choice([1, 5, 50]), combine_changes=process.rng.choice([10, 1000]))
-    since = SealedSince()
+    state = RoundState()
     while True:
         if _paused(world, control):
             continue
         try:
-            report = run_round(context, limits, since, sealed_grace_s=1.0, merges_max=process.rng.choice([1, 100]))
+            report = run_round(context, limits, state, sealed_grace_s=1.0, merges_max=process.rng.choice([1, 100]))
         except (*PASSING, VersionGone, ObjectMissing, WatermarkUnknown) as error:  # a clean-up came in between
             world.note(f"round: {type(error).__name__}")
             world.log(f"{process.name} round: {type(error).__name__} {error}")

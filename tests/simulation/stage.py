@@ -18,7 +18,7 @@ from lancewal_core.testing.sim_clock import EPOCH_MS
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.gc import GarbageReport, GarbageState, collect_garbage
 from lancewal_flusher.plan import MergeLimits
-from lancewal_flusher.round import RoundReport, SealedSince, run_round
+from lancewal_flusher.round import RoundReport, RoundState, run_round
 from lancewal_ingest.policy import SealPolicy
 from lancewal_ingest.worker import IngestWorker
 from tests.simulation import oracle
@@ -160,7 +160,7 @@ class Stage(World):
         return flusher_context(self, self.process(name))
 
     def round(self, context: FlusherContext) -> RoundReport:
-        return run_round(context, MergeLimits(), SealedSince(), sealed_grace_s=0.0)
+        return run_round(context, MergeLimits(), RoundState(), sealed_grace_s=0.0)
 
     def collect(self, context: FlusherContext, state: GarbageState | None = None) -> GarbageReport:
         """Trim what the history window allows, and delete it when the grace period is over."""

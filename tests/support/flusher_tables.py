@@ -42,7 +42,7 @@ from lancewal_core.transitions import Claimant, claim, first_claim, seal
 from lancewal_core.watermarks import NOTHING_MERGED, TABLE_UUID, Watermarks
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.plan import MergeLimits
-from lancewal_flusher.round import RoundReport, SealedSince, run_round
+from lancewal_flusher.round import RoundReport, RoundState, run_round
 from lancewal_flusher.runner import ThreadRunner
 
 COLUMNS = pa.schema(
@@ -263,7 +263,7 @@ class FlusherTable:
         self, limits: MergeLimits = OPEN_ROWS, context: FlusherContext | None = None, grace_s: float = 0.0
     ) -> RoundReport:
         """One round of a flusher, by default of one that has just started."""
-        return run_round(context or self.context(), limits, SealedSince(), grace_s)
+        return run_round(context or self.context(), limits, RoundState(), grace_s)
 
     def index(self, partition: int) -> RegionIndex:
         found = RegionIndexes(self.store, self._clock).read(self.regions[partition])

@@ -42,7 +42,7 @@ from lancewal_core.watermarks import NOTHING_MERGED, TABLE_UUID, Watermarks
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.gc import GarbageReport, GarbageState, collect_garbage
 from lancewal_flusher.plan import MergeLimits
-from lancewal_flusher.round import RoundReport, SealedSince, run_round
+from lancewal_flusher.round import RoundReport, RoundState, run_round
 from lancewal_flusher.runner import ThreadRunner
 from lancewal_ingest.append import Preparer
 from lancewal_ingest.context import IngestContext
@@ -220,7 +220,7 @@ class Pipeline:
         Watermarks(self.store, self.table).record(NOTHING_MERGED, self.table.newest().version, "checkpoint")
         put = put_once(self.store, paths.contract_version(1), encode_contract(self.contract))
         assert isinstance(put, Done)
-        self._sealed_since = SealedSince()
+        self._rounds = RoundState()
         self._garbage = GarbageState()
         self._workers: list[IngestWorker] = []
         self._worker = self._new_worker()
@@ -232,7 +232,7 @@ class Pipeline:
         other.uri = str(folder / "table")
         other.store, other.table = open_store(other.uri), LanceTable(other.uri)
         other.oracle, other._messages = dict(self.oracle), [list(sent) for sent in self._messages]
-        other._tasks, other._sealed_since, other._garbage = [], SealedSince(), GarbageState()
+        other._tasks, other._rounds, other._garbage = [], RoundState(), GarbageState()
         other._worker = other._new_worker()
         return other
 
@@ -309,7 +309,7 @@ class Pipeline:
 
     def merge(self, limits: MergeLimits | None = None, sealed_grace_s: float = 0.0) -> RoundReport:
         """One round of a flusher."""
-        return run_round(self._flusher(), limits or MergeLimits(), self._sealed_since, sealed_grace_s)
+        return run_round(self._flusher(), limits or MergeLimits(), self._rounds, sealed_grace_s)
 
     def collect(self) -> GarbageReport:
         """One garbage collection of a flusher that remembers its earlier ones."""
