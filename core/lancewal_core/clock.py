@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -29,6 +30,16 @@ class SystemClock:
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
+
+
+_ASK_S = 0.2
+
+
+def sleep_unless(stopping: Callable[[], bool], clock: Clock, seconds: float) -> None:
+    """Let that much time pass, or less once ``stopping``: asked every ``_ASK_S``."""
+    until = clock.monotonic() + seconds
+    while not stopping() and (left := until - clock.monotonic()) > 0:
+        clock.sleep(min(left, _ASK_S))
 
 
 def utc_text(ms: int) -> str:

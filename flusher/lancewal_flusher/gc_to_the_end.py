@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from lancewal_core import paths
-from lancewal_core.clock import Clock
+from lancewal_core.clock import sleep_unless
 from lancewal_core.control import ControlReader, Service, until_text
 from lancewal_core.errors import FlusherPaused
 from lancewal_core.ids import Generation, Region
@@ -29,8 +29,6 @@ from lancewal_flusher.garbage_kinds import Group, Orphan, grouped, orphans
 from lancewal_flusher.gc import GarbageState, check_contract, collect_garbage
 from lancewal_flusher.history import History
 from lancewal_flusher.loose_data import LooseData, loose_data
-
-_WAIT_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +99,7 @@ def collect_to_the_end(
         if not left or stopping() or not (wait or context.contract.grace_s == 0):
             break
         waits(len(left))
-        _wait(context.clock, context.contract.grace_s, stopping)
+        sleep_unless(stopping, context.clock, context.contract.grace_s)
         if stopping():
             break
         _refuse_paused(control)
@@ -145,9 +143,3 @@ def _refuse_paused(control: ControlReader) -> None:
             f"the flusher is paused {until_text(until)}: nothing more is deleted. `lancewal gc --dry-run` only looks; "
             "`lancewal resume flusher` ends the pause"
         )
-
-
-def _wait(clock: Clock, seconds: float, stopping: Callable[[], bool]) -> None:
-    until = clock.monotonic() + seconds
-    while not stopping() and (left := until - clock.monotonic()) > 0:
-        clock.sleep(min(left, _WAIT_S))

@@ -30,7 +30,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 from typing import assert_never
 
-from lancewal_core.clock import Clock, SystemClock
+from lancewal_core.clock import Clock, SystemClock, sleep_unless
 from lancewal_core.contract import read_contract
 from lancewal_core.control import POLL_S, ControlReader, Service, until_text
 from lancewal_core.errors import FlusherPaused, PlanRetriesExhausted, Refresh, Retry
@@ -68,7 +68,6 @@ KEY_PARTS_BYTES_MAX = 512 << 20
 temporary folder twice that."""
 _KEYS_FOLDER = "lancewal-keys-"
 NO_ROUND_YET = "no round has ended yet"
-_WAIT_S = 0.2
 _ONCE_ROUNDS = 5
 """Rounds without a merge, though something waits, after which ``once`` gives up."""
 
@@ -145,7 +144,7 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[int
         turns = _compaction_turns(loop.context, settings)
         while not stopping():
             if loop.paused():
-                _wait(clock, POLL_S, loop.stopping)
+                sleep_unless(loop.stopping, clock, POLL_S)
                 continue
             act = "round"
             try:
@@ -169,7 +168,7 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[int
                 failures = min(failures + 1, 10)
                 loop.problem = f"{act} failed: {error.kind}"
                 loop.metrics.failed(act, error, pause)
-            _wait(clock, pause, loop.stopping)
+            sleep_unless(loop.stopping, clock, pause)
         # Step 3
         loop.metrics.stopping()
 
@@ -282,9 +281,3 @@ def _beating(health: Health, stopping: Callable[[], bool]) -> Callable[[], bool]
         return stopping()
 
     return ask
-
-
-def _wait(clock: Clock, seconds: float, stopping: Callable[[], bool]) -> None:
-    until = clock.monotonic() + seconds
-    while not stopping() and (left := until - clock.monotonic()) > 0:
-        clock.sleep(min(left, _WAIT_S))
