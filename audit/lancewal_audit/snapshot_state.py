@@ -5,6 +5,7 @@ Lance's data files carry no checksum: one with a changed byte may read as other 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from lancewal_core.flush import entries_of
 from lancewal_core.fold import Folded, fold
 from lancewal_core.ids import Region
 from lancewal_core.region_index import GenerationRecord
+from lancewal_core.row_text import row_texts
 from lancewal_core.snapshot import read_folded, read_snapshot
 
 
@@ -36,7 +38,7 @@ def snapshot_state(context: RepairContext, region: Region, record: GenerationRec
     """Look at the snapshot of a generation that is FLUSHED or later.  ``StoreUnavailable`` if the store is silent."""
     stored, problem = _stored(context, record)
     expected, log_problem = _expected(context, region, record)
-    if stored is not None and expected is not None and not same_rows(stored, expected, context):
+    if stored is not None and expected is not None and not same_rows(stored, expected, context.contract.primary_key):
         problem = f"{record.snapshot} reads as other rows than the generation's log"
     return SnapshotState(record, problem, log_problem)
 
@@ -63,14 +65,14 @@ def _expected(context: RepairContext, region: Region, record: GenerationRecord) 
     return fold([e.rows for e in entries], context.contract.rows), None
 
 
-def same_rows(one: Folded, other: Folded, context: RepairContext) -> bool:
+def same_rows(one: Folded, other: Folded, primary_key: Sequence[str]) -> bool:
     """Whether two folds hold the same keys in the same states with the same values, in whatever order."""
-    order = [(name, "ascending") for name in context.contract.primary_key]
+    order = [(name, "ascending") for name in primary_key]
     for mine, theirs in zip((one.rows, one.gone, one.partials), (other.rows, other.gone, other.partials), strict=True):
         if mine.num_rows != theirs.num_rows:
             return False
         left, right = mine.sort_by(order), theirs.sort_by(order)
         # NaN is not equal to itself: as text it is.
-        if not left.equals(right) and repr(left.to_pylist()) != repr(right.to_pylist()):
+        if not left.equals(right) and row_texts(left) != row_texts(right):
             return False
     return True

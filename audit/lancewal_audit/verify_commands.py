@@ -91,9 +91,7 @@ def _verify(
 ) -> Report:  # fmt: skip
     from lancewal_audit.verify.verification import Asked, verify_table
 
-    if not uri:
-        settings.need("table.uri")
-    uri = uri or settings.table.uri
+    uri = settings.table_uri(uri)
     if sample is not None and keys is not None:
         raise InvalidInput("expected --sample or --keys, not both")
     if sample is not None and not 0 < sample <= 1:

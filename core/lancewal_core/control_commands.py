@@ -75,9 +75,7 @@ def _store(uri: str, config: Path | None) -> ObjectStore:
     from lancewal_core.store_obstore import open_store
 
     settings = read_settings(config)
-    if not uri:
-        settings.need("table.uri")
-    where = uri or settings.table.uri
+    where = settings.table_uri(uri)
     store = open_store(where, settings.store.options)
     read_contract(store, where)  # a pause of something else would be written, and heard by nobody
     return store

@@ -76,6 +76,12 @@ class Settings(BaseSettings):
             text = "is needed here and not set: set it in the file or as {}"
             raise _error([Problem("settings", key, text.format(variable(key))) for key in missing])
 
+    def table_uri(self, named: str) -> str:
+        """The table that a command names, or else ``table.uri``; ``SettingsError`` where neither is given."""
+        if not named:
+            self.need("table.uri")
+        return named or self.table.uri
+
     def dead_letter_topic(self, topic: str) -> str:
         """Where the bad records of ``topic`` go."""
         return self.ingest.dead_letter_topic or f"{topic}.dead-letters"

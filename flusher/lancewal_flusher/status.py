@@ -27,9 +27,7 @@ def command(
     from lancewal_flusher.region_status import table_status
 
     settings = read_settings(config)
-    if not uri:
-        settings.need("table.uri")
-    status = table_status(settings, uri or settings.table.uri)
+    status = table_status(settings, settings.table_uri(uri))
     typer.echo(json.dumps(asdict(status), indent=1) if output is Output.JSON else status_text(status))
     if status.problems:
         raise typer.Exit(1)

@@ -73,9 +73,7 @@ def show(
     from lancewal_core.store_obstore import open_store
 
     settings = read_settings(config)
-    if not uri:
-        settings.need("table.uri")
-    where = uri or settings.table.uri
+    where = settings.table_uri(uri)
     _show(read_contract(open_store(where, settings.store.options), where), output)
 
 

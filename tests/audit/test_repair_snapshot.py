@@ -10,7 +10,9 @@ import pyarrow.compute as pc
 import pytest
 
 from lancewal_audit.repair_snapshot import plan_snapshots, repair_snapshots
+from lancewal_audit.snapshot_state import same_rows
 from lancewal_core.errors import ObjectCorrupt, RepairRefused, SettingsError
+from lancewal_core.fold import Folded
 from lancewal_core.region_index import GenerationRecord, State
 from lancewal_core.regions import RegionIndexes
 from lancewal_core.snapshot import Snapshot, read_snapshot
@@ -94,6 +96,16 @@ def test_a_data_file_that_reads_as_other_rows_is_found_by_its_log(pipeline: Pipe
     assert "reads as other rows" in dry(pipeline, "snapshot", "orders", 1)
     command(pipeline, "snapshot", "orders", 1)
     check_strong(pipeline)
+
+
+def test_rows_are_compared_beyond_the_years_that_python_knows() -> None:
+    def folded(value: float) -> Folded:
+        time_ms = pa.array([300_000_000_000_000, None], pa.timestamp("ms"))  # the year 11476
+        rows = pa.table({"id": [2, 1], "at": time_ms, "value": [float("nan"), value]})
+        return Folded(rows, rows.select(["id"]), rows.slice(0, 0))
+
+    assert same_rows(folded(1.0), folded(1.0), ["id"])
+    assert not same_rows(folded(1.0), folded(2.0), ["id"])
 
 
 def test_a_generation_that_is_named_is_rebuilt_whatever_it_looks_like(pipeline: Pipeline) -> None:
