@@ -19,14 +19,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
 from typing import assert_never
 
 from lancewal_core.errors import InvalidInput, LancewalError, OwnershipLost, Refresh, Retry
 from lancewal_core.failpoints import point
 from lancewal_core.ids import LogId, OwnerId, Position
-from lancewal_core.log import Durable, FencedOut, LogWriter, PutResult, Unsettled
-from lancewal_core.tasks import Task
+from lancewal_core.log import Durable, FencedOut, LogWriter
 from lancewal_ingest.append import AppendJob, Consumed, DeadLetters, Preparer, check_topic
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.decode.records import Records
@@ -35,14 +33,11 @@ from lancewal_ingest.long_pause import LongPause
 from lancewal_ingest.memtable import MemTable
 from lancewal_ingest.observer import Observer
 from lancewal_ingest.open_region import open_region
+from lancewal_ingest.pending import Pending, joined
 from lancewal_ingest.policy import GenerationStats, MemoryPolicy, SealDecision, SealPolicy
 from lancewal_ingest.seal import reanchor_generation, seal_generation
+from lancewal_ingest.segment_in_flight import Cargo, SegmentInFlight
 from lancewal_ingest.source import KafkaSource, Polled
-
-_RECORD_OVERHEAD = 200
-"""Bytes that a consumed record costs beside what is in it: Python objects for value, key, headers and list places."""
-_HEADER_OVERHEAD = 200
-"""The same for each header of a record: a tuple, a text and bytes."""
 
 _DECODE_COPIES = 2
 """Decoding holds a batch's values, their joined text and the rows at the same time."""
@@ -77,20 +72,11 @@ class WorkerLimits:
 
 
 @dataclass(slots=True)
-class _Pending:
-    """Consumed and not yet in a job."""
-
-    records: Records
-    next: Position
-    nbytes: int = 0
-
-
-@dataclass(slots=True)
 class _OpenRegion:
     memtable: MemTable
     fetched: Position
     """Position behind everything consumed so far."""
-    pending: _Pending | None = None
+    pending: Pending | None = None
 
 
 @dataclass(slots=True)
@@ -130,12 +116,9 @@ class IngestWorker:
         self._flushes = FlushQueue(context, observer, self._limits.retry_s)
         self._regions = {r.partition: r for r in context.contract.regions}
         self._writer = self._new_log()
-        self._job: AppendJob | None = None
-        self._job_task: Task[PutResult | None] | None = None
-        self._job_again_at: float | None = None
-        self._job_nbytes = 0
-        self._job_first_ms: dict[int, int] = {}
-        """Kafka's time of the first record of each partition in the job."""
+        self._flight = SegmentInFlight(
+            context.tasks, context.clock, self._limits.retry_s, lambda cause: observer.failed("append", cause)
+        )
         self._sent_at = float("-inf")
         self._committed_at = context.clock.monotonic()
         self._committed: dict[int, Position] = {}
@@ -162,7 +145,7 @@ class IngestWorker:
     @property
     def oldest_consumed_ms(self) -> dict[int, int]:
         """Kafka's time of the first consumed record of each open partition that is not durable."""
-        found = {p: at for p, at in self._job_first_ms.items() if self._job is not None and p in self._state.open}
+        found = {p: at for p, at in (self._flight.cargo.first_ms or {}).items() if p in self._state.open}
         for partition, region in self._state.open.items():
             if region.pending is not None and len(region.pending.records):
                 found.setdefault(partition, region.pending.records.timestamps[0])
@@ -183,7 +166,7 @@ class IngestWorker:
         """Nothing consumed is waiting or in flight, and every assigned partition is open or stopped."""
         state = self._state
         return (
-            self._job is None
+            not self._flight.busy
             and not any(r.pending for r in state.open.values())
             and not state.to_open
             and not self._fenced
@@ -196,7 +179,7 @@ class IngestWorker:
     @property
     def idle_or_progressing(self) -> bool:
         """False while a segment cannot be stored."""
-        return self._job_again_at is None
+        return not self._flight.late
 
     # -- the loop ------------------------------------------------------------------------------------------------
 
@@ -219,7 +202,7 @@ class IngestWorker:
         if self._fenced and not self._restart_after_fence():
             return
         self._settle_if_done()
-        if self._job is None:
+        if not self._flight.busy:
             self._open_due()
             self._seal_due()
             self._start_job()
@@ -231,7 +214,7 @@ class IngestWorker:
         """Make everything consumed durable, hand over every region and flush; True if all was done in time."""
         end = self._now() + deadline_s
         self._source.pause(sorted(self._state.open))
-        while self._job is not None or any(r.pending for r in self._state.open.values()):
+        while self._flight.busy or any(r.pending for r in self._state.open.values()):
             if not self._wait_job(end):
                 return False
             if self._fenced:
@@ -337,8 +320,8 @@ class IngestWorker:
 
     def _wait_for_work(self, timeout_s: float) -> bool:
         """Wait for the segment in flight, else for the flush; False if neither is under way."""
-        if self._job_task is not None:
-            self._job_task.wait(timeout_s)
+        if self._flight.running:
+            self._flight.wait(timeout_s)
         elif len(self._flushes):
             self._flushes.wait(timeout_s)
         else:
@@ -386,7 +369,7 @@ class IngestWorker:
             return Polled({}, {})
 
     def _poll_timeout(self, timeout_s: float) -> float:
-        if self._job_task is not None or any(r.pending for r in self._state.open.values()):
+        if self._flight.running or any(r.pending for r in self._state.open.values()):
             return min(timeout_s, self._limits.linger_s / 2)
         return timeout_s
 
@@ -398,7 +381,7 @@ class IngestWorker:
                 continue
             records = polled.records.get(partition)
             if records is not None and len(records):
-                region.pending = _joined(region.pending, records, next_)
+                region.pending = joined(region.pending, records, next_)
                 region.fetched = next_
             elif next_ > region.fetched:
                 region.fetched = next_
@@ -406,11 +389,11 @@ class IngestWorker:
                     region.pending.next = next_
             if (
                 region.pending is None
-                and self._job is None
+                and not self._flight.busy
                 and region.fetched > region.memtable.position
                 and now - region.memtable.last_entry_at >= self._limits.idle_position_s
             ):
-                region.pending = _Pending(Records([], [], [], [], []), region.fetched)
+                region.pending = Pending(Records([], [], [], [], []), region.fetched)
 
     def _start_job(self, *, now: bool = False) -> None:
         waiting = {p: r for p, r in self._state.open.items() if r.pending is not None}
@@ -423,81 +406,40 @@ class IngestWorker:
             return
         context = self._context
         consumed = []
-        self._job_nbytes = 0
-        self._job_first_ms = {}
+        nbytes, first_ms = 0, dict[int, int]()
         for region in waiting.values():
             pending, region.pending = region.pending, None
             if pending is not None:
-                self._job_nbytes += pending.nbytes
+                nbytes += pending.nbytes
                 if len(pending.records):
-                    self._job_first_ms[region.memtable.region.partition] = pending.records.timestamps[0]
+                    first_ms[region.memtable.region.partition] = pending.records.timestamps[0]
                 memtable = region.memtable
                 consumed.append(Consumed(memtable.region, memtable.position, pending.next, pending.records))
-        self._job = AppendJob(
+        job = AppendJob(
             context.contract, self._preparer, self._dead_letters, self._source, self._writer, context.tasks, consumed
         )
         self._sent_at = self._now()
-        self._job_task = context.tasks.start(self._job.run)
+        self._flight.start(job, Cargo(nbytes, first_ms))
 
     def _settle_if_done(self) -> None:
-        if self._job_task is not None and self._job_task.done():
-            self._settle()
-        elif self._job is not None and self._job_task is None:
-            self._run_again()
+        # An error ends the process.  Where nothing was sent, what is durable is known and can still be handed over.
+        outcome = self._flight.settle(lambda: self._writer.settled)
+        if outcome is None:
+            return
+        if isinstance(outcome.result, FencedOut):
+            self._fenced = True
+            self._state.open.clear()
+            self._observer.fenced(outcome.result.fence)
+        else:
+            self._apply(outcome.job, outcome.result)
 
     def _wait_job(self, until: float) -> bool:
         """Wait until no segment is in flight; False if that did not come about in time."""
-        while self._job is not None:
-            if self._job_task is not None:
-                self._job_task.wait(max(0.0, until - self._now()))
-                if not self._job_task.done():
-                    return False
-                self._settle()
-            else:
-                if self._now() >= until:
-                    return False
-                self._context.clock.sleep(self._limits.retry_s / 10)
-                self._run_again()
+        while self._flight.busy:
+            if not self._flight.wait(until - self._now()):
+                return False
+            self._settle_if_done()
         return True
-
-    def _run_again(self) -> None:
-        job, at = self._job, self._job_again_at
-        if job is not None and at is not None and self._now() >= at:
-            self._job_task = self._context.tasks.start(job.run)
-
-    def _settle(self) -> None:
-        """Take the result of the job's task."""
-        job, task = self._job, self._job_task
-        if job is None or task is None:
-            return
-        self._job_task = None
-        try:
-            result = task.result()
-        except Retry as error:
-            self._again(error)
-            return
-        except LancewalError:
-            # The process ends.  Where nothing was sent, what is durable is known and can still be handed over.
-            if self._writer.settled:
-                self._job, self._job_again_at = None, None
-            raise
-        match result:
-            case Unsettled(cause=cause):
-                self._again(cause)
-            case FencedOut(fence=fence):
-                self._job, self._job_again_at = None, None
-                self._fenced = True
-                self._state.open.clear()
-                self._observer.fenced(fence)
-            case Durable() | None:
-                self._job, self._job_again_at = None, None
-                self._apply(job, result)
-            case _:
-                assert_never(result)
-
-    def _again(self, cause: object) -> None:
-        self._job_again_at = self._now() + self._limits.retry_s
-        self._observer.failed("append", cause)
 
     def _apply(self, job: AppendJob, result: Durable | None) -> None:
         now = self._now()
@@ -544,7 +486,7 @@ class IngestWorker:
     def _open_due(self) -> None:
         if not self._admitting or self._fenced:
             return  # after a fence nothing is opened into the log that has ended; the next step begins a new one
-        if not self._state.open and self._job is None and self._writer.silent_s > LOG_SILENT_S_MAX:
+        if not self._state.open and not self._flight.busy and self._writer.silent_s > LOG_SILENT_S_MAX:
             # Who had our regions since may have ended this log, and its fence may be about to be collected.
             self._writer = self._new_log()
         now = self._now()
@@ -656,29 +598,9 @@ class IngestWorker:
 
     def _memory(self) -> int:
         _, pending = self._waiting()
-        in_flight = 0 if self._job is None else self._job_nbytes
         open_ = sum(r.memtable.nbytes for r in self._state.open.values())
-        return pending + in_flight * _DECODE_COPIES + open_ + self._flushes.nbytes
+        return pending + self._flight.cargo.nbytes * _DECODE_COPIES + open_ + self._flushes.nbytes
 
     def _observe(self) -> None:
         self._observer.memory(self._memory(), self._memory_full)
         self._observer.positions(self._regions, self.durable, len(self._flushes))
-
-
-def _joined(pending: _Pending | None, more: Records, next_: Position) -> _Pending:
-    size = _nbytes(more)
-    if pending is None or not len(pending.records):
-        return _Pending(more, next_, size)
-    pending.records.extend(more)
-    return _Pending(pending.records, next_, pending.nbytes + size)
-
-
-def _nbytes(records: Records) -> int:
-    headers = list(chain.from_iterable(filter(None, records.headers)))
-    return (
-        sum(map(len, filter(None, records.values)))
-        + sum(map(len, filter(None, records.keys)))
-        + sum(len(name) + len(value or b"") for name, value in headers)
-        + _HEADER_OVERHEAD * len(headers)
-        + _RECORD_OVERHEAD * len(records)
-    )
