@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from lancewal_core.ids import TableVersion
+from lancewal_core.open_checks import check_table
 from lancewal_core.table import CommitLost, Committed, Conflicted
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.index_plan import IndexLimits, index_works
@@ -39,12 +40,15 @@ class IndexRefused:
 def extend_indexes(
     context: FlusherContext, limits: IndexLimits, *, at_once: bool
 ) -> tuple[IndexExtended | IndexRefused, ...]:
-    """Extend the indexes that need it; ``at_once``: all that miss a row."""
+    """Extend the indexes that need it; ``at_once``: all that miss a row.  ``check_table``'s errors: not the contract's table."""
     pinned = context.table.newest()
+    check_table(pinned, context.contract)
     results: list[IndexExtended | IndexRefused] = []
     for work in index_works(pinned.indexes(), pinned.fragments(), limits, at_once=at_once):
         outcome = context.table.extend_index(work.name, work.merged_segments)
         match outcome:
+            case Committed(version=version) if version == pinned.version:
+                results.append(IndexRefused(work.name, "Lance has added nothing to it; what it logs says why"))
             case Committed(version=version):
                 results.append(IndexExtended(work.name, version, work.unindexed_rows, work.merged_segments))
             case Conflicted(reason=reason) | CommitLost(cause=reason):

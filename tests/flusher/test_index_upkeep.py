@@ -211,3 +211,15 @@ def test_an_index_that_cannot_be_extended_is_named(table: IndexedTable, monkeypa
     assert [r for r in done if isinstance(r, IndexRefused)] == [IndexRefused("vector_idx", "disk full")]
     assert len(done) == 3
     table.check()
+
+
+def test_an_index_that_lance_leaves_as_it_is_was_not_extended(
+    table: IndexedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def leave(self: LanceTable, name: str, merged_segments: int) -> CommitOutcome:
+        return Committed(self.newest().version)
+
+    monkeypatch.setattr(LanceTable, "extend_index", leave)
+    table.merge([1, 2, 3], [])
+    done = extend_indexes(table.context, IndexLimits(), at_once=True)
+    assert [type(result) for result in done] == [IndexRefused] * 3
