@@ -40,7 +40,7 @@ class IndexRefused:
 def extend_indexes(
     context: FlusherContext, limits: IndexLimits, *, at_once: bool
 ) -> tuple[IndexExtended | IndexRefused, ...]:
-    """Extend the indexes that need it; ``at_once``: all that miss a row.  ``check_table``'s errors: not the contract's table."""
+    """Extend the indexes that need it; ``at_once``: all that miss a row.  Raises what ``check_table`` raises."""
     pinned = context.table.newest()
     check_table(pinned, context.contract)
     results: list[IndexExtended | IndexRefused] = []
