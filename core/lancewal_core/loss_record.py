@@ -3,11 +3,13 @@
 Of a compacted topic it may be deletes alone: then the offsets are read, and what they still have is in the table.
 
 Written before anything passes over them, so that no gap is without one.  Immutable, kept for ever, deleted by
-nobody.  ``_lancewal/regions/<topic>/<topic id>/<partition>/losses/<first>.json``.
+nobody.  ``_lancewal/regions/<topic>/<topic id>/<partition>/losses/<first>.json``; what else is lost from the same position
+on, of the other kind or up to another end, is recorded beside it, as ``<first>-2.json`` and so on.
 """
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Literal, assert_never
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -35,28 +37,36 @@ class LossRecord(BaseModel):
     kind: Literal["offsets", "tombstones"] = "offsets"
     """``offsets``: all of them are in no table.  ``tombstones``: deletes among them may be."""
 
+    def same(self, other: LossRecord) -> bool:
+        """Whether it is of the same loss, whoever accepted it when."""
+        return (self.kind, self.first, self.next) == (other.kind, other.first, other.next)
+
 
 def write_loss(store: ObjectStore, region: Region, loss: LossRecord) -> None:
-    """Put the record; one that is there already, of an earlier try, stays."""
-    key = paths.loss_record(region, Position(loss.first))
-    outcome = put_once(store, key, encode_loss(loss))
-    match outcome:
-        case Done() | Lost():
-            return
-        case Unknown(cause=cause):
-            raise StoreUnavailable(f"no verdict on writing {key}: {cause}; run the command again", object=key)
-        case _:
-            assert_never(outcome)
+    """Put the record; one of the same loss that is there already, of an earlier try, stays."""
+    for number in count(1):
+        key = paths.loss_record(region, Position(loss.first), number)
+        outcome = put_once(store, key, encode_loss(loss))
+        match outcome:
+            case Done():
+                return
+            case Lost(found=found):
+                if decode_loss(found, key).same(loss):
+                    return
+            case Unknown(cause=cause):
+                raise StoreUnavailable(f"no verdict on writing {key}: {cause}; run the command again", object=key)
+            case _:
+                assert_never(outcome)
 
 
 def read_losses(store: ObjectStore, region: Region) -> tuple[LossRecord, ...]:
-    """All accepted losses of a region, in order."""
+    """All accepted losses of a region, in order: by where they begin, the longest first."""
     found = []
     for info in store.list(paths.losses_prefix(region)):
         data = store.get(info.key) if paths.parse_loss_record(info.key) is not None else None
         if data is not None:
             found.append(decode_loss(data, info.key))
-    return tuple(sorted(found, key=lambda loss: loss.first))
+    return tuple(sorted(found, key=lambda loss: (loss.first, -loss.next)))
 
 
 def encode_loss(loss: LossRecord) -> bytes:

@@ -26,6 +26,7 @@ DATA = "data/"
 _U64_MAX = 2**64 - 1
 _WORD = r"[a-zA-Z0-9._-]+"
 _DIGITS_20 = r"[0-9]{20}"
+_LOSSES_MAX = 9999
 _REGION = rf"{ROOT}regions/({_WORD})/({_WORD})/([0-9]{{5,10}})/"
 
 
@@ -218,14 +219,20 @@ def losses_prefix(region: Region) -> str:
     return f"{region_prefix(region)}losses/"
 
 
-def loss_record(region: Region, first: Position) -> str:
-    """Record of an accepted loss that begins at ``first``."""
-    return f"{losses_prefix(region)}{_digits_20('position', first)}.json"
+def loss_record(region: Region, first: Position, number: int = 1) -> str:
+    """Record of an accepted loss that begins at ``first``, the ``number``-th of them from 1."""
+    if not 1 <= number <= _LOSSES_MAX:
+        raise InvalidInput(f"losses that begin at one position are numbered from 1 to {_LOSSES_MAX}, not {number}")
+    behind = "" if number == 1 else f"-{number}"
+    return f"{losses_prefix(region)}{_digits_20('position', first)}{behind}.json"
 
 
-def parse_loss_record(key: str) -> tuple[Region, Position] | None:
-    found = _numbered(re.fullmatch(rf"{_REGION}losses/({_DIGITS_20})\.json", key))
-    return None if found is None else (found[0], Position(found[1]))
+def parse_loss_record(key: str) -> tuple[Region, Position, int] | None:
+    match = re.fullmatch(rf"{_REGION}losses/({_DIGITS_20})(?:-([1-9][0-9]{{0,3}}))?\.json", key)
+    found = _numbered(match)
+    if match is None or found is None or match[5] == "1":
+        return None
+    return found[0], Position(found[1]), int(match[5] or 1)
 
 
 class SnapshotFile(Enum):

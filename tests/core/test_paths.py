@@ -99,7 +99,8 @@ def test_region_keys_come_back(region: Region, number: int, attempt: str, file: 
     generation = Generation(number)
     assert paths.parse_index_version(paths.index_version(region, number)) == (region, number)
     assert paths.parse_history_page(paths.history_page(region, generation)) == (region, generation)
-    assert paths.parse_loss_record(paths.loss_record(region, Position(number))) == (region, number)
+    assert paths.parse_loss_record(paths.loss_record(region, Position(number))) == (region, number, 1)
+    assert paths.parse_loss_record(paths.loss_record(region, Position(number), 17)) == (region, number, 17)
     key = paths.snapshot_file(region, generation, attempt, file)
     assert paths.parse_snapshot_file(key) == (region, generation, attempt, file)
     assert key.startswith(paths.snapshot_prefix(region, generation, attempt))
@@ -125,7 +126,7 @@ ONE_OF_EACH = [
     paths.wal_segment(LogId("a"), Sequence(1)),
     paths.index_version(REGION, 1),
     paths.history_page(REGION, Generation(1)),
-    paths.loss_record(REGION, Position(1)),
+    paths.loss_record(REGION, Position(1), 2),
     paths.snapshot_file(REGION, Generation(1), "00000000", paths.SnapshotFile.DELETES),
     paths.probe("a"),
 ]
@@ -148,6 +149,8 @@ def test_a_changed_key_is_parsed_only_if_it_would_be_built(key: str, data: st.Da
     assert wal is None or paths.wal_segment(*wal) == changed
     assert index is None or paths.index_version(*index) == changed
     assert page is None or paths.history_page(*page) == changed
+    loss = paths.parse_loss_record(changed)
+    assert loss is None or paths.loss_record(*loss) == changed
     assert snapshot is None or paths.snapshot_file(*snapshot) == changed
     assert contract is None or paths.contract_version(contract) == changed
 
@@ -167,6 +170,9 @@ def test_a_changed_key_is_parsed_only_if_it_would_be_built(key: str, data: st.Da
         "_lancewal/regions/t/id/2147483648/index/00000000000000000001.binpb",
         "_lancewal/regions/t/id/00001/index/99999999999999999999.binpb",
         "_lancewal/regions/t/id/00001/history/99999999999999999999.binpb",
+        "_lancewal/regions/t/id/00001/losses/00000000000000000001-1.json",
+        "_lancewal/regions/t/id/00001/losses/00000000000000000001-02.json",
+        "_lancewal/regions/t/id/00001/losses/00000000000000000001-10000.json",
         "_lancewal/regions/t/id/00001/memtables/99999999999999999999-00000000/snapshot.json",
         "_lancewal/regions/t/id/00001/memtables/00000000000000000001-00000000/snapshot.json\n",
         "x/_lancewal/wal/a/00000000000000000001.arrow",

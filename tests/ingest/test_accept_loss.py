@@ -9,7 +9,7 @@ import pytest
 
 from lancewal_core.errors import InvalidInput
 from lancewal_core.ids import OwnerId, Position
-from lancewal_core.loss_record import read_losses
+from lancewal_core.loss_record import LossRecord, read_losses, write_loss
 from lancewal_ingest.accept_loss import Accepted, accept_loss
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.source import Offsets
@@ -80,3 +80,27 @@ def test_deletes_are_lost_again_before_ingest_starts(pipeline: Pipeline) -> None
     assert accept(pipeline, kafka(0, 60)).goes_on == 5
     assert recorded(pipeline) == [("tombstones", 5, 24), ("tombstones", 24, 60)]
     assert not lost(pipeline, 5, kafka(0, 60))
+
+
+def test_offsets_are_lost_where_only_deletes_were_accepted(pipeline: Pipeline) -> None:
+    """Kafka drops the records themselves after a person has accepted their deletes."""
+    accept(pipeline, kafka(0, 24))
+    assert accept(pipeline, kafka(40, 40)).goes_on == 40
+    assert recorded(pipeline) == [("offsets", 5, 40), ("tombstones", 5, 24)]
+
+
+def test_more_is_lost_after_a_command_that_ended_half_way(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr("lancewal_ingest.accept_loss.Accepted", None)
+        with pytest.raises(TypeError):
+            accept(pipeline, kafka(10, 10))
+    assert recorded(pipeline) == [("offsets", 5, 10)]
+    assert accept(pipeline, kafka(20, 20)).goes_on == 20
+    assert recorded(pipeline) == [("offsets", 5, 20), ("offsets", 5, 10)]
+
+
+def test_the_same_loss_is_recorded_once(pipeline: Pipeline) -> None:
+    region = pipeline.contract.regions[0]
+    for at in (1, 2):
+        write_loss(pipeline.store, region, LossRecord(first=5, next=9, accepted_at_ms=at, accepted_by="person"))
+    assert recorded(pipeline) == [("offsets", 5, 9)]
