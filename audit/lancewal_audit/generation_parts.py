@@ -10,7 +10,6 @@ Guarantees
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -20,7 +19,7 @@ from lancewal_audit.repair_context import RepairContext
 from lancewal_audit.topic_records import TopicRecords
 from lancewal_core import paths
 from lancewal_core.contract import read_contract_version
-from lancewal_core.errors import ObjectCorrupt, RetentionLost
+from lancewal_core.errors import ObjectCorrupt
 from lancewal_core.ids import Position, Region
 from lancewal_core.loss_record import read_losses
 from lancewal_core.region_index import GenerationRecord
@@ -59,21 +58,6 @@ def parts_of(
     if record.next is not None and at < record.next:
         parts.append(Gap(at, record.next, version))
     return tuple(parts)
-
-
-def check_gaps(context: RepairContext, topic: TopicRecords, region: Region, parts: Seq[Part]) -> None:
-    """``RetentionLost`` where Kafka has dropped what a gap needs."""
-    gaps = [part for part in parts if isinstance(part, Gap)]
-    low = topic.low(region.partition) if gaps else Position(0)
-    for gap in gaps:
-        needed = behind_losses(context, region, gap.first)
-        if needed < gap.next and low > needed:
-            raise RetentionLost(
-                f"region {region.name}: offsets {needed} to {gap.next - 1} are in no segment, and Kafka begins at {low}. "
-                "Restore the object from the store's own versions. Nothing was changed",
-                topic=region.topic,
-                partition=region.partition,
-            )
 
 
 def rows_of(context: RepairContext, topic: TopicRecords, region: Region, part: Part) -> pa.RecordBatch | None:

@@ -96,6 +96,10 @@ def index(
 @app.command()
 def segment(
     key: Annotated[str, typer.Argument(metavar="OBJECT", help="The object's key, as the message names it.")],
+    accept_loss: Annotated[
+        bool,
+        typer.Option("--accept-loss", help="Go on without what Kafka does not have any more, and record what it was."),
+    ] = False,
     dry_run: DryRun = False,
     config: ConfigOption = None,
 ) -> None:
@@ -108,7 +112,7 @@ def segment(
     settings.need("kafka.bootstrap_servers")
     with opened(settings) as context:
         records = KafkaTopicRecords(settings.kafka, context.contract)
-        plan = plan_segment(context, records, key)
+        plan = plan_segment(context, records, key, accept_loss=accept_loss)
         _tell(plan.lines())
         if not dry_run:
             _tell(repair_segment(context, records, plan))

@@ -7,7 +7,8 @@ was durable.  Instead every generation that needs the segment gets a snapshot, a
 Guarantees
  1. A snapshot is the fold of exactly the generation's records: of its entries where they can be read, of Kafka's records
     where they cannot (``generation_parts``).
- 2. Where Kafka does not have them any more, or its topic is another or compacted, nothing is changed.
+ 2. Where its topic is another one, or Kafka does not have them any more, nothing is changed; unless a person accepts the
+    loss: then exactly what nobody has is left out, and recorded before (``segment_loss``).
  3. An OPEN generation of that log is ended first, as any claimer ends it: a fence behind the log, then SEALED by
     compare-and-swap.  Ingest goes on behind it.  What only the damaged object can have shown of its end is read by
     ingest from Kafka.
@@ -18,21 +19,24 @@ Steps
  1. Is the object damaged?  Which generations of which regions need it, or come before one that does?
  2. What of each can be read, and does Kafka have the rest?
  3. Fence the log, if a generation in it is OPEN; then look again.
- 4. Per region, in order: seal what is OPEN, write each snapshot, and swap it in.
+ 4. Record what is given up.
+ 5. Per region, in order: seal what is OPEN, write each snapshot, and swap it in.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, replace
 
-from lancewal_audit.generation_parts import Gap, Part, check_gaps, parts_of, rows_of
+from lancewal_audit.generation_parts import Gap, Part, behind_losses, parts_of, rows_of
 from lancewal_audit.log_survey import LogSurvey, survey_logs
 from lancewal_audit.repair_context import RepairContext
+from lancewal_audit.segment_loss import GivenUp, given_up, is_compacted, record_losses, refuse
 from lancewal_audit.snapshot_state import snapshot_state
 from lancewal_audit.topic_records import TopicRecords
 from lancewal_core import paths
-from lancewal_core.errors import InvalidInput, ObjectCorrupt, RepairRefused
+from lancewal_core.errors import InvalidInput, ObjectCorrupt, RepairRefused, TopicUnsuitable
 from lancewal_core.flush import flush_generation
 from lancewal_core.fold import Folded, fold
 from lancewal_core.ids import LogId, OwnerId, Position, Region, Sequence
@@ -41,6 +45,7 @@ from lancewal_core.region_index import GenerationRecord, RegionIndex, State
 from lancewal_core.segment import decode_segment
 from lancewal_core.snapshot import write_snapshot
 from lancewal_core.transitions import Claimant, refreshed, seal
+from lancewal_ingest.context import new_owner
 
 REPAIR = OwnerId("repair")
 """Writer of the fences that end a log here."""
@@ -48,11 +53,12 @@ REPAIR = OwnerId("repair")
 
 @dataclass(frozen=True, slots=True)
 class NeededGeneration:
-    """A generation that is to be flushed, and its parts."""
+    """A generation that is to be flushed, its parts, and what of them is read from Kafka."""
 
     region: Region
     record: GenerationRecord
     parts: tuple[Part, ...]
+    reads: tuple[tuple[Position, Position], ...] = ()
 
     @property
     def gaps(self) -> list[Gap]:
@@ -73,22 +79,28 @@ class SegmentPlan:
     needed: tuple[NeededGeneration, ...]
     fence_at: Sequence | None
     """Where the log is to be fenced; None if it has ended, or nothing in it is OPEN."""
+    accept_loss: bool = False
+    given_up: tuple[GivenUp, ...] = ()
+    """What is lost for good, if a person accepts it."""
+    compacted: bool = False
+    """Whether what Kafka has is read though its topic is compacted."""
 
     def lines(self) -> list[str]:
         """For people."""
         if self.problem is None:
             return [f"{self.key} is sound: nothing to do"]
-        found = [self.problem]
+        found = [self.problem, *(one.text for one in self.given_up)]
         for g in self.needed:
-            gaps = [f"{p.first} to {p.next - 1}" for p in g.gaps]
-            read = f"offsets {', '.join(gaps)} are read from Kafka" if gaps else "its entries can be read"
+            gaps = [f"{first} to {end - 1}" for first, end in g.reads]
+            left = "what is left of it can be read" if g.gaps else "its entries can be read"
+            read = f"offsets {', '.join(gaps)} are read from Kafka" if gaps else left
             found.append(
                 f"{g.region.name}: generation {g.record.generation} ({g.record.state.name}) is flushed; {read}"
             )
         return found if self.needed else [*found, "no generation that is not in the table needs it: nothing to do"]
 
 
-def plan_segment(context: RepairContext, topic: TopicRecords, key: str) -> SegmentPlan:
+def plan_segment(context: RepairContext, topic: TopicRecords, key: str, *, accept_loss: bool = False) -> SegmentPlan:
     """Steps 1 and 2."""
     # Step 1
     place = paths.parse_wal_segment(key)
@@ -110,28 +122,34 @@ def plan_segment(context: RepairContext, topic: TopicRecords, key: str) -> Segme
         needed += [] if index is None else _needed(context, index, log, sequence, surveys, inside)
     if not needed and not inside:
         raise RepairRefused(f"{key} is no part of a log: nothing is known behind the log's end. Nothing was changed")
-    for generation in needed:
-        check_gaps(context, topic, generation.region, generation.parts)
-    if any(g.gaps for g in needed):
-        topic.check()
+    compacted = any(g.gaps for g in needed) and is_compacted(topic)
+    lost: list[GivenUp] = []
+    for at, generation in enumerate(needed):
+        found = given_up(context, topic, generation.region, generation.gaps, compacted=compacted)
+        needed[at] = replace(generation, reads=_reads(context, generation, found))
+        lost += found
+    if not accept_loss:
+        refuse(lost)
     opened = any(g.record.state is State.OPEN for g in needed)
     fence_at = survey.behind if opened and survey is not None and survey.fence is None else None
-    return SegmentPlan(key, log, problem, tuple(needed), fence_at)
+    return SegmentPlan(key, log, problem, tuple(needed), fence_at, accept_loss, tuple(lost), compacted)
 
 
 def repair_segment(context: RepairContext, topic: TopicRecords, plan: SegmentPlan) -> list[str]:
-    """Steps 3 and 4; what was done."""
+    """Steps 3 to 5; what was done."""
     # Step 3
     if plan.fence_at is not None:
         region = plan.needed[0].region
         end_log(context.store, context.tasks, context.clock, plan.log, plan.fence_at, REPAIR, region)
-        plan = plan_segment(context, topic, plan.key)
+        plan = plan_segment(context, topic, plan.key, accept_loss=plan.accept_loss)
     # Step 4
-    done: list[str] = []
+    record_losses(context, plan.given_up, plan.key, new_owner())
+    done = [f"recorded: {one.text}" for one in plan.given_up]
+    # Step 5
     for generation in plan.needed:
         folded = _folded(context, topic, generation)
-        if generation.gaps:
-            topic.check()  # still the same one, after its records were read
+        if generation.gaps and is_compacted(topic) != plan.compacted:  # still the same one, after its records were read
+            raise TopicUnsuitable(f"topic {generation.region.topic} has become compacted: run the command again")
         name = f"{generation.region.name}: generation {generation.record.generation}"
         done.append(
             f"{name} is flushed" if _flush(context, generation, folded) else f"{name}: somebody else was faster"
@@ -179,6 +197,17 @@ def _needed(
     before = [r for r in index.generations if r.state is State.SEALED and r.generation < last and r not in needing]
     chosen = sorted([*needing, *before], key=lambda r: r.generation)
     return [NeededGeneration(region, r, parts_of(context, region, r, surveys.get(r.log))) for r in chosen]
+
+
+def _reads(
+    context: RepairContext, generation: NeededGeneration, lost: Seq[GivenUp]
+) -> tuple[tuple[Position, Position], ...]:
+    reads = []
+    for gap in generation.gaps:
+        gone = [one.next for one in lost if one.kind == "offsets" and gap.first <= one.first < gap.next]
+        first = max([behind_losses(context, generation.region, gap.first), *gone])
+        reads += [(first, gap.next)] if first < gap.next else []
+    return tuple(reads)
 
 
 def _folded(context: RepairContext, topic: TopicRecords, generation: NeededGeneration) -> Folded:

@@ -265,6 +265,12 @@ class OutsideHistoryWindow(InvalidInput):
     kind = "outside_history_window"
 
 
+class RecordsGivenUp(InvalidInput):
+    """A receipt covers records of a lost segment that a person has given up since, or had just given up."""
+
+    kind = "records_given_up"
+
+
 class StoreNotWritable(InvalidInput):
     """The store takes no object from us."""
 

@@ -1,4 +1,5 @@
-"""The record of an accepted loss: offsets of a region that Kafka deleted before they became durable.
+"""The record of an accepted loss: offsets of a region that Kafka deleted before they became durable, or that were durable in
+a WAL segment which is lost, and that Kafka has deleted by now.
 
 Of a compacted topic it may be deletes alone: then the offsets are read, and what they still have is in the table.
 
@@ -37,9 +38,13 @@ class LossRecord(BaseModel):
     kind: Literal["offsets", "tombstones"] = "offsets"
     """``offsets``: all of them are in no table.  ``tombstones``: deletes among them may be."""
 
+    segment: str | None = None
+    """Where they had been durable in a WAL segment that is lost: its key.  Reads from before may have seen what it held."""
+
     def same(self, other: LossRecord) -> bool:
         """Whether it is of the same loss, whoever accepted it when."""
-        return (self.kind, self.first, self.next) == (other.kind, other.first, other.next)
+        mine, theirs = ((one.kind, one.first, one.next, one.segment) for one in (self, other))
+        return mine == theirs
 
 
 def write_loss(store: ObjectStore, region: Region, loss: LossRecord) -> None:
@@ -70,7 +75,8 @@ def read_losses(store: ObjectStore, region: Region) -> tuple[LossRecord, ...]:
 
 
 def encode_loss(loss: LossRecord) -> bytes:
-    left_out = {"kind"} if loss.kind == "offsets" else None  # as before there was another
+    # As before there were others.
+    left_out = {name for name, value in (("kind", "offsets"), ("segment", None)) if getattr(loss, name) == value}
     return loss.model_dump_json(indent=1, exclude=left_out).encode()
 
 

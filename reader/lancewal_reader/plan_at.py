@@ -11,7 +11,8 @@ Steps
  2. V' = the receipt's version V, if it is still there; else a version that showed the same rows (``lineage``).
     W(V') lies at or below the cut in every region, and no change of the contract in between (``contract_eras``).
  3. Each region whose cut lies behind W(V') (0, where nothing of it was merged): its generations from the one behind
-    W(V'), from index and history pages.
+    W(V'), from index and history pages.  Records in between that a person has given up since, with a lost segment, may
+    have been in the read: what is left would be other rows.
  4. A whole generation: its snapshot, if it has one.  One that the cut divides, and one without a snapshot: its WAL entries,
     from a walk of its log that ends where all cuts in it are reached.  No proof of a tail is needed: what the receipt saw
     was durable, so a walk that ends before the cut has met what is trimmed by now.
@@ -22,6 +23,8 @@ Outcomes besides a plan
  * ``InvalidInput``: no receipt of this table.
  * ``VersionGone``: V was cleaned up, and no version that is left shows its rows.
  * ``OutsideHistoryWindow``: generations that the read needs are trimmed (they were merged longer ago than the window).
+ * ``RecordsGivenUp``: of a segment that was lost; also where the read was made after that and before the next merge, which
+   nothing tells apart.
  * ``ContractChanged``: take up the newest contract and plan again.
  * ``PlanRetriesExhausted``: the store does not show what it must have; the message says what.
 """
@@ -33,10 +36,18 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass, replace
 
 from lancewal_core.contract import Contract
-from lancewal_core.errors import InvalidInput, PlanRetriesExhausted, PlanStale, Refresh, VersionGone
+from lancewal_core.errors import (
+    InvalidInput,
+    PlanRetriesExhausted,
+    PlanStale,
+    RecordsGivenUp,
+    Refresh,
+    VersionGone,
+)
 from lancewal_core.failpoints import point
 from lancewal_core.ids import LogId, Position, Region, Sequence
 from lancewal_core.log import Walk, walk_cached, walk_trailers
+from lancewal_core.loss_record import read_losses
 from lancewal_core.region_index import GenerationRecord
 from lancewal_core.segment import Segment, Trailer
 from lancewal_reader.contract_eras import contracts_up_to, spans_a_change
@@ -169,8 +180,19 @@ def _parts(context: PlanContext, pinned: Pinned, region: Region, cut: Position) 
             "out of date, or this is no receipt",
             region=region.name,
         )
+    _check_given_up(context, region, Position(0) if merged is None else merged, cut)
     needed = [record for record in records if record.first < cut]
     return [_Part(region, r, cut if r.next is None else min(cut, r.next)) for r in needed]
+
+
+def _check_given_up(context: PlanContext, region: Region, merged: Position, cut: Position) -> None:
+    for loss in read_losses(context.store, region):
+        if loss.segment is not None and loss.first < cut and merged < loss.next:
+            raise RecordsGivenUp(
+                f"region {region.name}: the read at this receipt saw offsets {loss.first} to {loss.next - 1}, or may have: "
+                f"{loss.segment} is lost, and they were given up (`lancewal repair segment --accept-loss`). Read anew",
+                region=region.name,
+            )
 
 
 def _walk_logs(context: PlanContext, parts: Seq[_Part]) -> dict[LogId, Walk[Segment | Trailer]]:

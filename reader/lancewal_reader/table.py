@@ -91,7 +91,7 @@ class LancewalTable:
         ``strong`` sees every row that was durable before the call; ``eventual`` the merged table alone.  ``at``: a
         receipt, or its JSON; the rows are exactly those of the read that gave it, in any order (``plan_at``).  The
         schema's metadata carry the receipt, with the table version used.  Raises ``InvalidInput`` for an unknown column,
-        filter, consistency or receipt; with ``at`` also ``VersionGone`` and ``OutsideHistoryWindow``.
+        filter, consistency or receipt; with ``at`` also ``VersionGone``, ``OutsideHistoryWindow`` and ``RecordsGivenUp``.
         """
         names = self._columns(columns)
         check_filter(self.schema, filter)

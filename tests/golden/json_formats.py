@@ -9,7 +9,7 @@ from lancewal_core import paths
 from lancewal_core.clock import SystemClock
 from lancewal_core.contract import Column, Contract, encode_contract
 from lancewal_core.control import Control, encode_control
-from lancewal_core.ids import Generation, Position, TableUuid, TableVersion
+from lancewal_core.ids import Generation, LogId, Position, Sequence, TableUuid, TableVersion
 from lancewal_core.key_catalog import CoveredFile, KeyCatalog, KeyPart, KeyRun, encode_catalog
 from lancewal_core.loss_record import LossRecord, encode_loss
 from lancewal_core.paths import SnapshotFile
@@ -65,6 +65,13 @@ LOSS = LossRecord(first=1010, next=1015, accepted_at_ms=1_767_225_600_000, accep
 LOST_DELETES = LossRecord(
     first=1020, next=1024, accepted_at_ms=1_767_225_600_000, accepted_by="host-1-0a1b2c3d", kind="tombstones"
 )
+LOST_SEGMENT = LossRecord(
+    first=1010,
+    next=1012,
+    accepted_at_ms=1_767_225_600_000,
+    accepted_by="host-1-0a1b2c3d",
+    segment=paths.wal_segment(LogId("00aa11bb"), Sequence(17)),
+)
 CONTROL = Control(ingest=1_700_000_600_000, flusher="resumed", write_id="00112233445566778899aabbccddeeff")
 RECEIPT = Receipt(TableUuid(CONTRACT.table_uuid), TableVersion(9), {NORTH: Position(1015), SOUTH: Position(3)})
 
@@ -92,6 +99,7 @@ def encoded() -> dict[str, bytes]:
         "loss_record_1.json": encode_loss(LOSS),
         "key_catalog_1.json": encode_catalog(CATALOG),
         "loss_record_1_tombstones.json": encode_loss(LOST_DELETES),
+        "loss_record_1_segment.json": encode_loss(LOST_SEGMENT),
         "control_1.json": encode_control(CONTROL),
         "receipt_1.json": RECEIPT.to_json().encode(),
     }

@@ -50,7 +50,9 @@ def test_the_loss_records_are_read() -> None:
     store.put_if_absent(paths.loss_record(NORTH, Position(golden.LOSS.first)), stored("loss_record_1.json"))
     deletes = paths.loss_record(NORTH, Position(golden.LOST_DELETES.first))
     store.put_if_absent(deletes, stored("loss_record_1_tombstones.json"))
-    assert read_losses(store, NORTH) == (golden.LOSS, golden.LOST_DELETES)
+    segment = paths.loss_record(NORTH, Position(golden.LOST_SEGMENT.first), 2)
+    store.put_if_absent(segment, stored("loss_record_1_segment.json"))
+    assert read_losses(store, NORTH) == (golden.LOSS, golden.LOST_SEGMENT, golden.LOST_DELETES)
 
 
 def test_the_control_is_read() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # imported there, not listed
     AdminClient,
     AlterConfigOpType,
@@ -17,6 +18,7 @@ from lancewal_core import paths
 from lancewal_core.contract import read_contract
 from lancewal_core.errors import LancewalError
 from lancewal_core.ids import Region
+from lancewal_core.loss_record import read_losses
 from lancewal_core.regions import index_family
 from lancewal_core.segment import FOOTER_SIZE
 from lancewal_core.store_obstore import open_store
@@ -87,6 +89,49 @@ def test_a_segment_is_damaged_and_an_index_is_lost(
     ingest.stop()
     world.merge_all()
     world.check_merged()
+
+
+def test_a_segment_is_lost_and_kafka_has_dropped_its_records(
+    kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int
+) -> None:
+    """A dead end, until an operator gives up what nobody has; ingest runs all the time."""
+    world = make_world(
+        kafka, topic_name, tmp_path, seed,
+        table={"history_window_s": 3600}, ingest={"seal_rows": 100_000, "seal_age_s": 600},
+    )  # fmt: skip
+    ingest = world.lancewal.start("ingest", "run")
+    for _ in range(4):
+        world.feed.produce(60)
+        world.wait_caught_up()
+    world.check_strong()
+    segments = sorted((Path(world.uri) / "_lancewal" / "wal").rglob("*.arrow"))
+    path = segments[len(segments) // 2]
+    key = path.relative_to(world.uri).as_posix()
+    path.unlink()
+    admin = AdminClient({"bootstrap.servers": world.servers})
+    ends = [TopicPartition(topic_name, partition, end) for partition, end in world.feed.history.ends.items()]
+    for deleted in admin.delete_records(ends).values():
+        deleted.result(60)
+    refused(world, "--accept-loss", "segment", key)
+    before = content(Path(world.uri) / "_lancewal" / "regions")
+    shown = world.lancewal.succeed("repair", "segment", key, "--accept-loss", "--dry-run")
+    assert content(Path(world.uri) / "_lancewal" / "regions") == before
+    assert "are given up" in world.lancewal.succeed("repair", "segment", key, "--accept-loss")
+
+    given_up = 0
+    store = open_store(world.uri)
+    for region in read_contract(store, world.uri).regions:
+        for loss in read_losses(store, region):
+            assert f"partition {region.partition}: offsets {loss.first} to {loss.next - 1}" in shown
+            for offset in range(loss.first, loss.next):
+                given_up += world.feed.history.records[region.partition].get(offset) is not None
+                world.feed.history.records[region.partition][offset] = None
+    assert given_up
+    world.check_strong()
+    world.feed.produce(80)
+    world.wait_caught_up()  # the same process goes on, in a new log
+    world.finish([ingest])
+    world.verify()
 
 
 def index_versions(world: World, region: Region) -> list[Path]:
