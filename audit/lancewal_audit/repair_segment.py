@@ -13,7 +13,8 @@ Guarantees
     compare-and-swap.  Ingest goes on behind it.  What only the damaged object can have shown of its end is read by
     ingest from Kafka.
  4. Each step is one put-if-absent or compare-and-swap; who was faster wins.  Repeating is right.
- 5. A receipt whose cut divides such a generation cannot be read again: its entries are gone.
+ 5. Such a snapshot says that the log does not have what it holds (``repaired``).
+ 6. A receipt whose cut divides such a generation cannot be read again: its entries are gone.
 
 Steps
  1. Is the object damaged?  Which generations of which regions need it, or come before one that does?
@@ -58,7 +59,14 @@ class NeededGeneration:
     region: Region
     record: GenerationRecord
     parts: tuple[Part, ...]
+    spans: bool
+    """Whether the segment lies in the midst of it, even if it has nothing of it."""
     reads: tuple[tuple[Position, Position], ...] = ()
+
+    @property
+    def log_suffices(self) -> bool:
+        """Whether its entries can be read from the log as ever."""
+        return not self.spans and not self.gaps
 
     @property
     def gaps(self) -> list[Gap]:
@@ -196,7 +204,7 @@ def _needed(
     last = needing[-1].generation
     before = [r for r in index.generations if r.state is State.SEALED and r.generation < last and r not in needing]
     chosen = sorted([*needing, *before], key=lambda r: r.generation)
-    return [NeededGeneration(region, r, parts_of(context, region, r, surveys.get(r.log))) for r in chosen]
+    return [NeededGeneration(region, r, parts_of(context, region, r, surveys.get(r.log)), r in needing) for r in chosen]
 
 
 def _reads(
@@ -216,7 +224,7 @@ def _folded(context: RepairContext, topic: TopicRecords, generation: NeededGener
 
 
 def _flush(context: RepairContext, generation: NeededGeneration, folded: Folded) -> bool:
-    region, record = generation.region, generation.record
+    region, record, repaired = generation.region, generation.record, not generation.log_suffices
     if record.state is State.OPEN:
         sealed = _seal(context, generation)
         if sealed is None:
@@ -224,13 +232,14 @@ def _flush(context: RepairContext, generation: NeededGeneration, folded: Folded)
         record = sealed
     if record.snapshot is None:
         made = flush_generation(
-            context.store, context.table, context.indexes, context.contract, region, record, folded, context.new_id
-        )
+            context.store, context.table, context.indexes, context.contract, region, record, folded, context.new_id,
+            repaired=repaired,
+        )  # fmt: skip
         return made is not None
     old = record.snapshot
     contract = context.contract
     snapshot = write_snapshot(
-        context.store, context.table, region, record, contract.version, folded, context.new_id()[:8]
+        context.store, context.table, region, record, contract.version, folded, context.new_id()[:8], repaired=repaired
     )
     ours, _ = context.indexes.swap(
         region, lambda index: index and refreshed(index, record.generation, old, snapshot.key, context.new_id())

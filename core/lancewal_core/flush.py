@@ -66,13 +66,15 @@ def flush_generation(
     record: GenerationRecord,
     folded: Folded,
     new_id: Callable[[], str],
+    *,
+    repaired: bool = False,
 ) -> Snapshot | None:
     """Steps 2 and 3 with the fold of a SEALED generation; None if somebody else flushed it first.
 
     Also None where an index that was rebuilt says otherwise of this generation: the fold is then of other entries.
     """
     # Step 2
-    snapshot = write_snapshot(store, table, region, record, contract.version, folded, new_id()[:8])
+    snapshot = write_snapshot(store, table, region, record, contract.version, folded, new_id()[:8], repaired=repaired)
     # Step 3
     with point("flushed.cas", region=region.name, generation=record.generation):
         ours, _ = indexes.swap(

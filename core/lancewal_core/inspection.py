@@ -210,6 +210,7 @@ def _snapshot(stored: _Stored) -> tuple[str, Content]:
         "first": found.first,
         "next": found.next,
         "contract_version": found.contract_version,
+        **({"repaired": True} if found.repaired else {}),
         "rows": found.rows,
         "rows_bytes": found.rows_bytes,
         "data_files": [file for fragment in found.fragments for file in fragment_files(fragment)],

@@ -60,6 +60,8 @@ class Snapshot:
     rows_bytes: int
     deletes: SideFile | None
     patches: SideFile | None
+    repaired: bool = False
+    """Made by ``lancewal repair segment``: the log does not have all that it was folded from."""
 
     @property
     def changes(self) -> int:
@@ -80,6 +82,8 @@ def write_snapshot(
     contract_version: int,
     folded: Folded,
     attempt: str,
+    *,
+    repaired: bool = False,
 ) -> Snapshot:
     """Write the fold of a SEALED generation.  ``attempt``: 8 hex digits, new for each attempt."""
     if record.next is None:
@@ -105,6 +109,7 @@ def write_snapshot(
             rows_bytes=sum(fragment_bytes(f) for f in fragments),
             deletes=sides[SnapshotFile.DELETES],
             patches=sides[SnapshotFile.PATCHES],
+            repaired=repaired,
         )
         _put(store, manifest, encode_snapshot(snapshot))
     return snapshot
@@ -143,6 +148,9 @@ def _snapshot(content: JsonObject, key: str) -> Snapshot:
     if of is None or (of[0], of[1], of[3]) != (region, generation, SnapshotFile.MANIFEST):
         raise JsonFault(f"it is the snapshot of generation {generation} of region {region.name}")
     first = content.whole("first")
+    repaired = "repaired" in content.members
+    if repaired and content.raw("repaired") is not True:
+        raise JsonFault("its 'repaired' is not true")
     return Snapshot(
         key=key,
         region=region,
@@ -155,6 +163,7 @@ def _snapshot(content: JsonObject, key: str) -> Snapshot:
         rows_bytes=content.whole("rows_bytes"),
         deletes=_side(content, "deletes", paths.snapshot_file(region, generation, of[2], SnapshotFile.DELETES)),
         patches=_side(content, "patches", paths.snapshot_file(region, generation, of[2], SnapshotFile.PATCHES)),
+        repaired=repaired,
     )
 
 
@@ -214,6 +223,7 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
         "rows_bytes": snapshot.rows_bytes,
         "deletes": None if snapshot.deletes is None else asdict(snapshot.deletes),
         "patches": None if snapshot.patches is None else asdict(snapshot.patches),
+        **({"repaired": True} if snapshot.repaired else {}),
     }
     return json.dumps({"snapshot": content, "crc32c": google_crc32c.value(_canonical(content))}, indent=1).encode()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ from lancewal_audit.repair_segment import plan_segment, repair_segment
 from lancewal_audit.verify.report import report_text
 from lancewal_core import paths
 from lancewal_core.ids import Sequence
-from tests.audit.test_repair_segment import MemoryRecords
+from lancewal_core.region_index import State
+from lancewal_ingest.flush_queue import FlushQueue
+from tests.audit.test_repair_segment import MemoryRecords, damage, feed, index_of, pieces
 from tests.audit.test_verify_wal import verify
 from tests.support.pipeline import Pipeline
 from tests.support.repairs import check_strong, flip, repairing
@@ -45,3 +48,40 @@ def test_a_repaired_segment_is_no_difference(tmp_path: Path, damaged: bool) -> N
     pipeline.merge()
     assert not verify(pipeline).equal
     pipeline.close()
+
+
+@pytest.mark.parametrize("how", ["lost", "its trailer", "its rows"])
+def test_so_is_one_of_generations_that_had_ended_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """An ingest sealed them, and died before it flushed."""
+    pipeline = Pipeline(tmp_path, partitions=2, seed=19, seal_rows=30, batch=12, history_window_s=3600)
+    with monkeypatch.context() as patched:
+        patched.setattr(FlushQueue, "advance", lambda self: None)
+        feed(pipeline, 8)
+    record = index_of(pipeline, 1).generations[0]
+    key = paths.wal_segment(record.log, Sequence(record.first_sequence + 1))
+    damage(Path(pipeline.uri) / key, how)
+    with repairing(pipeline) as context:
+        records = MemoryRecords(pipeline)
+        plan = plan_segment(context, records, key)
+        assert any(g.record.state is State.SEALED and g.gaps for g in plan.needed)
+        repair_segment(context, records, plan)
+    pipeline.produce(60)
+    pipeline.crash()
+    pipeline.merge_all()
+    check_strong(pipeline)
+    assert wrong(pipeline) == {}
+    pipeline.collect()
+    assert wrong(pipeline) == {}
+    # Another segment, of a generation that nobody has repaired, is missed as before.
+    later = next(r for r in reversed(index_of(pipeline, 1).generations) if len(r.wal_entries))
+    assert later.log != record.log
+    held = next(p for p in pieces(pipeline, later.log) if p.first == later.wal_entries.first)
+    (Path(pipeline.uri) / paths.wal_segment(held.log, held.sequence)).unlink()
+    assert wrong(pipeline).keys() == {"wal_missing"}
+    pipeline.close()
+
+
+def wrong(pipeline: Pipeline) -> Mapping[str, int]:
+    return verify(pipeline).counts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from lancewal_core import paths
@@ -56,6 +57,7 @@ SNAPSHOT = Snapshot(
     deletes=SideFile(paths.snapshot_file(NORTH, Generation(7), "0a1b2c3d", SnapshotFile.DELETES), 2, 400, 12345),
     patches=None,
 )
+REPAIRED = replace(SNAPSHOT, repaired=True)
 IN_FORCE = InForce(
     TableVersion(9),
     "fedcba9876543210fedcba9876543210",
@@ -95,6 +97,7 @@ def encoded() -> dict[str, bytes]:
     return {
         "contract_1.json": encode_contract(CONTRACT),
         "snapshot_1.json": encode_snapshot(SNAPSHOT),
+        "snapshot_1_repaired.json": encode_snapshot(REPAIRED),
         "merge_record_1.json": record or b"",
         "loss_record_1.json": encode_loss(LOSS),
         "key_catalog_1.json": encode_catalog(CATALOG),

@@ -39,6 +39,12 @@ def test_the_snapshot_is_read() -> None:
     assert read_snapshot(store, golden.SNAPSHOT_KEY) == golden.SNAPSHOT
 
 
+def test_the_snapshot_of_a_repair_is_read() -> None:
+    store = MemoryStore(SystemClock())
+    store.put_if_absent(golden.SNAPSHOT_KEY, stored("snapshot_1_repaired.json"))
+    assert read_snapshot(store, golden.SNAPSHOT_KEY) == golden.REPAIRED
+
+
 def test_the_merge_record_is_read() -> None:
     store = MemoryStore(SystemClock())
     store.put_if_absent(paths.merge_record(TableVersion(11)), stored("merge_record_1.json"))

@@ -5,7 +5,8 @@ Guarantees
  2. Rows count only where an entry belongs to a kept generation, as in a read.  What a generation must hold and does not (a
     segment is gone, or cannot be read) is a gap of the region, and the range that counts begins behind it.
  3. What was trimmed meanwhile is no gap.
- 4. Of a generation that ``lancewal repair segment`` sealed and flushed nothing is missed: its snapshot has its records.
+ 4. Of a generation that ``lancewal repair segment`` has flushed nothing is missed: its snapshot, which says so, has its
+    records.
 
 Steps
  1. ``ranges``: each region's index and history pages; the range begins at the trimmed position.
@@ -19,14 +20,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from lancewal_audit.repair_segment import REPAIR
 from lancewal_audit.verify.sources import EntryPlaces, Range, Taken
 from lancewal_core import paths
 from lancewal_core.errors import Corrupt, OutsideHistoryWindow
 from lancewal_core.ids import LogId, Position, Region, Sequence
-from lancewal_core.region_index import GenerationRecord, State
+from lancewal_core.region_index import GenerationRecord
 from lancewal_core.regions import RegionIndexes
-from lancewal_core.segment import Entry, Fence, Segment, decode_segment, decode_trailer
+from lancewal_core.segment import Entry, Fence, Segment, decode_segment
+from lancewal_core.snapshot import read_snapshot
 from lancewal_core.store import ObjectStore
 from lancewal_core.tasks import Tasks
 from lancewal_reader.history import generations_behind
@@ -175,7 +176,7 @@ class WalRecords:
     # -- what a repair has made good -------------------------------------------------------------------------------
 
     def missed(self, region: Region, first: Position, end: Position) -> bool:
-        """Whether anything needs the entries of a gap: not in a generation that a repair has ended and that is flushed."""
+        """Whether anything needs the entries of a gap: not in a generation that a repair has flushed."""
         return not any(
             record.first <= first and record.next is not None and end <= record.next and self._repaired(record)
             for record in self._kept[region]
@@ -194,16 +195,12 @@ class WalRecords:
         )
 
     def _repaired(self, record: GenerationRecord) -> bool:
-        """A repair that seals a generation puts the fence behind it, and flushes it from Kafka's records."""
-        if record.end_sequence is None or record.state.value < State.FLUSHED.value:
+        if record.snapshot is None:
             return False
-        key = paths.wal_segment(record.log, record.end_sequence)
-        data = self._store.get(key)
         try:
-            ended = None if data is None else decode_trailer(data, key, len(data))
+            return read_snapshot(self._store, record.snapshot).repaired
         except Corrupt:
             return False
-        return isinstance(ended, Fence) and ended.writer == REPAIR
 
 
 def _belongs(entry: Entry, number: int, record: GenerationRecord) -> bool:
