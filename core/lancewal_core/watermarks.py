@@ -18,9 +18,9 @@ Steps of the walk down from V
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, assert_never
+from typing import Literal, TypeVar, assert_never
 
 from lancewal_core import paths
 from lancewal_core.errors import (
@@ -46,6 +46,9 @@ PROPERTY_READ_VERSION = "lancewal.read_version"
 """Version that a merge was computed from: a rebase changes the transaction's own read version."""
 TABLE_UUID = "lancewal.table_uuid"
 """Key in the Lance table's config."""
+
+
+W = TypeVar("W")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +138,24 @@ class Watermarks:
 
     def newest(self) -> tuple[PinnedTable, InForce]:
         """The newest version and W of it; looks again where a clean-up has overtaken the version first found."""
+        return self._newest(self.at)
+
+    def newest_known(self) -> tuple[PinnedTable, InForce | None]:
+        """The same; None where a restore that nobody has decided about has left unknown what the version contains."""
+
+        def known(version: int) -> InForce | None:
+            try:
+                return self.at(version)
+            except TableRestored:
+                return None
+
+        return self._newest(known)
+
+    def _newest(self, at: Callable[[int], W]) -> tuple[PinnedTable, W]:
         pinned = self._table.newest()
         while True:
             try:
-                return pinned, self.at(pinned.version)
+                return pinned, at(pinned.version)
             except WatermarkUnknown:
                 newer = self._table.newest()
                 if newer.version == pinned.version:

@@ -16,7 +16,8 @@ Steps
  4. An entry whose ``first`` is not the position reached: the index read is out of date (the same process lost the region
     and has it again, in the same log).
  5. Whatever turns out stale or missing: plan again, a bounded number of times, then a clear error.
-An *eventual* plan stops after step 1: the table alone.
+An *eventual* plan stops after step 1: the table alone.  It goes on where a user has restored the table and nobody has decided
+what becomes of the rows merged since: then it claims no position.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from lancewal_core.store import ObjectStore
 from lancewal_core.table import Table
 from lancewal_core.tasks import Tasks
 from lancewal_core.u64_segment import U64Segment
-from lancewal_core.watermarks import InForce, Watermarks
+from lancewal_core.watermarks import NOTHING_MERGED, InForce, Watermarks
 
 PLANS_MAX = 20
 PAUSE_S = 0.02
@@ -124,7 +125,7 @@ class ReadPlan:
 
     @property
     def cut(self) -> dict[Region, Position]:
-        """Per region the position up to which the read sees."""
+        """Per region the position up to which the read sees; none where that is not known (``plan_eventual``)."""
         merged = {region: mark.next for region, mark in self.in_force.regions.items()}
         return merged | {delta.region: delta.cut for delta in self.deltas}
 
@@ -147,8 +148,8 @@ class PlanContext:
 def plan_eventual(context: PlanContext) -> ReadPlan:
     """The newest table version alone."""
     with point("plan.pin"):
-        pinned, in_force = context.watermarks.newest()
-        return ReadPlan(pinned.version, in_force, ())
+        pinned, in_force = context.watermarks.newest_known()
+        return ReadPlan(pinned.version, in_force or NOTHING_MERGED, ())
 
 
 def plan_strong(context: PlanContext) -> ReadPlan:

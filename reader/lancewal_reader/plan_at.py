@@ -8,7 +8,8 @@ Guarantees
 
 Steps
  1. The receipt must be one of this table (uuid).  The contract must still be the newest: ``ContractChanged``.
- 2. V' = the receipt's version V, if it is still there; else a version that showed the same rows (``lineage``).
+ 2. No positions at all, and V is still there: V alone, nothing merged, or of a table that was restored (``plan_eventual``).
+    V' = the receipt's version V, if it is still there; else a version that showed the same rows (``lineage``).
     W(V') lies at or below the cut in every region, and no change of the contract in between (``contract_eras``).
  3. Each region whose cut lies behind W(V') (0, where nothing of it was merged): its generations from the one behind
     W(V'), from index and history pages.  Records in between that a person has given up since, with a lost segment, may
@@ -45,11 +46,12 @@ from lancewal_core.errors import (
     VersionGone,
 )
 from lancewal_core.failpoints import point
-from lancewal_core.ids import LogId, Position, Region, Sequence
+from lancewal_core.ids import LogId, Position, Region, Sequence, TableVersion
 from lancewal_core.log import Walk, walk_cached, walk_trailers
 from lancewal_core.loss_record import read_losses
 from lancewal_core.region_index import GenerationRecord
 from lancewal_core.segment import Segment, Trailer
+from lancewal_core.watermarks import NOTHING_MERGED
 from lancewal_reader.contract_eras import contracts_up_to, spans_a_change
 from lancewal_reader.history import generations_behind
 from lancewal_reader.lineage import Lineage, Pinned, is_at_or_below
@@ -113,6 +115,8 @@ def _check_receipt(contract: Contract, at: Receipt) -> None:
 def _plan_once(context: PlanContext, at: Receipt) -> ReadPlan:
     # Step 2
     with point("plan.pin"):
+        if not at.cut and _is_there(context, at.version):
+            return ReadPlan(at.version, NOTHING_MERGED, ())
         pinned = _pin(context, at)
     merged = {region: mark.next for region, mark in pinned.in_force.regions.items()}
     if context.contract.version > 1 and spans_a_change(
@@ -127,6 +131,14 @@ def _plan_once(context: PlanContext, at: Receipt) -> ReadPlan:
     walks = _walk_logs(context, [part for some in parts.values() for part in some if part.snapshot is None])
     deltas = [RegionDelta(r, tuple(_sources(parts.get(r, ()), walks)), cut) for r, cut in sorted(at.cut.items())]
     return ReadPlan(pinned.version, pinned.in_force, tuple(deltas))
+
+
+def _is_there(context: PlanContext, version: TableVersion) -> bool:
+    try:
+        context.table.at(version)
+    except VersionGone:
+        return False
+    return True
 
 
 def _pin(context: PlanContext, at: Receipt) -> Pinned:

@@ -88,10 +88,11 @@ class LancewalTable:
         """Rows of the table as of now, or again those of an earlier read.
 
         ``columns``: names, in the order wanted (default all).  ``filter``: a Lance SQL condition.  ``consistency``:
-        ``strong`` sees every row that was durable before the call; ``eventual`` the merged table alone.  ``at``: a
-        receipt, or its JSON; the rows are exactly those of the read that gave it, in any order (``plan_at``).  The
-        schema's metadata carry the receipt, with the table version used.  Raises ``InvalidInput`` for an unknown column,
-        filter, consistency or receipt; with ``at`` also ``VersionGone``, ``OutsideHistoryWindow`` and ``RecordsGivenUp``.
+        ``strong`` sees every row that was durable before the call; ``eventual`` the merged table alone, also one that a
+        user has restored: its receipt then has no positions.  ``at``: a receipt, or its JSON; the rows are exactly those of
+        the read that gave it, in any order (``plan_at``).  The schema's metadata carry the receipt, with the table version
+        used.  Raises ``InvalidInput`` for an unknown column, filter, consistency or receipt; with ``at`` also
+        ``VersionGone``, ``OutsideHistoryWindow`` and ``RecordsGivenUp``.
         """
         names = self._columns(columns)
         check_filter(self.schema, filter)
@@ -145,7 +146,9 @@ class LancewalTable:
             raise InvalidInput(f"consistency {consistency!r} is unknown: use 'strong' or 'eventual'")
         plan = plan_strong(self._plan) if consistency == "strong" else plan_eventual(self._plan)
         version, cut = self._seen.get(consistency, (0, {}))
-        back = [r.name for r, p in cut.items() if plan.cut.get(r, Position(0)) < p]
+        # A table that a user has restored shows what it shows: nothing is claimed that could have gone back.
+        claims = consistency == "strong" or bool(plan.cut)
+        back = [r.name for r, p in cut.items() if claims and plan.cut.get(r, Position(0)) < p]
         if plan.version < version or back:
             raise StoreInconsistent(
                 f"the store shows an older state than an earlier read did: version {plan.version} after {version}, "

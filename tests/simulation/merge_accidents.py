@@ -197,7 +197,8 @@ def table_compares_too_little() -> None:
 
 
 def table_is_restored() -> None:
-    """Somebody restores an old version: merges, trimming and strong reads stop; ingest goes on, and loses nothing."""
+    """Somebody restores an old version: merges, trimming and strong reads stop; eventual ones
+    and ingest go on, and nothing is lost."""
     stage = Stage()
     a, f, _ = stage.flushed(0, 1)
     b = stage.member("b")
@@ -205,6 +206,7 @@ def table_is_restored() -> None:
     for act in (lambda: stage.round(f), lambda: stage.collect(f), lambda: stage.reader("r").read("strong")):
         with stops(TableRestored):
             act()
+    stage.reader("e").read("eventual")
     stage.take_over(a, b, 0, 1)
     stage.append(b, 0)
     stage.append(b, 1)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 
-from lancewal_core.errors import InvalidInput
+from lancewal_core.errors import InvalidInput, TableRestored
 from lancewal_reader.spark import receipt_of_dataframe
 from tests.support.pipeline import EVERY_TYPE, SMALL, Key, Pipeline, Row, by_key
 from tests.support.spark import LocalSpark
@@ -46,6 +46,25 @@ def test_eventual_reads_the_merged_table(spark: LocalSpark, pipeline: Pipeline) 
     assert by_key(found) == by_key(merged)
     assert 0 < merged.num_rows != len(pipeline.oracle)
     assert {task.kind for task in spark.tasks()} == {"base"}
+
+
+def test_a_restored_table_is_read_in_spark(spark: LocalSpark, tmp_path: Path) -> None:
+    """An eventual read serves the restored version and claims no position; a strong one stops by name."""
+    made = Pipeline(tmp_path, SMALL, partitions=2, seed=3)
+    made.produce(80)
+    made.merge_all()
+    version, rows = made.table.newest().version, dict(made.oracle)
+    made.produce(80)
+    made.merge_all()
+    earlier: Any = lance.dataset(made.uri, version=version)
+    earlier.restore()
+    df = spark.read(made.uri, consistency="eventual")
+    receipt = receipt_of_dataframe(df)
+    assert (receipt.version, receipt.cut) == (lance.dataset(made.uri).version, {})
+    assert by_key(df.toArrow()) == rows
+    with pytest.raises((PySparkException, TableRestored), match="is a restore"):
+        spark.read(made.uri).toArrow()
+    made.close()
 
 
 def test_a_user_schema_is_honoured(spark: LocalSpark, pipeline: Pipeline) -> None:
