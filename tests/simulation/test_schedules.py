@@ -29,7 +29,7 @@ EVENTS = [
     "chaos: expel", "chaos: rebalance", "chaos: retention", "chaos: warp", "failed open: OwnershipLost",
     "compaction", "compaction refused", "index extended",
     "user: append", "user: append to a shared key", "user: clean up", "user: compact", "user: lose files",
-    "user: restore", "read: TableRestored", "round: TableRestored", "operator: pause ingest",
+    "user: restore", "read: TableRestored", "read of a restored table", "round: TableRestored", "operator: pause ingest",
     "operator: pause for a while flusher", "ingest turns, paused", "flusher waits, paused", "drained",
 ]  # fmt: skip
 """What must have happened, in some schedule."""
