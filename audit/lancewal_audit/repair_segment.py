@@ -20,8 +20,8 @@ Steps
  1. Is the object damaged?  Which generations of which regions need it, or come before one that does?
  2. What of each can be read, and does Kafka have the rest?
  3. Fence the log, if a generation in it is OPEN; then look again.
- 4. Record what is given up.
- 5. Per region, in order: seal what is OPEN, write each snapshot, and swap it in.
+ 4. Per region, in order: seal what is OPEN; record what is given up, unless an owner who still had it has flushed it; write
+    each snapshot, and swap it in.
 """
 
 from __future__ import annotations
@@ -50,6 +50,10 @@ from lancewal_ingest.context import new_owner
 
 REPAIR = OwnerId("repair")
 """Writer of the fences that end a log here."""
+_PERHAPS_IN_MEMORY = (
+    "an ingest process that wrote this log and still runs may have these records in memory: stop it in order first (SIGTERM), "
+    "it flushes what it has"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,8 @@ class NeededGeneration:
     spans: bool
     """Whether the segment lies in the midst of it, even if it has nothing of it."""
     reads: tuple[tuple[Position, Position], ...] = ()
+    given_up: tuple[GivenUp, ...] = ()
+    """What of it is lost for good, if a person accepts it."""
 
     @property
     def log_suffices(self) -> bool:
@@ -88,8 +94,6 @@ class SegmentPlan:
     fence_at: Sequence | None
     """Where the log is to be fenced; None if it has ended, or nothing in it is OPEN."""
     accept_loss: bool = False
-    given_up: tuple[GivenUp, ...] = ()
-    """What is lost for good, if a person accepts it."""
     compacted: bool = False
     """Whether what Kafka has is read though its topic is compacted."""
 
@@ -97,7 +101,8 @@ class SegmentPlan:
         """For people."""
         if self.problem is None:
             return [f"{self.key} is sound: nothing to do"]
-        found = [self.problem, *(one.text for one in self.given_up)]
+        lost = [one.text for g in self.needed for one in g.given_up]
+        found = [self.problem, *lost, *([_PERHAPS_IN_MEMORY] if lost else [])]
         for g in self.needed:
             gaps = [f"{first} to {end - 1}" for first, end in g.reads]
             left = "what is left of it can be read" if g.gaps else "its entries can be read"
@@ -131,37 +136,39 @@ def plan_segment(context: RepairContext, topic: TopicRecords, key: str, *, accep
     if not needed and not inside:
         raise RepairRefused(f"{key} is no part of a log: nothing is known behind the log's end. Nothing was changed")
     compacted = any(g.gaps for g in needed) and is_compacted(topic)
-    lost: list[GivenUp] = []
     for at, generation in enumerate(needed):
-        found = given_up(context, topic, generation.region, generation.gaps, compacted=compacted)
-        needed[at] = replace(generation, reads=_reads(context, generation, found))
-        lost += found
+        lost = given_up(context, topic, generation.region, generation.gaps, compacted=compacted)
+        needed[at] = replace(generation, reads=_reads(context, generation, lost), given_up=lost)
     if not accept_loss:
-        refuse(lost)
+        refuse([one for generation in needed for one in generation.given_up])
     opened = any(g.record.state is State.OPEN for g in needed)
     fence_at = survey.behind if opened and survey is not None and survey.fence is None else None
-    return SegmentPlan(key, log, problem, tuple(needed), fence_at, accept_loss, tuple(lost), compacted)
+    return SegmentPlan(key, log, problem, tuple(needed), fence_at, accept_loss, compacted)
 
 
 def repair_segment(context: RepairContext, topic: TopicRecords, plan: SegmentPlan) -> list[str]:
-    """Steps 3 to 5; what was done."""
+    """Steps 3 and 4; what was done."""
     # Step 3
     if plan.fence_at is not None:
         region = plan.needed[0].region
         end_log(context.store, context.tasks, context.clock, plan.log, plan.fence_at, REPAIR, region)
         plan = plan_segment(context, topic, plan.key, accept_loss=plan.accept_loss)
     # Step 4
-    record_losses(context, plan.given_up, plan.key, new_owner())
-    done = [f"recorded: {one.text}" for one in plan.given_up]
-    # Step 5
+    person = new_owner()
+    done: list[str] = []
     for generation in plan.needed:
+        name = f"{generation.region.name}: generation {generation.record.generation}"
+        record = _sealed(context, generation)
+        if record is None:
+            done.append(f"{name}: somebody else was faster")
+            continue
+        record_losses(context, generation.given_up, plan.key, person)
+        done += [f"recorded: {one.text}" for one in generation.given_up]
         folded = _folded(context, topic, generation)
         if generation.gaps and is_compacted(topic) != plan.compacted:  # still the same one, after its records were read
             raise TopicUnsuitable(f"topic {generation.region.topic} has become compacted: run the command again")
-        name = f"{generation.region.name}: generation {generation.record.generation}"
-        done.append(
-            f"{name} is flushed" if _flush(context, generation, folded) else f"{name}: somebody else was faster"
-        )
+        ours = _flush(context, generation, record, folded)
+        done.append(f"{name} is flushed" if ours else f"{name}: somebody else was faster")
     return done
 
 
@@ -223,13 +230,8 @@ def _folded(context: RepairContext, topic: TopicRecords, generation: NeededGener
     return fold([batch for batch in rows if batch is not None], context.contract.rows)
 
 
-def _flush(context: RepairContext, generation: NeededGeneration, folded: Folded) -> bool:
-    region, record, repaired = generation.region, generation.record, not generation.log_suffices
-    if record.state is State.OPEN:
-        sealed = _seal(context, generation)
-        if sealed is None:
-            return False
-        record = sealed
+def _flush(context: RepairContext, generation: NeededGeneration, record: GenerationRecord, folded: Folded) -> bool:
+    region, repaired = generation.region, not generation.log_suffices
     if record.snapshot is None:
         made = flush_generation(
             context.store, context.table, context.indexes, context.contract, region, record, folded, context.new_id,
@@ -247,9 +249,12 @@ def _flush(context: RepairContext, generation: NeededGeneration, folded: Folded)
     return ours
 
 
-def _seal(context: RepairContext, generation: NeededGeneration) -> GenerationRecord | None:
-    """The OPEN generation SEALED at its end, and handed over; None if it is OPEN no more."""
+def _sealed(context: RepairContext, generation: NeededGeneration) -> GenerationRecord | None:
+    """The generation to be flushed: an OPEN one SEALED at its end and handed over; None if somebody has changed it."""
     record = generation.record
+    if record.state is not State.OPEN:
+        found = context.indexes.read(generation.region)
+        return record if found is not None and record in found.generations else None
     end = _fence_of(context, record.log)
 
     def decide(index: RegionIndex | None) -> RegionIndex | None:

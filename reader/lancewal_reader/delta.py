@@ -5,13 +5,13 @@ Guarantees
  2. A snapshot whose files are gone is read from its WAL entries; if these are gone too, ``PlanStale``: plan again.
  3. A corrupt object is an error that names it.
  4. A fold that is remembered is gone on with where the new plan begins at the same positions: only what is behind its
-    cuts is read and folded.
+    cuts is read and folded.  Not where a repair has made a snapshot since: a person may have given up some of its records.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lancewal_core.contract import Contract
-from lancewal_core.errors import ObjectMissing, PlanStale
+from lancewal_core.errors import Corrupt, ObjectMissing, PlanStale
 from lancewal_core.fold import Folded, complete, extend, fold, fold_onto
 from lancewal_core.ids import Position, Region
 from lancewal_core.key_lookup import find_keys
@@ -87,13 +87,13 @@ class LoadedCache:
         return self._found.get((tuple(deltas), tuple(columns)))
 
     def begun(
-        self, deltas: Sequence[RegionDelta], columns: Sequence[str]
+        self, deltas: Sequence[RegionDelta], columns: Sequence[str], repaired: Callable[[SnapshotRef], bool]
     ) -> tuple[Loaded, Sequence[RegionDelta]] | None:
         """The newest that ``deltas`` go on from, and what of them comes behind it."""
         for (known, known_columns), loaded in reversed(self._found.items()):
             if known_columns == tuple(columns):
                 behind = _behind(deltas, known)
-                if behind is not None:
+                if behind is not None and not any(repaired(ref) for ref in _made_since(deltas, known)):
                     return loaded, behind
         return None
 
@@ -107,7 +107,8 @@ def _behind(deltas: Sequence[RegionDelta], known: Sequence[RegionDelta]) -> list
     """What of ``deltas`` lies behind the cuts of ``known``; None where they do not begin at the same positions or a source
     lies on both sides of a cut.
 
-    The records of a region's positions are the same for ever, whether an entry or a snapshot holds them.
+    The records of a region's positions are the same for ever, whether an entry or a snapshot holds them; but for those that
+    a person gives up in a repair.
     """
     if [(d.region, d.start) for d in deltas] != [(k.region, k.start) for k in known]:
         return None
@@ -117,6 +118,16 @@ def _behind(deltas: Sequence[RegionDelta], known: Sequence[RegionDelta]) -> list
             return None
         behind.append(RegionDelta(delta.region, tuple(s for s in delta.sources if s.first >= cut), delta.cut))
     return behind
+
+
+def _made_since(deltas: Sequence[RegionDelta], known: Sequence[RegionDelta]) -> list[SnapshotRef]:
+    """Snapshots before the cuts of ``known`` that are not in it."""
+    return [
+        source
+        for delta, before in zip(deltas, known, strict=True)
+        for source in delta.sources
+        if isinstance(source, SnapshotRef) and source.first < before.cut and source not in before.sources
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +148,7 @@ def load(context: DeltaContext, deltas: Sequence[RegionDelta], projected: RowSch
     """The fold of these regions' deltas; keys of different regions never meet."""
     known = context.loaded.get(deltas, projected.table.names)
     if known is None:
-        begun = context.loaded.begun(deltas, projected.table.names)
+        begun = context.loaded.begun(deltas, projected.table.names, lambda ref: _repaired(context, ref))
         if begun is None:
             folded = _fold(context, deltas, projected)
         else:
@@ -145,6 +156,14 @@ def load(context: DeltaContext, deltas: Sequence[RegionDelta], projected: RowSch
         known = Loaded(folded, projected)
         context.loaded.add(deltas, projected.table.names, known)
     return known
+
+
+def _repaired(context: DeltaContext, ref: SnapshotRef) -> bool:
+    """Whether a repair made it; also where that cannot be read: then what can is folded anew."""
+    try:
+        return read_snapshot(context.store, ref.key).repaired
+    except Corrupt:
+        return True
 
 
 def _fold(context: DeltaContext, deltas: Sequence[RegionDelta], projected: RowSchema) -> Folded:

@@ -54,13 +54,22 @@ def held_by(pipeline: Pipeline, path: Path) -> Lost:
 
 
 def held_in_both(pipeline: Pipeline) -> Path:
-    """A segment in the midst of the log, with entries of both regions that are not merged."""
+    """A segment with entries of both regions that are not merged, in the midst of those of each."""
     newest = [index_of(pipeline, partition).generations[-1] for partition in range(2)]
     (log,) = {record.log for record in newest}
     found = [p for p in pieces(pipeline, log) if p.sequence >= max(r.first_sequence for r in newest)]
     numbers = [p.sequence for p in found]
-    both = [n for n in numbers if numbers.count(n) == 2 and n < numbers[-1]]
-    return Path(pipeline.uri) / paths.wal_segment(log, both[len(both) // 2])
+    last = min(held[-1] for held in _numbers_of(pipeline, log))
+    both = [n for n in numbers if numbers.count(n) == 2 and n < last]
+    least = {n: min(p.next - p.first for p in found if p.sequence == n) for n in both}
+    return Path(pipeline.uri) / paths.wal_segment(log, max(both, key=lambda n: least[n]))
+
+
+def _numbers_of(pipeline: Pipeline, log: LogId) -> list[list[int]]:
+    """Numbers of the segments that hold entries of each region."""
+    with repairing(pipeline) as context:
+        survey = survey_logs(context, pipeline.contract.regions)[log]
+    return [[piece.sequence for piece in some] for some in survey.pieces.values()]
 
 
 def rows_without(pipeline: Pipeline, lost: Lost) -> dict[Key, Row]:
@@ -152,7 +161,7 @@ def test_of_open_generations(pipeline: Pipeline, how: str, another: bool) -> Non
     give_up(pipeline, path, topic)
     assert topic.asked == []
     assert recorded(pipeline) == lost
-    assert rows_without(pipeline, lost) != pipeline.oracle
+    assert how == "its rows" or rows_without(pipeline, lost) != pipeline.oracle
     goes_on(pipeline, lost, another=another)
     assert not [line for line in give_up(pipeline, path, topic) if "given up" in line]
 
@@ -222,6 +231,37 @@ def test_of_a_compacted_topic_only_deletes_are_given_up(pipeline: Pipeline) -> N
     pipeline.merge_all()
     assert verify(pipeline).equal
     assert not [line for line in give_up(pipeline, path, topic) if "may stay" in line]
+
+
+def test_a_reader_that_has_read_it_shows_what_the_others_do(pipeline: Pipeline) -> None:
+    """It remembers what it has folded; later patches lie on the earlier state for it as for all."""
+    table = open_table(pipeline.uri)
+    assert by_key(table.to_arrow()) == pipeline.oracle
+    path = held_in_both(pipeline)
+    lost = held_by(pipeline, path)
+    damage(path, "lost")
+    topic = dropped(pipeline)
+    give_up(pipeline, path, topic)
+    for _ in range(2):
+        assert by_key(table.to_arrow()) == rows_without(pipeline, lost)
+        pipeline.produce(40)
+        pipeline.ingest()
+    assert by_key(table.to_arrow()) == rows_without(pipeline, lost)
+
+
+def test_an_ingest_that_is_stopped_in_order_loses_nothing(pipeline: Pipeline) -> None:
+    """It has in memory what the segment held."""
+    path = held_in_both(pipeline)
+    damage(path, "lost")
+    with repairing(pipeline) as context, pytest.raises(RetentionLost, match="stop it in order"):
+        plan_segment(context, dropped(pipeline), path.relative_to(pipeline.uri).as_posix())
+    pipeline.hand_over()
+    assert any("nothing to do" in line for line in give_up(pipeline, path, dropped(pipeline)))
+    assert recorded(pipeline) == {}
+    check(pipeline, {})
+    pipeline.produce(40)
+    pipeline.merge_all()
+    check(pipeline, {}, "eventual")
 
 
 def test_a_receipt_over_what_was_given_up_is_refused_by_name(pipeline: Pipeline) -> None:

@@ -41,6 +41,11 @@ def loaded() -> Loaded:
 KNOWN = (delta(NORTH, 8, entry(3, 5), entry(5, 8)), delta(SOUTH, 4))
 
 
+def nobody(ref: SnapshotRef) -> bool:
+    """No snapshot was made by a repair."""
+    return False
+
+
 @pytest.mark.parametrize(
     ("deltas", "behind"),
     [
@@ -63,8 +68,8 @@ def test_a_fold_is_gone_on_with_from_its_cuts(
 ) -> None:
     cache, known = LoadedCache(), loaded()
     cache.add(KNOWN, ["k"], known)
-    assert cache.begun(deltas, ["k", "a"]) is None
-    begun = cache.begun(deltas, ["k"])
+    assert cache.begun(deltas, ["k", "a"], nobody) is None
+    begun = cache.begun(deltas, ["k"], nobody)
     if behind is None:
         assert begun is None
         return
@@ -78,7 +83,25 @@ def test_the_newest_fold_is_gone_on_with() -> None:
     cache, newer = LoadedCache(), loaded()
     cache.add((delta(NORTH, 5, entry(3, 5)),), ["k"], loaded())
     cache.add((delta(NORTH, 8, entry(3, 5), entry(5, 8)),), ["k"], newer)
-    begun = cache.begun((delta(NORTH, 9, entry(3, 5), entry(5, 8), entry(8, 9)),), ["k"])
+    begun = cache.begun((delta(NORTH, 9, entry(3, 5), entry(5, 8), entry(8, 9)),), ["k"], nobody)
     assert begun is not None
     assert begun[0] is newer
     assert [d.sources for d in begun[1]] == [(entry(8, 9),)]
+
+
+def test_a_fold_is_not_gone_on_with_where_a_repair_has_made_a_snapshot_since() -> None:
+    cache = LoadedCache()
+    cache.add((delta(NORTH, 8, entry(3, 5), entry(5, 8)),), ["k"], loaded())
+    made = snapshot(3, 8)
+    now = (delta(NORTH, 9, made, entry(8, 9)),)
+    asked: list[Source] = []
+
+    def repaired(ref: SnapshotRef) -> bool:
+        asked.append(ref)
+        return True
+
+    assert cache.begun(now, ["k"], repaired) is None
+    assert asked == [made]
+    cache.add(now, ["k"], loaded())
+    assert cache.begun((delta(NORTH, 10, made, entry(8, 9), entry(9, 10)),), ["k"], repaired) is not None
+    assert asked == [made]
