@@ -4,6 +4,7 @@
 python3 dev.py demo  [ARGS]   run the demonstration: a local Kafka, lancewal on top, Spark to read it
 python3 dev.py test  [ARGS]   ruff, ruff format, mypy and pytest; ARGS go to pytest
 python3 dev.py bench [ARGS]   run the benchmarks
+python3 dev.py bench-peers [ARGS]   fetch Delta, Iceberg, Hudi, lance-spark, LakeSoul and measure beside them; --help
 python3 dev.py soak  [ARGS]   everything for real, dying at random, for --minutes 30
 python3 dev.py lint           ruff, ruff format and mypy only
 python3 dev.py venv           make or renew .venv only
@@ -56,13 +57,13 @@ def main(arguments: list[str]) -> int:
         return 0
     if command == "lock":
         return lock(rest)
-    if command not in ("demo", "test", "bench", "soak", "lint", "venv"):
+    if command not in ("demo", "test", "bench", "bench-peers", "soak", "lint", "venv"):
         print(__doc__, file=sys.stderr)
         print(f"unknown command {command!r}", file=sys.stderr)
         return 2
     with one_at_a_time():
         make_venv()
-        if command in ("demo", "test", "bench", "soak"):
+        if command in ("demo", "test", "bench", "bench-peers", "soak"):
             fetch_stack("kafka", *(["s3"] if command in ("test", "soak") else []))
     if command == "demo":
         become(VENV / "bin" / "lancewal", "demo", *rest)
@@ -70,6 +71,8 @@ def main(arguments: list[str]) -> int:
         become(PYTHON, "-m", "tests.soak", *rest)
     if command == "bench":
         become(PYTHON, "-m", "benchmarks", *rest)
+    if command == "bench-peers":
+        become(PYTHON, "-m", "benchmarks.peers", *rest)
     if command == "test":
         return checks([*LINT, ("pytest", [str(PYTHON), "-m", "pytest", *rest])])
     if command == "lint":

@@ -27,6 +27,7 @@ BENCHMARKS: dict[str, Callable[[], dict[str, float]]] = {
 LARGE = {"merge-large"}
 """Run only when they are named."""
 RESULTS = Path(__file__).parent / "results"
+PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 
 
 def main(names: list[str]) -> None:
@@ -39,7 +40,7 @@ def main(names: list[str]) -> None:
         result = {"machine": machine(), "figures": BENCHMARKS[name]()}
         (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
         print(json.dumps(result["figures"], indent=1), flush=True)
-    write_page(RESULTS, Path(__file__).parent.parent / "docs" / "benchmarks.md")
+    write_page(RESULTS, PAGE)
 
 
 def machine() -> dict[str, object]:

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from benchmarks.peers.measure import HEADER, cells
+
 _Row = tuple[str, str, str, str]
 """Text, figure, aim, format."""
 
@@ -138,9 +140,39 @@ def write_page(results: Path, page: Path) -> None:
         if not file.exists():
             continue
         content: dict[str, Any] = json.loads(file.read_text())
-        machine = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in content["machine"].items())
-        lines += ["", f"## {name}", "", f"Measured on: {machine}.", "", "| measure | value | aim |", "|---|---|---|"]
+        lines += [
+            "",
+            f"## {name}",
+            "",
+            _measured_on(content["machine"]),
+            "",
+            "| measure | value | aim |",
+            "|---|---|---|",
+        ]
         for text, key, aim, form in rows:
             value = content["figures"].get(key)
             lines.append(f"| {text} | {'none' if value is None else format(value, form)} | {aim} |")
+    lines += _peer_lines(results / "peers.json")
     page.write_text("\n".join(lines) + "\n")
+
+
+def _peer_lines(file: Path) -> list[str]:
+    """What ``benchmarks.peers`` measured."""
+    if not file.exists():
+        return []
+    content: dict[str, Any] = json.loads(file.read_text())
+    lines = [
+        "", "## peers", "",
+        "Made by `python3 dev.py bench-peers`, which fetches the peers by itself; what is counted on which side stands in",
+        "`benchmarks/peers/` (`through_kafka`, `as_arrow`, `scans`).  Medians; the ratio is ours over the peer's.",
+        "", _measured_on(content["machine"]), "",
+        f"| {' | '.join(HEADER)} |", "|---" * len(HEADER) + "|",
+    ]  # fmt: skip
+    lines += [f"| {' | '.join(cells(found))} |" for found in content["measured"]]
+    lines += [f"\nNot measured: {name}: {reason}" for name, reason in content["missing"].items()]
+    return lines
+
+
+def _measured_on(machine: dict[str, Any]) -> str:
+    facts = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in machine.items())
+    return f"Measured on: {facts}."

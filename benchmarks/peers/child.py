@@ -1,0 +1,43 @@
+"""The process of a peer: ``python -m benchmarks.peers.child MODULE FOLDER``, in the peer's virtual environment.
+
+A request is a line of JSON, ``{"act": ..., "rows": ...}``, on stdin; the answer a line on stdout: ``seconds`` and ``value``,
+or ``error``.  Whatever else is printed goes to stderr.  The end of stdin ends it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+
+def main(module: str, folder: str) -> None:
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+
+    def answer(**content: Any) -> None:
+        print(json.dumps(content), file=answers, flush=True)
+
+    peer = import_module(module).open_peer(Path(folder))
+    answer(value=peer.pids())
+    for line in sys.stdin:
+        request = json.loads(line)
+        rows = [Path(request["rows"])] if "rows" in request else []
+        start = time.perf_counter()
+        try:
+            value = getattr(peer, request["act"])(*rows)
+        except Exception as error:
+            traceback.print_exc()
+            answer(error=f"{type(error).__name__}: {error}"[:500])
+            continue
+        answer(seconds=time.perf_counter() - start, value=value)
+    peer.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

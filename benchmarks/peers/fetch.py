@@ -1,0 +1,35 @@
+"""A virtual environment for each set of requirements, in the cache folder; made at the first use.
+
+Spark fetches the Maven packages of a peer by itself, at the start of its session, into a folder beside these.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from benchmarks.peers.engines import Engine
+from lancewal_demo.stack import cache
+from lancewal_demo.stack.processes import run_logged
+
+IVY = "LANCEWAL_PEERS_IVY"
+"""Variable that names Spark's folder for Maven packages to a peer's process."""
+
+
+def python_of(engine: Engine) -> Path:
+    """The Python of the engine's environment; ``StackError`` if it cannot be made."""
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+    def fill(folder: Path) -> None:
+        cache.progress(f"fetching {', '.join(engine.requirements)} (once)")
+        log = folder / "fetch.log"
+        run_logged([sys.executable, "-m", "venv", folder], log, f"making an environment for {engine.name}")
+        pip = (folder / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "install")
+        run_logged([*pip, *engine.requirements], log, f"fetching {engine.name}")
+
+    name = f"peer-{cache.digest(' '.join((python, *engine.requirements)))}"
+    return cache.entry(name, fill) / "bin" / "python"
+
+
+def ivy_folder() -> Path:
+    return cache.cache_directory() / "peers-ivy"

@@ -1,0 +1,125 @@
+"""A peer in its own process, seen from here."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from benchmarks.keyed_rows import Model, Sums
+from benchmarks.peers.cpu_time import cpu_s
+from benchmarks.peers.engines import Engine
+from benchmarks.peers.fetch import IVY, ivy_folder, python_of
+from lancewal_demo.stack import StackError, spark_java_home
+from lancewal_demo.stack.processes import log_tail
+
+_ROOT = Path(__file__).parents[2]
+_END_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Seconds, by the clock and of the CPUs."""
+
+    wall: float
+    cpu: float
+
+
+class RemotePeer:
+    """Use in ``with``.  Each call raises ``StackError`` with the log's end if the peer cannot do it."""
+
+    def __init__(self, engine: Engine, folder: Path) -> None:
+        """``folder`` is made; the table and the log lie there.  The first start on a machine fetches the peer."""
+        folder.mkdir(parents=True)
+        self.name = engine.name
+        self._log = folder / f"{engine.name}.log"
+        environment = {**os.environ, "PYTHONPATH": str(_ROOT), IVY: str(ivy_folder())}
+        python = str(python_of(engine))
+        if engine.by_spark:
+            spark = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python, "SPARK_LOCAL_IP": "127.0.0.1"}
+            environment |= spark | {"JAVA_HOME": str(spark_java_home())}
+            environment.pop("SPARK_HOME", None)
+        with open(self._log, "ab") as log:
+            self._child = subprocess.Popen(
+                [python, "-m", "benchmarks.peers.child", engine.module, str(folder)],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env=environment, cwd=folder,
+            )  # fmt: skip
+        try:
+            started = self._answer()
+        except StackError:
+            self.__exit__()
+            raise
+        self.roots = [self._child.pid, *started["value"]]
+        """Of its processes."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """The end of its stdin ends the child, also when this process is killed."""
+        assert self._child.stdin is not None
+        self._child.stdin.close()
+        try:
+            self._child.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+        assert self._child.stdout is not None
+        self._child.stdout.close()
+
+    def create(self, rows: Path) -> Spent:
+        return self._spent("create", rows)
+
+    def upsert(self, rows: Path) -> Spent:
+        """``rows`` is one Parquet file; reading it is not counted."""
+        self._ask("give", rows)
+        return self._spent("upsert")
+
+    def check(self, model: Model) -> None:
+        """Compare what its reader sees with the model."""
+        found, _ = self.aggregate()
+        if found != model.sums:
+            raise AssertionError(f"{self.name} holds {found}, the model {model.sums}")
+
+    def aggregate(self) -> tuple[Sums, Spent]:
+        cpu = cpu_s(self.roots)
+        answer = self._ask("aggregate")
+        return Sums(*answer["value"]), Spent(answer["seconds"], cpu_s(self.roots) - cpu)
+
+    def scan(self) -> Spent:
+        return self._spent("scan")
+
+    def compact(self) -> Spent:
+        return self._spent("compact")
+
+    def _spent(self, act: str, rows: Path | None = None) -> Spent:
+        cpu = cpu_s(self.roots)
+        seconds = self._ask(act, rows)["seconds"]
+        return Spent(seconds, cpu_s(self.roots) - cpu)
+
+    def _ask(self, act: str, rows: Path | None = None) -> dict[str, Any]:
+        assert self._child.stdin is not None
+        request = {"act": act} if rows is None else {"act": act, "rows": str(rows)}
+        try:
+            self._child.stdin.write(json.dumps(request) + "\n")
+            self._child.stdin.flush()
+        except BrokenPipeError as error:
+            raise self._failed(f"{self.name} has ended") from error
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._child.stdout is not None
+        line = self._child.stdout.readline()
+        if not line:
+            self._child.wait()
+            raise self._failed(f"{self.name} ended with exit code {self._child.returncode}")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise self._failed(f"{self.name}: {answer['error']}")
+        return answer
+
+    def _failed(self, what: str) -> StackError:
+        return StackError(f"{what}.\n{log_tail(self._log)}")

@@ -1,0 +1,119 @@
+"""Row c: reads of a table after rounds of upserts, before and after compaction, by plain Lance.
+
+Against the same rows freshly written, and against an equal table after ``merge_insert`` of the same rounds; also against
+LakeSoul's own reader, if it is among the peers.  *Full*: all columns of all rows into an Arrow table.  *Aggregate*: a
+streamed scan of two columns, summed; it is compared with the model.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import lance
+
+from benchmarks.keyed_rows import ROWS_PER_FRAGMENT, Base, Model, Upserts, check
+from benchmarks.merge_runs import Pair
+from benchmarks.peers.engines import Engine
+from benchmarks.peers.measure import Aim, Measured
+from benchmarks.peers.remote import RemotePeer, Spent
+from benchmarks.peers.sizes import Sizes, as_parquet, write_round
+from benchmarks.upserted_table import UpsertedTable, copy_table
+from lancewal_core.settings import Settings
+from lancewal_flusher.compact_to_the_end import compact_to_the_end
+from lancewal_flusher.compaction_limits import compaction_limits
+from lancewal_flusher.service import open_context
+
+RUNS = 7
+AIM, COMPACTED_AIM = Aim("at most", 1.5), Aim("at most", 1.1)
+OURS, FRESH, MERGE_INSERT = "ours", "fresh Lance table", "Lance after merge_insert"
+
+Reads = Mapping[str, Callable[[str], Spent]]
+"""By whose table it is; the argument is the kind of read."""
+
+
+def against_lance(base: Base, folder: Path, sizes: Sizes) -> Iterator[Measured]:
+    """Against a fresh table and ``merge_insert``."""
+    pair = Pair.of(base, folder / "pair", 13)
+    try:
+        pair.runs(sizes.round_rows, sizes.rounds)
+        pair.check()
+        path, model = pair.ours.path, pair.upserts.model
+        fresh = _fresh(path, folder / "fresh")
+        reads = {
+            OURS: lambda kind: _read(path, kind, model),
+            FRESH: lambda kind: _read(fresh, kind, model),
+            MERGE_INSERT: lambda kind: _read(pair.peer.path, kind, model),
+        }
+        yield from _before_and_after(reads, path, sizes)
+    finally:
+        pair.ours.close()
+
+
+def against_peer(base: Base, folder: Path, sizes: Sizes, engine: Engine) -> Iterator[Measured]:
+    """Against the native reader of a peer."""
+    upserts = Upserts(base, 14)
+    with RemotePeer(engine, folder / "peer") as peer:
+        peer.create(as_parquet(base))
+        ours = UpsertedTable(copy_table(base.table, folder / "ours"))
+        try:
+            for _ in range(sizes.rounds):
+                rows = upserts.batch(sizes.round_rows)
+                ours.seal(rows)
+                ours.flush()
+                ours.merge()
+                peer.upsert(write_round(rows, folder))
+            peer.check(upserts.model)
+            reads = {
+                OURS: lambda kind: _read(ours.path, kind, upserts.model),
+                peer.name: lambda kind: peer.scan() if kind == "full" else peer.aggregate()[1],
+            }
+            yield from _before_and_after(reads, ours.path, sizes)
+        finally:
+            ours.close()
+
+
+def _before_and_after(reads: Reads, path: Path, sizes: Sizes) -> Iterator[Measured]:
+    after = f"after {sizes.rounds} rounds of {sizes.round_rows:,} into {sizes.rows:,}"
+    yield from _lines(reads, after, AIM)
+    spent = compact(path)
+    print(f"   compaction: {spent.wall:.1f} s, {spent.cpu:.1f} s of the CPUs", flush=True)
+    yield from _lines(reads, f"{after}, ours compacted", COMPACTED_AIM)
+
+
+def _fresh(path: Path, fresh: Path) -> Path:
+    rows = lance.dataset(str(path)).scanner().to_reader()
+    lance.write_dataset(rows, str(fresh), max_rows_per_file=ROWS_PER_FRAGMENT)
+    return fresh
+
+
+def compact(path: Path) -> Spent:
+    """As ``lancewal compact --all``."""
+    settings = Settings.model_validate({"table": {"uri": str(path)}})
+    cpu, start = time.process_time(), time.perf_counter()
+    with ExitStack() as stack:
+        context = open_context(settings, stack)
+        compact_to_the_end(context, compaction_limits(settings.flusher), with_sentinel=True)
+    return Spent(time.perf_counter() - start, time.process_time() - cpu)
+
+
+def _lines(reads: Reads, name: str, aim: Aim) -> Iterator[Measured]:
+    for kind, text in (("full", "all columns"), ("aggregate", "two columns, summed")):
+        spent: dict[str, list[Spent]] = {whose: [] for whose in reads}
+        for _ in range(RUNS):
+            for whose, read in reads.items():
+                spent[whose].append(read(kind))
+        for whose in [whose for whose in reads if whose != OURS]:
+            aimed = aim if whose == FRESH else None
+            yield Measured.of_times("c", f"{text}, {name}", whose, spent[OURS], spent[whose], aimed)
+
+
+def _read(path: Path, kind: str, model: Model) -> Spent:
+    cpu, start = time.process_time(), time.perf_counter()
+    if kind == "full":
+        lance.dataset(str(path)).to_table()
+    else:
+        check(path, model)
+    return Spent(time.perf_counter() - start, time.process_time() - cpu)

@@ -1,0 +1,76 @@
+"""Row a: rounds of upserts through Kafka against MERGE in Spark.
+
+Ours is counted from the first ``produce`` until the rows are merged and readable by plain Lance, with a real broker, the
+ingest service and the flusher as processes: produce, broker, decoding JSON, WAL, snapshots, merges.  Left out: making the
+JSON.  Peers get the same rows as a cached DataFrame and are counted for the upsert alone: no Kafka, no decoding, no log.
+
+ 1. Round by round, in turns with the peer: ours waits until each round is merged before the next begins.
+ 2. In a stream: the rounds produced one behind the other, as producers do, until all are merged; against the median of the
+    peer's rounds.  lancewal decides itself how many merges that takes.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.keyed_rows import Base, Upserts, check
+from benchmarks.peers.engines import Engine
+from benchmarks.peers.kafka_table import PARTITIONS, KafkaTable, messages_of
+from benchmarks.peers.measure import Aim, Measured
+from benchmarks.peers.remote import RemotePeer, Spent
+from benchmarks.peers.sizes import WARM_UP_ROWS, WARM_UPS, Sizes, as_parquet, write_round
+from benchmarks.upserted_table import copy_table
+from lancewal_demo.stack import KafkaBroker
+
+AIM = Aim("at least", 4)
+SEAL_AGE_S = 0.5
+"""What ages so is merged: most of a round in one merge, its rest in a second."""
+
+
+def measure(base: Base, folder: Path, sizes: Sizes, engine: Engine, broker: KafkaBroker) -> Iterator[Measured]:
+    upserts = Upserts(base, 12)
+    with RemotePeer(engine, folder / "peer") as peer:
+        peer.create(as_parquet(base))
+        (folder / "ours").mkdir()
+        table = copy_table(base.table, folder / "ours" / "table")
+        seal_rows = sizes.round_rows // PARTITIONS
+        with KafkaTable(table, broker, f"benchmark-{engine.name}", seal_rows, SEAL_AGE_S, peer.roots) as ours:
+            _in_turns(ours, peer, upserts, WARM_UP_ROWS, WARM_UPS, folder)
+            before = ours.version
+            by_round, theirs = _in_turns(ours, peer, upserts, sizes.round_rows, sizes.rounds, folder)
+            versions = ours.version - before
+            check(table, upserts.model)
+            peer.check(upserts.model)
+            print(f"   {versions} table versions of ours in {sizes.rounds} rounds", flush=True)
+            name = f"{sizes.rounds} rounds of {sizes.round_rows:,} into {sizes.rows:,} through Kafka"
+            yield _rates(f"{name}, each merged before the next", peer.name, sizes, by_round, theirs, AIM)
+            rounds = [messages_of(upserts.batch(sizes.round_rows)) for _ in range(sizes.rounds)]
+            stream = ours.upsert(rounds)
+            print(f"   {ours.version - before - versions} table versions of ours in the stream", flush=True)
+            check(table, upserts.model)
+            per_round = Spent(stream.wall / sizes.rounds, stream.cpu / sizes.rounds)
+            yield _rates(f"{name}, in a stream", peer.name, sizes, [per_round], theirs, AIM)
+
+
+def _in_turns(
+    ours: KafkaTable, peer: RemotePeer, upserts: Upserts, count: int, rounds: int, folder: Path
+) -> tuple[list[Spent], list[Spent]]:
+    found: list[Spent] = []
+    theirs: list[Spent] = []
+    for _ in range(rounds):
+        rows = upserts.batch(count)
+        file, messages = write_round(rows, folder), messages_of(rows)
+        found.append(ours.upsert([messages]))
+        theirs.append(peer.upsert(file))
+    return found, theirs
+
+
+def _rates(measure: str, peer: str, sizes: Sizes, ours: list[Spent], theirs: list[Spent], aim: Aim | None) -> Measured:
+    median, fmean = statistics.median, statistics.fmean
+    return Measured(
+        "a", measure, peer, "rows/s",
+        sizes.round_rows / median(s.wall for s in ours), sizes.round_rows / median(s.wall for s in theirs), aim,
+        fmean(s.cpu for s in ours), fmean(s.cpu for s in theirs), len(ours),
+    )  # fmt: skip

@@ -1,0 +1,110 @@
+"""The harness that measures lancewal beside peers, with a dict as the peer: no peer is fetched here."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks.keyed_rows import Base, Upserts
+from benchmarks.peers import __main__ as bench_peers
+from benchmarks.peers import as_arrow, remote, scans
+from benchmarks.peers.cpu_time import cpu_s
+from benchmarks.peers.engines import Engine
+from benchmarks.peers.measure import Aim, Measured, cells
+from benchmarks.peers.remote import RemotePeer, Spent
+from benchmarks.peers.sizes import Sizes, as_parquet, write_round
+from lancewal_demo.stack import StackError
+from tests.benchmarks.dict_peer import FAULT
+
+ENGINE = Engine("dict", "tests.benchmarks.dict_peer", (), by_spark=False)
+SIZES = Sizes(rows=20_000, rounds=2, round_rows=2_000)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Base:
+    return Base(tmp_path_factory.mktemp("base") / "base", SIZES.rows)
+
+
+@pytest.fixture(autouse=True)
+def no_environment_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "python_of", lambda _engine: sys.executable)
+
+
+def test_a_peer_in_its_own_process_holds_the_model_and_says_what_it_cannot(base: Base, tmp_path: Path) -> None:
+    upserts = Upserts(base, 1)
+    with RemotePeer(ENGINE, tmp_path / "peer") as peer:
+        peer.create(as_parquet(base))
+        peer.check(upserts.model)
+        file = write_round(upserts.batch(500), tmp_path)
+        with pytest.raises(AssertionError, match="the model"):
+            peer.check(upserts.model)
+        assert peer.upsert(file).wall > 0
+        peer.check(upserts.model)
+        with pytest.raises(StackError, match="NotImplementedError: a dict"):
+            peer.compact()
+        peer.check(upserts.model)  # it goes on after an error
+
+
+def test_arrow_upserts_are_measured_in_turns(base: Base, tmp_path: Path) -> None:
+    found = list(as_arrow.measure(base, tmp_path, SIZES, ENGINE))
+    assert [str(m.aim) for m in found] == ["at most 1.6", "None", "at most 2.5", "None"]
+    assert all(m.ours > 0 and m.theirs > 0 and m.runs == 2 for m in found)
+    for whole, committed in (found[:2], found[2:]):
+        assert committed.ours < whole.ours
+        assert committed.theirs == whole.theirs
+
+
+def test_a_peer_that_loses_a_row_is_no_peer(base: Base, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FAULT, "lose")
+    with pytest.raises(AssertionError, match="dict holds"):
+        list(as_arrow.measure(base, tmp_path, SIZES, ENGINE))
+
+
+def test_scans_are_measured_before_and_after_compaction(base: Base, tmp_path: Path) -> None:
+    found = list(scans.against_lance(base, tmp_path, SIZES))
+    assert [m.peer for m in found] == [scans.FRESH, scans.MERGE_INSERT] * 4
+    assert [str(m.aim) for m in found if m.aim] == ["at most 1.5"] * 2 + ["at most 1.1"] * 2
+
+
+def test_a_peer_that_cannot_be_had_is_named_and_the_others_are_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    absent = Engine("absent", "tests.benchmarks.no_such_module", (), by_spark=False)
+    monkeypatch.setattr(bench_peers, "ENGINES", {"absent": absent, "dict": ENGINE})
+    output = tmp_path / "out.json"
+    sizes = ["--rows", "2000", "--rounds", "1", "--round-rows", "100"]
+    code = bench_peers.main([*sizes, "--peers", "absent,dict", "--measures", "b", "--output", str(output)])
+    assert code == bench_peers.PEER_MISSING
+    content = json.loads(output.read_text())
+    assert list(content["missing"]) == ["b-absent"]
+    assert "No module named" in content["missing"]["b-absent"]
+    assert [m["peer"] for m in content["measured"]] == ["dict"] * 4
+    assert "b-absent: not measured" in capsys.readouterr().out
+
+
+def test_all_measured_is_exit_code_0(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_peers, "ENGINES", {"dict": ENGINE})
+    sizes = ["--rows", "2000", "--rounds", "1", "--round-rows", "100", "--measures", "b", "--peers", "dict"]
+    assert bench_peers.main([*sizes, "--output", str(tmp_path / "out.json")]) == 0
+
+
+def test_a_line_says_ratio_and_whether_the_aim_is_met() -> None:
+    theirs = [Spent(1.0, 2.0), Spent(9.0, 2.0), Spent(2.0, 2.0)]
+    slower = Measured.of_times("b", "text", "peer", [Spent(3.4, 1.0)] * 3, theirs, Aim("at most", 1.6))
+    assert cells(slower.content())[3:8] == ["3.400 s", "2.000 s", "1.70", "at most 1.6", "no"]
+    rates = Measured("a", "text", "peer", "rows/s", 200_000.0, 50_000.0, Aim("at least", 4))
+    assert cells(rates.content())[3:8] == ["200,000 rows/s", "50,000 rows/s", "4.00", "at least 4", "yes"]
+
+
+def test_cpu_time_is_of_whole_trees_and_can_leave_one_out() -> None:
+    before = cpu_s([os.getpid()])
+    until = time.process_time() + 0.2
+    while time.process_time() < until:
+        pass
+    assert 0.15 <= cpu_s([os.getpid()]) - before < 0.6
+    assert cpu_s([os.getppid()], [os.getpid()]) <= cpu_s([os.getppid()]) - 0.15
