@@ -4,7 +4,7 @@
 python3 dev.py demo  [ARGS]   run the demonstration: a local Kafka, lancewal on top, Spark to read it
 python3 dev.py test  [ARGS]   ruff, ruff format, mypy and pytest; ARGS go to pytest
 python3 dev.py bench [ARGS]   run the benchmarks
-python3 dev.py bench-peers [ARGS]   fetch Delta, Iceberg, Hudi, lance-spark, LakeSoul and measure beside them; --help
+python3 dev.py bench-peers    the same beside Delta, Iceberg, Hudi, lance-spark and LakeSoul, which it fetches (--help)
 python3 dev.py soak  [ARGS]   everything for real, dying at random, for --minutes 30
 python3 dev.py lint           ruff, ruff format and mypy only
 python3 dev.py venv           make or renew .venv only

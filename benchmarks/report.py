@@ -156,18 +156,36 @@ def write_page(results: Path, page: Path) -> None:
     page.write_text("\n".join(lines) + "\n")
 
 
+_PEERS = """
+## peers
+
+`python3 dev.py bench-peers` fetches Delta, Iceberg, Hudi, lance-spark and LakeSoul, each into an environment of its own
+in the cache folder (about 3 GB), and gives them the same rows as lancewal, in turns.  Nothing else ever fetches a peer.
+`--rows 100000 --rounds 3 --round-rows 5000` makes a short run, `--peers delta,lakesoul` and `--measures ab` a part of
+it; `--output FILE` leaves this page as it is.  A peer that cannot be had is named, and the exit code is 3.
+
+* a: from the first `produce` until the rows are merged and readable by plain Lance: broker, JSON, WAL, snapshots,
+  merges.  Peers are counted for the upsert of a cached DataFrame alone.  *In a stream*: all rounds produced one behind
+  the other, against the same rounds of the peer.
+* b: rows given as Arrow: snapshot, merge and key index, without WAL, against LakeSoul's native upsert.  LakeSoul does
+  not look for old rows: its reads merge by key, those of the Lance table need not.
+* c: reads by plain Lance after these rounds, before and after `lancewal compact --all`."""
+
+
 def _peer_lines(file: Path) -> list[str]:
-    """What ``benchmarks.peers`` measured."""
+    """How ``benchmarks.peers`` is run, and what it measured."""
+    lines = _PEERS.splitlines()
     if not file.exists():
-        return []
+        return lines
     content: dict[str, Any] = json.loads(file.read_text())
-    lines = [
-        "", "## peers", "",
-        "Made by `python3 dev.py bench-peers`, which fetches the peers by itself; what is counted on which side stands in",
-        "`benchmarks/peers/` (`through_kafka`, `as_arrow`, `scans`).  Medians; the ratio is ours over the peer's.",
-        "", _measured_on(content["machine"]), "",
-        f"| {' | '.join(HEADER)} |", "|---" * len(HEADER) + "|",
-    ]  # fmt: skip
+    lines += [
+        "",
+        _measured_on(content["machine"]),
+        "Times and rates are medians, CPU seconds means of all processes of a side; the ratio is ours over the peer's.",
+        "",
+        f"| {' | '.join(HEADER)} |",
+        "|---" * len(HEADER) + "|",
+    ]
     lines += [f"| {' | '.join(cells(found))} |" for found in content["measured"]]
     lines += [f"\nNot measured: {name}: {reason}" for name, reason in content["missing"].items()]
     return lines
