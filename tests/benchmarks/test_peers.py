@@ -97,8 +97,8 @@ def test_a_line_says_ratio_and_whether_the_aim_is_met() -> None:
     theirs = [Spent(1.0, 2.0), Spent(9.0, 2.0), Spent(2.0, 2.0)]
     slower = Measured.of_times("b", "text", "peer", [Spent(3.4, 1.0)] * 3, theirs, Aim("at most", 1.6))
     assert cells(slower.content())[3:8] == ["3.400 s", "2.000 s", "1.70", "at most 1.6", "no"]
-    rates = Measured("a", "text", "peer", "rows/s", 200_000.0, 50_000.0, Aim("at least", 4))
-    assert cells(rates.content())[3:8] == ["200,000 rows/s", "50,000 rows/s", "4.00", "at least 4", "yes"]
+    rates = Measured("a", "text", "peer", "rows/s", 250_000.0, 50_000.0, Aim("at least", 4))
+    assert cells(rates.content())[3:8] == ["250,000 rows/s", "50,000 rows/s", "5.00", "at least 4", "yes"]
 
 
 def test_cpu_time_is_of_whole_trees_and_can_leave_one_out() -> None:
