@@ -1,6 +1,7 @@
 """Where benchmarks put their tables: a folder of their own that goes with them, and bases that can be kept.
 
-``LANCEWAL_BENCHMARK_CACHE`` names a folder in which base tables stay from run to run; without it they go too.
+``BENCHMARK_CACHE`` names a folder in which base tables stay from run to run; without it they go too.  Its name does not
+begin with LANCEWAL: the services, which inherit it, refuse such a variable that is no setting.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from benchmarks.keyed_rows import Base
 
-CACHE = "LANCEWAL_BENCHMARK_CACHE"
+CACHE = "BENCHMARK_CACHE"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from benchmarks.peers.engines import Engine
 from lancewal_demo.stack import cache
 from lancewal_demo.stack.processes import run_logged
 
-IVY = "LANCEWAL_PEERS_IVY"
+IVY = "BENCHMARK_PEERS_IVY"
 """Variable that names Spark's folder for Maven packages to a peer's process."""
 
 

@@ -28,7 +28,7 @@ def session(package: str, options: Mapping[str, str]) -> Any:
     """A Spark session with one Maven package."""
     from pyspark.sql import SparkSession
 
-    fetching = {"spark.jars.packages": package, "spark.jars.ivy": os.environ["LANCEWAL_PEERS_IVY"]}
+    fetching = {"spark.jars.packages": package, "spark.jars.ivy": os.environ["BENCHMARK_PEERS_IVY"]}
     builder: Any = SparkSession.builder
     for name, value in {**_COMMON, **fetching, **options}.items():
         builder = builder.config(name, value)
