@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from benchmarks.__main__ import PAGE, RESULTS, machine
 from benchmarks.peers import as_arrow, scans, through_kafka
@@ -48,6 +47,8 @@ class Step:
 def main(arguments: Sequence[str]) -> int:
     chosen = _parse(arguments)
     sizes = Sizes(chosen.rows, chosen.rounds, chosen.round_rows)
+    chosen.output.parent.mkdir(parents=True, exist_ok=True)
+    facts = {"machine": machine(), "sizes": asdict(sizes)}  # its load is that of the start
     measured: list[Measured] = []
     missing: dict[str, str] = {}
     with workplace(free_gib=2 + int(_GIB_PER_ROW * sizes.rows)) as place, ExitStack() as stack:
@@ -62,14 +63,11 @@ def main(arguments: Sequence[str]) -> int:
                 first, *others = str(error).splitlines()
                 missing[step.name] = " ".join([first, *others[-1:]])  # the log's last line is the exception
                 print(f"   not measured: {error}", file=sys.stderr, flush=True)
-    result = {
-        "machine": machine(), "sizes": asdict(sizes), "measured": [m.content() for m in measured], "missing": missing
-    }  # fmt: skip
-    chosen.output.parent.mkdir(parents=True, exist_ok=True)
-    chosen.output.write_text(json.dumps(result, indent=1) + "\n")
+            result = facts | {"measured": [m.content() for m in measured], "missing": missing}
+            chosen.output.write_text(json.dumps(result, indent=1) + "\n")
     if chosen.output == RESULT:
         write_page(RESULTS, PAGE)
-    _print(result)
+    _print(measured, missing)
     return PEER_MISSING if missing else 0
 
 
@@ -115,13 +113,13 @@ def _steps(measures: str, engines: Sequence[Engine]) -> Iterator[Step]:
                 yield Step(measure, engine)
 
 
-def _print(result: dict[str, Any]) -> None:
+def _print(measured: Sequence[Measured], missing: dict[str, str]) -> None:
     """A table for people."""
-    rows = [list(HEADER), *(cells(found) for found in result["measured"])]
+    rows = [list(HEADER), *(cells(found.content()) for found in measured)]
     widths = [max(len(row[at]) for row in rows) for at in range(len(HEADER))]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    for name, reason in result["missing"].items():
+    for name, reason in missing.items():
         print(f"{name}: not measured: {reason}")
 
 

@@ -70,7 +70,7 @@ class KafkaTable:
         self._producer = Producer(
             {"bootstrap.servers": broker.bootstrap_servers, "partitioner": "murmur2_random", "linger.ms": 5,
              "batch.size": 1_000_000, "compression.type": "lz4", "queue.buffering.max.messages": 2_000_000,
-             "queue.buffering.max.kbytes": 1 << 20}
+             "queue.buffering.max.kbytes": 1 << 20, "log_level": 4}
         )  # fmt: skip
         paths = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         lancewal = [sys.executable, "-m", "lancewal_core.cli"]
