@@ -6,9 +6,10 @@ the broker now and then; the proxy's faults change.  Meanwhile upserts, patches 
 a strong read, an eventual read and a read at an earlier receipt are compared with the fold of the records that they say they
 saw (I1, I2, I5).  At the end all is merged and compared with the fold of the whole topic.
 
+Its first half is scaled: sessions, latencies and pauses are a tenth of what they are outside.  From 20 minutes on the second
+half has them as they are (``pace``), with one outage of the store for three minutes (``outage``).
+
 ``--storm``: the ingest processes live for about five seconds each, so that the group never comes to rest.
-        report = self.world.verify()
-        self.note("verify", records=report.records, rows=report.rows_read, not_covered=report.rows_not_covered)
 
 Writes ``soak.jsonl``: the seed, every act and every audit.  The seed repeats the acts, not their exact moments.  Exit code
 0 only if every comparison held.
@@ -19,102 +20,39 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import re
 import secrets
 import sys
 import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Mapping
 from pathlib import Path
 
-from lancewal_core.errors import OutsideHistoryWindow, VersionGone
+from lancewal_core.errors import OutsideHistoryWindow, StoreUnavailable, VersionGone
 from lancewal_demo.stack import KafkaBroker, S3Server
-from lancewal_reader import Receipt, open_table
+from lancewal_reader import Receipt, open_table, receipt_of
+from tests.soak.outage import Outage
+from tests.soak.pace import PROTOCOLS, SCALED, Pace, paces
+from tests.soak.place import Place
 from tests.support.http_fault_proxy import Faults, HttpFaultProxy
-from tests.support.whole_path import Service
-from tests.whole_path.world import SESSION_MS, World, make_world
+from tests.support.whole_path import until
+from tests.whole_path.world import World, make_world, plain_rows, positions
 
 FLEET = ("ingest", "ingest", "ingest", "flush", "flush")
-WEATHER = (
-    Faults(),
-    Faults(),
-    Faults(cut=0.2, delay_s=0.2),
-    Faults(unavailable=0.3, conflict=0.05),
-    Faults(refuse=0.2, delay_s=1.0),
-    Faults(delay_s=3.0),
-    Faults(unavailable=1.0),
-)
-LIFE_S = (3.0, 25.0)
-STORM_LIFE_S = (4.0, 6.0)
-"""Of an ingest process in a storm of rebalances."""
-PROTOCOLS: Mapping[str, Mapping[str, object]] = {
-    "classic": {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": 400},
-    "consumer": {"group.protocol": "consumer"},
-}
-FROZEN_S = (1.0, 8.0)
-WEATHER_S = (5.0, 20.0)
-BROKER_S = (60.0, 180.0)
 RECEIPTS = 20
-_UNAVAILABLE = re.compile(r"^lancewal: (kafka|store)_unavailable: ", re.MULTILINE)
-
-
-class Place:
-    """One process of the fleet, and what is to happen to it next."""
-
-    def __init__(self, soak: Soak, command: str, *, storm: bool) -> None:
-        self._soak = soak
-        self._command = command
-        self._life_s = STORM_LIFE_S if storm and command == "ingest" else LIFE_S
-        self.service: Service = soak.world.lancewal.start(command, "run")
-        self._next_at = soak.soon(self._life_s)
-        self._frozen = False
-
-    def tick(self) -> None:
-        if self.service.exit_code == 1 and _UNAVAILABLE.search(self.service.log):
-            # It was started while Kafka or the store was away: a supervisor starts it again.
-            self._soak.note("restart", process=self.service.name)
-            self.service = self._soak.world.lancewal.start(self._command, "run")
-        elif self.service.exit_code is not None:
-            raise AssertionError(
-                f"{self.service.name} ended by itself with {self.service.exit_code}\n{self.service.tail}"
-            )
-        if time.monotonic() < self._next_at:
-            return
-        if self._frozen:
-            self.thaw()
-            self._next_at = self._soak.soon(self._life_s)
-            return
-        act = self._soak.rng.choice(["kill", "kill", "freeze", "end"])
-        if act == "end" and not self.service.log:
-            act = "kill"  # the interpreter is still loading: nobody is there to hear SIGTERM
-        self._soak.note(act, process=self.service.name)
-        match act:
-            case "freeze":
-                self.service.freeze()
-                self._frozen = True
-                self._next_at = self._soak.soon(FROZEN_S)
-                return
-            case "kill":
-                self.service.kill()
-            case "end":
-                self.service.stop()
-        self.service = self._soak.world.lancewal.start(self._command, "run")
-        self._next_at = self._soak.soon(self._life_s)
-
-    def thaw(self) -> None:
-        if self._frozen:
-            self.service.thaw()
-            self._frozen = False
+TURN_S = 1.0
+"""Length of a turn while the store is away; at other times the audits take as long."""
 
 
 class Soak:
-    def __init__(self, world: World, proxy: HttpFaultProxy, broker: KafkaBroker, seed: int, log: Path) -> None:
+    def __init__(
+        self, world: World, proxy: HttpFaultProxy, broker: KafkaBroker, store: S3Server, seed: int, log: Path
+    ) -> None:
         self.world = world
         self.rng = random.Random(f"soak {seed}")
         self.counts: Counter[str] = Counter()
         self._proxy = proxy
         self._broker = broker
+        self._store = store
         self._log = log
         self._receipts: deque[tuple[Receipt, list[str]]] = deque(maxlen=RECEIPTS)
         self.note("begin", seed=seed)
@@ -127,34 +65,81 @@ class Soak:
     def soon(self, span: tuple[float, float]) -> float:
         return time.monotonic() + self.rng.uniform(*span)
 
-    def run(self, minutes: float, *, storm: bool) -> None:
+    def run(self, minutes: float, *, storm: bool, protocol: str) -> None:
         self.world.feed.produce(300)
-        places = [Place(self, command, storm=storm) for command in FLEET]
-        ends_at = time.monotonic() + minutes * 60
-        weather_at, broker_at = self.soon(WEATHER_S), self.soon(BROKER_S)
-        while time.monotonic() < ends_at:
+        places = [Place(self, command, SCALED, storm=storm) for command in FLEET]
+        for pace, part in paces(minutes, storm=storm):
+            self._take_up(pace, protocol, places)
+            self._live(pace, part * 60, places)
+            self._come_to_rest(pace, places)
+        self.world.finish([place.service for place in places])
+        report = self.world.verify()
+        self.note("verify", records=report.records, rows=report.rows_read, not_covered=report.rows_not_covered)
+
+    def _take_up(self, pace: Pace, protocol: str, places: list[Place]) -> None:
+        """Processes have the pace's sessions from their next start on."""
+        self.note("pace", name=pace.name)
+        tree = dict(self.world.lancewal.tree)
+        tree["kafka"] = {**tree["kafka"], "librdkafka": session_of(pace, protocol)}
+        self.world.lancewal.settings(tree)
+        for place in places:
+            place.pace = pace
+
+    def _live(self, pace: Pace, length_s: float, places: list[Place]) -> None:
+        ends_at = time.monotonic() + length_s
+        weather_at, broker_at = self.soon(pace.weather), self.soon(pace.broker)
+        outage_at = self.soon((0.1 * length_s, 0.4 * length_s)) if pace.outage_s else ends_at
+        outage: Outage | None = None
+        while outage is not None or time.monotonic() < ends_at:
             self.world.feed.produce(self.rng.randrange(1, 120))
             for place in places:
                 place.tick()
             if time.monotonic() > weather_at:
-                self._proxy.faults = self.rng.choice(WEATHER)
+                self._proxy.faults = self.rng.choice(pace.skies)
                 self.note("weather", faults=str(self._proxy.faults))
-                weather_at = self.soon(WEATHER_S)
+                weather_at = self.soon(pace.weather)
             if time.monotonic() > broker_at:
                 self.note("broker")
                 self._broker.kill()
                 self._broker.start()
-                broker_at = self.soon(BROKER_S)
-            self._audit()
+                broker_at = self.soon(pace.broker)
+            if time.monotonic() > outage_at:
+                self.note("store away")
+                outage = Outage(self._store, pace.outage_s, self.world.uri, self.world.options)
+                outage_at = ends_at
+            if outage is None:
+                self._audit()
+            elif outage.tick():
+                self.note("store back")
+                self._look_at(outage)
+                outage = None
+            else:
+                time.sleep(TURN_S)
+
+    def _come_to_rest(self, pace: Pace, places: list[Place]) -> None:
         self.note("calm")
         self._proxy.faults = Faults()
         for place in places:
             place.thaw()
-        self.world.wait_caught_up()
+        since = time.monotonic()
+
+        def caught_up() -> bool:
+            for place in places:
+                place.look_after()
+            return self.world.caught_up()
+
+        until(caught_up, lambda: f"strong reads see {self.world.feed.history.ends}", pace.patience_s, poll_s=0.2)
+        self.note("caught up", after_s=round(time.monotonic() - since, 1))
         self._audit()
-        self.world.finish([place.service for place in places])
-        report = self.world.verify()
-        self.note("verify", records=report.records, rows=report.rows_read, not_covered=report.rows_not_covered)
+
+    def _look_at(self, outage: Outage) -> None:
+        """A read that was begun in the outage says that the store did not answer, or is the fold of what it says it saw."""
+        for rows in outage.reads():
+            if isinstance(rows, StoreUnavailable):
+                self.note("read in the outage", result=rows.kind)
+            else:
+                self.world.compare(plain_rows(rows), positions(receipt_of(rows.schema)), "a read begun in the outage")
+                self.note("read in the outage", result="right")
 
     def _audit(self) -> None:
         receipt = self.world.check_strong()
@@ -175,6 +160,11 @@ class Soak:
 
 def _sorted(rows: object) -> list[str]:
     return sorted(map(repr, rows.to_pylist()))  # type: ignore[attr-defined] # a table
+
+
+def session_of(pace: Pace, protocol: str) -> dict[str, object]:
+    """Kafka properties of a member; the newer protocol's session is the broker's."""
+    return {**PROTOCOLS[protocol], **(pace.session if protocol == "classic" else {})}
 
 
 def main() -> int:
@@ -198,12 +188,12 @@ def main() -> int:
                 options={**options, "aws_endpoint": proxy.endpoint},
                 table={"history_window_s": 60, "grace_s": 20},
                 ingest={"seal_rows": 400, "seal_age_s": 3.0},
-                kafka={"librdkafka": dict(PROTOCOLS[given.protocol])},
+                kafka={"librdkafka": session_of(SCALED, given.protocol)},
             )  # fmt: skip
             world.options = options
-            soak = Soak(world, proxy, broker, given.seed, log)
+            soak = Soak(world, proxy, broker, s3, given.seed, log)
             try:
-                soak.run(given.minutes, storm=given.storm)
+                soak.run(given.minutes, storm=given.storm, protocol=given.protocol)
             except BaseException as error:
                 soak.note("failed", error=str(error)[:2000])
                 raise

@@ -9,7 +9,8 @@ contains ``part`` are damaged, and listings whose prefix does:
 * ``conflict``: the answer is 409, as a store gives while another request for the key is under way; the server does not get it;
 * ``partial``: of a listing (ListObjectsV2) some lines are missing, at the front, at the end, anywhere or all of them, the
   others come in any order, and the answer says that it is complete;
-* ``delay_s``: whatever happens to a PUT happens later, by a random part of it.
+* ``delay_s``: whatever happens to a PUT happens later, by a random part of it;
+* ``late_s``: and by all of this.  A client that has given up meanwhile is no reason not to: the PUT may land after it.
 
 ``unconditional`` makes of the server behind it one that ignores ``If-None-Match``: the header is signed and cannot be taken
 out, so such a PUT is given to the function, as path and body, and answered as stored.
@@ -57,6 +58,7 @@ class Faults:
     conflict: float = 0.0
     partial: float = 0.0
     delay_s: float = 0.0
+    late_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +154,7 @@ class HttpFaultProxy:
             return self._then
         with self._lock:
             faults = self.faults
-            delay_s = self._rng.random() * faults.delay_s
+            delay_s = faults.late_s + self._rng.random() * faults.delay_s
             kind = self._drawn(path, faults)
         time.sleep(delay_s)
         return kind

@@ -207,6 +207,10 @@ class Service:
     def kill(self) -> None:
         self._process.kill()
 
+    def terminate(self) -> None:
+        """SIGTERM, and no waiting."""
+        os.kill(self._process.pid, signal.SIGTERM)
+
     def stop(self) -> None:
         """SIGTERM; it must end well."""
         self._process.stop(grace_s=DEADLINE_S)

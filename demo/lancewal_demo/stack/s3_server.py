@@ -6,6 +6,7 @@ Conditional puts (create, e_tag) have exactly one winner there, which is what th
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,7 +19,7 @@ _START_TIMEOUT_S = 30.0
 
 
 class S3Server:
-    """Runs inside ``with``.  ``kill``, ``stop`` and ``restart`` keep the objects and the port."""
+    """Runs inside ``with``.  ``kill``, ``freeze``, ``stop`` and ``restart`` keep the objects and the port."""
 
     access_key = "lancewal"
     secret_key = "lancewal-local-stack"
@@ -88,6 +89,11 @@ class S3Server:
         """End it as a crash does (SIGKILL)."""
         if self._process is not None:
             self._process.kill()
+
+    def freeze(self) -> None:
+        """Let it take connections and say nothing on them, until ``kill`` or the end."""
+        if self._process is not None:
+            os.kill(self._process.pid, signal.SIGSTOP)
 
     def restart(self) -> None:
         """Start it again on the same port and objects; a running one is stopped first."""
