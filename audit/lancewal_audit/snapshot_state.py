@@ -1,6 +1,7 @@
 """Is a snapshot what its generation's records make?  Judged by reading all of it, and its log too where that is there.
 
-Lance's data files carry no checksum: one with a changed byte may read as other rows.  Only the log can tell.
+Lance's data files carry no checksum but for their keys: one with a changed byte may read as other values.  Only the log can
+tell.
 """
 
 from __future__ import annotations

@@ -2,10 +2,12 @@
 
 * Rows: Lance data files in the table's own data folder, referred to by no version until a merge adopts them.
 * ``deletes.arrow``: primary keys in state Gone; ``patches.arrow``: Partial rows (an Arrow IPC stream each).
-* ``snapshot.json``: names all of these, with sizes and crc32c, and carries a crc32c of its own content.
+* ``snapshot.json``: names all of these, with sizes and crc32c, and carries a crc32c of its own content; of the data files,
+  which only Lance reads, it has the sum of their keys (``key_sum``): another key would hide another row.
 
 Each attempt writes into a folder of its own, so attempts never meet; the compare-and-swap to FLUSHED keeps one.
-A reader gets exactly what was folded, or ``ObjectMissing`` / ``ObjectCorrupt`` naming the object.
+A reader gets what was folded, or ``ObjectMissing`` / ``ObjectCorrupt`` naming the object.  Not covered: a value of a data file
+beside the key that was changed so that it still decodes.
 """
 
 from __future__ import annotations
@@ -20,19 +22,19 @@ import pyarrow as pa
 
 from lancewal_core import paths
 from lancewal_core.arrow_message import LZ4_RATIO_MAX, declared_stream
-from lancewal_core.errors import FormatUnknown, ObjectCorrupt, ObjectMissing, StoreUnavailable
+from lancewal_core.errors import SNAPSHOT_DAMAGED, FormatUnknown, ObjectCorrupt, ObjectMissing, StoreUnavailable
 from lancewal_core.failpoints import point
 from lancewal_core.fold import Folded, partial_schema
 from lancewal_core.ids import Generation, Position, Region
 from lancewal_core.json_object import JsonFault, JsonObject, region_named
+from lancewal_core.key_sum import key_sum
 from lancewal_core.paths import SnapshotFile
 from lancewal_core.region_index import GenerationRecord
 from lancewal_core.rows import RowSchema
 from lancewal_core.store import Done, Lost, ObjectStore, Unknown, put_once
-from lancewal_core.table import Table, fragment_bytes
+from lancewal_core.table import Table, fragment_bytes, fragment_files
 
 FORMAT = 1
-REPAIR = "`lancewal repair snapshot` makes it anew from the log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,8 @@ class Snapshot:
     patches: SideFile | None
     repaired: bool = False
     """Made by ``lancewal repair segment``: the log does not have all that it was folded from."""
+    keys_crc32c: int | None = None
+    """Of the rows' keys; None in snapshots of earlier releases."""
 
     @property
     def changes(self) -> int:
@@ -110,6 +114,7 @@ def write_snapshot(
             deletes=sides[SnapshotFile.DELETES],
             patches=sides[SnapshotFile.PATCHES],
             repaired=repaired,
+            keys_crc32c=key_sum(folded.rows.select(folded.gone.column_names)),
         )
         _put(store, manifest, encode_snapshot(snapshot))
     return snapshot
@@ -139,7 +144,7 @@ def decode_snapshot(data: bytes, key: str) -> Snapshot:
             )
         return _snapshot(content, key)
     except (JsonFault, RecursionError) as error:
-        raise ObjectCorrupt(f"{key} is corrupt: {error}; {REPAIR}", object=key) from error
+        raise ObjectCorrupt(f"{key} is corrupt: {error}; {SNAPSHOT_DAMAGED}", object=key) from error
 
 
 def _snapshot(content: JsonObject, key: str) -> Snapshot:
@@ -164,6 +169,7 @@ def _snapshot(content: JsonObject, key: str) -> Snapshot:
         deletes=_side(content, "deletes", paths.snapshot_file(region, generation, of[2], SnapshotFile.DELETES)),
         patches=_side(content, "patches", paths.snapshot_file(region, generation, of[2], SnapshotFile.PATCHES)),
         repaired=repaired,
+        keys_crc32c=content.whole("keys_crc32c") if "keys_crc32c" in content.members else None,
     )
 
 
@@ -183,10 +189,21 @@ def read_rows(table: Table, snapshot: Snapshot, columns: Sequence[str], schema: 
     read = pa.Table.from_batches(batches, wanted)
     if read.num_rows != snapshot.rows:
         raise ObjectCorrupt(
-            f"data files of {snapshot.key} hold {read.num_rows} rows instead of {snapshot.rows}; {REPAIR}",
+            f"data files of {snapshot.key} hold {read.num_rows} rows instead of {snapshot.rows}; {SNAPSHOT_DAMAGED}",
+            object=snapshot.key,
+        )
+    keys = schema.key.names
+    if snapshot.keys_crc32c is not None and key_sum(read.select(keys)) != snapshot.keys_crc32c:
+        raise ObjectCorrupt(
+            f"data files of {snapshot.key} ({', '.join(_files(snapshot))}) hold other keys than were written; "
+            f"{SNAPSHOT_DAMAGED}",
             object=snapshot.key,
         )
     return read
+
+
+def _files(snapshot: Snapshot) -> list[str]:
+    return [name for fragment in snapshot.fragments for name in fragment_files(fragment)]
 
 
 def read_gone(store: ObjectStore, snapshot: Snapshot, schema: RowSchema) -> pa.Table:
@@ -225,6 +242,8 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
         "patches": None if snapshot.patches is None else asdict(snapshot.patches),
         **({"repaired": True} if snapshot.repaired else {}),
     }
+    if snapshot.keys_crc32c is not None:
+        content["keys_crc32c"] = snapshot.keys_crc32c
     return json.dumps({"snapshot": content, "crc32c": google_crc32c.value(_canonical(content))}, indent=1).encode()
 
 
@@ -246,7 +265,7 @@ def _read_side(store: ObjectStore, file: SideFile, schema: pa.Schema) -> pa.Tabl
     if data is None:
         raise ObjectMissing(f"{file.key} is missing", object=file.key)
     if len(data) != file.size or google_crc32c.value(data) != file.crc32c:
-        raise ObjectCorrupt(f"{file.key} is corrupt: its checksum does not match; {REPAIR}", object=file.key)
+        raise ObjectCorrupt(f"{file.key} is corrupt: its checksum does not match; {SNAPSHOT_DAMAGED}", object=file.key)
     return decode_side(data, file, schema)
 
 
@@ -267,10 +286,14 @@ def decode_side(data: bytes, file: SideFile, schema: pa.Schema) -> pa.Table:
         found = read.cast(schema)
         found.validate(full=True)
     except (ObjectCorrupt, pa.ArrowException, ValueError, TypeError, OSError) as error:
-        raise ObjectCorrupt(f"{file.key} is corrupt: {str(error)[:300]}; {REPAIR}", object=file.key) from error
+        raise ObjectCorrupt(
+            f"{file.key} is corrupt: {str(error)[:300]}; {SNAPSHOT_DAMAGED}", object=file.key
+        ) from error
     for field in schema:
         if not field.nullable and found.column(field.name).null_count:
-            raise ObjectCorrupt(f"{file.key} is corrupt: {field.name!r} holds nulls; {REPAIR}", object=file.key)
+            raise ObjectCorrupt(
+                f"{file.key} is corrupt: {field.name!r} holds nulls; {SNAPSHOT_DAMAGED}", object=file.key
+            )
     return found
 
 

@@ -34,6 +34,7 @@ from lancewal_core.errors import (
     VersionGone,
 )
 from lancewal_core.ids import TableVersion
+from lancewal_core.lance_errors import IO_ERROR, NOT_FOUND, file_corrupt, read_error, reading
 from lancewal_core.paths import DATA
 from lancewal_core.rewrite_lance import rewrite_fragments
 from lancewal_core.store_obstore import ObstoreStore, open_store
@@ -55,15 +56,9 @@ from lancewal_core.table import (
 )
 
 _ROW_ID = "_rowid"
-_NOT_FOUND = "not found"
 _OTHER_SCHEMA = "append with different schema"
 _CONFLICT = "commit conflict"
 _SYSTEM_INDEX = "__lance_"
-_NO_LANCE_FILE = "not appear to be a lance file"
-_IO_ERROR = "LanceError(IO)"
-# Lance raises a fault of the store as OSError or, where it opens a data set, as ValueError with this text.
-# What a stream of batches meets comes through Arrow's C interface, as ArrowInvalid.
-READ_ERRORS = (OSError, pa.ArrowInvalid)
 ROWS_PER_FILE = 1_048_576
 """Most rows that one new data file takes."""
 
@@ -140,7 +135,7 @@ class LancePinnedTable:
         ours = filter is None and any(
             f.deleted_rows for f in self.fragments() if wanted is None or f.fragment_id in wanted
         )
-        try:
+        with reading(f"scanning version {self.version}"):
             scanner = self._dataset.scanner(
                 columns=list(columns),
                 filter=filter,
@@ -153,21 +148,17 @@ class LancePinnedTable:
             )
             for batch in scanner.to_batches():
                 yield _without_deleted(batch) if ours else batch
-        except READ_ERRORS as error:
-            raise read_error(error, f"scanning version {self.version}") from error
 
     def take(self, addresses: pa.Array, columns: Sequence[str]) -> pa.Table:
         wanted = pa.table({ROW_ADDRESS: addresses.cast(pa.uint64())})
         if wanted.num_rows == 0:
             return pa.table({name: pa.array([], self.schema.field(name).type) for name in columns})
-        try:
+        with reading(f"reading rows of version {self.version}"):
             found = self._dataset.scanner(
                 columns=list(columns),
                 with_row_address=True,
                 row_addr_allowlist=serialize_row_addrs(self._listable(wanted[ROW_ADDRESS]).to_pylist()),
             ).to_table()
-        except READ_ERRORS as error:
-            raise read_error(error, f"reading rows of version {self.version}") from error
         places = pc.index_in(wanted[ROW_ADDRESS], found[ROW_ADDRESS].combine_chunks())
         if places.null_count:
             raise VersionGone(f"version {self.version}: a row address is no longer live", version=self.version)
@@ -188,7 +179,7 @@ class LancePinnedTable:
         return known[_ROW_ID].filter(wanted)
 
     def all_rows(self, fragment_id: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        try:
+        with reading(f"scanning fragment {fragment_id} of version {self.version}"):
             scanner = self._dataset.scanner(
                 columns=list(columns),
                 fragments=[self._dataset.get_fragment(fragment_id)],
@@ -198,8 +189,6 @@ class LancePinnedTable:
             )
             for batch in scanner.to_batches():
                 yield batch.drop_columns([_ROW_ID])
-        except READ_ERRORS as error:
-            raise read_error(error, f"scanning fragment {fragment_id} of version {self.version}") from error
 
     def hidden_rows(self, fragment_id: int) -> npt.NDArray[np.int64]:
         path = self._dataset.get_fragment(fragment_id).deletion_file()
@@ -249,7 +238,7 @@ class LanceTable:
         try:
             opened = lance.dataset(self.uri, storage_options=self._options, session=self._session)
         except ValueError as error:
-            if _NOT_FOUND in str(error).lower():
+            if NOT_FOUND in str(error).lower():
                 raise TableMissing(
                     f"there is no Lance table at {self.uri}: make it with `lancewal table create`"
                 ) from error
@@ -262,7 +251,7 @@ class LanceTable:
         try:
             opened = lance.dataset(self.uri, version=version, storage_options=self._options, session=self._session)
         except ValueError as error:
-            if _NOT_FOUND in str(error).lower():
+            if NOT_FOUND in str(error).lower():
                 raise VersionGone(
                     f"version {version} of {self.uri} is gone: a clean-up removed it", version=version
                 ) from error
@@ -280,9 +269,9 @@ class LanceTable:
             transaction = dataset.read_transaction(version)
         except (TypeError, ValueError) as error:
             # The manifest was just read, so the version exists; only its transaction does not convert.
-            if isinstance(error, ValueError) and _NOT_FOUND in str(error).lower():
+            if isinstance(error, ValueError) and NOT_FOUND in str(error).lower():
                 return TransactionGone()
-            if _IO_ERROR in str(error):
+            if IO_ERROR in str(error):
                 raise read_error(error, f"reading the transaction of version {version}") from error
             return TransactionUnreadable()
         except OSError as error:
@@ -314,15 +303,18 @@ class LanceTable:
     def read_unadopted(self, fragments: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         for fragment in fragments:
             (name,) = fragment_files(fragment)  # written by write_rows: one file each
-            reader = self._open_file(name, list(columns))
-            if reader is None:
-                raise ObjectMissing(f"data file {name} of an unmerged snapshot is missing in {self.uri}", file=name)
             try:
-                yield from reader.read_all(batch_size=65_536).to_batches()
-            except READ_ERRORS as error:
-                if isinstance(error, OSError) or _IO_ERROR in str(error):
-                    raise read_error(error, f"reading data file {name}") from error
-                raise ObjectCorrupt(f"data file {name} is corrupt: {first_line(error)}", file=name) from error
+                with reading(f"reading data file {name}", name):
+                    place = f"{self.uri}/{DATA}{name}"
+                    reader = LanceFileReader(place, storage_options=self._options, columns=list(columns))
+                    yield from reader.read_all(batch_size=65_536).to_batches()
+            except VersionGone as error:
+                # Lance finds something else than the file not, where its bytes are damaged.
+                if not self.files_missing([name]):
+                    raise file_corrupt(name, error) from error
+                raise ObjectMissing(
+                    f"data file {name} of an unmerged snapshot is missing in {self.uri}", file=name
+                ) from error
 
     def file_bytes(self, files: Sequence[str]) -> Sequence[int]:
         sizes = [self._objects().size(f"{DATA}{name}") for name in files]
@@ -333,10 +325,11 @@ class LanceTable:
 
     def rewrite(self, version: int, fragment_ids: Sequence[int], bounds: RewriteBounds) -> tuple[str, ...]:
         try:
-            written = rewrite_fragments(self.at(version).dataset, fragment_ids, bounds)
-        except (*READ_ERRORS, RuntimeError, ValueError) as error:
+            with reading(f"reading version {version}"):
+                written = rewrite_fragments(self.at(version).dataset, fragment_ids, bounds)
+        except (StoreUnavailable, ObjectCorrupt, RuntimeError, ValueError) as error:
             text = first_line(error)
-            if _NOT_FOUND in text.lower():
+            if NOT_FOUND in text.lower():
                 raise VersionGone(f"a file of version {version} is gone: {text}", version=version) from error
             raise RewriteFailed(
                 f"fragments {sorted(fragment_ids)[:5]} of version {version} could not be written anew: {text}",
@@ -399,20 +392,6 @@ class LanceTable:
             self._store = open_store(self.uri, self._options)
         return self._store
 
-    def _open_file(self, name: str, columns: list[str] | None) -> Any:
-        try:
-            return LanceFileReader(f"{self.uri}/data/{name}", storage_options=self._options, columns=columns)
-        except ValueError as error:
-            if _NOT_FOUND in str(error).lower():
-                return None
-            raise read_error(error, f"opening data file {name}") from None
-        except (FileNotFoundError, OSError) as error:
-            if _NOT_FOUND in str(error).lower():
-                return None
-            if _NO_LANCE_FILE in str(error).lower():
-                raise ObjectCorrupt(f"data file {name} is corrupt: {first_line(error)}", file=name) from error
-            raise read_error(error, f"opening data file {name}") from error
-
 
 def _fragment(metadata: Any) -> Fragment:
     return Fragment(
@@ -435,13 +414,3 @@ def _without_deleted(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _field_ids(fields: Sequence[Any]) -> list[int]:
     return [i for f in fields for i in (f.id(), *_field_ids(f.children()))]
-
-
-def read_error(error: Exception, act: str) -> Exception:
-    """What to raise instead of one of ``READ_ERRORS``."""
-    text = first_line(error)
-    if _NOT_FOUND in text.lower():
-        return VersionGone(f"{act}: a file is gone: {text}")
-    if not isinstance(error, OSError) and _IO_ERROR not in text:
-        return error  # not the store's fault: a filter that divides by zero, a cast
-    return StoreUnavailable(f"{act} failed: {text}")

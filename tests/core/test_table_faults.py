@@ -53,5 +53,5 @@ def test_a_data_file(table: LanceTable, kind: type[Exception], monkeypatch: pyte
 
     fragments = table.write_rows(pa.table({"a": [2]}))
     monkeypatch.setattr("lancewal_core.table_lance.LanceFileReader", fails)
-    with pytest.raises(StoreUnavailable, match="opening data file"):
+    with pytest.raises(StoreUnavailable, match="reading data file"):
         list(table.read_unadopted(fragments, ["a"]))

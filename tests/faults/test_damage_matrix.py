@@ -198,7 +198,7 @@ MISSING: Mapping[str, Outcomes] = {
 }
 MATRIX: Mapping[str, Mapping[str, Outcomes]] = {
     "truncated": DAMAGED,
-    # Lance's data files have no checksum: a flip in one may be read as another value.
+    # Lance's data files have no checksum: a flip in one may be read as another value (test_flipped_bits).
     "flipped": {what: outcomes for what, outcomes in DAMAGED.items() if what != "a snapshot's data file"},
     "missing": MISSING,
 }

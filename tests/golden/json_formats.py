@@ -58,6 +58,7 @@ SNAPSHOT = Snapshot(
     patches=None,
 )
 REPAIRED = replace(SNAPSHOT, repaired=True)
+SNAPSHOT_WITH_KEYS = replace(SNAPSHOT, keys_crc32c=3_735_928_559)
 IN_FORCE = InForce(
     TableVersion(9),
     "fedcba9876543210fedcba9876543210",
@@ -98,6 +99,7 @@ def encoded() -> dict[str, bytes]:
         "contract_1.json": encode_contract(CONTRACT),
         "snapshot_1.json": encode_snapshot(SNAPSHOT),
         "snapshot_1_repaired.json": encode_snapshot(REPAIRED),
+        "snapshot_1_keys.json": encode_snapshot(SNAPSHOT_WITH_KEYS),
         "merge_record_1.json": record or b"",
         "loss_record_1.json": encode_loss(LOSS),
         "key_catalog_1.json": encode_catalog(CATALOG),

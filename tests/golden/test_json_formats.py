@@ -11,7 +11,7 @@ from lancewal_core.control import decode_control
 from lancewal_core.ids import Position, TableVersion
 from lancewal_core.key_catalog import decode_catalog
 from lancewal_core.loss_record import read_losses
-from lancewal_core.snapshot import read_snapshot
+from lancewal_core.snapshot import Snapshot, read_snapshot
 from lancewal_core.testing.memory_store import MemoryStore
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from lancewal_core.watermarks import Watermarks
@@ -33,10 +33,14 @@ def test_the_contract_is_read() -> None:
     ]
 
 
-def test_the_snapshot_is_read() -> None:
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("snapshot_1.json", golden.SNAPSHOT), ("snapshot_1_keys.json", golden.SNAPSHOT_WITH_KEYS)],
+)
+def test_the_snapshot_is_read(name: str, expected: Snapshot) -> None:
     store = MemoryStore(SystemClock())
-    store.put_if_absent(golden.SNAPSHOT_KEY, stored("snapshot_1.json"))
-    assert read_snapshot(store, golden.SNAPSHOT_KEY) == golden.SNAPSHOT
+    store.put_if_absent(golden.SNAPSHOT_KEY, stored(name))
+    assert read_snapshot(store, golden.SNAPSHOT_KEY) == expected
 
 
 def test_the_snapshot_of_a_repair_is_read() -> None:

@@ -11,8 +11,9 @@ from lancewal_audit.verify.judge import Wanted, key_reader, shown_key
 from lancewal_audit.verify.key_fold import plain_rows, stored
 from lancewal_audit.verify.report import MERGED, Finding
 from lancewal_core.key_match import KeySet
+from lancewal_core.lance_errors import reading
 from lancewal_core.rows import RowSchema
-from lancewal_core.table_lance import READ_ERRORS, LancePinnedTable, read_error
+from lancewal_core.table_lance import LancePinnedTable
 
 _ROW_ID = "_rowid"
 
@@ -49,12 +50,10 @@ def _with_hidden(
     """All physical rows of a fragment in their order, hidden ones without a row id; and the number of each batch's first."""
     fragments = [pinned.dataset.get_fragment(fragment_id)]
     first = 0
-    try:
+    with reading(f"scanning fragment {fragment_id} of version {pinned.version}"):
         scanner = pinned.dataset.scanner(
             columns=list(names), fragments=fragments, with_row_id=True, include_deleted_rows=True
         )
         for batch in scanner.to_batches():
             yield first, batch
             first += batch.num_rows
-    except READ_ERRORS as error:
-        raise read_error(error, f"scanning fragment {fragment_id} of version {pinned.version}") from error

@@ -37,11 +37,12 @@ from lancewal_audit.verify.summary import summarise
 from lancewal_audit.verify.topic_records import TopicRecords
 from lancewal_audit.verify.wal_records import WalRecords
 from lancewal_core.clock import SystemClock
+from lancewal_core.lance_errors import reading
 from lancewal_core.open_checks import check_table
 from lancewal_core.regions import RegionIndexes
 from lancewal_core.settings import Settings
 from lancewal_core.store_obstore import open_store
-from lancewal_core.table_lance import READ_ERRORS, LanceTable, read_error
+from lancewal_core.table_lance import LanceTable
 from lancewal_core.tasks import Tasks, ThreadTasks
 from lancewal_core.watermarks import Watermarks
 from lancewal_reader import open_table, receipt_of
@@ -135,7 +136,5 @@ def _fraction(asked: Asked, scope: Scope) -> float:
 def _plain_scan(scope: Scope) -> Iterator[pa.RecordBatch]:
     """Not by our own scan, which leaves hidden rows out by itself."""
     if scope.live_rows:
-        try:
+        with reading(f"scanning version {scope.pinned.version}"):
             yield from scope.pinned.dataset.scanner(columns=scope.contract.rows.table.names).to_batches()
-        except READ_ERRORS as error:
-            raise read_error(error, f"scanning version {scope.pinned.version}") from error

@@ -1,0 +1,168 @@
+"""Single bits of Lance's data files are flipped, at random places: of a snapshot that is not merged, and of the table.
+
+Lance's files have no checksum.  What is promised: a read, or a merge, ends with an error of ours that says that a file is
+corrupt, or with rows of the right number; never with a panic or an error of another library.  The keys of a snapshot that is
+not merged have a sum: what is read or merged of it has exactly the keys that were written.  Any other value may be another.
+
+Reads run in a process of their own: what a library that decodes damaged bytes may do to its process fails a test, and not
+the run.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lancewal_core.errors import ObjectCorrupt
+from lancewal_core.snapshot import Snapshot, read_snapshot
+from lancewal_core.table import fragment_files
+from lancewal_reader import open_table
+from tests.support.pipeline import EVERY_TYPE, SMALL, Key, Pipeline
+
+FLIPS = 60
+RIGHT_KEYS = "right keys"
+OTHER_KEYS = "other keys"
+OTHER_ROWS = "other number of rows"
+
+
+@pytest.fixture(scope="module")
+def another_process() -> Iterator[ProcessPoolExecutor]:
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
+        yield executor
+
+
+def test_reads_of_a_snapshot(tmp_path: Path, seed: int, another_process: ProcessPoolExecutor) -> None:
+    pipeline = made(tmp_path, EVERY_TYPE, seed)
+    ends = flipped(data_file(pipeline), pipeline, seed, another_process)
+    assert set(ends) <= {RIGHT_KEYS, ObjectCorrupt.kind}, ends
+    assert len(ends) == 2, ends
+    pipeline.close()
+
+
+def test_reads_of_the_table(tmp_path: Path, seed: int, another_process: ProcessPoolExecutor) -> None:
+    pipeline = made(tmp_path, EVERY_TYPE, seed)
+    path = data_file(pipeline)
+    pipeline.merge()
+    ends = flipped(path, pipeline, seed, another_process)
+    assert set(ends) <= {RIGHT_KEYS, OTHER_KEYS, ObjectCorrupt.kind}, ends
+    assert ends[ObjectCorrupt.kind]
+    pipeline.close()
+
+
+def test_merges_of_a_snapshot(tmp_path: Path, seed: int, another_process: ProcessPoolExecutor) -> None:
+    """A merge adopts the file as it is; what it hides are the rows of the keys that were written."""
+    rng = random.Random(f"merges {seed}")
+    template = made(tmp_path / "template", SMALL, seed)
+    ends: Counter[str] = Counter()
+    for attempt in range(FLIPS // 2):
+        pipeline = template.copied(tmp_path / str(attempt))
+        path = data_file(pipeline)
+        at = flip(path, path.read_bytes(), rng)
+        error = merge(pipeline)
+        if error is None:
+            ends[read(another_process, pipeline)] += 1
+        else:
+            assert path.name in str(error), at
+            ends["refused"] += 1
+        pipeline.close()
+    print(dict(ends))
+    assert set(ends) <= {RIGHT_KEYS, ObjectCorrupt.kind, "refused"}, ends
+    assert ends[RIGHT_KEYS], ends
+    assert ends["refused"], ends
+    template.close()
+
+
+def test_a_file_with_another_key_is_neither_read_nor_merged(tmp_path: Path, seed: int) -> None:
+    """It is a sound file of Lance, with as many rows."""
+    pipeline = made(tmp_path, SMALL, seed)
+    newest = newest_snapshot(pipeline)
+    rows = pa.Table.from_batches(list(pipeline.table.read_unadopted(newest.fragments, SMALL.names)))
+    ids = rows["id"].to_pylist()
+    ids[len(ids) // 2] += 1_000
+    (written,) = pipeline.table.write_rows(rows.set_column(1, SMALL.field("id"), pa.array(ids)).cast(SMALL))
+    (wrong,) = fragment_files(written)
+    (Path(pipeline.uri) / "data" / wrong).rename(data_file(pipeline))
+    before = pipeline.table.newest().version
+    for act in (lambda: open_table(pipeline.uri).to_arrow(), pipeline.merge):
+        with pytest.raises(ObjectCorrupt, match=f"{data_file(pipeline).name}.* hold other keys than were written"):
+            act()
+    assert pipeline.table.newest().version == before
+    pipeline.close()
+
+
+def merge(pipeline: Pipeline) -> ObjectCorrupt | None:
+    try:
+        pipeline.merge()
+    except ObjectCorrupt as error:
+        return error
+    return None
+
+
+def made(folder: Path, columns: pa.Schema, seed: int) -> Pipeline:
+    """Merged rows, and a snapshot of newer ones that waits."""
+    folder.mkdir(exist_ok=True)
+    pipeline = Pipeline(folder, columns, seed=seed, partitions=1, seal_rows=10_000)
+    pipeline.produce(300)
+    pipeline.merge_all()
+    pipeline.produce(300)
+    pipeline.ingest()
+    pipeline.hand_over()
+    return pipeline
+
+
+def data_file(pipeline: Pipeline) -> Path:
+    """Of the newest snapshot."""
+    (name,) = fragment_files(newest_snapshot(pipeline).fragments[0])
+    return Path(pipeline.uri) / "data" / name
+
+
+def newest_snapshot(pipeline: Pipeline) -> Snapshot:
+    newest = max(pipeline.objects("snapshot.json"))
+    return read_snapshot(pipeline.store, newest.relative_to(pipeline.uri).as_posix())
+
+
+def flip(path: Path, whole: bytes, rng: random.Random) -> tuple[int, int]:
+    data = bytearray(whole)
+    at = rng.randrange(len(data)), 1 << rng.randrange(8)
+    data[at[0]] ^= at[1]
+    path.write_bytes(data)
+    return at
+
+
+def flipped(path: Path, pipeline: Pipeline, seed: int, process: ProcessPoolExecutor) -> Mapping[str, int]:
+    """What comes of reading the table with one bit of the file flipped, many times."""
+    rng = random.Random(f"flips {seed}")
+    whole = path.read_bytes()
+    ends: Counter[str] = Counter()
+    for _ in range(FLIPS):
+        at = flip(path, whole, rng)
+        ends[read(process, pipeline, f"{path.name} flipped at {at}")] += 1
+    path.write_bytes(whole)
+    assert read(process, pipeline) == RIGHT_KEYS
+    print(dict(ends))
+    return ends
+
+
+def read(process: ProcessPoolExecutor, pipeline: Pipeline, what: str = "") -> str:
+    try:
+        keys = process.submit(keys_read, pipeline.uri).result(60)
+    except ObjectCorrupt as error:
+        return error.kind
+    except BaseException as error:
+        raise AssertionError(what) from error
+    if len(keys) != len(pipeline.oracle):
+        return OTHER_ROWS
+    return RIGHT_KEYS if sorted(pipeline.oracle) == sorted(keys) else OTHER_KEYS
+
+
+def keys_read(uri: str) -> list[Key]:
+    """By a strong read of all columns, in the process that calls it."""
+    rows = open_table(uri).to_arrow()
+    return list(zip(rows.column("region").to_pylist(), rows.column("id").to_pylist(), strict=True))
