@@ -86,14 +86,20 @@ class Soak:
             place.pace = pace
 
     def _live(self, pace: Pace, length_s: float, places: list[Place]) -> None:
+        """Act and audit for so long.  Nobody who dies while the store is away comes up again before it is back: one process of
+        each kind is left to live through it."""
         ends_at = time.monotonic() + length_s
         weather_at, broker_at = self.soon(pace.weather), self.soon(pace.broker)
         outage_at = self.soon((0.1 * length_s, 0.4 * length_s)) if pace.outage_s else ends_at
         outage: Outage | None = None
+        through_outage = (places[FLEET.index("ingest")], places[FLEET.index("flush")])
         while outage is not None or time.monotonic() < ends_at:
             self.world.feed.produce(self.rng.randrange(1, 120))
             for place in places:
-                place.tick()
+                if outage is not None and place in through_outage:
+                    place.look_after()
+                else:
+                    place.tick()
             if time.monotonic() > weather_at:
                 self._proxy.faults = self.rng.choice(pace.skies)
                 self.note("weather", faults=str(self._proxy.faults))
@@ -105,6 +111,8 @@ class Soak:
                 broker_at = self.soon(pace.broker)
             if time.monotonic() > outage_at:
                 self.note("store away")
+                for place in through_outage:
+                    place.thaw()
                 outage = Outage(self._store, pace.outage_s, self.world.uri, self.world.options)
                 outage_at = ends_at
             if outage is None:
