@@ -28,6 +28,7 @@ from lancewal_core.errors import InvalidInput, ObjectCorrupt, ObjectMissing
 from lancewal_core.ids import Region
 from lancewal_core.key_catalog import decode_catalog
 from lancewal_core.key_run import decode_part
+from lancewal_core.load_record import decode_load
 from lancewal_core.loss_record import decode_loss
 from lancewal_core.paths import SnapshotFile
 from lancewal_core.region_index import GenerationRecord, decode_history, decode_index
@@ -248,6 +249,11 @@ def _loss(stored: _Stored) -> tuple[str, Content]:
     return "accepted loss", decode_loss(stored.data, stored.key).model_dump(mode="json")
 
 
+def _load(stored: _Stored) -> tuple[str, Content]:
+    name = paths.parse_load_record(stored.key)
+    return "beginning of a load", {"name": name, **decode_load(stored.data, stored.key).model_dump(mode="json")}
+
+
 def _merge_record(stored: _Stored) -> tuple[str, Content]:
     in_force = decode_merge_record(stored.data, stored.key)
     return "merge record", {
@@ -283,6 +289,7 @@ _READERS: tuple[tuple[Callable[[str], object], Callable[[_Stored], tuple[str, Co
     (paths.parse_history_page, _history),
     (paths.parse_snapshot_file, _snapshot),
     (paths.parse_loss_record, _loss),
+    (paths.parse_load_record, _load),
     (paths.parse_merge_record, _merge_record),
     (paths.parse_merge_finished, _finished),
     (paths.parse_key_catalog_version, _key_catalog),

@@ -87,6 +87,21 @@ def parse_merge_finished(key: str) -> TableVersion | None:
     return None if version is None else TableVersion(version)
 
 
+def loads_prefix() -> str:
+    """Where loads began."""
+    return f"{ROOT}loads/"
+
+
+def load_record(name: str) -> str:
+    """Where the load of this name began."""
+    return f"{loads_prefix()}{_word('load', name)}.json"
+
+
+def parse_load_record(key: str) -> str | None:
+    match = re.fullmatch(rf"{loads_prefix()}({_WORD})\.json", key)
+    return match[1] if match and _is_word(match[1]) else None
+
+
 def probe(name: str) -> str:
     """An object that a process puts and deletes at its start, to see that it can."""
     return f"{ROOT}probe/{_word('probe', name)}"

@@ -3,7 +3,8 @@
 Guarantees
  1. ``send`` returns the version at which the commit landed, ``Refused`` if it did not land and never will disturb a
     later one, or raises ``CommitUnknown``.  A commit whose reply was lost is looked for by its uuid.
- 2. ``prove`` returns only if no merge lies between the version that a merge was computed from and its own.
+ 2. ``prove`` returns only if no merge lies between the version that a merge, or a part of a load, was computed from and
+    its own.
 
 A commit that was lost may still land after ``send`` has given it up.  The sentinel makes that harmless: either it lands
 before our next commit, which is then refused, or it is refused itself.
@@ -61,11 +62,11 @@ def send(context: FlusherContext, commit: TableCommit, uuid_property: str) -> Ta
             assert_never(outcome)
 
 
-def prove(context: FlusherContext, read_version: TableVersion, version: TableVersion) -> None:
+def prove(context: FlusherContext, read_version: TableVersion, version: TableVersion, what: str = "merge") -> None:
     """Guarantee 2: what was in force right below the version landed was so at the version read; else ``MergeUnproven``."""
     if version == read_version + 1:
         return
-    computed = f"table version {version} is a merge computed at version {read_version}"
+    computed = f"table version {version} is a {what} computed at version {read_version}"
     doubt = f"rows of both may be there, keys twice: `lancewal verify` names them. To go on, {ATTACH_A_COPY}"
     try:
         before = context.watermarks.at(version - 1)

@@ -36,6 +36,7 @@ class Kind(StrEnum):
     CONTROL = "control versions"
     MERGE = "merge records"
     LOSS = "accepted losses"
+    LOAD = "beginnings of loads"
     PROBE = "probes"
     UNKNOWN = "unknown objects"
 
@@ -54,6 +55,7 @@ _OTHERS: Mapping[Callable[[str], object | None], Kind] = {
     paths.parse_control_version: Kind.CONTROL,
     paths.parse_merge_record: Kind.MERGE,
     paths.parse_merge_finished: Kind.MERGE,
+    paths.parse_load_record: Kind.LOAD,
     paths.parse_probe: Kind.PROBE,
 }
 

@@ -1,4 +1,4 @@
-"""``lancewal table create|attach|alter|rebind|show|export-memwal``."""
+"""``lancewal table create|attach|alter|rebind|show|load|export-memwal``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import typer
 
 from lancewal_core.config_commands import ConfigOption, Output, OutputOption, read_settings
 from lancewal_core.errors import InvalidInput
+from lancewal_flusher.load_commands import command as load_command
 
 if TYPE_CHECKING:
     from lancewal_core.contract import Contract
@@ -75,6 +76,9 @@ def show(
     settings = read_settings(config)
     where = settings.table_uri(uri)
     _show(read_contract(open_store(where, settings.store.options), where), output)
+
+
+app.command("load")(load_command)
 
 
 @app.command("export-memwal")

@@ -1,10 +1,13 @@
-"""Whether a table's primary key is one: no nulls, no key twice.
+"""Whether a table's primary key is one: no nulls, no key twice; and whether rows that are to come have no key twice.
 
 Exact, in bounded memory: the keys are spread over as many passes as ``keys_at_once`` asks for, each of which scans the
 key columns and groups its share of the keys.
 """
 
 from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,12 +26,43 @@ def check_unique_keys(table: PinnedTable, rows: RowSchema, keys_at_once: int = K
     """``SchemaError`` for a null in a key column; ``DuplicateKeys`` names up to ten keys, with their counts."""
     total = sum(fragment.physical_rows - fragment.deleted_rows for fragment in table.fragments())
     passes = max(1, -(-total // keys_at_once))
+
+    def scan() -> Iterator[pa.RecordBatch]:
+        return table.scan(rows.primary_key)
+
+    schema = pa.schema([table.schema.field(name) for name in rows.primary_key])
+    shares = (_share(scan(), schema, number, passes) for number in range(passes))
+    first = next(shares)
+    _refuse_nulls(table, rows, first if passes == 1 else None)
+    _refuse_twice(
+        itertools.chain([first], shares),
+        rows,
+        "in the table",
+        "Remove the rows that are too many, or name other columns in table.primary_key",
+    )
+
+
+def check_unique_rows(
+    scan: Callable[[], Iterator[pa.RecordBatch]],
+    total: int,
+    rows: RowSchema,
+    where: str,
+    advice: str,
+    keys_at_once: int = KEYS_AT_ONCE,
+) -> None:
+    """``DuplicateKeys`` if a key comes twice among ``total`` rows that have no null in it.
+
+    ``scan`` gives batches of the key columns, from the start each time; ``where`` and ``advice`` are for the message.
+    """
+    passes = max(1, -(-total // keys_at_once))
+    _refuse_twice((_share(scan(), rows.key, number, passes) for number in range(passes)), rows, where, advice)
+
+
+def _refuse_twice(shares: Iterable[pa.Table], rows: RowSchema, where: str, advice: str) -> None:
+    """Shares in which equal keys come together."""
     found: list[tuple[str, int]] = []
     duplicates = 0
-    for number in range(passes):
-        keys = _share(table, rows, number, passes)
-        if number == 0:
-            _refuse_nulls(table, rows, keys if passes == 1 else None)
+    for keys in shares:
         counts = keys.group_by(list(rows.primary_key)).aggregate([([], "count_all")])
         twice = counts.filter(pc.greater(counts["count_all"], 1))
         duplicates += twice.num_rows
@@ -39,23 +73,20 @@ def check_unique_keys(table: PinnedTable, rows: RowSchema, keys_at_once: int = K
         listed = "; ".join(f"({key}) {count} times" for key, count in found)
         more = f"; and {duplicates - len(found)} more" if duplicates > len(found) else ""
         raise DuplicateKeys(
-            f"{duplicates} primary keys are in the table more than once: {listed}{more}. Remove the rows that are too "
-            "many, or name other columns in table.primary_key",
-            duplicates=duplicates,
+            f"{duplicates} primary keys are {where} more than once: {listed}{more}. {advice}", duplicates=duplicates
         )
 
 
-def _share(table: PinnedTable, rows: RowSchema, number: int, passes: int) -> pa.Table:
+def _share(scan: Iterator[pa.RecordBatch], schema: pa.Schema, number: int, passes: int) -> pa.Table:
     """The keys of one pass."""
     batches = []
-    for batch in table.scan(rows.primary_key):
+    for batch in scan:
         if passes > 1:
             # Any function of the key will do: equal keys come in the same pass.
-            texts = [_bytes(batch.column(name)) for name in rows.primary_key]
+            texts = [_bytes(batch.column(name)) for name in schema.names]
             joined = pc.binary_join_element_wise(*texts, b"\x00", null_handling="replace")
             batch = batch.filter(pa.array(partitions_of(joined, passes) == number))
         batches.append(batch)
-    schema = pa.schema([table.schema.field(name) for name in rows.primary_key])
     return pa.Table.from_batches(batches, batches[0].schema) if batches else schema.empty_table()
 
 

@@ -10,6 +10,7 @@ from lancewal_core import paths
 from lancewal_core.contract import Contract
 from lancewal_core.errors import VersionGone
 from lancewal_core.ids import Position, Region
+from lancewal_core.load_record import read_loads
 from lancewal_core.loss_record import LossRecord, read_losses
 from lancewal_core.store import ObjectStore
 from lancewal_core.table import Table
@@ -95,9 +96,9 @@ def _dropped(store: ObjectStore, tasks: Tasks, version: int) -> dict[Region, Pos
 def _empty_before(store: ObjectStore, table: Table, eras: Eras) -> bool:
     """Whether the version at which the table became a lancewal table is still there, and has no rows.
 
-    It is the first that has a record of watermarks, and they are empty.
+    It is the first that has a record of watermarks, and they are empty.  What was loaded counts as there before.
     """
-    if eras.rebound:
+    if eras.rebound or read_loads(store):
         return False
     versions = [
         v for info in store.list(paths.merges_prefix()) if (v := paths.parse_merge_record(info.key)) is not None
