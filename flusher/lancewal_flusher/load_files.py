@@ -29,6 +29,7 @@ from lancewal_flusher.load_columns import check_columns, conform
 PARQUET = frozenset([".parquet", ".pq"])
 ARROW = frozenset([".arrow", ".feather", ".ipc"])
 BATCH_ROWS = 65_536
+BATCH_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +132,20 @@ def _is_local_folder(address: str) -> bool:
 
 def _of_parquet(file: Any, names: Sequence[str], backwards: bool) -> Iterator[pa.RecordBatch]:
     groups = range(file.metadata.num_row_groups)
+    size = _batch_rows(file)
     if not backwards:
-        yield from file.iter_batches(BATCH_ROWS, row_groups=list(groups), columns=list(names))
+        yield from file.iter_batches(size, row_groups=list(groups), columns=list(names))
         return
     for group in reversed(groups):
-        yield from reversed(list(file.iter_batches(BATCH_ROWS, row_groups=[group], columns=list(names))))
+        yield from reversed(list(file.iter_batches(size, row_groups=[group], columns=list(names))))
+
+
+def _batch_rows(file: Any) -> int:
+    """So many rows that a batch takes ``BATCH_BYTES``, about: vectors make rows of kilobytes."""
+    known = file.metadata
+    nbytes = sum(known.row_group(i).total_byte_size for i in range(known.num_row_groups))
+    row_bytes = max(1, nbytes // max(known.num_rows, 1))
+    return int(max(1, min(BATCH_ROWS, BATCH_BYTES // row_bytes)))
 
 
 def _of_arrow(file: Any, backwards: bool) -> Iterator[pa.RecordBatch]:

@@ -194,12 +194,14 @@ def _parts(files: Sequence[LoadFile], rows: RowSchema, bounds: LoadBounds, *, ba
     count = size = 0
     for file in reversed(files) if backwards else files:
         for batch in file.batches(rows.table.names, rows, backwards=backwards):
-            gathered.append(batch)
-            count += batch.num_rows
-            size += batch.nbytes
-            if count >= bounds.part_rows or size >= bounds.part_bytes:
-                yield pa.Table.from_batches(gathered[::-1] if backwards else gathered)
-                gathered, count, size = [], 0, 0
+            starts = range(0, batch.num_rows, bounds.part_rows)
+            for start in reversed(starts) if backwards else starts:
+                gathered.append(batch.slice(start, bounds.part_rows))
+                count += gathered[-1].num_rows
+                size += gathered[-1].nbytes
+                if count >= bounds.part_rows or size >= bounds.part_bytes:
+                    yield pa.Table.from_batches(gathered[::-1] if backwards else gathered)
+                    gathered, count, size = [], 0, 0
     if count:
         yield pa.Table.from_batches(gathered[::-1] if backwards else gathered)
 

@@ -12,6 +12,7 @@ from lancewal_core.contract import Column, Contract, encode_contract
 from lancewal_core.control import Control, encode_control
 from lancewal_core.ids import Generation, LogId, Position, Sequence, TableUuid, TableVersion
 from lancewal_core.key_catalog import CoveredFile, KeyCatalog, KeyPart, KeyRun, encode_catalog
+from lancewal_core.load_record import LoadRecord, encode_load
 from lancewal_core.loss_record import LossRecord, encode_loss
 from lancewal_core.paths import SnapshotFile
 from lancewal_core.snapshot import SideFile, Snapshot, encode_snapshot
@@ -75,6 +76,7 @@ LOST_SEGMENT = LossRecord(
     accepted_by="host-1-0a1b2c3d",
     segment=paths.wal_segment(LogId("00aa11bb"), Sequence(17)),
 )
+LOAD = LoadRecord(began_at_ms=1_767_225_600_000, topic_id=NORTH.topic_id, merged={NORTH.name: 7, SOUTH.name: 0})
 CONTROL = Control(ingest=1_700_000_600_000, flusher="resumed", write_id="00112233445566778899aabbccddeeff")
 RECEIPT = Receipt(TableUuid(CONTRACT.table_uuid), TableVersion(9), {NORTH: Position(1015), SOUTH: Position(3)})
 
@@ -105,6 +107,7 @@ def encoded() -> dict[str, bytes]:
         "key_catalog_1.json": encode_catalog(CATALOG),
         "loss_record_1_tombstones.json": encode_loss(LOST_DELETES),
         "loss_record_1_segment.json": encode_loss(LOST_SEGMENT),
+        "load_record_1.json": encode_load(LOAD),
         "control_1.json": encode_control(CONTROL),
         "receipt_1.json": RECEIPT.to_json().encode(),
     }

@@ -10,6 +10,7 @@ from lancewal_core.contract import decode_contract
 from lancewal_core.control import decode_control
 from lancewal_core.ids import Position, TableVersion
 from lancewal_core.key_catalog import decode_catalog
+from lancewal_core.load_record import decode_load
 from lancewal_core.loss_record import read_losses
 from lancewal_core.snapshot import Snapshot, read_snapshot
 from lancewal_core.testing.memory_store import MemoryStore
@@ -63,6 +64,10 @@ def test_the_loss_records_are_read() -> None:
     segment = paths.loss_record(NORTH, Position(golden.LOST_SEGMENT.first), 2)
     store.put_if_absent(segment, stored("loss_record_1_segment.json"))
     assert read_losses(store, NORTH) == (golden.LOSS, golden.LOST_SEGMENT, golden.LOST_DELETES)
+
+
+def test_the_beginning_of_a_load_is_read() -> None:
+    assert decode_load(stored("load_record_1.json"), "here") == golden.LOAD
 
 
 def test_the_control_is_read() -> None:
