@@ -15,8 +15,6 @@ import hashlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.pandas.types import to_arrow_schema
-
 from lancewal_core.contract import read_contract
 from lancewal_core.error_text import first_line
 from lancewal_core.errors import InvalidInput, SparkJobFailed, TableMissing
@@ -49,6 +47,8 @@ def load_dataframe(
     it.  Spark's name of a bucket, ``s3a://``, is ``s3://`` for the driver.  ``name``: of the load, by default it follows from
     ``staging``.  Errors: those of ``load_files``; ``SparkJobFailed`` where Spark gives up.
     """
+    from pyspark.sql.pandas.types import to_arrow_schema
+
     name = name or f"spark-{hashlib.sha256(staging.encode()).hexdigest()[:32]}"
     address = staging.replace("s3a://", "s3://", 1)
     contract = read_contract(open_store(settings.table.uri, settings.store.options), settings.table.uri)
