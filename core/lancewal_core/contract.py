@@ -19,12 +19,14 @@ from lancewal_core.ids import Position, Region, TableUuid, TopicId
 from lancewal_core.rows import RowSchema, check_row_schema
 from lancewal_core.store import ObjectStore
 from lancewal_core.stored_model import decode_model
+from lancewal_core.ttl import Ttl, check_ttl
 from lancewal_core.versioned import Family, newest_version
 
 FORMAT = 1
 PARTITIONS_MAX = 200_000
 """Regions are enumerated from the contract; no topic has so many partitions, a damaged contract may say so."""
 _INT64_MAX = 2**63 - 1
+_TTL_S_MAX = 100 * 366 * 24 * 3600
 _SHOWN = 300
 
 
@@ -65,6 +67,9 @@ class Contract(BaseModel):
     history_window_s: int = Field(default=24 * 3600, ge=0)
     grace_s: int = Field(default=600, ge=0)
     freshness_target_s: float = Field(default=60.0, gt=0, allow_inf_nan=False)
+    ttl_column: str | None = None
+    """Rows expire by the time in this column; None: never."""
+    ttl_s: int | None = Field(default=None, ge=1, le=_TTL_S_MAX)
     altered_at: tuple[Annotated[int, Field(ge=-1, le=_INT64_MAX)], ...] = ()
     """Positions of the last change of the number of partitions, by partition; empty if there was none."""
 
@@ -83,6 +88,13 @@ class Contract(BaseModel):
     def field_ids(self) -> tuple[int, ...]:
         """Lance's ids of all fields, nested ones included."""
         return tuple(i for c in self.columns for i in c.field_ids)
+
+    @property
+    def ttl(self) -> Ttl | None:
+        """When rows expire; None: never."""
+        if self.ttl_column is None or self.ttl_s is None:
+            return None
+        return Ttl(self.ttl_column, self.ttl_s)
 
     @property
     def uuid(self) -> TableUuid:
@@ -105,7 +117,8 @@ FAMILY = Family(paths.contract_prefix(), paths.contract_version, paths.parse_con
 
 
 def encode_contract(contract: Contract) -> bytes:
-    return contract.model_dump_json(indent=1).encode()
+    # Without the terms of expiry where rows never do: as before there were such terms.
+    return contract.model_dump_json(indent=1, exclude_none=True).encode()
 
 
 def decode_contract(data: bytes, where: str) -> Contract:
@@ -117,6 +130,7 @@ def decode_contract(data: bytes, where: str) -> Contract:
     contract = decode_model(Contract, data, where, "contract", FORMAT)
     try:
         check_row_schema(contract.rows)
+        check_ttl(contract.ttl, contract.rows, contract.patches)
         paths.region_prefix(contract.regions[0])
     except InvalidInput as error:
         raise ObjectCorrupt(f"{where} is not a contract: {str(error)[:_SHOWN]}", object=where) from error

@@ -96,6 +96,17 @@ class TableSettings(Section):
     shows; only ``flusher.defer_s`` heeds it.  Several times what a healthy ingest needs, so that it does not fire in a
     rebalance."""
 
+    ttl_column: str = ""
+    """A timestamp or date by which rows expire.  Not set: no row is deleted unless a record says so."""
+    ttl_s: Annotated[int, BeforeValidator(_no_bool), Field(ge=1, le=100 * 366 * 24 * 3600)] | None = None
+    """How far back the time in ``ttl_column`` may lie until the flusher deletes the row.  No default: only you know it."""
+
+    @model_validator(mode="after")
+    def _whole_ttl(self) -> TableSettings:
+        if bool(self.ttl_column) != (self.ttl_s is not None):
+            raise ValueError("ttl_column and ttl_s belong together: set both, or neither")
+        return self
+
     @field_validator("uri")
     @classmethod
     def _known_scheme(cls, uri: str) -> str:
@@ -244,6 +255,9 @@ class FlusherSettings(Section):
     """Time between two rounds of trimming and garbage collection.  They only list and delete."""
     runner: Literal["threads", "spark"] = "threads"
     """Where merge tasks run: ``threads`` of this process, or ``spark`` executors.  Threads, because they need nothing else."""
+    expiry_interval_s: Seconds = 600.0
+    """Time between two looks for rows that have expired, where ``table.ttl_s`` is set.  Ten minutes: every look that finds
+    some writes the deletion vectors of their fragments anew."""
     compaction: bool = True
     """Write small and worn fragments anew, and extend secondary indexes, between merges.  On: every merge adds a fragment,
     and hidden rows stay in theirs."""

@@ -22,7 +22,8 @@ from lancewal_core.rows import RowSchema, check_row_schema
 from lancewal_core.settings import Settings
 from lancewal_core.store_obstore import open_store
 from lancewal_core.table_lance import LancePinnedTable, LanceTable
-from lancewal_flusher.register import identify, refuse_contract, register, store_error
+from lancewal_core.ttl import check_ttl
+from lancewal_flusher.register import declared_ttl, identify, refuse_contract, register, store_error
 from lancewal_flusher.topic_checks import TopicInspector, check_carries
 from lancewal_flusher.unique_keys import check_unique_keys
 
@@ -39,6 +40,7 @@ def attach_table(settings: Settings, inspector: TopicInspector | None = None) ->
     pinned = table.newest()
     refuse_contract(store, uri)
     rows = existing_rows(pinned, settings)
+    check_ttl(declared_ttl(settings.table), rows, settings.table.patches)
     inspector = inspector or TopicInspector(settings.kafka)
     topic = inspector.describe(settings.kafka.topic)
     check_carries(topic, rows, settings.table.patches)

@@ -1,4 +1,4 @@
-"""``lancewal table alter --partitions`` and ``table rebind --topic-id``: a new version of the contract.
+"""``lancewal table alter`` and ``table rebind --topic-id``: a new version of the contract.
 
 Guarantees
  1. A key never has unmerged rows under both contracts: the old one ends only when every durable row is merged and, where
@@ -30,6 +30,7 @@ from lancewal_core.store_obstore import open_store
 from lancewal_core.table import Table
 from lancewal_core.table_lance import LanceTable
 from lancewal_core.tasks import ThreadTasks
+from lancewal_core.ttl import Ttl, check_ttl
 from lancewal_core.versioned import Declined, Swapped, Version, swap
 from lancewal_core.watermarks import Watermarks
 from lancewal_flusher.topic_checks import TopicInspector, TopicState
@@ -79,6 +80,22 @@ def rebind_topic(settings: Settings, topic_id: str, inspector: TopicInspector | 
     return _change(settings, inspector, change)
 
 
+def alter_ttl(settings: Settings, ttl: Ttl | None) -> Contract:
+    """Let rows expire, after another time, or no more.  Which rows a record makes does not change: nothing need be merged."""
+    settings.need("table.uri")
+    uri, options = settings.table.uri, settings.store.options
+    store = open_store(uri, options)
+    old = read_contract(store, uri)
+    check_table(LanceTable(uri, options).newest(), old)
+    check_ttl(ttl, old.rows, old.patches)
+    column, seconds = (None, None) if ttl is None else (ttl.column, ttl.seconds)
+    new = old.model_copy(update={"version": old.version + 1, "ttl_column": column, "ttl_s": seconds})
+    if new.ttl == old.ttl:
+        raise SettingsError("the contract says so already: nothing was changed")
+    check_settings(settings, new)
+    return _put(store, old, new)
+
+
 def _change(settings: Settings, inspector: TopicInspector, change: Change) -> Contract:
     settings.need("table.uri", "kafka.bootstrap_servers")
     uri, options = settings.table.uri, settings.store.options
@@ -90,9 +107,13 @@ def _change(settings: Settings, inspector: TopicInspector, change: Change) -> Co
     topic = inspector.describe(old.topic)
     # Step 2
     ended = _merged_ends(store, table, old)
-    new = change(old, topic, ended)
-
     # Step 3
+    return _put(store, old, change(old, topic, ended))
+
+
+def _put(store: ObjectStore, old: Contract, new: Contract) -> Contract:
+    """Swap in the next version of the contract; ``ContractMismatch`` if somebody else was faster."""
+
     def decide(found: Version | None) -> Contract | None:
         unchanged = found is not None and decode_contract(found.data, FAMILY.key(found.version)) == old
         return new if unchanged else None

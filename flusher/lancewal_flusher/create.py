@@ -22,7 +22,8 @@ from lancewal_core.rows import RowSchema, check_row_schema
 from lancewal_core.settings import Settings
 from lancewal_core.store_obstore import open_store
 from lancewal_core.table_lance import LancePinnedTable, LanceTable
-from lancewal_flusher.register import identify, refuse_contract, register, store_error
+from lancewal_core.ttl import check_ttl
+from lancewal_flusher.register import declared_ttl, identify, refuse_contract, register, store_error
 from lancewal_flusher.topic_checks import TopicInspector, check_carries
 
 
@@ -41,6 +42,7 @@ def create_table(settings: Settings, inspector: TopicInspector | None = None) ->
         "kafka.topic",
     )
     rows = declared_rows(settings)
+    check_ttl(declared_ttl(settings.table), rows, settings.table.patches)
     uri, options = settings.table.uri, settings.store.options
     table = LanceTable(uri, options)
     there = _what_is_there(table, rows, settings)

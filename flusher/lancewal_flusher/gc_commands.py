@@ -78,6 +78,8 @@ def summary_text(summary: GarbageSummary, dry_run: bool) -> str:
         ]
         if len(summary.orphans) > ORPHANS_SHOWN:
             lines.append(f"  and {len(summary.orphans) - ORPHANS_SHOWN} more: --output json lists them")
+    if summary.expired_rows is not None:
+        lines.append(f"rows that have expired, which the flusher hides: {summary.expired_rows}")
     loose = summary.loose_data
     if loose is None:
         lines.append("data files: not counted, since a snapshot that is to be merged cannot be read")

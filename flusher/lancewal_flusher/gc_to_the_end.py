@@ -15,7 +15,7 @@ While an operator pauses the flusher no round begins, as in the service.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lancewal_core import paths
 from lancewal_core.clock import sleep_unless
@@ -24,6 +24,7 @@ from lancewal_core.errors import FlusherPaused
 from lancewal_core.ids import Generation, Region
 from lancewal_core.store import ObjectInfo
 from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.expiry import count_expired
 from lancewal_flusher.garbage import find_garbage, list_candidates, read_histories, shortened
 from lancewal_flusher.garbage_kinds import Group, Orphan, grouped, orphans
 from lancewal_flusher.gc import GarbageState, check_contract, collect_garbage
@@ -55,6 +56,8 @@ class GarbageSummary:
     """Listed, never deleted."""
     loose_data: LooseData | None
     """Counted, never deleted."""
+    expired_rows: int | None = None
+    """Of a run that only looks: rows that have expired; None where rows never do."""
 
 
 def look(context: FlusherContext) -> GarbageSummary:
@@ -68,7 +71,9 @@ def look(context: FlusherContext) -> GarbageSummary:
     after = {r: shortened(h, in_force.generation(r), now, window_ms) for r, h in before.items()}
     histories = {region: history for region, (history, _) in after.items()}
     found = find_garbage(context, candidates, histories, now, {region: swaps for region, (_, swaps) in after.items()})
-    return _summary(context, listed, 0, found.old, found.free, _boundaries(before), _boundaries(histories), histories)
+    looked = _summary(context, listed, 0, found.old, found.free, _boundaries(before), _boundaries(histories), histories)
+    ttl = context.contract.ttl
+    return looked if ttl is None else replace(looked, expired_rows=count_expired(context, ttl))
 
 
 def collect_to_the_end(

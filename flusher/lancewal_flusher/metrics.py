@@ -27,6 +27,7 @@ from lancewal_flusher.backlog import Backlog
 from lancewal_flusher.commit import Refused
 from lancewal_flusher.compaction import Compacted, NothingToCompact
 from lancewal_flusher.compaction_turns import TurnFailed, TurnReport
+from lancewal_flusher.expiry import Expired, ExpiryResult, NothingExpired
 from lancewal_flusher.finish import Finished
 from lancewal_flusher.gc import GarbageReport
 from lancewal_flusher.index_upkeep import IndexExtended, IndexRefused
@@ -75,6 +76,7 @@ class FlusherMetrics:
         self._compaction_conflicts = self._counter("compaction_conflicts", "Rounds of compaction that did not land.")
         self._compacted_fragments = self._counter("compacted_fragments", "Fragments that compaction wrote anew.")
         self._compacted_bytes = self._counter("compacted_bytes", "Bytes that compaction wrote.")
+        self._expired = self._counter("rows_expired", "Rows hidden because their time to live was over.")
         self._dropped = self._counter("rows_dropped", "Hidden rows that compaction left out.")
         self._extended = self._counter("indexes_extended", "Segments added to secondary indexes.", ("index",))
         self._index_refusals = self._counter(
@@ -202,6 +204,21 @@ class FlusherMetrics:
         self._unindexed.clear()  # of an index that is gone nothing remains
         for name, rows in report.unindexed_rows.items():
             self._unindexed.labels(name).set(rows)
+
+    def expiry(self, result: ExpiryResult | TurnFailed) -> None:
+        """A turn of expiry ended."""
+        match result:
+            case TurnFailed():
+                self.failed("expiry", result.error, result.again_s)
+            case Expired(version=version, rows=rows, fragments=fragments):
+                self._expired.inc(rows)
+                self._log.info("rows expired", version=version, rows=rows, fragments=fragments)
+            case Refused(reason=reason):
+                self._log.info("expiry refused", reason=reason)
+            case NothingExpired():
+                pass
+            case _:
+                assert_never(result)
 
     def failed(self, act: str, error: LancewalError, again_s: float) -> None:
         """A fault after which ``act`` is tried again."""

@@ -29,6 +29,7 @@ from lancewal_core.settings_sections import TableSettings
 from lancewal_core.store import Done, Lost, ObjectStore, Unknown, put_once
 from lancewal_core.table import PinnedTable
 from lancewal_core.table_lance import LancePinnedTable, LanceTable
+from lancewal_core.ttl import Ttl
 from lancewal_core.versioned import newest_version
 from lancewal_core.watermarks import NOTHING_MERGED, TABLE_UUID, Watermarks
 from lancewal_flusher.topic_checks import TopicState
@@ -38,6 +39,11 @@ _NO_WAY_IN = re.compile(
     r"not a directory|no such file|nosuchbucket|file exists",
     re.IGNORECASE,
 )
+
+
+def declared_ttl(settings: TableSettings) -> Ttl | None:
+    """What the settings say of expiry."""
+    return None if settings.ttl_s is None else Ttl(settings.ttl_column, settings.ttl_s)
 
 
 def refuse_contract(store: ObjectStore, uri: str) -> None:
@@ -96,6 +102,8 @@ def register(
         history_window_s=settings.history_window_s,
         grace_s=settings.grace_s,
         freshness_target_s=settings.freshness_target_s,
+        ttl_column=settings.ttl_column or None,
+        ttl_s=settings.ttl_s,
     )
     # Step 2
     version = TableVersion(pinned.version)

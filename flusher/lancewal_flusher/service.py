@@ -4,11 +4,12 @@ Steps
  1. Read the contract; check settings and table.
  2. A round every ``flusher.interval_s``, and at once while there is more to do: no round begins a further merge after that
     time, so that garbage and figures have their turn under any load.  Garbage collection every ``flusher.gc_interval_s``.
-    Compaction and indexes when due (``compaction_turns``), one turn behind a round.
+    Compaction and indexes when due (``compaction_turns``), one turn behind a round; rows that expire (``expiry_turns``)
+    likewise.
  3. Told to stop: the merge under way is finished, nothing is begun.
 
-While an operator pauses the flusher, it begins no round, no garbage collection and no compaction; it asks before each, and
-every ``control.POLL_S`` while it is paused.  ``once`` is refused then.
+While an operator pauses the flusher, it begins no round, no garbage collection, no compaction and no expiry; it asks before
+each, and every ``control.POLL_S`` while it is paused.  ``once`` is refused then.
 
 A fault that may pass (``Retry``, ``Refresh``) is logged, and the round tried again after a pause that doubles up to
 ``PAUSE_MAX_S``.  What a person must look at (``InvalidInput``, ``Corrupt``) ends the service with that error.
@@ -51,6 +52,7 @@ from lancewal_flusher.backlog import backlog_after
 from lancewal_flusher.compaction_limits import compaction_limits, index_limits
 from lancewal_flusher.compaction_turns import CompactionTurns
 from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.expiry_turns import ExpiryTurns
 from lancewal_flusher.gc import GarbageState, collect_garbage
 from lancewal_flusher.metrics import FlusherMetrics
 from lancewal_flusher.plan import MergeLimits
@@ -115,6 +117,9 @@ class _Loop:
         began = self.context.clock.monotonic()
         self.metrics.turn(turns.turn(), self.context.clock.monotonic() - began)
 
+    def expire(self, turns: ExpiryTurns) -> None:
+        self.metrics.expiry(turns.turn())
+
 
 def run_flusher(settings: Settings, once: bool = False) -> None:
     """Run until SIGTERM or SIGINT, or once.  Raises ``LancewalError`` where a person or a supervisor must act."""
@@ -142,6 +147,7 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[int
         failures = 0
         collect_at = clock.monotonic() + settings.flusher.gc_interval_s
         turns = _compaction_turns(loop.context, settings)
+        expiry = _expiry_turns(loop.context, settings)
         while not stopping():
             if loop.paused():
                 sleep_unless(loop.stopping, clock, POLL_S)
@@ -162,6 +168,10 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[int
                     pause = min(
                         pause, turns.wait_s()
                     )  # none, where there is more to do: but first what waits for a merge
+                if expiry is not None:
+                    if expiry.wait_s() == 0.0 and not stopping():
+                        loop.expire(expiry)
+                    pause = min(pause, expiry.wait_s())
                 failures = 0
             except (Retry, Refresh) as error:
                 pause = min(PAUSE_MAX_S, PAUSE_S * 2.0**failures)
@@ -238,6 +248,13 @@ def _compaction_turns(context: FlusherContext, settings: Settings) -> Compaction
     due_at = context.clock.monotonic() + flusher.compaction_interval_s
     limits = compaction_limits(flusher)
     return CompactionTurns(context, limits, index_limits(flusher), flusher.compaction_interval_s, due_at)
+
+
+def _expiry_turns(context: FlusherContext, settings: Settings) -> ExpiryTurns | None:
+    ttl = context.contract.ttl
+    if ttl is None:
+        return None
+    return ExpiryTurns(context, ttl, settings.flusher.expiry_interval_s, context.clock.monotonic())
 
 
 def _key_index(store: ObjectStore, uri: str, clock: Clock, stack: ExitStack) -> KeyIndex:

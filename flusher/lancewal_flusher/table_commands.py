@@ -35,17 +35,28 @@ def attach(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> N
 
 @app.command()
 def alter(
-    partitions: Annotated[int, typer.Option(help="The topic's new number of partitions.", min=1)],
+    partitions: Annotated[int | None, typer.Option(help="The topic's new number of partitions.", min=1)] = None,
+    ttl_column: Annotated[str, typer.Option(help="Rows expire by the time in this column.")] = "",
+    ttl_s: Annotated[int | None, typer.Option(help="Rows expire so many seconds after it.", min=1)] = None,
+    no_ttl: Annotated[bool, typer.Option("--no-ttl", help="Rows expire no more.")] = False,
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Take up partitions that were added to the topic, once producers are stopped and all is merged.
+    """Take up partitions that were added to the topic, once producers are stopped and all is merged; or change when rows
+    expire.
 
     Restart ingest and flusher afterwards.
     """
-    from lancewal_flusher.change_contract import alter_partitions
+    from lancewal_core.ttl import Ttl
+    from lancewal_flusher.change_contract import alter_partitions, alter_ttl
 
-    _show(alter_partitions(read_settings(config), partitions), output)
+    ttl = Ttl(ttl_column, ttl_s) if ttl_column and ttl_s is not None else None
+    if sum([partitions is not None, ttl is not None, no_ttl]) != 1 or (ttl is None and (ttl_column or ttl_s)):
+        raise InvalidInput("name one change: --partitions N, --ttl-column COLUMN with --ttl-s SECONDS, or --no-ttl")
+    if partitions is not None:
+        _show(alter_partitions(read_settings(config), partitions), output)
+    else:
+        _show(alter_ttl(read_settings(config), ttl), output)
 
 
 @app.command()
@@ -128,6 +139,7 @@ def contract_text(contract: Contract) -> str:
         + ("patches allowed" if contract.patches else "no patches"),
         "history window": f"{contract.history_window_s} s",
         "freshness target": f"{contract.freshness_target_s:g} s",
+        "rows expire": "never" if contract.ttl is None else f"{contract.ttl.seconds} s after {contract.ttl.column}",
     }
     width = max(len(name) for name in [*terms, *(column.name for column in contract.columns)])
     lines = [f"{name:<{width}}  {text}" for name, text in terms.items()]

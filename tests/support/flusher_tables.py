@@ -110,10 +110,21 @@ class ScriptedTable(LanceTable):
 class FlusherTable:
     """See the module docstring.  The region key of partition p is the text ``r<p>``."""
 
-    def __init__(self, folder: Path, partitions: int = 2, *, stable_row_ids: bool = False, **contract: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        partitions: int = 2,
+        *,
+        stable_row_ids: bool = False,
+        more: Sequence[pa.Field] = (),
+        **contract: Any,
+    ) -> None:
+        """``more``: columns behind ``COLUMNS``."""
         self.uri = str(folder / "table")
+        columns = pa.schema([*COLUMNS, *more])
+        self._more = [field.name for field in more]
         lance.write_dataset(
-            COLUMNS.empty_table(), self.uri, schema=COLUMNS, mode="create", enable_stable_row_ids=stable_row_ids
+            columns.empty_table(), self.uri, schema=columns, mode="create", enable_stable_row_ids=stable_row_ids
         )
         self.dataset.update_config({TABLE_UUID: "uuid-1"})
         self.store = open_store(self.uri)
@@ -126,7 +137,7 @@ class FlusherTable:
             region_key=("region",),
             start=(0,) * partitions,
             columns=tuple(
-                Column(name=f.name(), type=format_type(COLUMNS.field(f.name()).type), field_ids=tuple(_ids(f)))
+                Column(name=f.name(), type=format_type(columns.field(f.name()).type), field_ids=tuple(_ids(f)))
                 for f in self.dataset.lance_schema.fields()
             ),
             **contract,
@@ -248,7 +259,7 @@ class FlusherTable:
 
     def _apply(self, partition: int, operation: Operation) -> None:
         key = (f"r{partition}", operation.id)
-        nothing = {"region": key[0], "id": key[1], "a": None, "s": None, "tags": None}
+        nothing = {"region": key[0], "id": key[1], "a": None, "s": None, "tags": None, **dict.fromkeys(self._more)}
         match operation.op:
             case Op.UPSERT:
                 self.model[key] = {**nothing, **operation.values}

@@ -63,6 +63,7 @@ class Judge:
         self._whole = evidence.whole_partitions()
         self._both = {region.partition: evidence.both(region) for region in scope.cut}
         self._regions = {region.partition: region for region in scope.cut}
+        self._expires = _expiry(scope)
         self.tally = Tally()
 
     def table(self, records: Sequence[Record], merged: pa.Table, read: pa.Table) -> None:
@@ -167,10 +168,18 @@ class Judge:
                 tell("differs", key, columns=state.differing(rows[0]))
                 self._want(where, key, state)
         for key, state in states.items():
-            if state.exists and key not in found:
+            if state.exists and key not in found and not self._expired(state):
                 tell("missing", key)
                 self._want(where, key, state)
         return told
+
+    def _expired(self, state: KeyState) -> bool:
+        """Whether the row may be gone because its time to live is over."""
+        if self._expires is None:
+            return False
+        at, threshold = self._expires
+        time = state.values[at]
+        return isinstance(time, int) and time < threshold
 
     def _want(self, where: str, key: Key, state: KeyState) -> None:
         if where == MERGED and len(self.tally.wanted) < LOOKED_UP:
@@ -200,6 +209,15 @@ class Judge:
 
     def _object_of(self, region: Region, offset: int) -> str | None:
         return self._evidence.wal_records.places[region].object_of(offset)
+
+
+def _expiry(scope: Scope) -> tuple[int, int] | None:
+    """The column by which rows expire, and its smallest value that has not; None where rows never do."""
+    ttl = scope.contract.ttl
+    if ttl is None:
+        return None
+    columns = scope.contract.rows.table
+    return columns.get_field_index(ttl.column), ttl.threshold(columns.field(ttl.column).type, scope.now_ms)
 
 
 def key_reader(rows: RowSchema) -> Callable[[Values], Key]:

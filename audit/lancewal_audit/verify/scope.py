@@ -41,6 +41,8 @@ class Scope:
     """Up to where a person has dropped merged rows, after a restore: what records say of them holds no more."""
     empty_before: bool
     """Whether the table is known to have had no rows before the first record."""
+    now_ms: int
+    """Behind the read: what has not expired now had not then."""
 
     def merged(self, region: Region) -> Position:
         """Position up to which the version holds the region."""
@@ -60,6 +62,7 @@ def find_scope(
     in_force: InForce,
     partitions: frozenset[int] | None,
     tasks: Tasks,
+    now_ms: int,
 ) -> Scope:
     """``partitions``: only keys that belong to these; None: all.
 
@@ -75,7 +78,7 @@ def find_scope(
     losses = {region: tuple(loss for loss in read_losses(store, region) if loss.kind == "offsets") for region in cut}
     dropped = _dropped(store, tasks, receipt.version)
     empty_before = _empty_before(store, table, eras)
-    return Scope(store, contract, eras, receipt, pinned, in_force, cut, losses, dropped, empty_before)
+    return Scope(store, contract, eras, receipt, pinned, in_force, cut, losses, dropped, empty_before, now_ms)
 
 
 def _dropped(store: ObjectStore, tasks: Tasks, version: int) -> dict[Region, Position]:

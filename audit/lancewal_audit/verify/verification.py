@@ -86,7 +86,9 @@ def verify_table(settings: Settings, uri: str, asked: Asked) -> Report:
         # Step 2
         in_force = Watermarks(store, table).at(receipt.version)
         pinned = table.at(receipt.version)
-        scope = find_scope(store, table, opened.contract, receipt, pinned, in_force, asked.partitions, tasks)
+        scope = find_scope(
+            store, table, opened.contract, receipt, pinned, in_force, asked.partitions, tasks, SystemClock().now_ms()
+        )
         evidence = _evidence(settings, scope, tasks, asked.sources)
         return _compare(uri, asked, scope, evidence, read, Path(folder))
 

@@ -1,0 +1,349 @@
+"""Rows that expire, on real Lance tables: what is hidden is what DuckDB says has expired, and nothing that came meanwhile."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lancewal_core.contract import decode_contract, encode_contract, read_contract
+from lancewal_core.errors import ContractMismatch, ObjectCorrupt, SchemaError, SettingsError
+from lancewal_core.failpoints import FailpointError, configure
+from lancewal_core.rows import Op
+from lancewal_core.settings import Settings
+from lancewal_core.settings_sections import TableSettings
+from lancewal_core.table import CommitLost, CommitOutcome, Committed, TableCommit
+from lancewal_core.table_lance import LancePinnedTable
+from lancewal_core.ttl import Ttl
+from lancewal_flusher.change_contract import alter_ttl
+from lancewal_flusher.commit import Refused
+from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.expiry import Expired, ExpiryResult, NothingExpired, Oldest, expire_next
+from lancewal_flusher.expiry_turns import ExpiryTurns
+from lancewal_flusher.gc_commands import summary_text
+from lancewal_flusher.gc_to_the_end import look
+from tests.support.flusher_tables import COMBINE, FlusherTable, Operation, ScriptedTable, delete
+from tests.support.scripted import ManualClock
+
+DAY_S = 86_400
+TTL = Ttl("at", DAY_S)
+NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
+TYPES = {
+    "timestamp[us, UTC]": pa.timestamp("us", "UTC"),
+    "timestamp[ms]": pa.timestamp("ms"),
+    "timestamp[s]": pa.timestamp("s"),
+    "timestamp[ns, UTC]": pa.timestamp("ns", "UTC"),
+    "date32": pa.date32(),
+}
+
+
+def made(folder: Path, type_: str = "timestamp[us, UTC]") -> FlusherTable:
+    return FlusherTable(
+        folder, more=[pa.field("at", TYPES[type_])], patches=False, ttl_column="at", ttl_s=DAY_S, history_window_s=0
+    )
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[FlusherTable]:
+    found = made(tmp_path)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(epoch_ms=int(NOW.timestamp() * 1000))
+
+
+def row(id: int, hours: float | None, a: int = 0) -> Operation:
+    """A row whose time lies so many hours back."""
+    at = None if hours is None else NOW - timedelta(hours=hours)
+    return Operation(Op.UPSERT, id, {"a": a, "s": None, "tags": None, "at": at})
+
+
+def context_of(table: FlusherTable, clock: ManualClock, raced: ScriptedTable | None = None) -> FlusherContext:
+    return replace(table.context(raced), clock=clock)
+
+
+def expire(
+    table: FlusherTable,
+    clock: ManualClock,
+    raced: ScriptedTable | None = None,
+    oldest: Oldest | None = None,
+    rows_max: int = 1_000,
+) -> ExpiryResult:
+    return expire_next(context_of(table, clock, raced), TTL, oldest or Oldest(), rows_max)
+
+
+def drop_expired(table: FlusherTable, clock: ManualClock) -> int:
+    """Take what has expired of the model's rows out of it; DuckDB says which."""
+    at = table.dataset.schema.field("at").type
+    stored = pa.table(
+        {
+            "region": [key[0] for key in table.model],
+            "id": [key[1] for key in table.model],
+            "moment": pa.array([r["at"] for r in table.model.values()], at),
+        }
+    )
+    zoned = pa.types.is_timestamp(at) and at.tz is not None
+    time = "epoch_us(moment::timestamptz)" if zoned else "epoch_us(moment::timestamp)"
+    cut_us = (clock.now_ms() - DAY_S * 1000) * 1000
+    found = duckdb.sql(f"select region, id from stored where {time} < {cut_us}").fetchall() if len(stored) else []
+    for key in found:
+        del table.model[key]
+    return len(found)
+
+
+@pytest.mark.parametrize("type_", TYPES)
+def test_rows_of_every_type_of_time(tmp_path: Path, clock: ManualClock, type_: str) -> None:
+    table = made(tmp_path, type_)
+    unit = timedelta(days=1) if type_ == "date32" else timedelta(seconds=1)
+    edge = NOW - timedelta(days=1)
+    times = [edge - unit, edge, edge + unit, None, NOW, NOW + unit, edge - 400 * unit, datetime(1969, 1, 1, tzinfo=UTC)]
+    zoned = "UTC" in type_
+    values: list[Any] = [t.date() if type_ == "date32" else t if zoned else t.replace(tzinfo=None) for t in times if t]
+    values.insert(3, None)
+    table.generation(
+        0, [Operation(Op.UPSERT, i, {"a": 0, "s": None, "tags": None, "at": v}) for i, v in enumerate(values)]
+    )
+    table.round()
+    table.check()
+    expected = drop_expired(table, clock)
+    done = expire(table, clock)
+    assert isinstance(done, Expired)
+    assert done.rows == expected == len(times) - len(table.model)
+    assert ("r0", 3) in table.model
+    table.check()
+    assert isinstance(expire(table, clock), NothingExpired)
+    table.close()
+
+
+def test_rounds_are_bounded_and_whole_fragments_go(table: FlusherTable, clock: ManualClock) -> None:
+    for first in (0, 10, 20):
+        table.generation(0, [row(id, 30 if first < 20 else 1) for id in range(first, first + 10)])
+        table.round()
+    oldest = Oldest()
+    done = [expire(table, clock, oldest=oldest, rows_max=8) for _ in range(4)]
+    assert [(d.rows, d.more) for d in done if isinstance(d, Expired)] == [(8, True), (8, True), (4, False)]
+    assert isinstance(done[-1], NothingExpired)
+    drop_expired(table, clock)
+    table.check()
+    assert len(table.dataset.get_fragments()) == 1
+
+
+def test_a_fragment_is_read_again_only_when_it_may_have_expired(
+    table: FlusherTable, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.generation(0, [row(id, id) for id in range(20)])
+    table.round()
+    scans: list[object] = []
+    scan = LancePinnedTable.scan
+    monkeypatch.setattr(LancePinnedTable, "scan", lambda *a, **k: scans.append(1) or scan(*a, **k))  # type: ignore[func-returns-value] # appends
+    oldest = Oldest()
+    assert isinstance(expire(table, clock, oldest=oldest), NothingExpired)
+    clock.sleep(4 * 3600)
+    assert isinstance(expire(table, clock, oldest=oldest), NothingExpired)
+    assert len(scans) == 1
+    clock.sleep(2 * 3600)
+    done = expire(table, clock, oldest=oldest)
+    assert isinstance(done, Expired)
+    assert done.rows == drop_expired(table, clock) == 1
+    table.check()
+
+
+def test_a_newer_row_that_waits_comes_in(table: FlusherTable, clock: ManualClock) -> None:
+    table.generation(0, [row(1, 30), row(2, 30), row(3, 30)])
+    table.round()
+    table.generation(0, [row(1, 1, a=1), delete(2)])
+    assert isinstance(expire(table, clock), Expired)
+    table.round()
+    drop_expired(table, clock)
+    table.check()
+    assert list(table.model) == [("r0", 1)]
+
+
+def race_merge(table: FlusherTable) -> Callable[[], object]:
+    """It gives an expired row a newer time, deletes another, and brings a third anew."""
+    table.generation(0, [row(1, 1, a=1), delete(2), row(50, 30), row(51, 1)])
+    return table.round
+
+
+@pytest.mark.parametrize("act", ["merge", "compaction", "append", "clean-up"])
+def test_what_lands_in_between(table: FlusherTable, clock: ManualClock, act: str) -> None:
+    for first in (0, 10):
+        table.generation(0, [row(id, 30 if id % 2 else 1) for id in range(first, first + 10)])
+        table.round()
+    raced = ScriptedTable(table.uri)
+    by_hand = {"region": "r1", "id": 99, "a": 1, "s": None, "tags": None, "at": None}
+    appended = pa.Table.from_pylist([by_hand], table.dataset.schema)
+    acts: dict[str, Callable[[], object]] = {
+        "merge": race_merge(table) if act == "merge" else list,
+        "compaction": lambda: table.dataset.optimize.compact_files(),
+        "append": lambda: lance.write_dataset(appended, table.uri, mode="append"),
+        "clean-up": lambda: (table.generation(0, [row(1, 1, a=1)]), table.round(), table.clean_up()),
+    }
+    raced.before = [acts[act]]
+    first_try = expire(table, clock, raced)
+    assert isinstance(first_try, Expired if act == "append" else Refused)
+    if act == "append":
+        table.model["r1", 99] = by_hand
+    table.round()
+    while isinstance(expire(table, clock), Expired):
+        pass
+    drop_expired(table, clock)
+    table.check()
+    assert act != "merge" or table.model["r0", 1]["a"] == 1
+
+
+def test_a_merge_planned_before_it(table: FlusherTable, clock: ManualClock) -> None:
+    """The merge replaces a row that expires under it."""
+    table.generation(0, [row(id, 30) for id in range(10)])
+    table.round()
+    table.generation(0, [row(1, 1, a=1), delete(2), row(60, 1)])
+    raced = ScriptedTable(table.uri)
+    raced.before = [lambda: expire(table, clock)]
+    table.round(COMBINE, table.context(raced))
+    drop_expired(table, clock)
+    table.check()
+    assert sorted(table.model) == [("r0", 1), ("r0", 60)]
+
+
+class DeafTable(ScriptedTable):
+    """A commit lands and its reply is lost."""
+
+    def commit(self, commit: TableCommit) -> CommitOutcome:
+        outcome = super().commit(commit)
+        return CommitLost("the reply was lost") if isinstance(outcome, Committed) else outcome
+
+
+def test_a_lost_reply_and_a_crash(table: FlusherTable, clock: ManualClock) -> None:
+    table.generation(0, [row(id, 30 if id < 5 else 1) for id in range(10)])
+    table.round()
+    for where in ("dv.write:after", "commit.send:before"):
+        configure({"LANCEWAL_FAILPOINT": f"{where}=error", "LANCEWAL_TESTING": "1"})
+        try:
+            with pytest.raises(FailpointError):
+                expire(table, clock)
+        finally:
+            configure({})
+        table.check()
+    done = expire(table, clock, DeafTable(table.uri))
+    assert isinstance(done, Expired)
+    assert done.rows == drop_expired(table, clock) == 5
+    table.check()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_times_merges_and_rounds(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    table = made(tmp_path)
+    clock = ManualClock(epoch_ms=int(NOW.timestamp() * 1000))
+    oldest = Oldest()
+
+    def stream() -> None:
+        back = -clock.monotonic() / 3600
+        table.generation(
+            chance.randrange(2),
+            [
+                delete(chance.randrange(20)) if chance.random() < 0.3
+                else row(chance.randrange(20), chance.choice([None, back + chance.randrange(40)]), chance.randrange(99))
+                for _ in range(6)
+            ],
+        )  # fmt: skip
+
+    for _ in range(10):
+        stream()
+        raced = ScriptedTable(table.uri)
+        if chance.random() < 0.4:
+            raced.before = [lambda: expire(table, clock, oldest=oldest)]
+        table.round(COMBINE, table.context(raced))
+        clock.sleep(chance.randrange(8) * 3600)
+        raced = ScriptedTable(table.uri)
+        raced.lose_request = chance.randrange(2)
+        while not isinstance(expire(table, clock, raced, oldest, rows_max=chance.randint(1, 5)), NothingExpired):
+            pass
+        drop_expired(table, clock)
+        table.check()
+    table.close()
+
+
+# -- when, and what is said of it --------------------------------------------------------------------------------
+
+
+def test_turns_keep_the_stated_bound(table: FlusherTable, clock: ManualClock) -> None:
+    turns = ExpiryTurns(context_of(table, clock), TTL, 600.0, due_at=0.0)
+    table.generation(0, [row(id, 24 - id / 100) for id in range(100)])
+    table.round()
+    seen: list[int] = []
+    while clock.monotonic() < 3 * 3600:
+        clock.sleep(turns.wait_s())
+        turns.turn()
+        rows = table.rows()
+        oldest_s = max((clock.now_ms() / 1000 - r["at"].timestamp() for r in rows), default=0.0)
+        assert oldest_s <= DAY_S + 600
+        seen.append(len(rows))
+        clock.sleep(1.0)
+    assert seen[0] == 100
+    assert seen[-1] == 0
+    assert len(seen) < 25
+
+
+def test_looking_counts_and_changes_nothing(table: FlusherTable, clock: ManualClock) -> None:
+    table.generation(0, [row(1, 30), row(2, 1), row(3, None)])
+    table.round()
+    version = table.dataset.version
+    summary = look(context_of(table, clock))
+    assert summary.expired_rows == 1
+    assert "rows that have expired, which the flusher hides: 1" in summary_text(summary, dry_run=True)
+    assert table.dataset.version == version
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"ttl_column": "nowhere"}, "column 'nowhere' is not among"),
+        ({"ttl_column": "a"}, "column 'a' has type int64; rows expire by a timestamp or a date32"),
+        ({"patches": True}, "allows patches"),
+    ],
+)
+def test_contracts_that_cannot_be(table: FlusherTable, change: dict[str, Any], message: str) -> None:
+    wrong = table.contract.model_copy(update=change)
+    with pytest.raises(ObjectCorrupt, match=message):
+        decode_contract(encode_contract(wrong), "here")
+
+
+def test_the_contract_is_changed(table: FlusherTable) -> None:
+    settings = Settings(table=TableSettings(uri=table.uri))
+    assert read_contract(table.store, table.uri).ttl == TTL
+    longer = alter_ttl(settings, Ttl("at", 2 * DAY_S))
+    assert (longer.version, longer.ttl) == (2, Ttl("at", 2 * DAY_S))
+    with pytest.raises(SettingsError, match="says so already"):
+        alter_ttl(settings, Ttl("at", 2 * DAY_S))
+    with pytest.raises(SchemaError, match="has type int64"):
+        alter_ttl(settings, Ttl("a", DAY_S))
+    with pytest.raises(ContractMismatch, match=r"table\.ttl_s"):
+        alter_ttl(Settings(table=TableSettings(uri=table.uri, ttl_column="at", ttl_s=5)), Ttl("at", 6))
+    assert alter_ttl(settings, None).ttl is None
+    assert read_contract(table.store, table.uri).version == 3
+    assert b"ttl" not in encode_contract(read_contract(table.store, table.uri))
+
+
+def test_thresholds_at_the_unit_s_edge() -> None:
+    for type_ in TYPES.values():
+        for now_ms in (86_400_000, 86_400_001, 1_800_000_000_123, 86_399_999):
+            threshold = TTL.threshold(type_, now_ms)
+            stored = pa.array([threshold - 1, threshold], pa.int32() if pa.types.is_date32(type_) else pa.int64()).cast(
+                type_
+            )
+            ns = [int(v) for v in np.array(stored.cast(pa.timestamp("ns")).cast(pa.int64()))]
+            cut = (now_ms - DAY_S * 1000) * 1_000_000
+            assert ns[0] < cut <= ns[1]
