@@ -14,7 +14,8 @@ So a row is gone ``ttl_s`` after its time, or after its merge if that comes late
 and the duration of the rounds behind that.  Until then readers see it.
 
 Steps of ``expire_next``
- 1. Pin V, check that it is the contract's table; wait while the merge that set its watermarks is not finished.
+ 1. Check that the contract is still the newest; pin V, check that it is the contract's table; wait while the merge that set
+    its watermarks is not finished.
  2. Per fragment that may have expired rows: scan the column, take the rows below the threshold, until there are enough.
  3. Write deletion vectors.
  4. ONE commit from V.
@@ -38,6 +39,7 @@ from lancewal_core.table import ROW_ADDRESS, Fragment, PinnedTable, TableCommit
 from lancewal_core.ttl import Ttl
 from lancewal_flusher.commit import Refused, is_finished, send
 from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.gc import check_contract
 
 PROPERTY_EXPIRY = "lancewal.expiry"
 ROUND_ROWS = 1_000_000
@@ -78,8 +80,9 @@ class Oldest:
 
 
 def expire_next(context: FlusherContext, ttl: Ttl, oldest: Oldest, rows_max: int = ROUND_ROWS) -> ExpiryResult:
-    """One round."""
+    """One round.  ``ContractMismatch`` where the contract has changed: rows may expire otherwise by now, or no more."""
     # Step 1
+    check_contract(context)
     pinned = context.table.newest()
     check_table(pinned, context.contract)
     in_force = context.watermarks.at(pinned.version)

@@ -20,8 +20,9 @@ from lancewal_core.error_text import first_line
 from lancewal_core.errors import InvalidInput, SparkJobFailed, TableMissing
 from lancewal_core.settings import Settings
 from lancewal_core.store_obstore import open_store
+from lancewal_flusher.load import PartLoaded
 from lancewal_flusher.load_columns import check_columns
-from lancewal_flusher.load_table import Keep, LoadBounds, LoadSummary, PartLoaded, begin, load_files
+from lancewal_flusher.load_table import Keep, LoadBounds, LoadSummary, begin, load_files
 from lancewal_flusher.spark_session import spark_errors
 
 if TYPE_CHECKING:

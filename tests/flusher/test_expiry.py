@@ -31,6 +31,7 @@ from lancewal_flusher.expiry import Expired, ExpiryResult, NothingExpired, Oldes
 from lancewal_flusher.expiry_turns import ExpiryTurns
 from lancewal_flusher.gc_commands import summary_text
 from lancewal_flusher.gc_to_the_end import look
+from tests.flusher.test_flusher_service import samples, serving, settings_of, wait_for
 from tests.support.flusher_tables import COMBINE, FlusherTable, Operation, ScriptedTable, delete
 from tests.support.scripted import ManualClock
 
@@ -217,6 +218,23 @@ def test_a_merge_planned_before_it(table: FlusherTable, clock: ManualClock) -> N
     assert sorted(table.model) == [("r0", 1), ("r0", 60)]
 
 
+def test_a_merge_that_is_not_finished_is_waited_for(table: FlusherTable, clock: ManualClock) -> None:
+    table.generation(0, [row(1, 30), row(2, 1)])
+    configure({"LANCEWAL_FAILPOINT": "commit.recv:after=error", "LANCEWAL_TESTING": "1"})
+    try:
+        with pytest.raises(FailpointError):
+            table.round()
+    finally:
+        configure({})
+    refused = expire(table, clock)
+    assert isinstance(refused, Refused)
+    assert "is not finished yet" in refused.reason
+    table.round()
+    assert isinstance(expire(table, clock), Expired)
+    drop_expired(table, clock)
+    table.check()
+
+
 class DeafTable(ScriptedTable):
     """A commit lands and its reply is lost."""
 
@@ -295,6 +313,28 @@ def test_turns_keep_the_stated_bound(table: FlusherTable, clock: ManualClock) ->
     assert seen[0] == 100
     assert seen[-1] == 0
     assert len(seen) < 25
+
+
+def test_the_service_lets_rows_expire(table: FlusherTable) -> None:
+    now = datetime.now(UTC)
+    values = [now - timedelta(days=2), now, None]
+    table.generation(
+        0, [Operation(Op.UPSERT, id, {"a": 0, "s": None, "tags": None, "at": at}) for id, at in enumerate(values)]
+    )
+    with serving(settings_of(table, flusher={"interval_s": 0.05, "expiry_interval_s": 0.05})) as port:
+        wait_for(lambda: samples(port).get("rows_expired_total") == 1)
+    del table.model["r0", 0]
+    table.check()
+
+
+def test_a_flusher_that_works_by_an_older_contract_lets_nothing_expire(table: FlusherTable, clock: ManualClock) -> None:
+    table.generation(0, [row(1, 30)])
+    table.round()
+    turns = ExpiryTurns(context_of(table, clock), TTL, 600.0, due_at=0.0)
+    alter_ttl(Settings(table=TableSettings(uri=table.uri)), None)
+    with pytest.raises(ContractMismatch, match="Start the flusher again"):
+        turns.turn()
+    table.check()
 
 
 def test_looking_counts_and_changes_nothing(table: FlusherTable, clock: ManualClock) -> None:
