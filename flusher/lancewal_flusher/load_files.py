@@ -69,7 +69,7 @@ class LoadFile:
     def _open(self, names: Sequence[str] = ()) -> Any:
         source = pa.PythonFile(io.BufferedReader(_Stored(self)), mode="r")
         try:
-            if PurePosixPath(self.key).suffix in PARQUET:
+            if _suffix(self.key) in PARQUET:
                 return pq.ParquetFile(source)
             opened = pa.ipc.open_file(source)
             if not names:
@@ -80,11 +80,7 @@ class LoadFile:
             raise self._unreadable(error) from error
 
     def _unreadable(self, error: Exception) -> InvalidInput:
-        stream = (
-            ""
-            if PurePosixPath(self.key).suffix in PARQUET
-            else "; an Arrow stream has to be written as an IPC file first"
-        )
+        stream = "" if _suffix(self.key) in PARQUET else "; an Arrow stream has to be written as an IPC file first"
         return InvalidInput(f"{self.shown} cannot be read: {first_line(error)[:200]}{stream}", file=self.shown)
 
 
@@ -100,7 +96,7 @@ def find_files(addresses: Sequence[str], options: Mapping[str, str]) -> tuple[Lo
 def _files_at(address: str, options: Mapping[str, str]) -> Sequence[LoadFile]:
     address = address.rstrip("/")
     folder, _, name = address.rpartition("/")
-    if PurePosixPath(name).suffix in PARQUET | ARROW and not _is_local_folder(address):
+    if _suffix(name) in PARQUET | ARROW and not _is_local_folder(address):
         store = _store(folder or ("/" if address.startswith("/") else "."), options, address)
         size = store.size(name)
         if size is None:
@@ -111,7 +107,7 @@ def _files_at(address: str, options: Mapping[str, str]) -> Sequence[LoadFile]:
         (i for i in store.list("") if not any(p[:1] in "_." for p in i.key.split("/"))), key=lambda i: i.key
     )
     files = [LoadFile(store, i.key, f"{address}/{i.key}", i.size) for i in listed]
-    strange = [f.shown for f in files if PurePosixPath(f.key).suffix not in PARQUET | ARROW]
+    strange = [f.shown for f in files if _suffix(f.key) not in PARQUET | ARROW]
     if strange or not files:
         what = f"{strange[0]} is neither" if strange else f"{address} holds no file that is"
         raise InvalidInput(f"{what} Parquet ({', '.join(sorted(PARQUET))}) or Arrow IPC ({', '.join(sorted(ARROW))})")
@@ -123,6 +119,10 @@ def _store(folder: str, options: Mapping[str, str], address: str) -> ObstoreStor
         return open_store(folder, options)
     except TableMissing as error:
         raise InvalidInput(f"there is no file or folder {address}", file=address) from error
+
+
+def _suffix(name: str) -> str:
+    return PurePosixPath(name).suffix.lower()
 
 
 def _is_local_folder(address: str) -> bool:
