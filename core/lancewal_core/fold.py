@@ -141,6 +141,18 @@ def complete(partials: pa.Table, base: pa.Table, schema: RowSchema) -> pa.Table:
     return pa.Table.from_arrays([_single(c) for c in columns], schema=schema.table)
 
 
+def columns_set(partials: pa.Table, schema: RowSchema) -> dict[str, bool]:
+    """Columns outside the primary key that any of these patches sets, each with whether all of them do."""
+    if partials.num_rows == 0:
+        return {}
+    present = _present_bits(partials.combine_chunks()[PRESENT], schema)
+    return {
+        name: bool(present[:, i].all())
+        for i, name in enumerate(schema.table.names)
+        if name not in schema.primary_key and present[:, i].any()
+    }
+
+
 def key_codes(keys: pa.Table) -> Indices:
     """Number the distinct rows of a table of key columns: equal rows get equal numbers from 0 up."""
     codes: Indices | None = None

@@ -91,6 +91,8 @@ class TableCommit:
     """Commit as ``Merge`` with the full fragment list: used while the table has no fragment, hence no sentinel."""
     rewritten: tuple[str, ...] = ()
     """Commit as ``Rewrite``: the live rows of these fragments are what ``new_fragments`` hold; nothing else changes."""
+    columns_written: tuple[str, ...] = ()
+    """Columns that ``write_columns`` wrote in ``updated_fragments``: indexes of them no longer cover these fragments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +223,17 @@ class PinnedTable(Protocol):
 
     def hide_rows(self, fragment_id: int, rows: Sequence[int]) -> str | None:
         """Write a deletion vector that adds these physical rows; the fragment's new JSON, None if no row is left."""
+
+    def column_bytes(self, fragment_id: int, columns: Sequence[str]) -> int | None:
+        """Bytes that these columns take in a fragment's data files; None if ``write_columns`` must not be used on it."""
+
+    def write_columns(self, fragment_id: int, rows: npt.NDArray[np.int64], values: pa.Table, fragment_json: str) -> str:
+        """Write columns of a fragment anew, as one more data file: these live physical rows with these values, all others
+        as they are.
+
+        ``fragment_json``: the fragment as it stands or as ``hide_rows`` gave it; the result has its deletion vector.
+        ``VersionGone`` if a clean-up was faster, ``RewriteFailed`` if it could not be done.
+        """
 
 
 class Table(Protocol):

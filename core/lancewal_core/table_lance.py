@@ -66,10 +66,13 @@ ROWS_PER_FILE = 1_048_576
 class LancePinnedTable:
     """One version of a Lance data set."""
 
-    def __init__(self, dataset: Any, read: Callable[[str], bytes | None]) -> None:
-        """``read`` gets an object of the table's folder, None if it is not there."""
+    def __init__(
+        self, dataset: Any, read: Callable[[str], bytes | None], options: Mapping[str, str] | None = None
+    ) -> None:
+        """``read`` gets an object of the table's folder, None if it is not there; ``options`` are Lance storage options."""
         self._dataset = dataset
         self._read = read
+        self._options = dict(options or {})
         self._fragments: tuple[Fragment, ...] | None = None
 
     @property
@@ -224,6 +227,45 @@ class LancePinnedTable:
             raise read_error(error, f"writing a deletion vector of fragment {fragment_id}") from error
         return None if metadata is None else json.dumps(metadata.to_json())
 
+    def column_bytes(self, fragment_id: int, columns: Sequence[str]) -> int | None:
+        metadata = self._dataset.get_fragment(fragment_id).metadata
+        # Rows of a table with stable row ids say in which version each was changed last, which Lance would have to be told.
+        if self._dataset.has_stable_row_ids or metadata.overlays:
+            return None
+        wanted = {i for name in columns for i in self.field_ids[name]}
+        total = 0
+        for file in metadata.files:
+            held = [column for i, column in zip(file.fields, file.column_indices, strict=True) if i in wanted]
+            if held:
+                total += self._bytes_of_columns(file, [column for column in held if column >= 0])
+        return total
+
+    def _bytes_of_columns(self, file: Any, held: Sequence[int]) -> int:
+        uri = f"{self._dataset.uri}/data/{file.path}"
+        try:
+            found = LanceFileReader(uri, storage_options=self._options).metadata().columns
+        except (ValueError, *READ_ERRORS) as error:
+            raise read_error(error, f"reading the footer of data file {file.path}") from error
+        return sum(buffer.size for i in held for page in found[i].pages for buffer in page.buffers)
+
+    def write_columns(self, fragment_id: int, rows: npt.NDArray[np.int64], values: pa.Table, fragment_json: str) -> str:
+        addresses = (np.uint64(fragment_id) << np.uint64(32)) | rows.astype(np.uint64)
+        source = values.append_column(pa.field(ROW_ADDRESS, pa.uint64()), pa.array(addresses))
+        try:
+            written, _ = self._dataset.get_fragment(fragment_id).update_columns(source, left_on=ROW_ADDRESS)
+        except (*READ_ERRORS, RuntimeError, ValueError) as error:
+            text = first_line(error)
+            if _NOT_FOUND in text.lower():
+                raise VersionGone(f"a file of version {self.version} is gone: {text}", version=self.version) from error
+            if _IO_ERROR in text:
+                raise read_error(error, f"writing columns of fragment {fragment_id}") from error
+            raise RewriteFailed(
+                f"columns {values.column_names} of fragment {fragment_id} of version {self.version} could not be written "
+                f"anew: {text}",
+                version=self.version,
+            ) from error
+        return json.dumps(written.to_json() | {"deletion_file": json.loads(fragment_json)["deletion_file"]})
+
 
 class LanceTable:
     """The data set at ``uri``; ``options`` are Lance storage options."""
@@ -245,7 +287,7 @@ class LanceTable:
             raise read_error(error, f"opening {self.uri}") from None
         except OSError as error:
             raise read_error(error, f"opening {self.uri}") from error
-        return LancePinnedTable(opened, self._read)
+        return LancePinnedTable(opened, self._read, self._options)
 
     def at(self, version: int) -> LancePinnedTable:
         try:
@@ -258,7 +300,7 @@ class LanceTable:
             raise read_error(error, f"opening version {version} of {self.uri}") from None
         except OSError as error:
             raise read_error(error, f"opening version {version} of {self.uri}") from error
-        return LancePinnedTable(opened, self._read)
+        return LancePinnedTable(opened, self._read, self._options)
 
     def transaction(self, version: int) -> TransactionResult:
         try:
@@ -369,10 +411,10 @@ class LanceTable:
                 removed_fragment_ids=list(commit.removed_fragment_ids),
                 updated_fragments=updated,
                 new_fragments=new,
-                fields_modified=[],
+                fields_modified=_field_ids([f for f in lance_schema.fields() if f.name() in commit.columns_written]),
                 # All ids, nested ones too: else new rows can be missing from indexed queries.
                 fields_for_preserving_frag_bitmap=_field_ids(lance_schema.fields()),
-                update_mode="rewrite_rows",
+                update_mode="rewrite_columns" if commit.columns_written else "rewrite_rows",
             )
         transaction = Transaction(commit.read_version, operation, transaction_properties=dict(commit.properties))
         try:

@@ -1,10 +1,11 @@
-"""The work of a merge on one fragment, as a pure value: find the live rows that keys replace, and hide them.
+"""The work of a merge on one fragment, as a pure value: find the live rows that keys replace, and hide them, or write the
+columns that patches set anew in place (``in_place``).
 
 Which rows have the keys is known from the key index (``Candidates``, live or not), or a scan of the fragment finds them
 (``Scan``).
 
 A task pickles: a thread or a Spark executor runs it with nothing but the table.  Running it twice is harmless: it writes
-a deletion file that only a commit makes effective.
+a deletion file, and perhaps a data file, that only a commit makes effective.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from lancewal_core.key_index import RowsOfKeys
 from lancewal_core.key_lookup import find_keys
 from lancewal_core.key_match import KeySet
 from lancewal_core.table import PinnedTable, Table, fragment_live_rows
+from lancewal_flusher.in_place import PatchesInPlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +48,20 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class FragmentTask:
-    """Rows of the first ``partial_keys`` places are returned with ``columns``, to complete patches."""
+    """Rows of the first ``partial_keys`` places, but those of ``in_place``, are returned with ``columns``, to complete
+    patches."""
 
     version: TableVersion
     fragment_id: int
     source: Scan | Candidates
     partial_keys: int
     columns: tuple[str, ...]
+    in_place: PatchesInPlace | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class FragmentResult:
-    """``updated``: the fragment's new JSON, None if no row is left; ``hits`` rows were hidden."""
+    """``updated``: the fragment's new JSON, None if no row is left; ``hits`` rows were hidden or patched in place."""
 
     fragment_id: int
     hits: int
@@ -74,18 +78,26 @@ def run_task(table: Table, task: FragmentTask) -> FragmentResult:
 def run_on(pinned: PinnedTable, task: FragmentTask) -> FragmentResult:
     """Look up, read what patches need, write the deletion vector.  Raises ``VersionGone``."""
     found = _found(pinned, task)
+    patched = RowsOfKeys(found.rows[:0], found.places[:0])
+    if task.in_place is not None:
+        found, patched = task.in_place.split(found)
     base: pa.Table | None = None
     if task.partial_keys:
         needed = found.rows[found.places < task.partial_keys].astype(np.uint64)
         base = pinned.take(pa.array(needed | np.uint64(task.fragment_id << 32)), list(task.columns))
-    if len(found.rows) == 0:
+    if len(found.rows) == len(patched.rows) == 0:
         return FragmentResult(task.fragment_id, 0, None, base)
-    with point("dv.write", fragment=task.fragment_id, rows=len(found.rows)):
-        updated = pinned.hide_rows(task.fragment_id, found.rows.tolist())
+    updated: str | None = pinned.fragment_json(task.fragment_id)
+    if len(found.rows):
+        with point("dv.write", fragment=task.fragment_id, rows=len(found.rows)):
+            updated = pinned.hide_rows(task.fragment_id, found.rows.tolist())
     hits = len(found.rows)
     if isinstance(task.source, Candidates):
         hits = task.source.live_rows - (0 if updated is None else fragment_live_rows(updated))
-    return FragmentResult(task.fragment_id, hits, updated, base)
+    if task.in_place is not None and updated is not None:
+        with point("fragment.write", fragment=task.fragment_id, rows=len(patched.rows)):
+            updated = task.in_place.write(pinned, task.fragment_id, patched, updated)
+    return FragmentResult(task.fragment_id, hits + len(patched.rows), updated, base)
 
 
 def _found(pinned: PinnedTable, task: FragmentTask) -> RowsOfKeys:

@@ -10,7 +10,7 @@ Guarantees
 
 Steps of ``merge_next``
  1. Pin V, check that it is the contract's table, read W(V); refuse while the merge that set it is not finished.  Then
-    read all indexes (after W, so that they are not older) and choose per region (``plan``).
+    read all indexes (after W, so that they are not older) and choose per region (``plan``, ``merge_stock``).
  2. Read the snapshots; one whose files are missing is rebuilt from its WAL entries first.
  3. Ask the key index which rows of V the keys may replace; fragments that it does not cover are scanned.  Would more
     bytes of deletion vectors be written than of rows?  Then wait, up to ``defer_s``, for more to come.  Per fragment
@@ -31,36 +31,25 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from lancewal_core.errors import (
-    INDEX_LOST,
-    LOG_LOST,
-    MergeUnproven,
-    ObjectMissing,
-    PlanStale,
-    StoreInconsistent,
-    VersionGone,
-)
+from lancewal_core.errors import MergeUnproven, ObjectMissing, VersionGone
 from lancewal_core.failpoints import point
-from lancewal_core.flush import rebuild_snapshot
-from lancewal_core.fold import Folded, complete, compose
+from lancewal_core.fold import complete
 from lancewal_core.ids import Region, TableVersion
 from lancewal_core.key_index import KeyRows
 from lancewal_core.key_match import KeySet
 from lancewal_core.open_checks import check_table
-from lancewal_core.region_index import GenerationRecord, RegionIndex
-from lancewal_core.snapshot import Snapshot, read_folded, read_gone, read_partials, read_rows, read_snapshot
-from lancewal_core.table import (
-    PinnedTable,
-    TableCommit,
-    fragment_files,
-)
+from lancewal_core.region_index import RegionIndex
+from lancewal_core.table import PinnedTable, TableCommit, fragment_files, fragment_live_rows
 from lancewal_core.watermarks import PROPERTY_MERGE, InForce, Watermark, merge_properties
 from lancewal_flusher.commit import Refused, is_finished, prove, send, sentinel
 from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.cost import FragmentChange, Rates, Strategy, costs, least
 from lancewal_flusher.first_seen import FirstSeen
 from lancewal_flusher.fragment_task import Candidates, FragmentResult, FragmentTask, Scan
+from lancewal_flusher.in_place import PatchesInPlace, choose_in_place
 from lancewal_flusher.merge_facts import MergeFacts
-from lancewal_flusher.plan import MergeLimits, RegionMerge, choose, deletion_bytes, shall_wait, unmerged
+from lancewal_flusher.merge_stock import Stock, Work, take_stock
+from lancewal_flusher.plan import MergeLimits, deletion_bytes, shall_wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +67,10 @@ class Merged:
     """Fragments that the key index does not cover."""
     index_faults: tuple[str, ...]
     """What of the key index could not be read."""
+    rows_in_place: int = 0
+    """Of the rows replaced, those of which only columns were written."""
+    worn: tuple[int, ...] = ()
+    """Fragments that hide so many rows now that writing them anew costs less than leaving them (``cost``)."""
 
     @property
     def landed_behind(self) -> bool:
@@ -98,30 +91,18 @@ MergeResult = Merged | Refused | NothingToMerge
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
-    """One region's part of a merge."""
-
-    merge: RegionMerge
-    adopted: tuple[str, ...]
-    """Fragments taken as they are."""
-    rows: pa.Table
-    """Rows to write anew: survivors of combined generations."""
-    partials: pa.Table
-    keys: pa.Table
-    """All keys it touches, those of ``partials`` first."""
-    gone: int
-
-
-@dataclass(frozen=True, slots=True)
 class _Planned:
     """A merge that is ready to be committed."""
 
     commit: TableCommit
     merge: str
     marks: Mapping[Region, Watermark]
-    works: Sequence[_Work]
+    works: Sequence[Work]
     facts: MergeFacts
     lookup: KeyRows
+    rows_written: int
+    rows_in_place: int
+    worn: tuple[int, ...]
 
 
 def merge_next(context: FlusherContext, limits: MergeLimits, first_seen: FirstSeen | None = None) -> MergeResult:
@@ -157,11 +138,13 @@ def merge_next(context: FlusherContext, limits: MergeLimits, first_seen: FirstSe
         pinned.version,
         {w.merge.region: tuple(int(s.generation) for s in w.merge.snapshots) for w in plan.works},
         rows_adopted=plan.facts.rows_adopted,
-        rows_written=sum(w.rows.num_rows + w.partials.num_rows for w in plan.works),
+        rows_written=plan.rows_written,
         rows_replaced=plan.facts.rows_replaced,
         keys_deleted=sum(w.gone for w in plan.works),
         fragments_scanned=len(plan.lookup.uncovered),
         index_faults=plan.lookup.faults,
+        rows_in_place=plan.rows_in_place,
+        worn=plan.worn,
     )
 
 
@@ -169,34 +152,27 @@ def _plan(
     context: FlusherContext, pinned: PinnedTable, limits: MergeLimits, first_seen: FirstSeen
 ) -> _Planned | Refused | NothingToMerge:
     """Steps 1 to 3."""
-    # Step 1
-    with point("plan.pin"):
-        check_table(pinned, context.contract)
-        in_force = context.watermarks.at(pinned.version)
-        if not is_finished(context, in_force):
-            # Only the newest merge is ever finished: building on this one would leave it as it is for good.
-            return Refused(f"the merge of table version {in_force.version} is not finished yet")
-        indexes = context.read_indexes()
-        _check_complete(context, indexes, in_force)
-        waiting = unmerged(indexes, in_force)
-        keys_waiting = [(region, record.generation) for region, records in waiting.items() for record in records]
-        waited_s = max(first_seen.ages_s(keys_waiting, context.clock.monotonic()).values(), default=0.0)
-    # Step 2
-    snapshots = _snapshots(context, waiting)
-    share = limits.share(len(snapshots))
-    works = [work for region, found in sorted(snapshots.items()) if (work := _prepare(context, region, found, share))]
+    stock = take_stock(context, pinned, limits, first_seen)
+    if isinstance(stock, Refused):
+        return stock
+    works = stock.works
     if not works:
-        return NothingToMerge(pinned.version, in_force, indexes)
+        return NothingToMerge(pinned.version, stock.in_force, stock.indexes)
     # Step 3
     fragments = pinned.fragments()
-    keys = _keys(works)
+    keys = stock.keys()
     lookup = context.keys.find(pinned, keys)
-    if _shall_wait(pinned, lookup, works, waited_s, limits):
-        return NothingToMerge(pinned.version, in_force, indexes, deferred=True)
-    results = _run_tasks(context, pinned, works, keys, lookup)
-    written = _write_rows(context, works, results)
+    if shall_defer(pinned, lookup, stock, limits):
+        return NothingToMerge(pinned.version, stock.in_force, stock.indexes, deferred=True)
+    partials, schema = stock.partials(context), context.contract.rows
+    in_place = choose_in_place(
+        pinned, lookup, partials, schema, context.tasks, limits.in_place_rows, limits.deleted_share
+    )
+    results = _run_tasks(context, pinned, keys, partials.num_rows, lookup, in_place)
+    left = _not_in_place(partials, in_place)
+    written = _write_rows(context, works, left, results)
     merge = context.new_id()
-    marks = dict(in_force.regions)
+    marks = dict(stock.in_force.regions)
     for work in works:
         last = work.merge.snapshots[-1]
         marks[work.merge.region] = Watermark(last.generation, last.next)
@@ -204,7 +180,8 @@ def _plan(
     facts = MergeFacts(
         read_version=pinned.version,
         fragments_below=max((f.fragment_id + 1 for f in fragments), default=0),
-        files=frozenset(name for fragment in (*adopted, *written) for name in fragment_files(fragment)),
+        files=frozenset(name for fragment in (*adopted, *written) for name in fragment_files(fragment))
+        | _column_files(pinned, results, in_place),
         adopted={
             w.merge.region: frozenset(name for fragment in w.adopted for name in fragment_files(fragment))
             for w in works
@@ -223,8 +200,11 @@ def _plan(
         removed_fragment_ids=tuple(r.fragment_id for r in results if r.hits and r.updated is None),
         properties={**merge_properties(marks, merge), **facts.properties()},
         strict=not fragments,
+        columns_written=tuple(sorted({name for patches in in_place.values() for name in patches.columns})),
     )
-    return _Planned(commit, merge, marks, works, facts, lookup)
+    rows_written = sum(w.rows.num_rows for w in works) + left.num_rows
+    worn = _worn(pinned, results, limits)
+    return _Planned(commit, merge, marks, works, facts, lookup, rows_written, partials.num_rows - left.num_rows, worn)
 
 
 def _exists(context: FlusherContext, version: TableVersion) -> bool:
@@ -234,118 +214,28 @@ def _exists(context: FlusherContext, version: TableVersion) -> bool:
         return False
 
 
-def _check_complete(context: FlusherContext, indexes: Mapping[Region, RegionIndex], in_force: InForce) -> None:
-    for region in context.contract.regions:
-        if in_force.generation(region) > 0 and region not in indexes:
-            raise StoreInconsistent(
-                f"region {region.name}: no index is found, though generation {in_force.generation(region)} is merged; "
-                f"{INDEX_LOST}",
-                region=region.name,
-            )
-
-
-def _snapshots(
-    context: FlusherContext, waiting: Mapping[Region, Sequence[GenerationRecord]]
-) -> dict[Region, list[Snapshot]]:
-    """Step 2: per region the snapshots that wait, up to the first that somebody else is rebuilding."""
-    named = [(region, record) for region, records in sorted(waiting.items()) for record in records]
-    intact = context.tasks.map(lambda item: _intact(context, item[1]), named)
-    found: dict[Region, list[Snapshot]] = {}
-    ended: set[Region] = set()
-    for (region, record), snapshot in zip(named, intact, strict=True):
-        if region in ended:
-            continue
-        if snapshot is None:
-            snapshot = _rebuild(context, region, record)
-        if snapshot is None:
-            ended.add(region)  # the next round reads what the other one has written
-        else:
-            found.setdefault(region, []).append(snapshot)
-    return found
-
-
-def _rebuild(context: FlusherContext, region: Region, record: GenerationRecord) -> Snapshot | None:
-    """None when somebody else rebuilt, or merged, it first."""
-    try:
-        return rebuild_snapshot(
-            context.store,
-            context.table,
-            context.indexes,
-            context.tasks,
-            context.contract,
-            region,
-            record,
-            context.new_id,
-        )
-    except PlanStale as error:
-        index = context.indexes.read(region)
-        if index is None or record not in index.generations:
-            return None
-        raise ObjectMissing(
-            f"{record.snapshot} cannot be rebuilt: {error}. {LOG_LOST}", object=record.snapshot
-        ) from error
-
-
-def _intact(context: FlusherContext, record: GenerationRecord) -> Snapshot | None:
-    """The snapshot, or None if any of its objects and files is missing."""
-    if record.snapshot is None:
-        return None
-    try:
-        snapshot = read_snapshot(context.store, record.snapshot)
-    except ObjectMissing:
-        return None
-    sides = [side.key for side in (snapshot.deletes, snapshot.patches) if side is not None]
-    if any(context.store.get_range(key, 0, 1) is None for key in sides):
-        return None
-    files = [name for fragment in snapshot.fragments for name in fragment_files(fragment)]
-    return None if context.table.files_missing(files) else snapshot
-
-
-def _prepare(
-    context: FlusherContext, region: Region, snapshots: Sequence[Snapshot], limits: MergeLimits
-) -> _Work | None:
-    merge = choose(region, snapshots, limits)
-    if merge is None:
-        return None
-    rows = context.contract.rows
-    names = list(rows.primary_key)
-    if len(merge.snapshots) == 1:
-        (only,) = merge.snapshots
-        gone = read_gone(context.store, only, rows)
-        partials = read_partials(context.store, only, rows)
-        row_keys = read_rows(context.table, only, names, rows)
-        keys = pa.concat_tables([partials.select(names), gone, row_keys])
-        return _Work(merge, only.fragments, rows.table.empty_table(), partials, keys, gone.num_rows)
-    folded: Folded = compose([read_folded(context.store, context.table, s, rows) for s in merge.snapshots], rows)
-    keys = pa.concat_tables([folded.partials.select(names), folded.gone, folded.rows.select(names)])
-    return _Work(merge, (), folded.rows, folded.partials, keys, folded.gone.num_rows)
-
-
-def _keys(works: Sequence[_Work]) -> pa.Table:
-    """The keys of all regions, those of patches first."""
-    partials = [w.keys.slice(0, w.partials.num_rows) for w in works]
-    others = [w.keys.slice(w.partials.num_rows) for w in works]
-    return pa.concat_tables([*partials, *others]).combine_chunks()
-
-
-def _shall_wait(
-    pinned: PinnedTable, found: KeyRows, works: Sequence[_Work], waited_s: float, limits: MergeLimits
-) -> bool:
+def shall_defer(pinned: PinnedTable, found: KeyRows, stock: Stock, limits: MergeLimits) -> bool:
+    """Whether the merge is put off, for more to come."""
     hidden = {fragment_id: len(rows.rows) for fragment_id, rows in found.covered.items()}
-    data = sum(snapshot.nbytes for work in works for snapshot in work.merge.snapshots)
-    return shall_wait(deletion_bytes(pinned.fragments(), hidden), data, waited_s, limits)
+    return shall_wait(deletion_bytes(pinned.fragments(), hidden), stock.nbytes, stock.waited_s, limits)
 
 
 def _run_tasks(
-    context: FlusherContext, pinned: PinnedTable, works: Sequence[_Work], keys: pa.Table, found: KeyRows
+    context: FlusherContext,
+    pinned: PinnedTable,
+    keys: pa.Table,
+    partial_keys: int,
+    found: KeyRows,
+    in_place: Mapping[int, PatchesInPlace],
 ) -> list[FragmentResult]:
     """Step 3: a task per fragment that may hold a key of any region (they never meet)."""
-    partial_keys = sum(w.partials.num_rows for w in works)
     columns = tuple(context.contract.rows.table.names) if partial_keys else context.contract.primary_key
     sources = _candidates(pinned, found, len(keys))
     if found.uncovered:
         sources.update(dict.fromkeys(found.uncovered, Scan(KeySet(keys))))
-    tasks = [FragmentTask(pinned.version, i, source, partial_keys, columns) for i, source in sources.items()]
+    tasks = [
+        FragmentTask(pinned.version, i, source, partial_keys, columns, in_place.get(i)) for i, source in sources.items()
+    ]
     return context.runner.run(tasks)
 
 
@@ -361,14 +251,50 @@ def _candidates(pinned: PinnedTable, found: KeyRows, keys: int) -> dict[int, Sca
     }
 
 
-def _write_rows(context: FlusherContext, works: Sequence[_Work], results: Sequence[FragmentResult]) -> tuple[str, ...]:
+def _not_in_place(partials: pa.Table, in_place: Mapping[int, PatchesInPlace]) -> pa.Table:
+    """Patches that become new rows."""
+    if not in_place:
+        return partials
+    left = np.ones(partials.num_rows, np.bool_)
+    for patches in in_place.values():
+        left[patches.places] = False
+    return partials.filter(pa.array(left))
+
+
+def _column_files(
+    pinned: PinnedTable, results: Sequence[FragmentResult], in_place: Mapping[int, PatchesInPlace]
+) -> frozenset[str]:
+    """Files that patches in place have added to fragments."""
+    before = {name for f in pinned.fragments() if f.fragment_id in in_place for name in f.files}
+    changed = [r.updated for r in results if r.fragment_id in in_place and r.updated is not None]
+    return frozenset(name for fragment in changed for name in fragment_files(fragment)) - before
+
+
+def _worn(pinned: PinnedTable, results: Sequence[FragmentResult], limits: MergeLimits) -> tuple[int, ...]:
+    """Fragments that *rewrite* is chosen for."""
+    fragments = {f.fragment_id: f for f in pinned.fragments()}
+    found = []
+    for result in results:
+        if result.updated is None:
+            continue
+        f = fragments[result.fragment_id]
+        hidden = f.physical_rows - fragment_live_rows(result.updated) - f.deleted_rows
+        change = FragmentChange(f.fragment_id, f.physical_rows, f.deleted_rows, f.nbytes, hidden)
+        if hidden and least(costs(change, limits.deleted_share, Rates())).strategy is Strategy.REWRITE:
+            found.append(f.fragment_id)
+    return tuple(found)
+
+
+def _write_rows(
+    context: FlusherContext, works: Sequence[Work], partials: pa.Table, results: Sequence[FragmentResult]
+) -> tuple[str, ...]:
+    """Survivors of combined generations, and completed patches."""
     rows = context.contract.rows
     parts = [w.rows for w in works if w.rows.num_rows]
-    partials = [w.partials for w in works if w.partials.num_rows]
-    if partials:
+    if partials.num_rows:
         found = [r.base.select(rows.table.names).cast(rows.table) for r in results if r.base is not None]
         base = pa.concat_tables(found) if found else rows.table.empty_table()
-        parts.append(complete(pa.concat_tables(partials), base, rows))
+        parts.append(complete(partials, base, rows))
     if not parts:
         return ()
     with point("fragment.write"):

@@ -16,9 +16,7 @@ from lancewal_core.region_index import GenerationRecord, RegionIndex, State
 from lancewal_core.snapshot import Snapshot
 from lancewal_core.table import Fragment
 from lancewal_core.watermarks import InForce
-
-_VECTOR_BYTES = 1_000
-"""Of an almost empty deletion vector."""
+from lancewal_flusher.cost import vector_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +33,12 @@ class MergeLimits:
 
     defer_s: float = 0.0
     """How long a merge may wait for more to come, where it would write more bytes of deletion vectors than of rows."""
+
+    in_place_rows: int = 1_000
+    """Fewest patched rows of a fragment from which on their columns may be written anew in place: looking into the
+    fragment's files is a request each."""
+    deleted_share: float = 0.2
+    """Of its rows, from which on compaction writes a fragment anew (``flusher.compaction_deleted_share``)."""
 
     def share(self, regions: int) -> MergeLimits:
         """The limits of one of so many regions."""
@@ -104,17 +108,12 @@ def unmerged(indexes: Mapping[Region, RegionIndex], in_force: InForce) -> dict[R
 
 
 def deletion_bytes(fragments: Sequence[Fragment], hidden: Mapping[int, int]) -> int:
-    """About how many bytes of deletion vectors a merge writes that hides ``hidden`` rows of each fragment.
-
-    They are cumulative: each holds all rows that were ever hidden.  As Lance 14 writes them: a row takes two bytes, up to
-    8 KiB for each 65,536 rows of the fragment.
-    """
-    total = 0
-    for fragment in fragments:
-        if fragment.fragment_id in hidden:
-            rows = fragment.deleted_rows + hidden[fragment.fragment_id]
-            total += _VECTOR_BYTES + min(2 * rows, 8192 * (1 + fragment.physical_rows // 65_536))
-    return total
+    """About how many bytes of deletion vectors a merge writes that hides ``hidden`` rows of each fragment."""
+    return sum(
+        vector_bytes(f.physical_rows, f.deleted_rows + hidden[f.fragment_id])
+        for f in fragments
+        if f.fragment_id in hidden
+    )
 
 
 def shall_wait(vector_bytes: int, data_bytes: int, waited_s: float, limits: MergeLimits) -> bool:

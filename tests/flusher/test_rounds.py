@@ -16,7 +16,7 @@ from lancewal_core.ids import Region
 from lancewal_core.paths import wal_prefix
 from lancewal_core.tasks import ThreadTasks
 from lancewal_core.watermarks import Watermarks
-from lancewal_flusher import merge
+from lancewal_flusher import merge_stock
 from lancewal_flusher import round as rounds
 from lancewal_flusher.finish import finish_newest
 from lancewal_flusher.merge import Merged, merge_next
@@ -194,7 +194,7 @@ def test_a_snapshot_that_another_flusher_rebuilds_is_taken_next_time(
         rebuild(*arguments)  # the other one, first
         return rebuild(*arguments)
 
-    monkeypatch.setattr(merge, "rebuild_snapshot", lose)
+    monkeypatch.setattr(merge_stock, "rebuild_snapshot", lose)
     context = table.context()
     first = merge_next(context, OPEN_ROWS)
     assert isinstance(first, Merged)

@@ -63,7 +63,7 @@ def snapshots_are_lost() -> None:
     """The description of one snapshot, and the data files of another, are gone: both are made anew from the log."""
     stage = Stage()
     a, f, _ = stage.flushed(0, 1)
-    named = {file.file for version in stage.dataset.versions.values() for file in version.fragments}
+    named = {name for version in stage.dataset.versions.values() for f in version.fragments for name in f.files}
     for name in [name for name in stage.dataset.files if name not in named]:
         stage.dataset.files.pop(name)
     for key in snapshot_files(stage, 0):

@@ -71,7 +71,7 @@ def clean_up(world: World, keep: int) -> None:
 def _lose_files(world: World, rng: Random) -> None:
     """Remove the data files of snapshots that no table version refers to."""
     dataset = world.dataset
-    referred = {f.file for version in dataset.versions.values() for f in version.fragments}
+    referred = {name for version in dataset.versions.values() for f in version.fragments for name in f.files}
     for region in world.contract.regions:
         index = world.checker.indexes.read(region)
         for record in () if index is None else index.generations:

@@ -72,13 +72,23 @@ class _Fragment:
     vector: str | None = None
     """Name of its deletion vector."""
     deleted_rows: int = 0
+    columns: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Files that were written for some columns since, each with these columns, which count instead of those before."""
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return (self.file, *(name for name, _ in self.columns))
 
     def json(self) -> str:
         deletion = None if self.vector is None else {"id": self.vector, "num_deleted_rows": self.deleted_rows}
+        size = _file_bytes(self.physical_rows)
         return json.dumps(
             {
                 "id": self.fragment_id,
-                "files": [{"path": self.file, "file_size_bytes": _file_bytes(self.physical_rows)}],
+                "files": [
+                    {"path": self.file, "file_size_bytes": size},
+                    *({"path": name, "columns": held, "file_size_bytes": size} for name, held in self.columns),
+                ],
                 "deletion_file": deletion,
                 "physical_rows": self.physical_rows,
             }
@@ -87,10 +97,15 @@ class _Fragment:
     @staticmethod
     def parse(text: str) -> _Fragment:
         found = json.loads(text)
-        (file,) = found["files"]
+        file, *columns = found["files"]
         deletion = found["deletion_file"] or {"id": None, "num_deleted_rows": 0}
         return _Fragment(
-            found["id"], file["path"], found["physical_rows"], deletion["id"], deletion["num_deleted_rows"]
+            found["id"],
+            file["path"],
+            found["physical_rows"],
+            deletion["id"],
+            deletion["num_deleted_rows"],
+            tuple((f["path"], tuple(f["columns"])) for f in columns),
         )
 
 
@@ -206,6 +221,7 @@ class MemoryDataset:
         gone = {*commit.removed_fragment_ids, *(_Fragment.parse(text).fragment_id for text in commit.rewritten)}
         old = () if commit.strict else self.newest.fragments
         kept = [updated.get(f.fragment_id, f) for f in old if f.fragment_id not in gone]
+        stale = frozenset(updated) if commit.columns_written else frozenset[int]()
         return self.add(
             self.newest.number,
             "Merge" if commit.strict else "Rewrite" if commit.rewritten else "Update",
@@ -213,6 +229,7 @@ class MemoryDataset:
             map(_Fragment.parse, commit.new_fragments),
             {*updated, *gone},
             commit.properties,
+            segments=tuple(segment - stale for segment in self.newest.segments),
         )
 
     def hidden(self, fragment: _Fragment) -> frozenset[int]:
@@ -224,11 +241,21 @@ class MemoryDataset:
             raise VersionGone(f"deletion file {fragment.vector} of fragment {fragment.fragment_id} is gone")
         return found
 
+    def rows(self, fragment: _Fragment) -> pa.Table:
+        """All physical rows; ``VersionGone`` if a data file is not there."""
+        gone = [name for name in fragment.files if name not in self.files]
+        if gone:
+            raise VersionGone(f"data file {gone[0]} is gone")
+        rows = self.files[fragment.file]
+        for name, held in fragment.columns:
+            for column in held:
+                at = rows.column_names.index(column)
+                rows = rows.set_column(at, rows.schema.field(at), self.files[name][column])
+        return rows
+
     def live(self, fragment: _Fragment) -> tuple[pa.Table, np.ndarray]:
         """Live rows of a fragment and their physical places."""
-        rows = self.files.get(fragment.file)
-        if rows is None:
-            raise VersionGone(f"data file {fragment.file} is gone")
+        rows = self.rows(fragment)
         places = np.setdiff1d(np.arange(rows.num_rows), np.array(sorted(self.hidden(fragment)), np.int64))
         return rows.take(pa.array(places)), places
 
@@ -268,9 +295,23 @@ class MemoryPinned:
 
     def fragments(self) -> Sequence[Fragment]:
         return [
-            Fragment(f.fragment_id, (f.file,), f.physical_rows, f.deleted_rows, _file_bytes(f.physical_rows))
+            Fragment(
+                f.fragment_id,
+                f.files,
+                f.physical_rows,
+                f.deleted_rows,
+                _file_bytes(f.physical_rows) * len(f.files),
+                self._file_fields(f),
+            )
             for f in self._version.fragments
         ]
+
+    def _file_fields(self, fragment: _Fragment) -> tuple[tuple[int, ...], ...]:
+        """Fields that count in each file."""
+        where = dict.fromkeys(self.schema.names, fragment.file)
+        where |= {column: name for name, held in fragment.columns for column in held}
+        ids = self.field_ids
+        return tuple(tuple(i for c, name in where.items() if name == file for i in ids[c]) for file in fragment.files)
 
     def fragment_json(self, fragment_id: int) -> str:
         return self._fragment(fragment_id).json()
@@ -327,11 +368,7 @@ class MemoryPinned:
 
     def all_rows(self, fragment_id: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         self._table.begin("all rows")
-        file = self._fragment(fragment_id).file
-        rows = self._table.dataset.files.get(file)
-        if rows is None:
-            raise VersionGone(f"data file {file} is gone")
-        yield from rows.select(list(columns)).to_batches()
+        yield from self._table.dataset.rows(self._fragment(fragment_id)).select(list(columns)).to_batches()
 
     def hidden_rows(self, fragment_id: int) -> np.ndarray:
         self._table.begin("hidden rows")
@@ -343,6 +380,23 @@ class MemoryPinned:
         changed = self._table.dataset.hide(fragment, rows)
         self._table.end("hide rows")
         return None if changed is None else changed.json()
+
+    def column_bytes(self, fragment_id: int, columns: Sequence[str]) -> int | None:
+        self._table.begin("column bytes")
+        return _file_bytes(self._fragment(fragment_id).physical_rows) * len(columns) // len(self.schema)
+
+    def write_columns(self, fragment_id: int, rows: np.ndarray, values: pa.Table, fragment_json: str) -> str:
+        self._table.begin("write columns")
+        dataset, fragment = self._table.dataset, self._fragment(fragment_id)
+        held = tuple(values.column_names)
+        old = dataset.rows(fragment).select(held)
+        source = np.arange(old.num_rows)
+        source[rows] = old.num_rows + np.arange(values.num_rows)
+        name = f"{dataset.new_name()}.lance"
+        dataset.files[name] = pa.concat_tables([old, values.cast(old.schema)]).take(pa.array(source)).combine_chunks()
+        self._table.end("write columns")
+        kept = [(f, left) for f, c in fragment.columns if (left := tuple(n for n in c if n not in held))]
+        return replace(_Fragment.parse(fragment_json), columns=(*kept, (name, held))).json()
 
     def _fragment(self, fragment_id: int) -> _Fragment:
         return next(f for f in self._version.fragments if f.fragment_id == fragment_id)
@@ -541,8 +595,8 @@ class MemoryTable:
         gone = [dataset.versions.pop(n) for n in list(dataset.versions) if n not in kept]
         before = [f for version in gone for f in version.fragments]
         left = [f for version in dataset.versions.values() for f in version.fragments]
-        files = set(dataset.files) if delete_unverified else {f.file for f in before}
-        for name in files - {f.file for f in left}:
+        files = set(dataset.files) if delete_unverified else {name for f in before for name in f.files}
+        for name in files - {name for f in left for name in f.files}:
             dataset.files.pop(name, None)
         vectors = set(dataset.vectors) if delete_unverified else _vectors(before)
         for key in vectors - _vectors(left):

@@ -1,0 +1,189 @@
+"""What a merge does to each fragment, by what it costs: a pure decision.
+
+Three strategies
+
+* *hide*: a deletion vector hides the rows that the merge replaces; the rows themselves lie in new files.  Cheapest now, but
+  every hidden row brings the day nearer on which compaction writes the fragment anew.
+* *rewrite*: hide, and let compaction write the fragment's live rows anew right behind the merge.  Not inside its commit: it
+  would save the deletion vector, about a thousandth of the bytes, and keep the merge for as long as the copying takes.
+* *columns*: write the columns that patches set anew for the whole fragment, in place: its patched rows are neither hidden
+  nor written again.  For patches of few columns of many rows.
+
+The least of *bytes written now* and *bytes owed* is chosen.  Owed are
+
+ 1. reading: a byte read costs ``READ_WEIGHT`` of a byte written;
+ 2. a share of the compaction to come.  It writes a fragment anew when a share ``s`` of its rows is hidden
+    (``flusher.compaction_deleted_share``), so each hidden row owes one part in ``s * rows`` of that: of reading the whole
+    fragment, and writing what is left of it with its key index.  So *rewrite* is chosen from the share ``s`` on, exactly
+    where compaction would take the fragment; its figures and its hurry come from here.
+
+What all strategies share is left out of the comparison: the new rows of upserts, which ingest has written already, the
+lookup of the keys, the commit.
+
+Seconds are predicted for people and for the benchmark (``merge-strategies``), and decide nothing: constants measured on one
+machine would choose otherwise on the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import assert_never
+
+READ_WEIGHT = 0.25
+"""Of a byte read, where one written is 1.  ``benchmarks.calibrate``: a scan of all columns takes about a quarter of the CPU
+time that writing the same rows takes."""
+KEY_ENTRY_BYTES = 16
+"""Of one row in the key index; keys that are not one integer take their own bytes more."""
+_VECTOR_BYTES = 1_000
+"""Of an almost empty deletion vector."""
+_CONTAINER_ROWS = 65_536
+_CONTAINER_BYTES = 8_192
+
+
+class Strategy(StrEnum):
+    """See the module docstring."""
+
+    HIDE = "hide"
+    REWRITE = "rewrite"
+    COLUMNS = "columns"
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentChange:
+    """A fragment, and what a merge does to it."""
+
+    fragment_id: int
+    rows: int
+    """Physical rows."""
+    deleted_rows: int
+    """Of them, hidden before the merge."""
+    nbytes: int
+    """Of its data files."""
+    replaced: int
+    """Live rows whose key the merge has."""
+    patched: int = 0
+    """Of ``replaced``, those that patches complete."""
+    patched_bytes: int | None = None
+    """Bytes that the columns which patches set take in the whole fragment; None: they cannot be written anew alone."""
+    rewritable: bool = True
+    """Whether compaction may take the fragment."""
+
+    @property
+    def row_bytes(self) -> float:
+        return self.nbytes / max(self.rows, 1)
+
+    def hidden_after(self, strategy: Strategy) -> int:
+        """Hidden rows once the merge has landed."""
+        return self.deleted_rows + self.replaced - (self.patched if strategy is Strategy.COLUMNS else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Of one strategy for one fragment."""
+
+    strategy: Strategy
+    bytes_written: int
+    """By the merge, and by the compaction behind it where that belongs to the strategy."""
+    bytes_owed: int
+    seconds: float
+    """Of the merge alone.  Tasks run side by side; this is what one of them takes."""
+    seconds_behind: float = 0.0
+    """Of the compaction right behind it."""
+
+    @property
+    def weight(self) -> int:
+        """What is compared."""
+        return self.bytes_written + self.bytes_owed
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Seconds of work on one core, as ``python -m benchmarks.calibrate`` measured them (2 cores, x86-64, local folder)."""
+
+    vector_s: float = 0.0015
+    """A deletion vector."""
+    hidden_row_s: float = 1.0e-7
+    """A row in it."""
+    completed_row_s: float = 2.5e-6
+    """A patched row: its base read, completed, written anew."""
+    column_byte_s: float = 3.0e-8
+    """A byte of a column that is written anew in place: read, joined, written."""
+    rewritten_byte_s: float = 1.2e-8
+    """A byte that compaction writes."""
+    read_byte_s: float = 2.0e-9
+    """A byte that it reads."""
+    commit_s: float = 0.02
+    """A commit, with what stands around it."""
+
+
+def vector_bytes(rows: int, hidden: int) -> int:
+    """Of a deletion vector that hides so many of so many rows; they are cumulative.
+
+    As Lance 14 writes them: a row takes two bytes, up to 8 KiB for each 65,536 rows of the fragment.
+    """
+    return _VECTOR_BYTES + min(2 * hidden, _CONTAINER_BYTES * (1 + rows // _CONTAINER_ROWS))
+
+
+def costs(change: FragmentChange, deleted_share: float, rates: Rates) -> tuple[Cost, ...]:
+    """Of every strategy that can be taken, *hide* first."""
+    possible = [Strategy.HIDE]
+    left = change.rows - change.hidden_after(Strategy.HIDE)
+    if change.rewritable and left > 0:
+        possible.append(Strategy.REWRITE)
+    if change.patched and change.patched_bytes is not None:
+        possible.append(Strategy.COLUMNS)
+    return tuple(_cost(change, strategy, deleted_share, rates) for strategy in possible)
+
+
+def least(found: Sequence[Cost]) -> Cost:
+    """The chosen one; the first of several."""
+    return min(found, key=lambda cost: cost.weight)
+
+
+def _cost(change: FragmentChange, strategy: Strategy, deleted_share: float, rates: Rates) -> Cost:
+    hidden = change.hidden_after(strategy)
+    newly = hidden - change.deleted_rows
+    gone = hidden >= change.rows
+    written = float(vector_bytes(change.rows, hidden) if newly and not gone else 0)
+    owed = 0.0 if gone else _debt(change, hidden, deleted_share)
+    seconds = rates.vector_s * bool(newly and not gone) + rates.hidden_row_s * newly
+    match strategy:
+        case Strategy.HIDE:
+            return _with_patches(change, Cost(strategy, int(written), int(owed), seconds), rates)
+        case Strategy.REWRITE:
+            live = change.rows - hidden
+            copied = live * change.row_bytes
+            written += copied + live * KEY_ENTRY_BYTES
+            owed = READ_WEIGHT * change.nbytes
+            behind = rates.commit_s + rates.read_byte_s * change.nbytes + rates.rewritten_byte_s * copied
+            return _with_patches(change, Cost(strategy, int(written), int(owed), seconds, behind), rates)
+        case Strategy.COLUMNS:
+            column_bytes = change.patched_bytes or 0
+            written += column_bytes
+            owed += READ_WEIGHT * column_bytes
+            seconds += rates.column_byte_s * column_bytes
+            return Cost(strategy, int(written), int(owed), seconds)
+        case _:
+            assert_never(strategy)
+
+
+def _with_patches(change: FragmentChange, cost: Cost, rates: Rates) -> Cost:
+    """Patched rows are read, and written as new ones."""
+    return Cost(
+        cost.strategy,
+        cost.bytes_written + int(change.patched * (change.row_bytes + KEY_ENTRY_BYTES)),
+        cost.bytes_owed + int(READ_WEIGHT * change.patched * change.row_bytes),
+        cost.seconds + rates.completed_row_s * change.patched,
+        cost.seconds_behind,
+    )
+
+
+def _debt(change: FragmentChange, hidden: int, deleted_share: float) -> float:
+    """What the hidden rows owe of the compaction that they bring about."""
+    if not change.rewritable:
+        return READ_WEIGHT * hidden * change.row_bytes
+    left = (1 - deleted_share) * change.rows
+    rewriting = READ_WEIGHT * change.nbytes + left * (change.row_bytes + KEY_ENTRY_BYTES)
+    return rewriting * hidden / max(deleted_share * change.rows, 1)

@@ -1,0 +1,132 @@
+"""Patches in place: of a fragment with many patched rows, only the columns that patches set are written anew.
+
+Guarantees
+ 1. A key is patched in place only if the pinned version has exactly one live row of it, in a fragment that the key index
+    covers; all others are hidden and written as new rows.  So a row that is there twice does not stay so.
+ 2. What it writes is one more data file per fragment, which only the merge's commit makes effective: as an update of the
+    fragment, which conflicts with whatever touched it since, exactly as a deletion vector does.
+ 3. Columns that no patch sets are neither read nor written, nor is the key: the key index stays right.
+
+Steps of ``choose_in_place``
+ 1. Only where no fragment is uncovered: a row of the key might lie there.
+ 2. Fragments with at least ``in_place_rows`` patched rows, by the key index, deleted ones among them.
+ 3. Which of the rows live, and which keys have just one such row?
+ 4. Compare the strategies (``cost``) by what the files of the fragment hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lancewal_core.fold import columns_set, complete
+from lancewal_core.key_index import KeyRows, RowsOfKeys
+from lancewal_core.rows import RowSchema
+from lancewal_core.table import PinnedTable
+from lancewal_core.tasks import Tasks
+from lancewal_flusher.cost import FragmentChange, Rates, Strategy, costs, least
+
+Places = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class PatchesInPlace:
+    """Patches of one fragment.  ``places``, ascending, of their keys in the merge, and beside them the ``partials``."""
+
+    places: Places
+    partials: pa.Table
+    schema: RowSchema
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What is written."""
+        return tuple(columns_set(self.partials, self.schema))
+
+    def split(self, found: RowsOfKeys) -> tuple[RowsOfKeys, RowsOfKeys]:
+        """Rows to hide, and rows to patch."""
+        ours = np.isin(found.places, self.places)
+        return (
+            RowsOfKeys(found.rows[~ours], found.places[~ours]),
+            RowsOfKeys(found.rows[ours], found.places[ours]),
+        )
+
+    def write(self, pinned: PinnedTable, fragment_id: int, patched: RowsOfKeys, fragment_json: str) -> str:
+        """The fragment's new JSON."""
+        columns = columns_set(self.partials, self.schema)
+        if not columns or len(patched.rows) == 0:
+            return fragment_json  # patches that say only that the row is there
+        values = self.partials.take(pa.array(np.searchsorted(self.places, patched.places)))
+        if not all(columns.values()):
+            addresses = patched.rows.astype(np.uint64) | np.uint64(fragment_id << 32)
+            names = self.schema.table.names
+            base = pinned.take(pa.array(addresses), names).select(names).cast(self.schema.table)
+            values = complete(values, base, self.schema)
+        return pinned.write_columns(fragment_id, patched.rows, values.select(list(columns)), fragment_json)
+
+
+def choose_in_place(
+    pinned: PinnedTable,
+    found: KeyRows,
+    partials: pa.Table,
+    schema: RowSchema,
+    tasks: Tasks,
+    rows_min: int,
+    deleted_share: float,
+) -> Mapping[int, PatchesInPlace]:
+    """By fragment; ``partials`` are the patches of the merge, whose keys are its first places."""
+    # Step 1
+    if partials.num_rows == 0 or found.uncovered:
+        return {}
+    # Step 2
+    counts = {i: int((rows.places < partials.num_rows).sum()) for i, rows in found.covered.items()}
+    if not any(count >= rows_min for count in counts.values()):
+        return {}
+    # Step 3
+    touched = sorted(i for i, count in counts.items() if count)
+    live = dict(zip(touched, tasks.map(lambda i: live_rows(pinned, i, found.covered[i]), touched), strict=True))
+    often = np.zeros(partials.num_rows, np.int64)
+    for rows in live.values():
+        often += np.bincount(rows.places[rows.places < partials.num_rows], minlength=partials.num_rows)
+
+    # Step 4
+    def decide(fragment_id: int) -> PatchesInPlace | None:
+        rows = live[fragment_id]
+        once = rows.places[rows.places < partials.num_rows]
+        places = np.sort(once[often[once] == 1])
+        if len(places) < rows_min:
+            return None
+        patches = PatchesInPlace(places, partials.take(pa.array(places)), schema)
+        change = change_of(pinned, fragment_id, len(rows.rows), patches)
+        chosen = least(costs(change, deleted_share, Rates()))
+        return patches if chosen.strategy is Strategy.COLUMNS else None
+
+    large = [i for i in touched if counts[i] >= rows_min]
+    decided = zip(large, tasks.map(decide, large), strict=True)
+    return {fragment_id: patches for fragment_id, patches in decided if patches is not None}
+
+
+def live_rows(pinned: PinnedTable, fragment_id: int, rows: RowsOfKeys) -> RowsOfKeys:
+    """Those of the rows that no deletion vector hides."""
+    kept = ~np.isin(rows.rows, pinned.hidden_rows(fragment_id))
+    return RowsOfKeys(rows.rows[kept], rows.places[kept])
+
+
+def change_of(
+    pinned: PinnedTable, fragment_id: int, replaced: int, patches: PatchesInPlace | None, *, rewritable: bool = True
+) -> FragmentChange:
+    """What the merge does to a fragment: ``replaced`` live rows of it, some of which may be patched in place."""
+    (fragment,) = (f for f in pinned.fragments() if f.fragment_id == fragment_id)
+    return FragmentChange(
+        fragment_id,
+        fragment.physical_rows,
+        fragment.deleted_rows,
+        fragment.nbytes,
+        replaced,
+        0 if patches is None else len(patches.places),
+        None if patches is None else pinned.column_bytes(fragment_id, patches.columns),
+        rewritable,
+    )

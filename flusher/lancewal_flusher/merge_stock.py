@@ -1,0 +1,180 @@
+"""What a merge has to go on: its region indexes and snapshots, read at a pinned version (steps 1 and 2 of ``merge``).
+
+Guarantee: the indexes are not older than the watermarks, so a region without one has lost it; what a merge takes of each
+region is one generation to adopt, or several to combine (``plan``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lancewal_core.errors import INDEX_LOST, LOG_LOST, ObjectMissing, PlanStale, StoreInconsistent
+from lancewal_core.failpoints import point
+from lancewal_core.flush import rebuild_snapshot
+from lancewal_core.fold import Folded, compose, partial_schema
+from lancewal_core.ids import Region
+from lancewal_core.open_checks import check_table
+from lancewal_core.region_index import GenerationRecord, RegionIndex
+from lancewal_core.snapshot import Snapshot, read_folded, read_gone, read_partials, read_rows, read_snapshot
+from lancewal_core.table import PinnedTable, fragment_files
+from lancewal_core.watermarks import InForce
+from lancewal_flusher.commit import Refused, is_finished
+from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.first_seen import FirstSeen
+from lancewal_flusher.plan import MergeLimits, RegionMerge, choose, unmerged
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One region's part of a merge."""
+
+    merge: RegionMerge
+    adopted: tuple[str, ...]
+    """Fragments taken as they are."""
+    rows: pa.Table
+    """Rows to write anew: survivors of combined generations."""
+    partials: pa.Table
+    keys: pa.Table
+    """All keys it touches, those of ``partials`` first."""
+    gone: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stock:
+    """What waits, and what the next merge takes of it."""
+
+    in_force: InForce
+    indexes: Mapping[Region, RegionIndex]
+    works: Sequence[Work]
+    waited_s: float
+
+    @property
+    def nbytes(self) -> int:
+        """Stored bytes of the snapshots taken."""
+        return sum(snapshot.nbytes for work in self.works for snapshot in work.merge.snapshots)
+
+    def partials(self, context: FlusherContext) -> pa.Table:
+        """Patches of all regions, in the order of ``keys``."""
+        found = [w.partials for w in self.works if w.partials.num_rows]
+        return (
+            pa.concat_tables(found).combine_chunks() if found else partial_schema(context.contract.rows).empty_table()
+        )
+
+    def keys(self) -> pa.Table:
+        """The keys of all regions, those of patches first."""
+        partials = [w.keys.slice(0, w.partials.num_rows) for w in self.works]
+        others = [w.keys.slice(w.partials.num_rows) for w in self.works]
+        return pa.concat_tables([*partials, *others]).combine_chunks()
+
+
+def take_stock(
+    context: FlusherContext, pinned: PinnedTable, limits: MergeLimits, first_seen: FirstSeen, *, rebuild: bool = True
+) -> Stock | Refused:
+    """Steps 1 and 2.  Without ``rebuild`` nothing is written: a region ends before a snapshot of which files are missing."""
+    # Step 1
+    with point("plan.pin"):
+        check_table(pinned, context.contract)
+        in_force = context.watermarks.at(pinned.version)
+        if not is_finished(context, in_force):
+            # Only the newest merge is ever finished: building on this one would leave it as it is for good.
+            return Refused(f"the merge of table version {in_force.version} is not finished yet")
+        indexes = context.read_indexes()
+        _check_complete(context, indexes, in_force)
+        waiting = unmerged(indexes, in_force)
+        keys_waiting = [(region, record.generation) for region, records in waiting.items() for record in records]
+        waited_s = max(first_seen.ages_s(keys_waiting, context.clock.monotonic()).values(), default=0.0)
+    # Step 2
+    snapshots = _snapshots(context, waiting, rebuild)
+    share = limits.share(len(snapshots))
+    works = [work for region, found in sorted(snapshots.items()) if (work := _prepare(context, region, found, share))]
+    return Stock(in_force, indexes, works, waited_s)
+
+
+def _check_complete(context: FlusherContext, indexes: Mapping[Region, RegionIndex], in_force: InForce) -> None:
+    for region in context.contract.regions:
+        if in_force.generation(region) > 0 and region not in indexes:
+            raise StoreInconsistent(
+                f"region {region.name}: no index is found, though generation {in_force.generation(region)} is merged; "
+                f"{INDEX_LOST}",
+                region=region.name,
+            )
+
+
+def _snapshots(
+    context: FlusherContext, waiting: Mapping[Region, Sequence[GenerationRecord]], rebuild: bool
+) -> dict[Region, list[Snapshot]]:
+    """Step 2: per region the snapshots that wait, up to the first that somebody else is rebuilding."""
+    named = [(region, record) for region, records in sorted(waiting.items()) for record in records]
+    intact = context.tasks.map(lambda item: _intact(context, item[1]), named)
+    found: dict[Region, list[Snapshot]] = {}
+    ended: set[Region] = set()
+    for (region, record), snapshot in zip(named, intact, strict=True):
+        if region in ended:
+            continue
+        if snapshot is None and rebuild:
+            snapshot = _rebuild(context, region, record)
+        if snapshot is None:
+            ended.add(region)  # the next round reads what the other one has written
+        else:
+            found.setdefault(region, []).append(snapshot)
+    return found
+
+
+def _rebuild(context: FlusherContext, region: Region, record: GenerationRecord) -> Snapshot | None:
+    """None when somebody else rebuilt, or merged, it first."""
+    try:
+        return rebuild_snapshot(
+            context.store,
+            context.table,
+            context.indexes,
+            context.tasks,
+            context.contract,
+            region,
+            record,
+            context.new_id,
+        )
+    except PlanStale as error:
+        index = context.indexes.read(region)
+        if index is None or record not in index.generations:
+            return None
+        raise ObjectMissing(
+            f"{record.snapshot} cannot be rebuilt: {error}. {LOG_LOST}", object=record.snapshot
+        ) from error
+
+
+def _intact(context: FlusherContext, record: GenerationRecord) -> Snapshot | None:
+    """The snapshot, or None if any of its objects and files is missing."""
+    if record.snapshot is None:
+        return None
+    try:
+        snapshot = read_snapshot(context.store, record.snapshot)
+    except ObjectMissing:
+        return None
+    sides = [side.key for side in (snapshot.deletes, snapshot.patches) if side is not None]
+    if any(context.store.get_range(key, 0, 1) is None for key in sides):
+        return None
+    files = [name for fragment in snapshot.fragments for name in fragment_files(fragment)]
+    return None if context.table.files_missing(files) else snapshot
+
+
+def _prepare(
+    context: FlusherContext, region: Region, snapshots: Sequence[Snapshot], limits: MergeLimits
+) -> Work | None:
+    merge = choose(region, snapshots, limits)
+    if merge is None:
+        return None
+    rows = context.contract.rows
+    names = list(rows.primary_key)
+    if len(merge.snapshots) == 1:
+        (only,) = merge.snapshots
+        gone = read_gone(context.store, only, rows)
+        partials = read_partials(context.store, only, rows)
+        row_keys = read_rows(context.table, only, names, rows)
+        keys = pa.concat_tables([partials.select(names), gone, row_keys])
+        return Work(merge, only.fragments, rows.table.empty_table(), partials, keys, gone.num_rows)
+    folded: Folded = compose([read_folded(context.store, context.table, s, rows) for s in merge.snapshots], rows)
+    keys = pa.concat_tables([folded.partials.select(names), folded.gone, folded.rows.select(names)])
+    return Work(merge, (), folded.rows, folded.partials, keys, folded.gone.num_rows)
