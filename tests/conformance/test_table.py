@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import lance
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -27,6 +28,7 @@ from lancewal_core.table import (
     fragment_bytes,
     fragment_files,
     fragment_rows,
+    key_file,
 )
 from lancewal_core.table_lance import LanceTable
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
@@ -564,6 +566,119 @@ def test_an_index_covers_what_it_is_extended_to(filled: User) -> None:
     version = table.newest().version
     assert table.extend_index(index.name, 0) == Committed(version)  # nothing to do
     assert table.newest().unrewritable_fragments() == frozenset()
+
+
+# -- columns in place ------------------------------------------------------------------------------------------
+
+
+def values(pinned: PinnedTable) -> dict[int, str]:
+    return {
+        k: v for b in pinned.scan(["k", "v"]) for k, v in zip(*(b.column(n).to_pylist() for n in "kv"), strict=True)
+    }
+
+
+def in_place(
+    pinned: PinnedTable, at: int, new: dict[int, str | None], hidden: Sequence[int] = (), files: Sequence[str] = ()
+) -> TableCommit:
+    """Column ``v`` of a fragment with other values at these physical rows; ``hidden`` rows go, ``files`` come."""
+    fragment_id = ids(pinned)[at]
+    changed = pinned.hide_rows(fragment_id, hidden) if hidden else pinned.fragment_json(fragment_id)
+    assert changed is not None
+    column = pa.table({"v": pa.array(list(new.values()), pa.string())})
+    written = pinned.write_columns(fragment_id, np.array(list(new)), column, changed)
+    guard = [] if at == 0 else [pinned.fragment_json(ids(pinned)[0])]
+    return replace(update(pinned, files, [written, *guard]), columns_written=("v",))
+
+
+def test_columns_written_in_place(filled: User) -> None:
+    filled.delete(17)
+    table, pinned = filled.table, filled.table.newest()
+    (before,) = pinned.fragments()[1].files
+    commit = in_place(pinned, 1, {2: "two", 9: None}, hidden=[3], files=table.write_rows(rows(50)))
+    assert values(table.newest()) == values(pinned)  # the commit makes it effective
+    assert isinstance(table.commit(commit), Committed)
+    newest = table.newest()
+    expected = {k: f"v{k}" for k in (*range(20), 50) if k not in (13, 17)} | {12: "two", 19: None}
+    assert values(newest) == expected
+    assert sorted(newest.hidden_rows(ids(newest)[1])) == [3, 7]
+    fragment = newest.fragments()[1]
+    assert (fragment.fragment_id, fragment.physical_rows, fragment.deleted_rows) == (ids(pinned)[1], 10, 2)
+    assert len(fragment.files) == 2
+    assert key_file(fragment, newest.field_ids["k"]) == before
+    assert key_file(fragment, newest.field_ids["v"]) == fragment_files(commit.updated_fragments[0])[1]
+    # Again: the column file before gives way.  And what is written anew as a whole has the newest values.
+    assert isinstance(table.commit(in_place(newest, 1, {0: "ten"})), Committed)
+    newest = table.newest()
+    assert len(newest.fragments()[1].files) == 2
+    assert isinstance(table.commit(rewriting(table, newest, *ids(newest)[1:])), Committed)
+    assert values(table.newest()) == expected | {10: "ten"}
+    assert keys(table.newest()) == sorted(expected)
+
+
+def test_how_many_bytes_a_column_takes(filled: User) -> None:
+    pinned = filled.table.newest()
+    both, one = (pinned.column_bytes(ids(pinned)[0], names) for names in (["k", "v"], ["v"]))
+    assert both is not None
+    assert one is not None
+    assert 0 < one < both <= pinned.fragments()[0].nbytes
+    assert isinstance(filled.table.commit(in_place(pinned, 0, {1: "a much longer text than there was"})), Committed)
+    assert filled.table.newest().column_bytes(ids(pinned)[0], ["v"]) is not None
+
+
+#: act, whether columns of the second of three fragments written in place are rebased over it.
+BESIDE_COLUMNS: list[tuple[str, UserActs, bool]] = [
+    ("append", lambda u: u.append(rows(50)), True),
+    ("index", lambda u: u.create_index(), True),
+    ("config", lambda u: u.update_config(), True),
+    ("delete of one of its rows", lambda u: u.delete(15), False),
+    ("delete of a row that it patches", lambda u: u.delete(12), False),
+    ("delete in another fragment", lambda u: u.delete(20), True),
+    ("compaction", lambda u: u.compact(), False),
+    ("restore", lambda u: u.restore(1), False),
+    ("overwrite", lambda u: u.overwrite(rows(7)), False),
+]
+
+
+@pytest.mark.parametrize(("act", "rebased"), [c[1:] for c in BESIDE_COLUMNS], ids=[c[0] for c in BESIDE_COLUMNS])
+def test_what_columns_in_place_are_rebased_over(filled: User, act: UserActs, rebased: bool) -> None:
+    filled.append(rows(20, 21))
+    table, pinned = filled.table, filled.table.newest()
+    commit = in_place(pinned, 1, {2: "two"})
+    act(filled)
+    before = table.newest()
+    outcome = table.commit(commit)
+    assert isinstance(outcome, Committed if rebased else Conflicted), outcome
+    assert values(table.newest()) == values(before) | ({12: "two"} if rebased else {})
+    assert table.newest().version == before.version + rebased
+
+
+def test_columns_in_place_beside_updates(filled: User) -> None:
+    table, pinned = filled.table, filled.table.newest()
+    late, first = in_place(pinned, 1, {2: "late"}), in_place(pinned, 1, {3: "first"})
+    hiding = pinned.hide_rows(ids(pinned)[1], [5])
+    assert hiding is not None
+    assert isinstance(table.commit(first), Committed)
+    assert isinstance(table.commit(late), Conflicted)
+    assert isinstance(table.commit(update(pinned, updated=[hiding])), Conflicted)
+    assert values(table.newest()) == values(pinned) | {13: "first"}
+
+
+def test_columns_in_place_of_a_version_that_was_cleaned_up(filled: User) -> None:
+    table, pinned = filled.table, filled.table.newest()
+    commit = in_place(pinned, 1, {2: "two"})
+    filled.delete(12)
+    filled.clean_up()
+    assert not isinstance(table.commit(commit), Committed)
+    assert 12 not in keys(table.newest())
+
+
+def test_columns_of_a_lost_file_cannot_be_written(filled: User) -> None:
+    table, pinned = filled.table, filled.table.newest()
+    (name,) = pinned.fragments()[1].files
+    filled.remove_file(name)
+    with pytest.raises(VersionGone):
+        in_place(pinned, 1, {2: "two"})
+    assert table.files_missing([name]) == [name]
 
 
 # -- what made a version ---------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ Overwrite, Restore             conflict                            conflict
 
 Our ``Rewrite`` (a commit with ``rewritten``) is treated as an ``Update`` of these fragments, but that a CreateIndex in
 between is a conflict.  An index covers fragments, by segments; extending it is a CreateIndex, which conflicts with a
-rewrite in between.
+rewrite in between.  It is an index of the key, which ``columns_written`` never names.
 
 A rebased commit's transaction names as read version the one below it, not the one it was computed from.  A commit whose
 read version was cleaned up conflicts; versions in between that are gone are not compared with.  New
@@ -221,7 +221,6 @@ class MemoryDataset:
         gone = {*commit.removed_fragment_ids, *(_Fragment.parse(text).fragment_id for text in commit.rewritten)}
         old = () if commit.strict else self.newest.fragments
         kept = [updated.get(f.fragment_id, f) for f in old if f.fragment_id not in gone]
-        stale = frozenset(updated) if commit.columns_written else frozenset[int]()
         return self.add(
             self.newest.number,
             "Merge" if commit.strict else "Rewrite" if commit.rewritten else "Update",
@@ -229,7 +228,6 @@ class MemoryDataset:
             map(_Fragment.parse, commit.new_fragments),
             {*updated, *gone},
             commit.properties,
-            segments=tuple(segment - stale for segment in self.newest.segments),
         )
 
     def hidden(self, fragment: _Fragment) -> frozenset[int]:
