@@ -13,7 +13,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import freshness, ingest, merge, merge_large, strong_read, write_amplification
+from benchmarks import freshness, ingest, merge, merge_large, merge_strategies, strong_read, write_amplification
 from benchmarks.report import write_page
 
 BENCHMARKS: dict[str, Callable[[], dict[str, float]]] = {
@@ -22,6 +22,7 @@ BENCHMARKS: dict[str, Callable[[], dict[str, float]]] = {
     "ingest": ingest.run,
     "merge": merge.run,
     "write-amplification": write_amplification.run,
+    "merge-strategies": merge_strategies.run,
     "merge-large": merge_large.run,
 }
 LARGE = {"merge-large"}

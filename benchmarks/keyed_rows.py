@@ -64,6 +64,12 @@ class Model:
     def sums(self) -> Sums:
         return Sums(self._rows, self._sum_a, self._sum_quarters * 0.25)
 
+    def patch(self, rows: pa.Table) -> None:
+        """Other values of ``a`` for ids that are there."""
+        ids, a = rows[KEY].to_numpy(), rows["a"].to_numpy()
+        self._sum_a += int(a.sum()) - int(self._a[ids].sum(dtype=np.int64))
+        self._a[ids] = a
+
     def copy(self) -> Model:
         return Model(self._a.copy(), self._quarters.copy(), self._present.copy())
 
@@ -135,6 +141,14 @@ class Upserts:
         self._batches += 1
         rows = _rows(self._rng, mixed, _UPSERT_TIME + self._batches * 1_000_000)
         self.model.apply(rows)
+        return rows
+
+    def patches(self, count: int) -> pa.Table:
+        """Other values of ``a`` for so many rows of the base."""
+        ids = self._rng.choice(self._base_rows, count, replace=False, shuffle=True) * 2
+        columns = [pa.array(ids.astype(np.int64)), pa.array(self._rng.integers(0, 1_000_000_000, count))]
+        rows = pa.table(columns, schema=pa.schema([SCHEMA.field(KEY), SCHEMA.field("a")]))
+        self.model.patch(rows)
         return rows
 
     def _new(self, count: int) -> Ids:

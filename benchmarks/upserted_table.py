@@ -41,8 +41,12 @@ from lancewal_core.tasks import ThreadTasks
 from lancewal_core.transitions import Claimant, first_claim, seal
 from lancewal_core.watermarks import Watermarks
 from lancewal_flusher.attach import existing_rows
+from lancewal_flusher.commit import Refused
+from lancewal_flusher.compaction import Compacted, FileSizes, compact_next
+from lancewal_flusher.compaction_plan import CompactionLimits
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.key_upkeep import keep_up
+from lancewal_flusher.merge_outlook import MergeOutlook, look
 from lancewal_flusher.plan import MergeLimits
 from lancewal_flusher.register import identify, register
 from lancewal_flusher.round import RoundState, run_round
@@ -101,7 +105,8 @@ class UpsertedTable:
         self._threads.close()
 
     def seal(self, rows: pa.Table) -> None:
-        """The rows are durable in the WAL and the generation with them is SEALED; its MemTable is still in memory."""
+        """Upserts; patches, where the rows lack columns.  They are durable in the WAL, and the generation with them is
+        SEALED; its MemTable is still in memory."""
         entries: list[Position] = []
         for start in range(0, rows.num_rows, SEGMENT_ROWS):
             part = self._wal_batch(rows.slice(start, SEGMENT_ROWS))
@@ -149,15 +154,39 @@ class UpsertedTable:
             raise AssertionError(f"not one merge: {report}")
         return MergeTimes(self._table.committed_at - start, end - start)
 
+    def outlook(self) -> MergeOutlook:
+        """What the next merge would do."""
+        found = look(self._context, MergeLimits(), CompactionLimits())
+        if isinstance(found, Refused):
+            raise AssertionError(found.reason)
+        return found
+
+    def compact(self) -> float:
+        """Rounds of compaction as in the service, until no fragment is worn, and the key index after them; seconds.
+
+        Without those that bundle small fragments, which have their own time.
+        """
+        limits = CompactionLimits(fragments_min=1_000_000)
+        start = time.perf_counter()
+        while isinstance(compact_next(self._context, limits, FileSizes(), with_sentinel=True), Compacted):
+            keep_up(self._context, self._upkeep)
+        return time.perf_counter() - start
+
     def _wal_batch(self, rows: pa.Table) -> pa.RecordBatch:
-        count = rows.num_rows
+        count, names = rows.num_rows, self.contract.rows.table.names
+        upserts = set(names) <= set(rows.column_names)
+        bits = sum(1 << i for i, name in enumerate(names) if name in rows.column_names)
+        present = bits.to_bytes(self.contract.rows.present_bytes, "little")
         offsets = np.arange(self._position, self._position + count)
-        columns: list[Any] = [rows[name].combine_chunks() for name in self.contract.rows.table.names]
+        columns: list[Any] = [
+            rows[f.name].combine_chunks() if f.name in rows.column_names else pa.nulls(count, f.type)
+            for f in self.contract.rows.table
+        ]
         columns += [
             pa.array(offsets),
             pa.array(offsets).cast(pa.timestamp("ms", tz="UTC")),
-            pa.array(np.full(count, int(Op.UPSERT), np.uint8)),
-            pa.nulls(count, pa.binary()),
+            pa.array(np.full(count, int(Op.UPSERT if upserts else Op.PATCH), np.uint8)),
+            pa.nulls(count, pa.binary()) if upserts else pa.repeat(pa.scalar(present), count),
         ]
         return pa.record_batch(columns, schema=self.contract.rows.wal)
 

@@ -224,8 +224,8 @@ class PinnedTable(Protocol):
     def hide_rows(self, fragment_id: int, rows: Sequence[int]) -> str | None:
         """Write a deletion vector that adds these physical rows; the fragment's new JSON, None if no row is left."""
 
-    def column_bytes(self, fragment_id: int, columns: Sequence[str]) -> int | None:
-        """Bytes that these columns take in a fragment's data files; None if ``write_columns`` must not be used on it."""
+    def column_bytes(self, fragment_id: int, columns: Sequence[str]) -> Mapping[str, int] | None:
+        """Bytes that each of these columns takes in a fragment's files; None if ``write_columns`` must not be used on it."""
 
     def write_columns(self, fragment_id: int, rows: npt.NDArray[np.int64], values: pa.Table, fragment_json: str) -> str:
         """Write columns of a fragment anew, as one more data file: these live physical rows with these values, all others

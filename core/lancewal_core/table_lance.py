@@ -227,26 +227,30 @@ class LancePinnedTable:
             raise read_error(error, f"writing a deletion vector of fragment {fragment_id}") from error
         return None if metadata is None else json.dumps(metadata.to_json())
 
-    def column_bytes(self, fragment_id: int, columns: Sequence[str]) -> int | None:
+    def column_bytes(self, fragment_id: int, columns: Sequence[str]) -> Mapping[str, int] | None:
         metadata = self._dataset.get_fragment(fragment_id).metadata
         # Rows of a table with stable row ids say in which version each was changed last, which Lance would have to be told.
         if self._dataset.has_stable_row_ids or metadata.overlays:
             return None
-        wanted = {i for name in columns for i in self.field_ids[name]}
-        total = 0
+        column_of = {i: name for name in columns for i in self.field_ids[name]}
+        found = dict.fromkeys(columns, 0)
         for file in metadata.files:
-            held = [column for i, column in zip(file.fields, file.column_indices, strict=True) if i in wanted]
+            held = [
+                (column_of[i], at) for i, at in zip(file.fields, file.column_indices, strict=True) if i in column_of
+            ]
             if held:
-                total += self._bytes_of_columns(file, [column for column in held if column >= 0])
-        return total
+                sizes = self._sizes_of_columns(file.path)
+                for name, at in held:
+                    found[name] += sizes[at] if at >= 0 else 0
+        return found
 
-    def _bytes_of_columns(self, file: Any, held: Sequence[int]) -> int:
-        uri = f"{self._dataset.uri}/data/{file.path}"
+    def _sizes_of_columns(self, name: str) -> Sequence[int]:
+        """By their places in the file, as its footer says."""
         try:
-            found = LanceFileReader(uri, storage_options=self._options).metadata().columns
+            opened = LanceFileReader(f"{self._dataset.uri}/data/{name}", storage_options=self._options)
         except (ValueError, *READ_ERRORS) as error:
-            raise read_error(error, f"reading the footer of data file {file.path}") from error
-        return sum(buffer.size for i in held for page in found[i].pages for buffer in page.buffers)
+            raise read_error(error, f"reading the footer of data file {name}") from error
+        return [sum(b.size for page in column.pages for b in page.buffers) for column in opened.metadata().columns]
 
     def write_columns(self, fragment_id: int, rows: npt.NDArray[np.int64], values: pa.Table, fragment_json: str) -> str:
         addresses = (np.uint64(fragment_id) << np.uint64(32)) | rows.astype(np.uint64)

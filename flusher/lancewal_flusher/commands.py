@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from lancewal_core.config_commands import ConfigOption, read_settings
+from lancewal_core.config_commands import ConfigOption, Output, OutputOption, read_settings
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Merge snapshots into the table.")
 
@@ -34,7 +34,11 @@ def run(
     runner: Annotated[
         RunnerName | None, typer.Option(help="Where merge tasks run; by default flusher.runner of the settings.")
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what the next merge would do, and what that costs.")
+    ] = False,
     config: ConfigOption = None,
+    output: OutputOption = Output.TEXT,
 ) -> None:
     """Run the flusher until SIGTERM or SIGINT, or once.
 
@@ -42,6 +46,11 @@ def run(
     change something, 1 when starting again may help or stored data is damaged.
     """
     settings = read_settings(config)
+    if dry_run:
+        from lancewal_flusher.outlook_text import show_next_merge
+
+        typer.echo(show_next_merge(settings, as_json=output is Output.JSON))
+        return
     if runner is not None:
         flusher = settings.flusher.model_copy(update={"runner": runner.value})
         settings = settings.model_copy(update={"flusher": flusher})

@@ -1,8 +1,8 @@
 """Compaction and indexes in the flusher service: when a round of them is due, and what it does.
 
-1. A turn is due ``interval_s`` after one that found nothing to do, or did not land; and at once after one that did.  The
-   service gives merges a round of theirs before every turn, and takes one turn after it: whatever comes without end, each
-   has its turn.
+1. A turn is due ``interval_s`` after one that found nothing to do, or did not land; and at once after one that did, or
+   where a merge has worn a fragment out (``hurry``).  The service gives merges a round of theirs before every turn, and
+   takes one turn after it: whatever comes without end, each has its turn.
 2. A turn is one round of compaction, and the indexes after it.  No merge of this process is under way meanwhile, so the
    round may take the sentinel.
 3. A turn that fails lets the next one wait, twice as long each time, and holds up no merge.
@@ -60,6 +60,11 @@ class CompactionTurns:
     def wait_s(self) -> float:
         """Time until a turn is due; 0 if one is."""
         return max(0.0, self.due_at - self.context.clock.monotonic())
+
+    def hurry(self) -> None:
+        """A turn is due now: a merge has worn a fragment out.  But not while turns fail."""
+        if not self._failures:
+            self.due_at = min(self.due_at, self.context.clock.monotonic())
 
     def turn(self) -> TurnReport | TurnFailed:
         """One turn."""

@@ -31,11 +31,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
 
-READ_WEIGHT = 0.25
-"""Of a byte read, where one written is 1.  ``benchmarks.calibrate``: a scan of all columns takes about a quarter of the CPU
-time that writing the same rows takes."""
+READ_WEIGHT = 0.4
+"""Of a byte read, where one written is 1: the CPU time of a scan of all columns over that of writing the same rows
+(``benchmarks.calibrate``)."""
 KEY_ENTRY_BYTES = 16
-"""Of one row in the key index; keys that are not one integer take their own bytes more."""
+"""Of one row in the key index; keys that are not one integer take their own bytes more, which decides nothing."""
 _VECTOR_BYTES = 1_000
 """Of an almost empty deletion vector."""
 _CONTAINER_ROWS = 65_536
@@ -102,20 +102,30 @@ class Cost:
 class Rates:
     """Seconds of work on one core, as ``python -m benchmarks.calibrate`` measured them (2 cores, x86-64, local folder)."""
 
-    vector_s: float = 0.0015
+    vector_s: float = 0.0005
     """A deletion vector."""
-    hidden_row_s: float = 1.0e-7
+    hidden_row_s: float = 1.3e-7
     """A row in it."""
     completed_row_s: float = 2.5e-6
     """A patched row: its base read, completed, written anew."""
-    column_byte_s: float = 3.0e-8
-    """A byte of a column that is written anew in place: read, joined, written."""
-    rewritten_byte_s: float = 1.2e-8
+    column_row_s: float = 1.0e-7
+    """A row of a fragment of which columns are written anew in place: read, joined, written."""
+    column_byte_s: float = 2.0e-8
+    """A byte of these columns."""
+    patched_row_s: float = 1.5e-6
+    """A row that is patched in place."""
+    rewritten_byte_s: float = 7.0e-9
     """A byte that compaction writes."""
-    read_byte_s: float = 2.0e-9
+    read_byte_s: float = 2.7e-9
     """A byte that it reads."""
     commit_s: float = 0.02
     """A commit, with what stands around it."""
+    key_s: float = 5.0e-7
+    """A key of the merge: read from its snapshot, looked up in the key index."""
+    scanned_row_s: float = 5.0e-8
+    """A row of a fragment that the key index does not cover."""
+    new_row_s: float = 1.0e-6
+    """A row that the merge writes as a new one."""
 
 
 def vector_bytes(rows: int, hidden: int) -> int:
@@ -163,7 +173,8 @@ def _cost(change: FragmentChange, strategy: Strategy, deleted_share: float, rate
             column_bytes = change.patched_bytes or 0
             written += column_bytes
             owed += READ_WEIGHT * column_bytes
-            seconds += rates.column_byte_s * column_bytes
+            seconds += rates.column_row_s * change.rows + rates.column_byte_s * column_bytes
+            seconds += rates.patched_row_s * change.patched
             return Cost(strategy, int(written), int(owed), seconds)
         case _:
             assert_never(strategy)

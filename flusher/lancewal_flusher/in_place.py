@@ -22,11 +22,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lancewal_core.fold import columns_set, complete
 from lancewal_core.key_index import KeyRows, RowsOfKeys
 from lancewal_core.rows import RowSchema
-from lancewal_core.table import PinnedTable
+from lancewal_core.table import Fragment, PinnedTable
 from lancewal_core.tasks import Tasks
 from lancewal_flusher.cost import FragmentChange, Rates, Strategy, costs, least
 
@@ -127,6 +128,26 @@ def change_of(
         fragment.nbytes,
         replaced,
         0 if patches is None else len(patches.places),
-        None if patches is None else pinned.column_bytes(fragment_id, patches.columns),
+        None if patches is None else _bytes_anew(pinned, fragment, patches),
         rewritable,
     )
+
+
+def _bytes_anew(pinned: PinnedTable, fragment: Fragment, patches: PatchesInPlace) -> int | None:
+    """About what the patched columns of the whole fragment will take; None if they cannot be written."""
+    held = pinned.column_bytes(fragment.fragment_id, patches.columns)
+    if held is None:
+        return None
+    rows = max(fragment.physical_rows, 1)
+    return int(sum(max(size, rows * _value_bytes(patches.partials[n], size / rows)) for n, size in held.items()))
+
+
+def _value_bytes(column: pa.ChunkedArray, now: float) -> float:
+    """Of one value.  Lance packs integers to the bits of the largest one near by; where all values were equal, a column
+    took nothing so far."""
+    if pa.types.is_integer(column.type):
+        found = pc.min_max(column).as_py()
+        if found["max"] is None:
+            return 0.0
+        return column.type.bit_width / 8 if found["min"] < 0 else int(found["max"]).bit_length() / 8
+    return 0.0 if now else column.nbytes / max(len(column), 1)

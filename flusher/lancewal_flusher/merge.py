@@ -279,7 +279,14 @@ def _worn(pinned: PinnedTable, results: Sequence[FragmentResult], limits: MergeL
             continue
         f = fragments[result.fragment_id]
         hidden = f.physical_rows - fragment_live_rows(result.updated) - f.deleted_rows
-        change = FragmentChange(f.fragment_id, f.physical_rows, f.deleted_rows, f.nbytes, hidden)
+        change = FragmentChange(
+            f.fragment_id,
+            f.physical_rows,
+            f.deleted_rows,
+            f.nbytes,
+            hidden,
+            rewritable=f.nbytes >= limits.rewrite_bytes,
+        )
         if hidden and least(costs(change, limits.deleted_share, Rates())).strategy is Strategy.REWRITE:
             found.append(f.fragment_id)
     return tuple(found)

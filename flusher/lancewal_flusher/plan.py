@@ -37,6 +37,8 @@ class MergeLimits:
     in_place_rows: int = 1_000
     """Fewest patched rows of a fragment from which on their columns may be written anew in place: looking into the
     fragment's files is a request each."""
+    rewrite_bytes: int = 1 << 20
+    """A smaller fragment is not worth a table version of its own, however worn: compaction takes it in its time."""
     deleted_share: float = 0.2
     """Of its rows, from which on compaction writes a fragment anew (``flusher.compaction_deleted_share``)."""
 

@@ -4,8 +4,8 @@ Steps
  1. Read the contract; check settings and table.
  2. A round every ``flusher.interval_s``, and at once while there is more to do: no round begins a further merge after that
     time, so that garbage and figures have their turn under any load.  Garbage collection every ``flusher.gc_interval_s``.
-    Compaction and indexes when due (``compaction_turns``), one turn behind a round; rows that expire (``expiry_turns``)
-    likewise.
+    Compaction and indexes when due (``compaction_turns``), one turn behind a round; at once behind a merge that wears a
+    fragment so much that writing it anew costs less than leaving it (``cost``).  Rows that expire (``expiry_turns``) likewise.
  3. Told to stop: the merge under way is finished, nothing is begun.
 
 While an operator pauses the flusher, it begins no round, no garbage collection, no compaction and no expiry; it asks before
@@ -32,7 +32,7 @@ from tempfile import TemporaryDirectory, gettempdir
 from typing import assert_never
 
 from lancewal_core.clock import Clock, SystemClock, sleep_unless
-from lancewal_core.contract import read_contract
+from lancewal_core.contract import Contract, read_contract
 from lancewal_core.control import POLL_S, ControlReader, Service, until_text
 from lancewal_core.errors import FlusherPaused, PlanRetriesExhausted, Refresh, Retry
 from lancewal_core.http import Health, HealthServer
@@ -136,7 +136,7 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[int
         # Step 1
         loop = _start(settings, stopping, stack)
         clock = loop.context.clock
-        loop.limits = MergeLimits(defer_s=min(settings.flusher.defer_s, loop.context.contract.freshness_target_s))
+        loop.limits = merge_limits(settings, loop.context.contract)
         health = Health(clock, lambda: _problems(loop), LOOP_LIMIT_S)
         loop.stopping = _beating(health, stopping)
         server = stack.enter_context(
@@ -163,6 +163,8 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[int
                     collect_at = clock.monotonic() + settings.flusher.gc_interval_s
                     loop.collect()
                 if turns is not None:
+                    if any(merge.worn for merge in report.merges):
+                        turns.hurry()
                     if turns.wait_s() == 0.0 and not stopping():
                         loop.compact(turns)
                     pause = min(
@@ -204,6 +206,14 @@ def run_once(settings: Settings, stopping: Callable[[], bool] = lambda: False) -
                     f"{_ONCE_ROUNDS} rounds have merged nothing though something waits; the last refusal: "
                     f"{report.refused[-1] if report.refused else 'none'}"
                 )
+
+
+def merge_limits(settings: Settings, contract: Contract) -> MergeLimits:
+    """The limits of merges in the service."""
+    return MergeLimits(
+        defer_s=min(settings.flusher.defer_s, contract.freshness_target_s),
+        deleted_share=settings.flusher.compaction_deleted_share,
+    )
 
 
 def _start(settings: Settings, stopping: Callable[[], bool], stack: ExitStack) -> _Loop:

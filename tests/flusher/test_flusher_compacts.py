@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,10 @@ from lancewal_core.settings import Settings
 from lancewal_flusher import compaction_turns, service
 from lancewal_flusher import round as rounds
 from lancewal_flusher.compaction import Compacted, compact_next
+from lancewal_flusher.compaction_plan import CompactionLimits
+from lancewal_flusher.index_plan import IndexLimits
 from lancewal_flusher.merge import Merged, merge_next
+from lancewal_flusher.plan import MergeLimits
 from tests.flusher.test_flusher_service import get, samples, serving, settings_of, wait_for
 from tests.support.flusher_tables import OPEN_ROWS, FlusherTable, upserts
 
@@ -147,3 +151,37 @@ def test_off_and_paused(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) ->
             wait_for(lambda: landed == ["c"])
             assert time.monotonic() - began < 30
     table.check()
+
+
+def test_a_worn_fragment_is_written_anew_right_behind_the_merge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Long before the next turn is due."""
+    monkeypatch.setattr(service, "MergeLimits", partial(MergeLimits, rewrite_bytes=0))
+    table = FlusherTable(tmp_path)
+    table.generation(0, upserts(range(1_000)))
+    table.round()
+    settings = settings_of(table, flusher={"interval_s": 0.05, "compaction_interval_s": 3_000.0})
+    with serving(settings) as port:
+        table.generation(0, upserts(range(100), a=1))
+        wait_for(lambda: table.states(0) == ["MERGED", "MERGED"])
+        table.generation(0, upserts(range(100, 150), a=1))
+        wait_for(lambda: table.states(0) == ["MERGED"] * 3)
+        assert samples(port).get("compactions_total{deleted}", 0) == 0
+        table.generation(0, upserts(range(150, 260), a=1))
+        wait_for(lambda: samples(port).get("compactions_total{deleted}") == 1)
+        wait_for(lambda: samples(port).get("hidden_rows") == 0)
+    table.check()
+    table.close()
+
+
+def test_failing_turns_are_not_hurried(table: FlusherTable) -> None:
+    context = table.context()
+    turns = compaction_turns.CompactionTurns(context, CompactionLimits(), IndexLimits(), 3_000.0, 10**12)
+    assert turns.wait_s() > 0
+    turns._failures = 1
+    turns.hurry()
+    assert turns.wait_s() > 0
+    turns._failures = 0
+    turns.hurry()
+    assert turns.wait_s() == 0

@@ -388,7 +388,7 @@ def test_other_types_of_columns_are_patched_in_place_too(tmp_path: Path) -> None
         pinned = table.newest()
         held = pinned.column_bytes(0, [name])
         assert held is not None
-        assert 0 < held <= pinned.fragments()[0].nbytes
+        assert 0 < held[name] <= pinned.fragments()[0].nbytes
         values = rows.select([name]).slice(0, 9)
         values = pa.concat_tables([values, pa.table({name: pa.nulls(1, values.schema.field(0).type)})])
         at = np.arange(30, 40)

@@ -112,7 +112,8 @@ def flusher(world: World, process: Process) -> None:
     """A flusher service: rounds."""
     context = flusher_context(world, process)
     control = _control(world, process)
-    limits = MergeLimits(adopt_rows=process.rng.choice([1, 5, 50]), combine_changes=process.rng.choice([10, 1000]))
+    adopt, combine = process.rng.choice([1, 5, 50]), process.rng.choice([10, 1000])
+    limits = MergeLimits(adopt_rows=adopt, combine_changes=combine, in_place_rows=1)
     state = RoundState()
     while True:
         if _paused(world, control):

@@ -379,9 +379,10 @@ class MemoryPinned:
         self._table.end("hide rows")
         return None if changed is None else changed.json()
 
-    def column_bytes(self, fragment_id: int, columns: Sequence[str]) -> int | None:
+    def column_bytes(self, fragment_id: int, columns: Sequence[str]) -> Mapping[str, int] | None:
         self._table.begin("column bytes")
-        return _file_bytes(self._fragment(fragment_id).physical_rows) * len(columns) // len(self.schema)
+        size = _file_bytes(self._fragment(fragment_id).physical_rows) // len(self.schema)
+        return dict.fromkeys(columns, size)
 
     def write_columns(self, fragment_id: int, rows: np.ndarray, values: pa.Table, fragment_json: str) -> str:
         self._table.begin("write columns")

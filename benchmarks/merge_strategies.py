@@ -1,0 +1,162 @@
+"""What a merge decides for each share of changed rows, whether it says before what it costs, and how long it takes.
+
+A sweep over 5, 25 and 50 % of the rows of a table in fragments of 250 k, each run on tables of its own: updates of whole
+rows, and patches of one column of seven.  Beside it ``merge_insert`` of the same rows, which takes part of the columns too.
+Predicted and counted are the bytes of data files, deletion vectors and the key index, with the compaction that follows
+where *rewrite* is chosen.  Tables are compared with the model.
+
+The crossovers are those of the cost model for a fragment of this table: from which share of changed rows on it is written
+anew, and from which on patches of that column are made in place.
+
+``LANCEWAL_BENCHMARK_ROWS``: another number of rows than 5 M.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import lance
+import pyarrow as pa
+
+from benchmarks.keyed_rows import Base
+from benchmarks.merge_runs import Pair
+from benchmarks.upserted_table import UpsertedTable
+from benchmarks.workplace import workplace
+from benchmarks.write_amplification import Written
+from lancewal_flusher.cost import FragmentChange, Rates, Strategy, costs, least
+
+ROWS = int(os.environ.get("LANCEWAL_BENCHMARK_ROWS", "5000000"))
+PERCENT = (5, 25, 50)
+RUNS = 3
+DELETED_SHARE = 0.2
+
+Batch = Callable[[Pair, int], pa.Table]
+
+
+def run() -> dict[str, float]:
+    with workplace(free_gib=8) as place:
+        base = place.base(ROWS)
+        result: dict[str, float] = {"rows": ROWS}
+        kinds: dict[str, Batch] = {"updates": _updates, "patches": _patches}
+        for kind, batch in kinds.items():
+            for percent in PERCENT:
+                found = _Measured()
+                for n in range(RUNS):
+                    folder = place.folder / f"{kind}-{percent}-{n}"
+                    pair = Pair.of(base, folder, 100 * percent + n)
+                    found.add(pair, batch(pair, ROWS * percent // 100), first=n % 2 == 0)
+                    pair.check()
+                    pair.ours.close()
+                    shutil.rmtree(folder)
+                result |= found.figures(f"{kind}_{percent}_percent")
+        return result | _crossovers(base) | {"correct": 1}
+
+
+def _updates(pair: Pair, count: int) -> pa.Table:
+    return pair.upserts.batch(count, updated_share=1.0)
+
+
+def _patches(pair: Pair, count: int) -> pa.Table:
+    return pair.upserts.patches(count)
+
+
+@dataclass(slots=True)
+class _Measured:
+    """Of each run."""
+
+    merge_s: list[float] = field(default_factory=list)
+    """From FLUSHED to committed."""
+    merge_predicted_s: list[float] = field(default_factory=list)
+    all_s: list[float] = field(default_factory=list)
+    """With the compaction behind it."""
+    all_predicted_s: list[float] = field(default_factory=list)
+    nbytes: list[float] = field(default_factory=list)
+    predicted_bytes: list[float] = field(default_factory=list)
+    peer_s: list[float] = field(default_factory=list)
+    strategies: Counter[Strategy] = field(default_factory=Counter)
+
+    def add(self, pair: Pair, rows: pa.Table, *, first: bool) -> None:
+        """One run; ours ``first`` or the peer."""
+        if not first:
+            self.peer_s.append(_merge_insert(pair, rows))
+        self._ours(pair.ours, rows)
+        if first:
+            self.peer_s.append(_merge_insert(pair, rows))
+
+    def _ours(self, table: UpsertedTable, rows: pa.Table) -> None:
+        table.seal(rows)
+        table.flush()
+        predicted = table.outlook()
+        written = Written(table.path)
+        times = table.merge()
+        written.look()
+        chosen = Counter(f.strategy for f in predicted.fragments)
+        behind = table.compact() if chosen[Strategy.REWRITE] else 0.0
+        written.look()
+        self.strategies.update(chosen)
+        self.merge_s.append(times.committed)
+        self.merge_predicted_s.append(predicted.seconds_merge)
+        self.all_s.append(times.committed + behind)
+        self.all_predicted_s.append(predicted.seconds)
+        self.nbytes.append(written.table)
+        self.predicted_bytes.append(predicted.bytes_written)
+
+    def figures(self, name: str) -> dict[str, float]:
+        """Medians, and predictions over them."""
+        median = statistics.median
+        return {
+            f"{name}_from_flushed_times_faster": median(self.peer_s) / median(self.merge_s),
+            f"{name}_from_flushed_ms": median(self.merge_s) * 1e3,
+            f"{name}_with_compaction_ms": median(self.all_s) * 1e3,
+            f"{name}_merge_insert_ms": median(self.peer_s) * 1e3,
+            f"{name}_mib_written": median(self.nbytes) / 2**20,
+            f"{name}_bytes_predicted_ratio": median(self.predicted_bytes) / median(self.nbytes),
+            f"{name}_time_predicted_ratio": median(self.merge_predicted_s) / median(self.merge_s),
+            f"{name}_time_with_compaction_predicted_ratio": median(self.all_predicted_s) / median(self.all_s),
+            **{f"{name}_fragments_{strategy.value}": self.strategies[strategy] / RUNS for strategy in Strategy},
+        }
+
+
+def _merge_insert(pair: Pair, rows: pa.Table) -> float:
+    start = time.perf_counter()
+    if set(rows.column_names) == set(lance.dataset(str(pair.peer.path)).schema.names):
+        return pair.peer.merge(rows)
+    lance.dataset(str(pair.peer.path)).merge_insert("id").when_matched_update_all().use_index(False).execute(rows)
+    return time.perf_counter() - start
+
+
+def _crossovers(base: Base) -> dict[str, float]:
+    (fragment, *_) = lance.dataset(str(base.table)).get_fragments()
+    rows, nbytes = fragment.physical_rows, sum(f.file_size_bytes or 0 for f in fragment.metadata.files)
+    whole = FragmentChange(0, rows, 0, nbytes, 0)
+    patched = replace(whole, patched_bytes=4 * rows)
+
+    def rewritten(count: int) -> bool:
+        return _chosen(replace(whole, replaced=count)) is Strategy.REWRITE
+
+    def in_place(count: int) -> bool:
+        return _chosen(replace(patched, replaced=count, patched=count)) is Strategy.COLUMNS
+
+    return {
+        "crossover_rewrite_percent": 100 * _first(rewritten, rows) / rows,
+        "crossover_columns_percent": 100 * _first(in_place, rows) / rows,
+    }
+
+
+def _chosen(change: FragmentChange) -> Strategy:
+    return least(costs(change, DELETED_SHARE, Rates())).strategy
+
+
+def _first(holds: Callable[[int], bool], rows: int) -> int:
+    """The least number of rows for which it holds, as it does from there on."""
+    low, high = 1, rows - 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle + 1, high)
+    return low

@@ -1,0 +1,184 @@
+"""What the next merge would do to each fragment, and what that costs, found without writing anything.
+
+Guarantee: it takes the decisions that ``merge`` takes, by the same functions, from the same version and the same snapshots;
+only a snapshot of which files are missing, which a merge would rebuild first, ends its region's part here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lancewal_core.key_index import KeyRows
+from lancewal_core.key_lookup import find_keys
+from lancewal_core.key_match import KeySet
+from lancewal_core.table import Fragment, PinnedTable
+from lancewal_flusher.commit import Refused
+from lancewal_flusher.compaction import FileSizes, spared, stored
+from lancewal_flusher.compaction_plan import CompactionLimits
+from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.cost import KEY_ENTRY_BYTES, Cost, FragmentChange, Rates, Strategy, costs, least
+from lancewal_flusher.in_place import PatchesInPlace, change_of, choose_in_place, live_rows
+from lancewal_flusher.merge import shall_defer
+from lancewal_flusher.merge_stock import Stock, take_stock
+from lancewal_flusher.plan import FirstSeen, MergeLimits
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentOutlook:
+    """One fragment; ``replaced`` of its live rows are replaced or deleted, ``in_place`` of them only patched."""
+
+    fragment: int
+    rows: int
+    deleted_rows: int
+    replaced: int
+    in_place: int
+    strategy: Strategy
+    bytes_written: int
+    seconds: float
+    bytes_of: Mapping[Strategy, int]
+    """Bytes written and owed by each strategy: the least is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergeOutlook:
+    """The next merge.  Bytes and seconds with the compaction right behind it; ``seconds_merge`` without."""
+
+    version: int
+    generations: Mapping[str, tuple[int, int]]
+    """Per region the first and the last."""
+    keys: int
+    rows_adopted: int
+    rows_written: int
+    """Rows that it writes: survivors of combined generations, and completed patches."""
+    rows_in_place: int
+    fragments_scanned: int
+    deferred: bool
+    """A running flusher would wait for more to come."""
+    fragments: tuple[FragmentOutlook, ...]
+    bytes_written: int
+    seconds_merge: float
+    seconds: float
+
+
+def look(
+    context: FlusherContext,
+    limits: MergeLimits,
+    compaction: CompactionLimits | None,
+    rates: Rates | None = None,
+    threads: int = 2,
+) -> MergeOutlook | Refused:
+    """``compaction``: its limits, None where it is turned off."""
+    pinned = context.table.newest()
+    stock = take_stock(context, pinned, limits, FirstSeen(), rebuild=False)
+    if isinstance(stock, Refused):
+        return stock
+    keys = stock.keys() if stock.works else context.contract.rows.key.empty_table()
+    lookup = context.keys.find(pinned, keys) if stock.works else KeyRows({}, ())
+    partials = stock.partials(context)
+    in_place = choose_in_place(
+        pinned, lookup, partials, context.contract.rows, context.tasks, limits.in_place_rows, limits.deleted_share
+    )
+    replaced = {i: len(live_rows(pinned, i, rows).rows) for i, rows in lookup.covered.items()}
+    if lookup.uncovered:
+        wanted = KeySet(keys)
+        replaced |= {i: len(find_keys(pinned, wanted, [i]).addresses) for i in lookup.uncovered}
+    left_alone = _left_alone(context, pinned, compaction, limits.rewrite_bytes)
+    found = [
+        _outlook(
+            change_of(pinned, i, count, in_place.get(i), rewritable=i not in left_alone),
+            limits,
+            rates or Rates(),
+            in_place,
+        )
+        for i, count in sorted(replaced.items())
+        if count
+    ]
+    fragments = {f.fragment_id: f for f in pinned.fragments()}
+    return _sum(pinned, stock, lookup, in_place, found, fragments, rates or Rates(), threads, limits)
+
+
+def _left_alone(
+    context: FlusherContext, pinned: PinnedTable, compaction: CompactionLimits | None, bytes_min: int
+) -> frozenset[int]:
+    """Fragments that no compaction follows."""
+    fragments = stored(context, pinned.fragments(), FileSizes())
+    if compaction is None:
+        return frozenset(f.fragment_id for f in fragments)
+    others = frozenset(f.fragment_id for f in fragments if not bytes_min <= f.nbytes <= compaction.round_bytes)
+    return others | spared(pinned, fragments, compaction, with_sentinel=True)
+
+
+def _outlook(
+    change: FragmentChange, limits: MergeLimits, rates: Rates, in_place: Mapping[int, PatchesInPlace]
+) -> tuple[FragmentOutlook, Cost]:
+    found = costs(change, limits.deleted_share, rates)
+    chosen_before = [cost for cost in found if cost.strategy is Strategy.COLUMNS and change.fragment_id in in_place]
+    taken = least(chosen_before or found)
+    outlook = FragmentOutlook(
+        change.fragment_id,
+        change.rows,
+        change.deleted_rows,
+        change.replaced,
+        change.patched,
+        taken.strategy,
+        taken.bytes_written,
+        taken.seconds + taken.seconds_behind,
+        {cost.strategy: cost.weight for cost in found},
+    )
+    return outlook, taken
+
+
+def _entry_bytes(stock: Stock) -> float:
+    """Of one row in the key index: keys that are not one integer are there beside their numbers."""
+    keys = stock.keys() if stock.works else None
+    if keys is None or (keys.num_columns == 1 and pa.types.is_integer(keys.schema.field(0).type)):
+        return KEY_ENTRY_BYTES
+    return KEY_ENTRY_BYTES + keys.nbytes / max(keys.num_rows, 1)
+
+
+def _sum(
+    pinned: PinnedTable,
+    stock: Stock,
+    lookup: KeyRows,
+    in_place: Mapping[int, PatchesInPlace],
+    found: list[tuple[FragmentOutlook, Cost]],
+    fragments: Mapping[int, Fragment],
+    rates: Rates,
+    threads: int,
+    limits: MergeLimits,
+) -> MergeOutlook:
+    works = stock.works
+    adopted = sum(w.merge.snapshots[0].rows for w in works if w.adopted)
+    patched = sum(len(patches.places) for patches in in_place.values())
+    combined = sum(w.rows.num_rows for w in works)
+    written = combined + sum(w.partials.num_rows for w in works) - patched
+    rows = sum(f.physical_rows for f in fragments.values())
+    row_bytes = sum(f.nbytes for f in fragments.values()) / max(rows, 1)
+    keys = sum(w.keys.num_rows for w in works)
+    scanned = sum(fragments[i].physical_rows for i in lookup.uncovered)
+    tasks = sum(cost.seconds for _, cost in found) + rates.scanned_row_s * scanned
+    seconds = rates.commit_s + rates.key_s * keys + rates.new_row_s * written + tasks / max(1, min(threads, len(found)))
+    return MergeOutlook(
+        int(pinned.version),
+        {
+            w.merge.region.name: (int(w.merge.snapshots[0].generation), int(w.merge.snapshots[-1].generation))
+            for w in works
+        },
+        keys,
+        adopted,
+        written,
+        patched,
+        len(lookup.uncovered),
+        bool(works) and shall_defer(pinned, lookup, stock, limits),
+        tuple(outlook for outlook, _ in found),
+        int(
+            sum(cost.bytes_written for _, cost in found)
+            + written * row_bytes
+            + _entry_bytes(stock) * (adopted + written)
+        ),
+        seconds if works else 0.0,
+        (seconds if works else 0.0) + sum(cost.seconds_behind for _, cost in found),
+    )
