@@ -120,11 +120,13 @@ def test_the_command(
     table.generation(0, [patch(id, a=-id) for id in range(4_000)])
     assert cli.run(run) == 0
     out = capsys.readouterr().out
-    assert out == outlook_text(outlook(table)) + "\n"
+    found = look(table.context(), MergeLimits(), CompactionLimits())
+    assert isinstance(found, MergeOutlook)
+    assert out == outlook_text(found) + "\n"
     assert "4000 patched in place" in out
     assert cli.run([*run, "--output", "json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [f["strategy"] for f in found["fragments"]] == ["columns"]
+    shown = json.loads(capsys.readouterr().out)
+    assert [f["strategy"] for f in shown["fragments"]] == ["columns"]
     assert table.dataset.version == version
     merge_next(table.context(), LIMITS)
     assert cli.run(run) == 0

@@ -24,7 +24,7 @@ from lancewal_flusher.compaction_plan import CompactionLimits
 from lancewal_flusher.cost import Cost, Strategy
 from lancewal_flusher.merge import Merged, merge_next
 from lancewal_flusher.plan import MergeLimits
-from lancewal_flusher.round import SealedSince, run_round
+from lancewal_flusher.round import RoundState, run_round
 from lancewal_flusher.runner import ThreadRunner
 from tests.support.flusher_tables import (
     COMBINE,
@@ -210,11 +210,12 @@ def test_a_patched_column_dropped_in_between_stops(table: FlusherTable) -> None:
 
 
 def test_the_version_read_is_cleaned_up(table: FlusherTable) -> None:
+    def act() -> None:
+        table.user_append(1, [700], in_model=True)
+        table.clean_up()
+
     table.generation(0, patches())
-    raced = scripted(
-        table, lambda: (table.user_append(1, [700], in_model=True), table.clean_up(delete_unverified=False))
-    )
-    report = table.round(LIMITS, raced)
+    report = table.round(LIMITS, scripted(table, act))
     assert (len(report.refused), len(report.merges)) == (1, 1)
     table.check()
 
@@ -267,7 +268,7 @@ def test_a_crash_at_the_commit(table: FlusherTable, after: bool) -> None:
 def operations(rng: random.Random, ids: int) -> list[Operation]:
     def one() -> Operation:
         id = rng.randrange(ids)
-        values = {
+        values: dict[str, Any] = {
             "a": rng.choice([None, rng.randrange(99)]),
             "s": rng.choice([None, "x"]),
             "tags": rng.choice([None, ["t"]]),
@@ -331,11 +332,11 @@ def test_two_flushers_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         tasks = ThreadTasks()
         base = table.context()
         context = replace(base, tasks=tasks, runner=ThreadRunner(base.table, tasks))
-        since = SealedSince()
+        state = RoundState()
         while not errors:
             last = ended.is_set()
             try:
-                report = run_round(context, LIMITS, since, 1_000)
+                report = run_round(context, LIMITS, state, 1_000)
                 in_place_rows.extend(m.rows_in_place for m in report.merges)
                 if last and report.left is not None:
                     break
