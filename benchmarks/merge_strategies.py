@@ -78,6 +78,9 @@ class _Measured:
     all_predicted_s: list[float] = field(default_factory=list)
     nbytes: list[float] = field(default_factory=list)
     predicted_bytes: list[float] = field(default_factory=list)
+    cpu_s: list[float] = field(default_factory=list)
+    """CPU time of the merge and the compaction behind it, and what was said."""
+    cpu_predicted_s: list[float] = field(default_factory=list)
     peer_s: list[float] = field(default_factory=list)
     strategies: Counter[Strategy] = field(default_factory=Counter)
 
@@ -92,12 +95,15 @@ class _Measured:
     def _ours(self, table: UpsertedTable, rows: pa.Table) -> None:
         table.seal(rows)
         table.flush()
-        predicted = table.outlook()
+        predicted, on_one_core = table.outlook(), table.outlook(threads=1)
         written = Written(table.path)
         times = table.merge()
         written.look()
         chosen = Counter(f.strategy for f in predicted.fragments)
+        cpu = time.process_time()
         behind = table.compact() if chosen[Strategy.REWRITE] else 0.0
+        self.cpu_s.append(times.committed_cpu + time.process_time() - cpu)
+        self.cpu_predicted_s.append(on_one_core.seconds)
         written.look()
         self.strategies.update(chosen)
         self.merge_s.append(times.committed)
@@ -119,6 +125,8 @@ class _Measured:
             f"{name}_bytes_predicted_ratio": median(self.predicted_bytes) / median(self.nbytes),
             f"{name}_time_predicted_ratio": median(self.merge_predicted_s) / median(self.merge_s),
             f"{name}_time_with_compaction_predicted_ratio": median(self.all_predicted_s) / median(self.all_s),
+            f"{name}_cpu_predicted_ratio": median(self.cpu_predicted_s) / median(self.cpu_s),
+            f"{name}_cpu_ms": median(self.cpu_s) * 1e3,
             **{f"{name}_fragments_{strategy.value}": self.strategies[strategy] / RUNS for strategy in Strategy},
         }
 

@@ -30,6 +30,27 @@ def _merge_rows(text: str, name: str, from_flushed: str, from_memtable: str) -> 
     ]  # fmt: skip
 
 
+def _strategy_rows(kind: str, percent: int) -> list[_Row]:
+    """What ``merge_strategies`` measures."""
+    name = f"{kind}_{percent}_percent"
+    text = f"{percent} % of the rows " + ("updated" if kind == "updates" else "patched in one column of seven")
+    return [
+        (f"{text}: merge_insert over ours, from FLUSHED to committed", f"{name}_from_flushed_times_faster", "above 1",
+         ".2f"),
+        ("fragments: hidden rows alone", f"{name}_fragments_hide", "-", ".0f"),
+        ("fragments: written anew right behind", f"{name}_fragments_rewrite", "-", ".0f"),
+        ("fragments: columns in place", f"{name}_fragments_columns", "-", ".0f"),
+        ("bytes predicted over bytes written", f"{name}_bytes_predicted_ratio", "0.8 to 1.2", ".2f"),
+        ("CPU time predicted over used, compaction right behind included", f"{name}_cpu_predicted_ratio", "0.5 to 2",
+         ".2f"),
+        ("time predicted over taken, FLUSHED to committed", f"{name}_time_predicted_ratio", "0.5 to 2", ".2f"),
+        ("written, compaction right behind included, MiB", f"{name}_mib_written", "-", ",.1f"),
+        ("FLUSHED to committed, ms", f"{name}_from_flushed_ms", "-", ",.0f"),
+        ("the same and the compaction right behind, ms", f"{name}_with_compaction_ms", "-", ",.0f"),
+        ("merge_insert, ms", f"{name}_merge_insert_ms", "-", ",.0f"),
+    ]  # fmt: skip
+
+
 _ROWS: dict[str, list[_Row]] = {
     "ingest": [
         ("upserts only: rows/s of ingest over rows/s of the floor", "upserts_ratio", "at least 0.6", ".2f"),
@@ -92,6 +113,13 @@ _ROWS: dict[str, list[_Row]] = {
         ("compaction, s", "compaction_s", "-", ".2f"),
         ("fresh table: all columns, s", "merged_full_fresh_s", "-", ".3f"),
         ("fresh table: two columns, s", "merged_aggregate_fresh_s", "-", ".3f"),
+        ("tables equal to the model", "correct", "1", ".0f"),
+    ],
+    "merge-strategies": [
+        ("rows of the table", "rows", "-", ",.0f"),
+        *(row for kind in ("updates", "patches") for percent in (5, 25, 50) for row in _strategy_rows(kind, percent)),
+        ("crossover of the model: % of a fragment's rows updated, to rewrite", "crossover_rewrite_percent", "-", ".1f"),
+        ("crossover: % patched in one column of seven, to write it in place", "crossover_columns_percent", "-", ".1f"),
         ("tables equal to the model", "correct", "1", ".0f"),
     ],
     "write-amplification": [

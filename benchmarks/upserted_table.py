@@ -62,6 +62,8 @@ class MergeTimes:
 
     committed: float
     """Until the table's commit returned."""
+    committed_cpu: float
+    """Of this process until then, Lance's threads included."""
     round: float
     """Until the flusher has finished the merge, marked it and seen that nothing is left."""
 
@@ -147,16 +149,16 @@ class UpsertedTable:
 
     def merge(self) -> MergeTimes:
         """One round of the flusher, which merges what is FLUSHED."""
-        start = time.perf_counter()
+        start, cpu = time.perf_counter(), time.process_time()
         report = run_round(self._context, MergeLimits(), self._rounds, sealed_grace_s=60.0)
         end = time.perf_counter()
         if len(report.merges) != 1 or report.refused or report.left is None:
             raise AssertionError(f"not one merge: {report}")
-        return MergeTimes(self._table.committed_at - start, end - start)
+        return MergeTimes(self._table.committed_at - start, self._table.committed_cpu - cpu, end - start)
 
-    def outlook(self) -> MergeOutlook:
-        """What the next merge would do."""
-        found = look(self._context, MergeLimits(), CompactionLimits())
+    def outlook(self, threads: int = 2) -> MergeOutlook:
+        """What the next merge would do, with so many threads."""
+        found = look(self._context, MergeLimits(), CompactionLimits(), threads=threads)
         if isinstance(found, Refused):
             raise AssertionError(found.reason)
         return found
@@ -223,13 +225,14 @@ def _attach(store: ObjectStore, table: LanceTable) -> Contract:
 
 
 class _TimedTable(LanceTable):
-    """Remembers when the last commit returned (``time.perf_counter``)."""
+    """Remembers when the last commit returned (``time.perf_counter``, ``time.process_time``)."""
 
     committed_at = 0.0
+    committed_cpu = 0.0
 
     def commit(self, commit: TableCommit) -> CommitOutcome:
         outcome = super().commit(commit)
-        self.committed_at = time.perf_counter()
+        self.committed_at, self.committed_cpu = time.perf_counter(), time.process_time()
         return outcome
 
 

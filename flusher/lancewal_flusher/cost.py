@@ -118,6 +118,8 @@ class Rates:
     """A byte that compaction writes."""
     read_byte_s: float = 2.7e-9
     """A byte that it reads."""
+    indexed_row_s: float = 3.0e-7
+    """A row that the key index takes in after compaction."""
     commit_s: float = 0.02
     """A commit, with what stands around it."""
     key_s: float = 5.0e-7
@@ -167,7 +169,8 @@ def _cost(change: FragmentChange, strategy: Strategy, deleted_share: float, rate
             copied = live * change.row_bytes
             written += copied + live * KEY_ENTRY_BYTES
             owed = READ_WEIGHT * change.nbytes
-            behind = rates.commit_s + rates.read_byte_s * change.nbytes + rates.rewritten_byte_s * copied
+            behind = rates.commit_s + rates.read_byte_s * change.nbytes
+            behind += rates.rewritten_byte_s * copied + rates.indexed_row_s * live
             return _with_patches(change, Cost(strategy, int(written), int(owed), seconds, behind), rates)
         case Strategy.COLUMNS:
             column_bytes = change.patched_bytes or 0

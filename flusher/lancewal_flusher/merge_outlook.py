@@ -136,7 +136,7 @@ def _entry_bytes(stock: Stock) -> float:
     keys = stock.keys() if stock.works else None
     if keys is None or (keys.num_columns == 1 and pa.types.is_integer(keys.schema.field(0).type)):
         return KEY_ENTRY_BYTES
-    return KEY_ENTRY_BYTES + float(keys.nbytes) / max(keys.num_rows, 1)
+    return float(KEY_ENTRY_BYTES + keys.nbytes / max(keys.num_rows, 1))
 
 
 def _sum(
