@@ -53,6 +53,9 @@ class FlusherMetrics:
         self._adopted = self._counter("rows_adopted", "Rows taken with the data files of a snapshot.")
         self._written = self._counter("rows_written", "Rows written anew: combined generations, completed patches.")
         self._replaced = self._counter("rows_replaced", "Rows of the table that a merge hid, deleted ones included.")
+        self._in_place = self._counter(
+            "rows_in_place", "Rows of the table of which a merge wrote only the patched columns."
+        )
         self._deleted = self._counter("keys_deleted", "Keys whose newest record is a delete.")
         self._scanned = self._counter(
             "fragments_scanned", "Fragments that merges scanned for keys: the key index does not cover them."
@@ -237,7 +240,8 @@ class FlusherMetrics:
         self._merges.inc()
         self._adopted.inc(merge.rows_adopted)
         self._written.inc(merge.rows_written)
-        self._replaced.inc(merge.rows_replaced)
+        self._replaced.inc(merge.rows_replaced - merge.rows_in_place)
+        self._in_place.inc(merge.rows_in_place)
         self._deleted.inc(merge.keys_deleted)
         for region, generations in merge.generations.items():
             self._merged.labels(region.topic, str(region.partition)).inc(len(generations))
@@ -250,6 +254,8 @@ class FlusherMetrics:
             rows_adopted=merge.rows_adopted,
             rows_written=merge.rows_written,
             rows_replaced=merge.rows_replaced,
+            rows_in_place=merge.rows_in_place,
+            worn_fragments=len(merge.worn),
             keys_deleted=merge.keys_deleted,
             fragments_scanned=merge.fragments_scanned,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -10,18 +11,21 @@ from pathlib import Path
 from typing import Any
 
 import lance
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lancewal_core.errors import ContractMismatch, ObjectMissing, Refresh, Retry
-from lancewal_core.table import TableCommit
+from lancewal_core.table import Committed, TableCommit
+from lancewal_core.table_lance import LanceTable
 from lancewal_core.tasks import ThreadTasks
 from lancewal_flusher import in_place
 from lancewal_flusher.compaction import FileSizes, compact_next
 from lancewal_flusher.compaction_plan import CompactionLimits
 from lancewal_flusher.cost import Cost, Strategy
+from lancewal_flusher.fragment_task import FragmentResult, FragmentTask, run_task
 from lancewal_flusher.merge import Merged, merge_next
 from lancewal_flusher.plan import MergeLimits
 from lancewal_flusher.round import RoundState, run_round
@@ -150,6 +154,25 @@ def test_few_patches_are_not_worth_a_look(tmp_path: Path) -> None:
     assert merged(made, MergeLimits()).rows_in_place == 10_000
     made.check()
     made.close()
+
+
+class Elsewhere:
+    """Tasks that travel, and run with nothing but the table, as on Spark's executors."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+
+    def run(self, tasks: Sequence[FragmentTask]) -> list[FragmentResult]:
+        arrived: list[FragmentTask] = pickle.loads(pickle.dumps(tasks, 5))
+        results = [run_task(LanceTable(self.uri), task) for task in arrived]
+        found: list[FragmentResult] = pickle.loads(pickle.dumps(results, 5))
+        return found
+
+
+def test_tasks_travel(table: FlusherTable) -> None:
+    table.generation(0, [*patches(), patch(5, s="x"), upsert(10, a=1), delete(11)])
+    assert merged(table, context=replace(table.context(), runner=Elsewhere(table.uri))).rows_in_place == 6
+    table.check()
 
 
 @pytest.mark.parametrize("kind", ["BTREE", "BITMAP", "ZONEMAP"])
@@ -365,10 +388,6 @@ def test_two_flushers_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_other_types_of_columns_are_patched_in_place_too(tmp_path: Path) -> None:
     """Straight on the table: every type that a contract may have, and nulls among the values."""
-    import numpy as np
-
-    from lancewal_core.table import Committed
-    from lancewal_core.table_lance import LanceTable
 
     count = 50
     struct = pa.struct([("x", pa.int32()), ("y", pa.string())])
