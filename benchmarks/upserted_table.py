@@ -171,7 +171,7 @@ class UpsertedTable:
         limits = CompactionLimits(fragments_min=1_000_000)
         start = time.perf_counter()
         while isinstance(compact_next(self._context, limits, FileSizes(), with_sentinel=True), Compacted):
-            keep_up(self._context, self._upkeep)
+            keep_up(self._context, self._rounds.upkeep)
         return time.perf_counter() - start
 
     def _wal_batch(self, rows: pa.Table) -> pa.RecordBatch:

@@ -246,26 +246,20 @@ class LancePinnedTable:
 
     def _sizes_of_columns(self, name: str) -> Sequence[int]:
         """By their places in the file, as its footer says."""
-        try:
+        with reading(f"reading the footer of data file {name}"):
             opened = LanceFileReader(f"{self._dataset.uri}/data/{name}", storage_options=self._options)
-        except (ValueError, *READ_ERRORS) as error:
-            raise read_error(error, f"reading the footer of data file {name}") from error
         return [sum(b.size for page in column.pages for b in page.buffers) for column in opened.metadata().columns]
 
     def write_columns(self, fragment_id: int, rows: npt.NDArray[np.int64], values: pa.Table, fragment_json: str) -> str:
         addresses = (np.uint64(fragment_id) << np.uint64(32)) | rows.astype(np.uint64)
         source = values.append_column(pa.field(ROW_ADDRESS, pa.uint64()), pa.array(addresses))
         try:
-            written, _ = self._dataset.get_fragment(fragment_id).update_columns(source, left_on=ROW_ADDRESS)
-        except (*READ_ERRORS, RuntimeError, ValueError) as error:
-            text = first_line(error)
-            if _NOT_FOUND in text.lower():
-                raise VersionGone(f"a file of version {self.version} is gone: {text}", version=self.version) from error
-            if _IO_ERROR in text:
-                raise read_error(error, f"writing columns of fragment {fragment_id}") from error
+            with reading(f"writing columns of fragment {fragment_id} of version {self.version}"):
+                written, _ = self._dataset.get_fragment(fragment_id).update_columns(source, left_on=ROW_ADDRESS)
+        except (RuntimeError, ValueError) as error:
             raise RewriteFailed(
                 f"columns {values.column_names} of fragment {fragment_id} of version {self.version} could not be written "
-                f"anew: {text}",
+                f"anew: {first_line(error)}",
                 version=self.version,
             ) from error
         return json.dumps(written.to_json() | {"deletion_file": json.loads(fragment_json)["deletion_file"]})

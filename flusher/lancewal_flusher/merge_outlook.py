@@ -20,10 +20,11 @@ from lancewal_flusher.compaction import FileSizes, spared, stored
 from lancewal_flusher.compaction_plan import CompactionLimits
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.cost import KEY_ENTRY_BYTES, Cost, FragmentChange, Rates, Strategy, costs, least
+from lancewal_flusher.first_seen import FirstSeen
 from lancewal_flusher.in_place import PatchesInPlace, change_of, choose_in_place, live_rows
 from lancewal_flusher.merge import shall_defer
 from lancewal_flusher.merge_stock import Stock, take_stock
-from lancewal_flusher.plan import FirstSeen, MergeLimits
+from lancewal_flusher.plan import MergeLimits
 
 
 @dataclass(frozen=True, slots=True)
