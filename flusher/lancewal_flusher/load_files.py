@@ -12,6 +12,7 @@ Guarantees
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -87,9 +88,9 @@ class LoadFile:
 def find_files(addresses: Sequence[str], options: Mapping[str, str]) -> tuple[LoadFile, ...]:
     """The files that the addresses of files and folders stand for, in their order; ``InvalidInput`` where there are none."""
     found = [file for address in addresses for file in _files_at(address, options)]
-    twice = sorted({file.shown for file in found if sum(file.shown == other.shown for other in found) > 1})
-    if twice:
-        raise InvalidInput(f"{twice[0]} is named twice: name each file once")
+    (often, count), *_ = Counter(file.shown for file in found).most_common(1)
+    if count > 1:
+        raise InvalidInput(f"{often} is named {count} times: name each file once")
     return tuple(found)
 
 

@@ -500,6 +500,8 @@ def test_folders_and_files_that_are_none(filled: World, tmp_path: Path) -> None:
     ]:
         with pytest.raises(InvalidInput, match=message):
             filled.load([wrong])
+    with pytest.raises(InvalidInput, match="is named 2 times"):
+        filled.load([str(folder), str(folder / "a.parquet")])
     (folder / "notes.txt").write_bytes(b"x")
     with pytest.raises(InvalidInput, match=r"notes\.txt is neither Parquet"):
         filled.load([str(folder)])
