@@ -32,6 +32,7 @@ from lancewal_core.settings import Settings
 from lancewal_core.settings_sections import KafkaSettings, StoreSettings
 from lancewal_core.store_obstore import open_store
 from lancewal_core.table_lance import LanceTable
+from lancewal_core.ttl import Ttl
 from lancewal_core.watermarks import NOTHING_MERGED, Watermarks
 from lancewal_flusher import register as register_module
 from lancewal_flusher.create import create_table
@@ -96,6 +97,19 @@ def produce(servers: str, topic: str, partition: int, times_ms: list[int]) -> No
     for time_ms in times_ms:
         producer.produce(topic, b"{}", partition=partition, timestamp=time_ms)
     assert producer.flush(30) == 0
+
+
+def test_rows_that_expire(kafka: KafkaBroker, topic: str, folder: Path) -> None:
+    terms = {"ttl_column": "at", "ttl_s": 3600}
+    with pytest.raises(SchemaError, match="allows patches"):
+        create_table(table_settings(folder, kafka.bootstrap_servers, topic, **terms))
+    with pytest.raises(SchemaError, match="'vector' has type"):
+        create_table(
+            table_settings(folder, kafka.bootstrap_servers, topic, patches=False, ttl_s=1, ttl_column="vector")
+        )
+    assert content(folder) is None
+    contract = create_table(table_settings(folder, kafka.bootstrap_servers, topic, patches=False, **terms))
+    assert contract.ttl == Ttl("at", 3600)
 
 
 def test_start_positions(kafka: KafkaBroker, topic: str, tmp_path: Path) -> None:
