@@ -525,7 +525,11 @@ def test_random_loads_and_streams(tmp_path: Path, seed: int) -> None:
 
     def operations() -> list[Operation]:
         ids = [chance.randrange(25) for _ in range(chance.randint(1, 8))]
-        kinds = [lambda id: upsert(id, a=chance.randrange(99)), delete, lambda id: patch(id, a=chance.randrange(99))]
+        kinds: list[Callable[[int], Operation]] = [
+            lambda id: upsert(id, a=chance.randrange(99)),
+            delete,
+            lambda id: patch(id, a=chance.randrange(99)),
+        ]
         return [chance.choices(kinds, [3, 2, 2])[0](id) for id in ids]
 
     def stream() -> None:
