@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -19,11 +20,13 @@ from lancewal_core.region_key import encode_region_key
 from lancewal_core.rows import Op
 from lancewal_core.testing.faults import CommitFault
 from lancewal_flusher.gc import GarbageState, collect_garbage
+from lancewal_flusher.plan import MergeLimits
+from lancewal_flusher.round import RoundState
 from tests.simulation.checker import require
 from tests.simulation.merge_scenarios import late_commit_after_a_clean_up
 from tests.simulation.mutations import compare_with_what_exists
 from tests.simulation.oracle import Record
-from tests.simulation.script import stops
+from tests.simulation.script import Crashed, crash, stops
 from tests.simulation.stage import Stage
 
 
@@ -31,6 +34,7 @@ def version_is_cleaned_up_under_a_plan() -> None:
     """A merge is planned on a version that a clean-up then removes: it is planned again."""
     stage = Stage()
     _, f, g = stage.flushed(0, 1)
+    _lose_key_index(stage)  # so that the table is scanned
 
     def clean_up() -> None:
         stage.user_appends(5_000)
@@ -38,20 +42,68 @@ def version_is_cleaned_up_under_a_plan() -> None:
         stage.checker.table.cleanup(keep=1)
 
     stage.scripts["f"].before("at", "table", clean_up)
-    stage.round(f)
+    report = stage.round(f)
+    require(any("cleaned up" in reason for reason in report.refused), "F planned on:", report)
     stage.check_table()
     stage.check()
+
+
+def _lose_key_index(stage: Stage) -> None:
+    for info in stage.bucket.listing(paths.key_catalog_prefix()):
+        stage.bucket.delete(info.key)
 
 
 def table_loses_a_data_file() -> None:
     """A data file of the table itself is gone, and with it what the key index knew of it: the flusher stops by name."""
     stage = Stage()
     _, f, _ = stage.flushed(0)
-    for info in stage.bucket.listing(paths.key_catalog_prefix()):
-        stage.bucket.delete(info.key)
+    _lose_key_index(stage)
     stage.dataset.files.pop(stage.dataset.newest.fragments[0].file)
     with stops(ObjectMissing):
         stage.round(f)
+
+
+def merge_before_is_not_finished() -> None:
+    """Between F's finishing and its plan, G merges and dies before it has finished: F finishes that merge first."""
+    stage = Stage()
+    a, f, g = stage.flushed(0)
+    script = stage.scripts["g"]
+    script.before("put", ".finished", crash)
+
+    def merge_and_die() -> None:
+        with suppress(Crashed):
+            stage.round(g)
+        stage.append_and_seal(a, 0)
+
+    stage.scripts["f"].before("get", "/index/", merge_and_die)
+    report = stage.round(f)
+    require(any("not finished yet" in reason for reason in report.refused), "F built on it:", report)
+    require(len(report.finished) == 2, "F finished both merges:", report)
+    stage.check_table()
+    stage.check()
+
+
+def merge_waits_for_more() -> None:
+    """A merge that would write more of deletion vectors than of rows is put off: readers see its rows all the same, and
+    it is made when its time is over."""
+    stage = Stage()
+    a, f, _ = stage.flushed(0)
+    stage.round(f)
+    k = stage.topic.partitions[0].records[-1].k
+    stage.send_again(0, k)
+    stage.step(a, 2)
+    stage.seal(a)
+    limits, state = MergeLimits(defer_s=5.0), RoundState()
+    for _ in range(2):
+        left = stage.round(f, limits, state).left
+        require(left is not None and left.deferred, "the merge was not put off:", left)
+        stage.check()
+        stage.scheduler.now += 2.0
+    stage.scheduler.now += 2.0
+    report = stage.round(f, limits, state)
+    require(len(report.merges) == 1, "after its time the merge was not made:", report)
+    stage.check_table()
+    stage.check()
 
 
 def snapshot_files(stage: Stage, partition: int) -> list[str]:
@@ -234,6 +286,8 @@ def index_is_deleted() -> None:
 
 ACCIDENTS: list[Callable[[], None]] = [
     version_is_cleaned_up_under_a_plan,
+    merge_before_is_not_finished,
+    merge_waits_for_more,
     table_loses_a_data_file,
     snapshots_are_lost,
     deletes_of_a_snapshot_are_lost,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from random import Random
 
 from lancewal_core.control import POLL_S, ControlReader, ControlWatch, Service
 from lancewal_core.errors import ObjectMissing, TableRestored, VersionGone, WatermarkUnknown
+from lancewal_core.ids import Region
 from lancewal_core.key_catalog import KeyCatalogs
 from lancewal_core.key_index import KeyIndex
 from lancewal_core.key_parts import StoredParts
@@ -17,7 +19,8 @@ from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.gc import GarbageState, collect_garbage
 from lancewal_flusher.index_plan import IndexLimits
 from lancewal_flusher.index_upkeep import extend_indexes
-from lancewal_flusher.plan import MergeLimits
+from lancewal_flusher.merge import NothingToMerge
+from lancewal_flusher.plan import MergeLimits, unmerged
 from lancewal_flusher.round import RoundState, run_round
 from lancewal_flusher.runner import ThreadRunner
 from tests.simulation.checker import require
@@ -91,6 +94,26 @@ def flusher_context(world: World, process: Process) -> FlusherContext:
     )  # fmt: skip
 
 
+@dataclass(slots=True)
+class PutOff:
+    """What one flusher has put off: a generation waits ``defer_s`` at most."""
+
+    defer_s: float
+    since: dict[tuple[Region, int], float] = field(default_factory=dict)
+    """When the round was over in which a generation was first put off."""
+
+    def look(self, left: NothingToMerge | None, began: float, ended: float) -> bool:
+        """Whether the round put something off; ``Violation`` where that had waited for too long when the round began."""
+        if left is None or not left.deferred:
+            self.since = {}
+            return False
+        waiting = [(region, r.generation) for region, rs in unmerged(left.indexes, left.in_force).items() for r in rs]
+        self.since = {key: self.since.get(key, ended) for key in waiting}
+        waited_s = began - min(self.since.values())
+        require(waited_s < self.defer_s, "a merge is put off after", waited_s, "seconds, allowed are", self.defer_s)
+        return True
+
+
 def _control(world: World, process: Process) -> ControlReader | None:
     if not world.settings.operator:
         return None
@@ -112,14 +135,20 @@ def flusher(world: World, process: Process) -> None:
     """A flusher service: rounds."""
     context = flusher_context(world, process)
     control = _control(world, process)
-    adopt, combine = process.rng.choice([1, 5, 50]), process.rng.choice([10, 1000])
-    limits = MergeLimits(adopt_rows=adopt, combine_changes=combine, in_place_rows=1)
-    state = RoundState()
+    limits = MergeLimits(
+        adopt_rows=process.rng.choice([1, 5, 50]),
+        combine_changes=process.rng.choice([10, 1000]),
+        defer_s=process.rng.choice([0.0, 0.0, 0.5, 3.0]),
+        in_place_rows=1,
+    )
+    state, put_off = RoundState(), PutOff(limits.defer_s)
     while True:
         if _paused(world, control):
             continue
+        began = process.clock.monotonic()
+        merges_max = process.rng.choice([1, 100])
         try:
-            report = run_round(context, limits, state, sealed_grace_s=1.0, merges_max=process.rng.choice([1, 100]))
+            report = run_round(context, limits, state, sealed_grace_s=1.0, merges_max=merges_max)
         except (*PASSING, VersionGone, ObjectMissing, WatermarkUnknown) as error:  # a clean-up came in between
             world.note(f"round: {type(error).__name__}")
             world.log(f"{process.name} round: {type(error).__name__} {error}")
@@ -134,6 +163,8 @@ def flusher(world: World, process: Process) -> None:
             for done in report.finished:
                 if done.rows_hidden or done.fragments_rebuilt:
                     world.note("follow-up")
+            if put_off.look(report.left, began, process.clock.monotonic()):
+                world.note("merge put off")
         world.scheduler.sleep(process.rng.choice([0.05, 0.3]))
 
 

@@ -130,10 +130,11 @@ class Stage(World):
                 break
             if partition_of(key, self.settings.partitions) == partition and k not in self._sent(partition):
                 keys.append(k)
-                self._send(partition, k, markers)
+                self.send_again(partition, k, markers)
         return keys
 
-    def _send(self, partition: int, k: int, markers: int) -> None:
+    def send_again(self, partition: int, k: int, markers: int = 0) -> None:
+        """Another row for this key."""
         now_ms = EPOCH_MS + int(self.scheduler.now * 1000)
         key = encode_region_key(k)
         self.topic.append(partition, lambda offset: oracle.upsert(offset, now_ms, key, k), 0, markers)
@@ -159,8 +160,10 @@ class Stage(World):
     def flusher(self, name: str) -> FlusherContext:
         return flusher_context(self, self.process(name))
 
-    def round(self, context: FlusherContext) -> RoundReport:
-        return run_round(context, MergeLimits(), RoundState(), sealed_grace_s=0.0)
+    def round(
+        self, context: FlusherContext, limits: MergeLimits | None = None, state: RoundState | None = None
+    ) -> RoundReport:
+        return run_round(context, limits or MergeLimits(), state or RoundState(), sealed_grace_s=0.0)
 
     def collect(self, context: FlusherContext, state: GarbageState | None = None) -> GarbageReport:
         """Trim what the history window allows, and delete it when the grace period is over."""

@@ -24,7 +24,8 @@ SEEDS = {
 }  # fmt: skip
 
 EVENTS = [
-    "strong read", "eventual read", "read again", "read again by another version", "merge", "merge rebased", "follow-up",
+    "strong read", "eventual read", "read again", "read again by another version", "merge", "merge rebased",
+    "merge put off", "follow-up",
     "trims", "objects deleted", "history pages", "index versions deleted", "chaos: crash", "chaos: pause",
     "chaos: expel", "chaos: rebalance", "chaos: retention", "chaos: warp", "failed open: OwnershipLost",
     "compaction", "compaction refused", "index extended",
