@@ -22,7 +22,7 @@ def chaos(world: World) -> None:
             continue
         (act,) = rng.choices(list(settings.chaos), list(settings.chaos.values()))
         world.note(f"chaos: {act}")
-        groups = sorted(g for g in world.scheduler.groups() if g in world.bodies)
+        groups = sorted(g for g in world.scheduler.groups() if g in world.bodies and g.startswith(settings.struck))
         match act:
             case "rebalance":
                 world.group.target[rng.randrange(settings.partitions)] = None

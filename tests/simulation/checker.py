@@ -64,6 +64,16 @@ def states_of(folded: Folded, names: Seq[str]) -> dict[int, oracle.KeyState]:
 
 
 @dataclass(slots=True)
+class _SeenOpen:
+    """Entries of an OPEN generation, up to a segment of its log."""
+
+    record: GenerationRecord
+    upto: Sequence
+    entries: list[Entry]
+    end: int
+
+
+@dataclass(slots=True)
 class _Seen:
     """What was checked of a region before."""
 
@@ -71,6 +81,7 @@ class _Seen:
     index: RegionIndex | None = None
     entries: set[Generation] = field(default_factory=set)
     snapshots: set[str] = field(default_factory=set)
+    open: _SeenOpen | None = None
 
 
 class Checker:
@@ -175,9 +186,21 @@ class Checker:
             require(not gone, f"I8 {region.name}: deleted, though needed from", place, record, gone)
 
     def _check_open(self, region: Region, record: GenerationRecord) -> int:
-        walked = walk(self.store, self._tasks, record.log, record.first_sequence, regions=(region,))
-        entries = [e for s in walked.segments for e in s.entries if e.region == region and e.first >= record.first]
-        return self._check_entries(region, record, entries)
+        # Objects never change, so what was read is not read again while everything from the first segment on is there.
+        known = self._seen[region].open
+        if known is None or known.record != record or not self._there(record, known.upto):
+            known = self._seen[region].open = _SeenOpen(record, record.first_sequence, [], int(record.first))
+        walked = walk(self.store, self._tasks, record.log, known.upto, regions=(region,))
+        known.upto = walked.end
+        new = [e for s in walked.segments for e in s.entries if e.region == region and e.first >= record.first]
+        if new:
+            known.entries += new
+            known.end = self._check_entries(region, record, known.entries)
+        return known.end
+
+    def _there(self, record: GenerationRecord, upto: Sequence) -> bool:
+        numbers = range(record.first_sequence, upto)
+        return all(self.store.get(paths.wal_segment(record.log, Sequence(n))) is not None for n in numbers)
 
     def _check_sealed(self, region: Region, record: GenerationRecord) -> None:
         seen = self._seen[region]

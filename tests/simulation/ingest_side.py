@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from tests.simulation.world import Process, World
 
 
-BRISK = SealPolicy(rows=4, age_s=0.4, log_distance=2)
-
-
 class DeadLetters:
     """Dead letters that are acknowledged, or are not."""
 
@@ -79,9 +76,8 @@ def ingest_worker(
         Preparer(world.contract, bad_records),
         OwnerId(process.name),
         MemberObserver(world),
-        BRISK
-        if world.settings.brisk
-        else SealPolicy(rows=rng.choice([5, 15, 40]), age_s=rng.choice([1.0, 3.0]), log_distance=rng.choice([3, 8])),
+        world.settings.seals
+        or SealPolicy(rows=rng.choice([5, 15, 40]), age_s=rng.choice([1.0, 3.0]), log_distance=rng.choice([3, 8])),
         MemoryPolicy(),
         WorkerLimits(linger_s=0.02, idle_position_s=0.2, offset_commit_s=0.5, retry_s=0.1, settle_s=1.0),
     )

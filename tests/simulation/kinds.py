@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lancewal_core.testing.faults import Rates
-from tests.simulation.settings import ACTS, CHAOS, Delay, Limits, Settings
+from lancewal_ingest.policy import SealPolicy
+from tests.simulation.settings import ACTS, BRISK, CHAOS, Delay, Limits, Settings
 from tests.simulation.swarm import CALM
 
 _SMALL = Settings(partitions=2, keys=8, records=12, members=2, flushers=1, readers=1)
@@ -40,7 +41,7 @@ KINDS: dict[str, Settings] = {
         _SMALL,
         records=30,
         burst_records=2,
-        brisk=True,
+        seals=BRISK,
         history_window_s=0,
         grace_s=0,
         chaos={"warp": 3.0, "crash": 0.5, "none": 5.0},
@@ -67,6 +68,25 @@ KINDS: dict[str, Settings] = {
         chaos_s=0.1,
         rates=CALM,
         delays=tuple(Delay(f"reader{i}", "get", "/wal/", 0.4, 2.0) for i in range(3)),
+    ),
+    # Listings show nothing or little, while quiet regions hold on to logs in which others go far ahead.
+    "lost listings": Settings(
+        partitions=4,
+        keys=8,
+        skew=4.0,
+        records=60,
+        burst_records=6,
+        seals=SealPolicy(rows=6, age_s=20.0, log_distance=60),
+        members=2,
+        flushers=2,
+        collectors=2,
+        readers=0,
+        history_window_s=0,
+        grace_s=0,
+        user={},
+        chaos={"rebalance": 1.0, "crash": 0.3, "none": 2.0},
+        chaos_s=1.0,
+        rates=Rates(put=0.0, listing=0.9, blank=0.5, commit=0.0, unavailable=0.0),
     ),
     "whole": Settings(),
 }

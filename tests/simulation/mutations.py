@@ -215,6 +215,7 @@ KINDS_TO_SEARCH: dict[str, str] = {
     "stale claim": "slow members",
     "joining over a gap": "hand-overs",
     "no proof of a walk's end": "slow readers",
+    "regions by listing": "lost listings",
     "commit by dataset object": "slow flushers",
     "marked before the follow-up": "slow flushers",
 }

@@ -11,7 +11,7 @@ from lancewal_core.testing.faults import PutFault
 from lancewal_ingest.policy import GenerationStats, SealDecision, SealPolicy
 from tests.simulation.checker import require
 from tests.simulation.script import stops
-from tests.simulation.stage import ALWAYS, Member, Stage
+from tests.simulation.stage import ALWAYS, NEVER, Member, Stage
 
 
 def _handed_over() -> tuple[Stage, Member, Member]:
@@ -240,7 +240,37 @@ def member_drains_behind_a_rebalance() -> None:
     stage.check()
 
 
+def log_is_trimmed_under_a_claimer() -> None:
+    """B has read the index of a quiet region; A moves its beginning on, what lies before is trimmed, and A writes more:
+    B finds a hole, and looks at the index again."""
+    stage = Stage()
+    a, b, f = stage.member("a", 0, 1), stage.member("b"), stage.flusher("f")
+    stage.append(a, 1)
+
+    def move_on() -> None:
+        a.worker._seal_policy = ALWAYS
+        a.worker._seal_due()  # A is in the middle of a step, in which it has polled before B was assigned anything
+        a.worker._seal_policy = NEVER
+        for _ in range(2):
+            stage.round(f)
+        stage.collect(f)
+        a.worker._start_job(now=True)
+        a.worker._settle_if_done()
+
+    stage.send(0)
+    a.worker._consume(0.1)
+    b.script.before("get", f"wal/{a.log}", move_on)
+    stage.take_over(a, b, 0, 1)
+    require(stage.counts.get("failed open: OwnershipLost") == 1, "B claimed what it had not read:", stage.counts)
+    stage.check()
+    stage.step(b, 20)
+    stage.step(a)
+    stage.check()
+    require(not b.worker.stopped, "B stopped:", b.worker.stopped)
+
+
 ACCIDENTS: list[Callable[[], None]] = [
+    log_is_trimmed_under_a_claimer,
     retention_follows_another_owner,
     region_was_elsewhere_in_between,
     segment_in_the_middle_of_a_log_is_lost,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from lancewal_core.testing.faults import Rates
+from lancewal_ingest.policy import SealPolicy
 
 USER_KEYS = 1_000
 """Keys from here on are a user's, who appends them to the table by hand."""
@@ -16,6 +17,9 @@ ACTS = {"append": 2.0, "index": 1.0, "config": 1.0, "compact": 1.0, "clean up": 
 CHAOS = {"rebalance": 6.0, "crash": 2.0, "pause": 3.0, "warp": 0.3, "none": 4.0}
 """What happens to processes, group and time, by weight."""
 
+
+BRISK = SealPolicy(rows=4, age_s=0.4, log_distance=2)
+"""Generations are sealed soon, so that there are many."""
 
 Slow = Literal["member", "flusher", "reader"]
 
@@ -69,13 +73,15 @@ class Settings:
     """At most so many at once."""
     burst_s: float = 0.3
     """Mean time between two bursts of records."""
-    brisk: bool = False
-    """Generations are sealed soon, so that there are many."""
+    seals: SealPolicy | None = None
+    """When members seal.  None: each draws its own."""
     history_window_s: int = 4
     grace_s: int = 2
     chaos: Mapping[str, float] = field(default_factory=lambda: CHAOS)
     chaos_s: float = 0.3
     """Mean time between two acts of chaos."""
+    struck: str = ""
+    """Crashes and pauses strike processes whose group begins so; empty: all."""
     user: Mapping[str, float] = field(default_factory=lambda: ACTS)
     user_s: float = 0.5
     shared_keys: int = 0

@@ -13,7 +13,7 @@ from random import Random
 
 from lancewal_core.failpoints import POINTS
 from lancewal_core.testing.faults import Rates
-from tests.simulation.settings import Delay, Limits, Mishap, Settings, Slow
+from tests.simulation.settings import BRISK, Delay, Limits, Mishap, Settings, Slow
 
 PLACES = tuple(f"{name} {when}" for name in sorted(POINTS - {"spark.task"}) for when in ("before", "after"))
 """Where a process may die or stand still: every named point but that of a Spark executor, which only reads."""
@@ -53,7 +53,7 @@ def drawn(settings: Settings, rng: Random) -> Settings:
 def _one_kind_is_slow(settings: Settings, kind: Slow, rng: Random) -> Settings:
     """The same, but each process of this kind has one slow call, and often everything is merged and trimmed at once."""
     if rng.random() < 0.5:
-        settings = replace(settings, brisk=True, history_window_s=0, grace_s=0)
+        settings = replace(settings, seals=BRISK, history_window_s=0, grace_s=0)
     return replace(
         settings,
         members=max(settings.members, 2),
@@ -88,7 +88,7 @@ def _anything(settings: Settings, rng: Random) -> Settings:
         records=rng.choice([settings.records // 4, settings.records // 2, settings.records]),
         burst_records=rng.choice([3, 12]),
         burst_s=rng.choice([0.3, 1.0]),
-        brisk=rng.random() < 0.5,
+        seals=BRISK if rng.random() < 0.5 else None,
         members=members,
         flushers=flushers,
         collectors=collectors,

@@ -97,6 +97,8 @@ class Rates:
     """Some ``PutFault``."""
     listing: float = 0.3
     """Some ``ListFault``."""
+    blank: float = 0.0
+    """Of partial listings: those that show nothing at all, however much there is."""
     commit: float = 0.15
     """Some ``CommitFault``."""
     unavailable: float = 0.01
@@ -127,7 +129,8 @@ class RandomFaults:
         return not self.enabled or self._happens(self._rates.lands)
 
     def some(self, items: Sequence[T]) -> list[T]:
-        kept = self._rng.random()
+        # No draw where none is asked for: the schedules of a seed stay the same.
+        kept = 0.0 if self._rates.blank and self._rng.random() < self._rates.blank else self._rng.random()
         return [item for item in items if self._rng.random() < kept]
 
     def shuffled(self, items: Sequence[T]) -> list[T]:
