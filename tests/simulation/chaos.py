@@ -22,7 +22,7 @@ def chaos(world: World) -> None:
             continue
         (act,) = rng.choices(list(settings.chaos), list(settings.chaos.values()))
         world.note(f"chaos: {act}")
-        groups = sorted(g for g in world.scheduler.groups() if g in world.bodies and g.startswith(settings.struck))
+        groups = sorted(g for g in world.scheduler.groups() if g in world.bodies)
         match act:
             case "rebalance":
                 world.group.target[rng.randrange(settings.partitions)] = None
@@ -39,7 +39,8 @@ def chaos(world: World) -> None:
                     world.scheduler.sleep(0.2)
                     world.group.expel(world.incarnation.get(group, group))
             case "expel" if world.group.members:
-                world.group.expel(rng.choice(sorted(world.group.members)))
+                deaf_s = rng.expovariate(1 / settings.deaf_s) if settings.deaf_s else 0.0
+                world.group.expel(rng.choice(sorted(world.group.members)), world.scheduler.now + deaf_s)
             case "retention":
                 partition = rng.randrange(settings.partitions)
                 log = world.topic.partitions[partition]

@@ -27,7 +27,8 @@ MODULES = (
     "lancewal_reader.plan",
 )
 """Open, append, seal, merge (with commit and finish), trim (with history), read plan."""
-SCHEDULES = 40
+SCHEDULES = {"small": 24, "merges": 12, "lossy": 8, "readers": 6, "swarm": 12, "slow readers": 1}
+"""Seeds from 0 on, by kind."""
 
 
 def _simulate() -> None:
@@ -38,8 +39,9 @@ def _simulate() -> None:
 
     for play in [*SCENARIOS, *ACCIDENTS]:
         play()
-    for seed in range(SCHEDULES):
-        run(seed, KINDS["small"])
+    for kind, count in SCHEDULES.items():
+        for seed in range(count):
+            run(seed, KINDS[kind])
 
 
 def measure() -> dict[str, float]:

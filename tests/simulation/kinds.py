@@ -88,6 +88,29 @@ KINDS: dict[str, Settings] = {
         chaos_s=1.0,
         rates=Rates(put=0.0, listing=0.9, blank=0.5, commit=0.0, unavailable=0.0),
     ),
+    # Members are expelled and hear of it late, while others are slow on their way from an index to its log, and everything
+    # is merged and trimmed at once.
+    "deaf members": Settings(
+        partitions=3,
+        keys=8,
+        skew=4.0,
+        records=100,
+        burst_records=3,
+        seals=BRISK,
+        members=3,
+        flushers=1,
+        collectors=1,
+        eager=True,
+        readers=0,
+        history_window_s=0,
+        grace_s=0,
+        user={},
+        chaos={"expel": 1.0},
+        chaos_s=3.0,
+        deaf_s=5.0,
+        rates=CALM,
+        delays=tuple(Delay(f"member{i}", "newest", "", 0.5, 3.0) for i in range(3)),
+    ),
     "whole": Settings(),
 }
 """All but ``whole`` are short: hundreds of switches to tens of milliseconds.  ``swarm``: see the module of that name."""

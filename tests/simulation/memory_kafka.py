@@ -3,7 +3,8 @@
 Offsets have gaps (compaction, aborted records), and markers may follow the last record.  Assignment is cooperative: a
 member gives up what is not meant for it at its next poll, inside which the listener is called; only then can another get
 it.  A member that does not poll for long is *expelled*: its partitions go to others at once, and it learns that at its
-next poll (``lost``); until then it believes that it owns them.
+next poll (``lost``), or some time later, where it reaches the partitions and not the coordinator; until then it believes
+that it owns them.
 """
 
 from __future__ import annotations
@@ -64,11 +65,14 @@ class MemoryGroup:
         self.owner: dict[int, str | None] = dict.fromkeys(range(partitions))
         self.members: set[str] = set()
         self.committed: dict[int, int] = {}
+        self.hears_at: dict[str, float] = {}
+        """When a member that was expelled hears of it, where not at once."""
         self._check = committed_check
 
-    def expel(self, member: str) -> None:
-        """The member's session timed out."""
+    def expel(self, member: str, hears_at: float = 0.0) -> None:
+        """The member's session timed out; it cannot reach the coordinator, and so not know it, before ``hears_at``."""
         self.members.discard(member)
+        self.hears_at[member] = hears_at
         for assigned in (self.owner, self.target):
             for partition in [p for p, m in assigned.items() if m == member]:
                 assigned[partition] = None
@@ -177,9 +181,15 @@ class MemorySource:
             raise KafkaUnavailable(f"could not {what}")
 
     def _anything(self) -> bool:
-        if self.member not in self._group.members or self._meant() != self._owned:
+        if not self._deaf and (self.member not in self._group.members or self._meant() != self._owned):
             return True
         return any(n < self._topic.partitions[p].end for p, n in self._positions.items() if p not in self._paused)
+
+    @property
+    def _deaf(self) -> bool:
+        """Expelled, without a way to hear of it: it reads on from partitions that went to others."""
+        group = self._group
+        return self.member not in group.members and self._scheduler.now < group.hears_at.get(self.member, 0.0)
 
     def _meant(self) -> set[int]:
         """What this member owns after its next poll, as things stand."""
@@ -191,6 +201,8 @@ class MemorySource:
     def _rebalance(self) -> None:
         listener = self._listener
         if listener is None:
+            return
+        if self._deaf:
             return
         if self.member not in self._group.members:
             lost, self._owned = sorted(self._owned), set()

@@ -212,7 +212,7 @@ MUTATIONS: dict[str, Patch] = {
 KINDS_TO_SEARCH: dict[str, str] = {
     "no fence": "slow members",
     "an index changes while a segment is unsettled": "slow members",
-    "stale claim": "slow members",
+    "stale claim": "deaf members",
     "joining over a gap": "hand-overs",
     "no proof of a walk's end": "slow readers",
     "regions by listing": "lost listings",

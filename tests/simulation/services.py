@@ -27,6 +27,8 @@ from tests.simulation.checker import require
 from tests.simulation.ingest_side import ingest_worker
 from tests.simulation.world import PASSING, Process, World
 
+_EAGER_S = 0.02
+
 Body = Callable[[World, Process], None]
 
 
@@ -165,7 +167,7 @@ def flusher(world: World, process: Process) -> None:
                     world.note("follow-up")
             if put_off.look(report.left, began, process.clock.monotonic()):
                 world.note("merge put off")
-        world.scheduler.sleep(process.rng.choice([0.05, 0.3]))
+        world.scheduler.sleep(_EAGER_S if world.settings.eager else process.rng.choice([0.05, 0.3]))
 
 
 def collector(world: World, process: Process) -> None:
@@ -184,7 +186,7 @@ def collector(world: World, process: Process) -> None:
             world.note(f"garbage: {type(error).__name__}")
         except TableRestored:
             _wait_for_a_person(world, "garbage")
-        world.scheduler.sleep(process.rng.choice([0.1, 0.5]))
+        world.scheduler.sleep(_EAGER_S if world.settings.eager else process.rng.choice([0.1, 0.5]))
 
 
 def _wait_for_a_person(world: World, act: str) -> None:

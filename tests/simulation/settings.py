@@ -73,6 +73,8 @@ class Settings:
     """At most so many at once."""
     burst_s: float = 0.3
     """Mean time between two bursts of records."""
+    eager: bool = False
+    """Flushers and collectors hardly rest between two rounds."""
     seals: SealPolicy | None = None
     """When members seal.  None: each draws its own."""
     history_window_s: int = 4
@@ -80,8 +82,8 @@ class Settings:
     chaos: Mapping[str, float] = field(default_factory=lambda: CHAOS)
     chaos_s: float = 0.3
     """Mean time between two acts of chaos."""
-    struck: str = ""
-    """Crashes and pauses strike processes whose group begins so; empty: all."""
+    deaf_s: float = 0.0
+    """Mean time until a member that was expelled hears of it.  0: at its next poll."""
     user: Mapping[str, float] = field(default_factory=lambda: ACTS)
     user_s: float = 0.5
     shared_keys: int = 0

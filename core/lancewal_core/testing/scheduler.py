@@ -15,7 +15,6 @@ An actor that is switched to holds the *baton*: the one released lock of all tha
 
 from __future__ import annotations
 
-import _thread
 import threading
 import zlib
 from collections.abc import Callable
@@ -87,8 +86,7 @@ class Scheduler:
         """A new actor; it begins at some switch after this."""
         actor = Actor(name, group or name, call)
         self._actors.append(actor)
-        # Not ``threading.Thread``, which waits until the new thread runs: it has to wait for its baton anyway.
-        _thread.start_new_thread(self._body, (actor,))
+        threading.Thread(target=self._body, args=(actor,), name=name, daemon=True).start()
         return actor
 
     def crash(self, group: str) -> None:
