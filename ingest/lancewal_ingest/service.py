@@ -41,11 +41,14 @@ from lancewal_ingest.source import KafkaSource
 from lancewal_ingest.source_kafka import ConfluentSource
 from lancewal_ingest.store_probe import check_store
 from lancewal_ingest.topic_watch import TopicWatch
-from lancewal_ingest.worker import IngestWorker, WorkerLimits
+from lancewal_ingest.worker import SEGMENT_BYTES, IngestWorker, WorkerLimits
 
 REFRESH_S = 1.0
 QUEUE_BYTES_MAX = 256 << 20
 """More than this in librdkafka's queue makes nothing faster."""
+SEGMENTS_IN_BUDGET = 8
+"""So many segments of the largest size are the budget: one waits, one is in flight, decoding holds that one twice; the rest is
+for MemTables and flushes."""
 _TASK_THREADS = 4
 """One for the segment in flight, one for the flush, one for the question about the topic, one for the control."""
 
@@ -97,7 +100,7 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
             metrics,
             _seal_policy(settings),
             memory,
-            _limits(settings),
+            _limits(settings, memory),
         )
         retention = KafkaRetention(client, contract.topic, group)
         watch = TopicWatch(contract, source, retention, tasks, clock, metrics.failed)
@@ -150,10 +153,12 @@ def _seal_policy(settings: Settings) -> SealPolicy:
     return SealPolicy(int(ingest.seal_bytes), ingest.seal_rows, ingest.seal_age_s, ingest.seal_log_distance)
 
 
-def _limits(settings: Settings) -> WorkerLimits:
+def _limits(settings: Settings, memory: MemoryPolicy) -> WorkerLimits:
     ingest = settings.ingest
     return WorkerLimits(
         segment_rows=ingest.segment_rows_max,
+        # One that waits and one in flight, which decoding holds twice, take a part of a small budget only.
+        segment_bytes=min(SEGMENT_BYTES, memory.nbytes // SEGMENTS_IN_BUDGET),
         linger_s=ingest.linger_ms / 1000,
         offset_commit_s=ingest.offset_commit_s,
         retry_s=ingest.retry_s,

@@ -43,6 +43,7 @@ _DECODE_COPIES = 2
 """Decoding holds a batch's values, their joined text and the rows at the same time."""
 
 
+SEGMENT_BYTES = 32 << 20
 LOG_SILENT_S_MAX = 24 * 3600.0
 """A log that nothing is open in and that took no segment for so long is not gone on with.  Fences are kept for seven days."""
 
@@ -54,7 +55,7 @@ class WorkerLimits:
     poll_records: int = 10_000
     segment_rows: int = 60_000
     """Most consumed records that go into a segment; so many, or ``segment_bytes``, start it before ``linger_s``."""
-    segment_bytes: int = 32 << 20
+    segment_bytes: int = SEGMENT_BYTES
     """The same for the memory that the records take; a poll may bring more."""
     linger_s: float = 0.05
     idle_position_s: float = 1.0
@@ -122,6 +123,8 @@ class IngestWorker:
         self._sent_at = float("-inf")
         self._committed_at = context.clock.monotonic()
         self._committed: dict[int, Position] = {}
+        self._record_bytes = float(_RECORD_OVERHEAD)
+        """Of a record in memory, in the mean of the last poll that brought some."""
         self._memory_full = False
         self._full_since: float | None = None
         """Since when nothing more may be consumed."""
@@ -307,11 +310,15 @@ class IngestWorker:
             if brief and self._wait_for_work(timeout_s):
                 return
         self._set_paused(full or self._held)
+        # As many as fit into the segment, if they are as large as those of the last poll.
+        room = int((limits.segment_bytes - nbytes) / self._record_bytes)
+        wanted = max(1, min(limits.poll_records, limits.segment_rows - rows, room))
         with point("poll"):
-            polled = self._poll(
-                max(1, min(limits.poll_records, limits.segment_rows - rows)), self._poll_timeout(timeout_s)
-            )
+            polled = self._poll(wanted, self._poll_timeout(timeout_s))
         self._take(polled)
+        more_rows, more_bytes = self._waiting()
+        if more_rows > rows:
+            self._record_bytes = (more_bytes - nbytes) / (more_rows - rows)
 
     def _waiting(self) -> tuple[int, int]:
         """Records consumed and not yet in a segment, and their bytes in memory."""

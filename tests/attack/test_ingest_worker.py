@@ -22,6 +22,7 @@ from lancewal_core.region_index import State
 from lancewal_core.region_key import encode_region_key
 from lancewal_core.regions import RegionIndexes
 from lancewal_core.segment import Segment, decode_segment
+from lancewal_core.settings import Settings
 from lancewal_core.store import PutOutcome, PutUnknown
 from lancewal_core.tasks import Task
 from lancewal_core.testing.memory_store import MemoryBucket, MemoryStore
@@ -33,6 +34,7 @@ from lancewal_ingest.dead_letters import RefusedDeadLetters
 from lancewal_ingest.decode.records import Records
 from lancewal_ingest.observer import Observer, SilentObserver
 from lancewal_ingest.policy import MemoryPolicy, SealPolicy
+from lancewal_ingest.service import _limits
 from lancewal_ingest.source import Listener, Offsets, Polled, TopicFacts
 from lancewal_ingest.worker import IngestWorker, WorkerLimits
 
@@ -648,6 +650,31 @@ def test_a_segment_is_full_by_its_bytes_too() -> None:
     for _ in range(30):
         worker.step()
     assert 3 + 2_000 / 300 < source.next < 3 + 3 + 2_000 / 200
+
+
+def test_a_poll_asks_for_what_fits_into_the_segment() -> None:
+    """By the size of what came before: the first poll cannot know."""
+    place = Place()
+    place.source = source = Endless(place)
+    worker = place.worker(
+        limits=WorkerLimits(linger_s=0.0, idle_position_s=1e9, segment_bytes=2_000, poll_records=1_000)
+    )
+    worker.assigned([0])
+    place.store.silent = "_lancewal/wal/"
+    first = 0
+    for _ in range(30):
+        worker.step()
+        first = first or source.next
+    assert first >= 2_000 / 300
+    assert source.next < first + 2_000 / 200 + 1
+
+
+def test_small_budgets_have_small_segments() -> None:
+    """One waits, one is in flight and is held twice while it is decoded; there is more in memory than that."""
+    for budget in (48 << 20, 384 << 20, 4 << 30):
+        limits = _limits(Settings(), MemoryPolicy(nbytes=budget))
+        assert 3 * limits.segment_bytes <= budget / 2
+        assert limits.segment_bytes >= min(32 << 20, budget // 10)
 
 
 def test_so_many_bytes_start_a_segment_before_it_lingered() -> None:
