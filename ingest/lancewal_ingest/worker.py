@@ -41,7 +41,8 @@ from lancewal_ingest.source import KafkaSource, Polled
 
 _DECODE_COPIES = 2
 """Decoding holds a batch's values, their joined text and the rows at the same time."""
-
+_FLUSH_POLL_S = 0.01
+"""A small generation is flushed in about that time: several wait for one another no longer."""
 
 SEGMENT_BYTES = 32 << 20
 LOG_SILENT_S_MAX = 24 * 3600.0
@@ -378,6 +379,8 @@ class IngestWorker:
     def _poll_timeout(self, timeout_s: float) -> float:
         if self._flight.running or any(r.pending for r in self._state.open.values()):
             return min(timeout_s, self._limits.linger_s / 2)
+        if len(self._flushes):
+            return min(timeout_s, _FLUSH_POLL_S)
         return timeout_s
 
     def _take(self, polled: Polled) -> None:

@@ -319,6 +319,37 @@ def test_a_fenced_member_without_partitions_goes_on() -> None:
     assert flushed.generations[0].state is State.FLUSHED
 
 
+def test_generations_of_a_topic_that_falls_silent_are_flushed_without_a_pause_between_them() -> None:
+    partitions = 4
+    place = Place(partitions)
+    worker = place.worker(SealPolicy(rows=3))
+    worker.assigned(range(partitions))
+    of_each = [place.records(0, 3, p) for p in range(partitions)]
+    together = Polled(
+        {p: polled.records[p] for p, polled in enumerate(of_each)}, dict.fromkeys(range(partitions), Position(3))
+    )
+    place.source.coming = [Polled({}, {}), together]
+    poll = place.source.poll
+
+    def wait_for_records(records_max: int, timeout_s: float) -> Polled:
+        if not place.source.coming:
+            place.clock.sleep(timeout_s)
+        return poll(records_max, timeout_s)
+
+    place.source.poll = wait_for_records  # type: ignore[method-assign] # a topic that has nothing to give lets time pass
+    while worker.durable != dict.fromkeys(range(partitions), 3):
+        worker.step()
+    silent = place.clock.now
+
+    def states() -> list[State]:
+        found = [place.context.indexes.read(place.region(p)) for p in range(partitions)]
+        return [index.generations[0].state for index in found if index is not None]
+
+    while states() != [State.FLUSHED] * partitions:
+        worker.step()
+    assert place.clock.now - silent < 0.1
+
+
 def test_drain_says_when_a_region_was_not_handed_over() -> None:
     place = Place()
     worker = place.worker()
