@@ -6,7 +6,7 @@ import time
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -124,7 +124,13 @@ def read(world: World, options: dict[str, str]) -> str:
 
 @contextmanager
 def behind_proxy(
-    kafka: KafkaBroker, s3: S3Server, topic: str, folder: Path, seed: int, part: str = "/"
+    kafka: KafkaBroker,
+    s3: S3Server,
+    topic: str,
+    folder: Path,
+    seed: int,
+    part: str = "/",
+    topic_config: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[World, HttpFaultProxy, int]]:
     """A table whose services reach the store through a proxy; readers of the test go to the server directly."""
     options = {name.lower(): value for name, value in s3.environment.items()}
@@ -136,6 +142,7 @@ def behind_proxy(
             options={**options, "aws_endpoint": proxy.endpoint},
             metrics={"port": port},
             ingest={"memory_bytes_max": BUDGET},
+            topic_config=topic_config,
         )  # fmt: skip
         world.options = options
         yield world, proxy, port
