@@ -246,9 +246,20 @@ class LancePinnedTable:
 
     def _sizes_of_columns(self, name: str) -> Sequence[int]:
         """By their places in the file, as its footer says."""
-        with reading(f"reading the footer of data file {name}"):
-            opened = LanceFileReader(f"{self._dataset.uri}/data/{name}", storage_options=self._options)
-        return [sum(b.size for page in column.pages for b in page.buffers) for column in opened.metadata().columns]
+        try:
+            with reading(f"reading the footer of data file {name}"):
+                opened = LanceFileReader(f"{self._dataset.uri}/{DATA}{name}", storage_options=self._options)
+                columns = opened.metadata().columns
+        except (StoreUnavailable, ValueError) as error:
+            self._check_files(error)
+            raise
+        return [sum(buffer.size for page in column.pages for buffer in page.buffers) for column in columns]
+
+    def _check_files(self, error: Exception) -> None:
+        """``VersionGone`` if that is what the error says."""
+        text = first_line(error)
+        if NOT_FOUND in text.lower():
+            raise VersionGone(f"a file of version {self.version} is gone: {text}", version=self.version) from error
 
     def write_columns(self, fragment_id: int, rows: npt.NDArray[np.int64], values: pa.Table, fragment_json: str) -> str:
         addresses = (np.uint64(fragment_id) << np.uint64(32)) | rows.astype(np.uint64)
@@ -256,7 +267,11 @@ class LancePinnedTable:
         try:
             with reading(f"writing columns of fragment {fragment_id} of version {self.version}"):
                 written, _ = self._dataset.get_fragment(fragment_id).update_columns(source, left_on=ROW_ADDRESS)
+        except StoreUnavailable as error:
+            self._check_files(error)
+            raise
         except (RuntimeError, ValueError) as error:
+            self._check_files(error)
             raise RewriteFailed(
                 f"columns {values.column_names} of fragment {fragment_id} of version {self.version} could not be written "
                 f"anew: {first_line(error)}",
