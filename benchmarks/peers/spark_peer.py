@@ -17,6 +17,7 @@ _COMMON = {
     "spark.master": f"local[{_CORES}]",
     "spark.driver.memory": "6g",
     "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     # For two cores: the defaults (200 and 128 MiB) are for clusters, and slow here.
     "spark.sql.shuffle.partitions": "4",
