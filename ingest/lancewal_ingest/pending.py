@@ -8,7 +8,7 @@ from itertools import chain
 from lancewal_core.ids import Position
 from lancewal_ingest.decode.records import Records
 
-_RECORD_OVERHEAD = 200
+RECORD_OVERHEAD = 200
 """Bytes that a consumed record costs beside what is in it: Python objects for value, key, headers and list places."""
 _HEADER_OVERHEAD = 200
 """The same for each header of a record: a tuple, a text and bytes."""
@@ -39,5 +39,5 @@ def _nbytes(records: Records) -> int:
         + sum(map(len, filter(None, records.keys)))
         + sum(len(name) + len(value or b"") for name, value in headers)
         + _HEADER_OVERHEAD * len(headers)
-        + _RECORD_OVERHEAD * len(records)
+        + RECORD_OVERHEAD * len(records)
     )

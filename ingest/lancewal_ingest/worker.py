@@ -33,7 +33,7 @@ from lancewal_ingest.long_pause import LongPause
 from lancewal_ingest.memtable import MemTable
 from lancewal_ingest.observer import Observer
 from lancewal_ingest.open_region import open_region
-from lancewal_ingest.pending import Pending, joined
+from lancewal_ingest.pending import RECORD_OVERHEAD, Pending, joined
 from lancewal_ingest.policy import GenerationStats, MemoryPolicy, SealDecision, SealPolicy
 from lancewal_ingest.seal import reanchor_generation, seal_generation
 from lancewal_ingest.segment_in_flight import Cargo, SegmentInFlight
@@ -124,7 +124,7 @@ class IngestWorker:
         self._sent_at = float("-inf")
         self._committed_at = context.clock.monotonic()
         self._committed: dict[int, Position] = {}
-        self._record_bytes = float(_RECORD_OVERHEAD)
+        self._record_bytes = float(RECORD_OVERHEAD)
         """Of a record in memory, in the mean of the last poll that brought some."""
         self._memory_full = False
         self._full_since: float | None = None
