@@ -319,7 +319,8 @@ class IngestWorker:
         self._take(polled)
         more_rows, more_bytes = self._waiting()
         if more_rows > rows:
-            self._record_bytes = (more_bytes - nbytes) / (more_rows - rows)
+            # A region that left within the poll took its bytes along.
+            self._record_bytes = max(RECORD_OVERHEAD, (more_bytes - nbytes) / (more_rows - rows))
 
     def _waiting(self) -> tuple[int, int]:
         """Records consumed and not yet in a segment, and their bytes in memory."""
