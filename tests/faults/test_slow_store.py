@@ -1,15 +1,13 @@
 """A store that takes seconds for each PUT, or refuses them all, while Kafka holds far more than the process may.
 
 The bound is the process's own memory, by the word of the operating system: the budget, and 300 MiB for Python, libraries,
-working space and what the client of Kafka has fetched.  The backlog is more than fits beside a process at rest, once in bytes
-that nothing makes smaller, and once in rows that compression makes small: what Kafka sends is small then, what the process
-must hold of it is not.
+working space and what the client of Kafka has fetched.  The backlog is more than fits beside a process at rest.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -35,14 +33,6 @@ SLOW = Faults(late_s=2.0, delay_s=1.0)
 AWAY = Faults(unavailable=1.0)
 LAG = "lancewal_ingest_lag_records"
 SEGMENTS = "lancewal_ingest_segments_total"
-
-
-def random_text(rng: random.Random) -> str:
-    return text(rng, VALUE)
-
-
-def same_text(rng: random.Random) -> str:
-    return f"{rng.randrange(1_000_000):06}" * (VALUE // 6)
 
 
 @dataclass(slots=True)
@@ -72,26 +62,18 @@ class Watch:
         return self
 
 
-@pytest.mark.parametrize(("value", "compression"), [(random_text, "producer"), (same_text, "zstd")])
 def test_a_backlog_behind_a_slow_store(
-    value: Callable[[random.Random], str],
-    compression: str,
-    kafka: KafkaBroker,
-    s3: S3Server,
-    topic_name: str,
-    tmp_path: Path,
-    seed: int,
+    kafka: KafkaBroker, s3: S3Server, topic_name: str, tmp_path: Path, seed: int
 ) -> None:
     rng = random.Random(f"backlog {seed}")
-    topic = {"compression.type": compression}
-    with behind_proxy(kafka, s3, topic_name, tmp_path, seed, topic_config=topic) as (world, proxy, port):
+    with behind_proxy(kafka, s3, topic_name, tmp_path, seed) as (world, proxy, port):
         world.lancewal.settings(with_ingest(world, seal_rows=1_000_000, seal_bytes=4 * MIB, seal_age_s=600))
         former = world.lancewal.start("ingest", "run")
         world.feed.produce(50)
         world.wait_caught_up()
         at_rest = peak_bytes(former)
         former.stop()
-        world.feed.send(backlog(rng, value))
+        world.feed.send(backlog(rng))
         proxy.faults = SLOW
         ingest = world.lancewal.start("ingest", "run")
         until(lambda: len(ingest.logged("opened")) == PARTITIONS, lambda: ingest.tail)
@@ -100,7 +82,7 @@ def test_a_backlog_behind_a_slow_store(
         until(lambda: watch.look().segments > 6, lambda: f"{watch}\n{ingest.tail}", poll_s=0.2)
         slow = peak_bytes(ingest)
         proxy.faults = AWAY
-        until(lambda: watch.look().unready > 20, lambda: f"{watch}\n{ingest.tail}", poll_s=0.2)
+        until(lambda: watch.look().unready > 3, lambda: f"{watch}\n{ingest.tail}", poll_s=0.2)
         away = peak_bytes(ingest)
         assert metric(port, LAG) > 0
         assert at_rest + watch.lag_max * VALUE > BUDGET + BESIDE, watch
@@ -116,10 +98,12 @@ def test_a_backlog_behind_a_slow_store(
         world.finish([ingest])
 
 
-def backlog(rng: random.Random, value: Callable[[random.Random], str]) -> Iterator[Record]:
+def backlog(rng: random.Random) -> Iterator[Record]:
     """Rows of some hundred keys of all partitions, each many times."""
     for _ in range(BACKLOG // VALUE):
-        yield Record("upsert", {"customer": f"loud-{rng.randrange(100)}", "id": rng.randrange(3), "status": value(rng)})
+        yield Record(
+            "upsert", {"customer": f"loud-{rng.randrange(100)}", "id": rng.randrange(3), "status": text(rng, VALUE)}
+        )
 
 
 def with_ingest(world: World, **changes: object) -> dict[str, object]:
