@@ -111,7 +111,7 @@ def test_selectors_choose_exactly_their_own_pods(everything: Rendered) -> None:
     }
 
 
-@pytest.mark.parametrize(("drain_s", "grace_s"), [(None, 45), (30, 45), (40.5, 56), (600, 615)])
+@pytest.mark.parametrize(("drain_s", "grace_s"), [(None, 60), (30, 60), (40.5, 71), (600, 630)])
 def test_kubernetes_waits_longer_than_draining_takes(drain_s: float | None, grace_s: int) -> None:
     ingest = {} if drain_s is None else {"drain_timeout_s": drain_s}
     pod = render("smallest", {"settings": {"ingest": ingest}}).pods()["ingest"]

@@ -182,6 +182,8 @@ class HttpFaultProxy:
         return _MORE_TO_COME.sub(b"", whole.replace(b"<IsTruncated>true<", b"<IsTruncated>false<"))
 
     def _drawn(self, path: str, faults: Faults) -> Kind:
+        if faults.unavailable >= 1.0:
+            return "unavailable"  # an outage lets no try through, however often it is made
         kind, left = self._sticky.get(path, ("forward", 0))
         if left:
             self._sticky[path] = (kind, left - 1)
