@@ -100,7 +100,8 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Seconds of work on one core, as ``python -m benchmarks.calibrate`` measured them (2 cores, x86-64, local folder)."""
+    """Seconds of work on one core (2 cores, x86-64, local folder): single steps as ``python -m benchmarks.calibrate`` measures
+    them, the others so that whole merges of the benchmark ``merge-strategies`` come out."""
 
     vector_s: float = 0.0005
     """A deletion vector."""
