@@ -269,7 +269,29 @@ def log_is_trimmed_under_a_claimer() -> None:
     require(not b.worker.stopped, "B stopped:", b.worker.stopped)
 
 
+def owner_hears_late_that_it_was_expelled() -> None:
+    """A reads on from partitions that are B's by now, since nobody can tell it: what it writes meets B's fence."""
+    stage = Stage()
+    a, b = stage.member("a", 0, 1), stage.member("b")
+    stage.append(a, 0)
+    stage.group.expel(a.process.name, hears_at=stage.scheduler.now + 60.0)
+    stage.give(b, 0, 1)
+    stage.step(b)
+    stage.send(0)
+    read = a.source.delivered
+    stage.step(a, 2)
+    require(a.source.delivered > read, "A has heard of it:", a.source.delivered)
+    require(a.worker.durable == {}, "A holds for durable what is behind the fence:", a.worker.durable)
+    stage.check()
+    stage.step(b, 2)
+    stage.scheduler.now += 60.0
+    stage.step(a, 2)
+    require(a.worker.waiting == [], "A goes on with what it has lost:", a.worker.waiting)
+    stage.check()
+
+
 ACCIDENTS: list[Callable[[], None]] = [
+    owner_hears_late_that_it_was_expelled,
     log_is_trimmed_under_a_claimer,
     retention_follows_another_owner,
     region_was_elsewhere_in_between,
