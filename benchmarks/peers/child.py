@@ -24,19 +24,21 @@ def main(module: str, folder: str) -> None:
         print(json.dumps(content), file=answers, flush=True)
 
     peer = import_module(module).open_peer(Path(folder))
-    answer(value=peer.pids())
-    for line in sys.stdin:
-        request = json.loads(line)
-        rows = [Path(request["rows"])] if "rows" in request else []
-        start = time.perf_counter()
-        try:
-            value = getattr(peer, request["act"])(*rows)
-        except Exception as error:
-            traceback.print_exc()
-            answer(error=f"{type(error).__name__}: {error}"[:500])
-            continue
-        answer(seconds=time.perf_counter() - start, value=value)
-    peer.close()
+    try:
+        answer(value=peer.pids())
+        for line in sys.stdin:
+            request = json.loads(line)
+            rows = [Path(request["rows"])] if "rows" in request else []
+            start = time.perf_counter()
+            try:
+                value = getattr(peer, request["act"])(*rows)
+            except Exception as error:
+                traceback.print_exc()
+                answer(error=f"{type(error).__name__}: {error}"[:500])
+                continue
+            answer(seconds=time.perf_counter() - start, value=value)
+    finally:  # also where nobody takes the answer any more
+        peer.close()
 
 
 if __name__ == "__main__":

@@ -9,12 +9,14 @@ from typing import Any
 import pyarrow.parquet as pq
 
 FAULT = "DICT_PEER_FAULT"
+CLOSED = "closed"
 
 
 class DictPeer:
     """``DICT_PEER_FAULT``: ``start`` fails at the start, ``lose`` loses a row of each upsert."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         print("engines talk a lot, also on stdout")
         if os.environ.get(FAULT) == "start":
             raise RuntimeError("no such package")
@@ -25,7 +27,7 @@ class DictPeer:
         return []
 
     def close(self) -> None:
-        pass
+        (self._folder / CLOSED).touch()
 
     def create(self, rows: Path) -> None:
         self.give(rows)
@@ -52,5 +54,4 @@ class DictPeer:
 
 
 def open_peer(folder: Path) -> DictPeer:
-    assert folder.is_dir()
-    return DictPeer()
+    return DictPeer(folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -19,7 +20,7 @@ from benchmarks.peers.measure import Aim, Measured, cells
 from benchmarks.peers.remote import RemotePeer, Spent
 from benchmarks.peers.sizes import Sizes, as_parquet, write_round
 from lancewal_demo.stack import StackError
-from tests.benchmarks.dict_peer import FAULT
+from tests.benchmarks.dict_peer import CLOSED, FAULT
 
 ENGINE = Engine("dict", "tests.benchmarks.dict_peer", (), by_spark=False)
 SIZES = Sizes(rows=20_000, rounds=2, round_rows=2_000)
@@ -48,6 +49,20 @@ def test_a_peer_in_its_own_process_holds_the_model_and_says_what_it_cannot(base:
         with pytest.raises(StackError, match="NotImplementedError: a dict"):
             peer.compact()
         peer.check(upserts.model)  # it goes on after an error
+
+
+def test_a_peer_ends_what_it_started_also_when_nobody_listens_any_more(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    child = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.peers.child", ENGINE.module, str(tmp_path)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(root)},
+    )  # fmt: skip
+    assert child.stdin is not None
+    assert child.stdout is not None
+    child.stdout.close()
+    child.stdin.close()
+    child.wait(60)
+    assert (tmp_path / CLOSED).exists()
 
 
 def test_arrow_upserts_are_measured_in_turns(base: Base, tmp_path: Path) -> None:
