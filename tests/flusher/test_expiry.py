@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from lancewal_core import cli
 from lancewal_core.contract import decode_contract, encode_contract, read_contract
 from lancewal_core.errors import ContractMismatch, ObjectCorrupt, SchemaError, SettingsError
 from lancewal_core.failpoints import FailpointError, configure
@@ -31,6 +32,7 @@ from lancewal_flusher.expiry import Expired, ExpiryResult, NothingExpired, Oldes
 from lancewal_flusher.expiry_turns import ExpiryTurns
 from lancewal_flusher.gc_commands import summary_text
 from lancewal_flusher.gc_to_the_end import look
+from lancewal_flusher.table_commands import app as table_app
 from tests.flusher.test_flusher_service import samples, serving, settings_of, wait_for
 from tests.support.flusher_tables import COMBINE, FlusherTable, Operation, ScriptedTable, delete
 from tests.support.scripted import ManualClock
@@ -387,6 +389,34 @@ def test_the_contract_is_changed(table: FlusherTable) -> None:
     assert alter_ttl(settings, None).ttl is None
     assert read_contract(table.store, table.uri).version == 3
     assert b"ttl" not in encode_contract(read_contract(table.store, table.uri))
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        ((), 2, "name one change"),
+        (("--ttl-column", "at"), 2, "name one change"),
+        (("--ttl-s", "5"), 2, "name one change"),
+        (("--no-ttl", "--partitions", "5"), 2, "name one change"),
+        (("--ttl-column", "s", "--ttl-s", "5"), 2, "rows expire by a timestamp or a date32"),
+        (("--ttl-column", "at", "--ttl-s", "5"), 0, "5 s after at"),
+        (("--no-ttl",), 0, "rows expire       never"),
+    ],
+)
+def test_the_command(
+    table: FlusherTable,
+    options: Sequence[str],
+    code: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(cli.app, "registered_groups", [*cli.app.registered_groups])
+    cli.app.add_typer(table_app, name="table")
+    monkeypatch.setenv("LANCEWAL_TABLE__URI", table.uri)
+    assert cli.run(["table", "alter", *options]) == code
+    out, err = capsys.readouterr()
+    assert said in out + err
 
 
 def test_thresholds_at_the_unit_s_edge() -> None:
