@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from lancewal_core.clock import Clock, SystemClock
 from lancewal_core.contract import Contract
 from lancewal_core.control import ControlReader, ControlWatch, Service
-from lancewal_core.errors import LancewalError
+from lancewal_core.errors import LancewalError, Retry
 from lancewal_core.http import Health, HealthServer
 from lancewal_core.ids import OwnerId
 from lancewal_core.settings import Settings
@@ -184,6 +184,10 @@ def _problems(worker: IngestWorker, watch: TopicWatch, control: ControlWatch, ad
             f"partitions {_listed(worker.waiting)} are not opened: Kafka is about to delete records of "
             f"{_listed(admission.short)} that are not durable"
         )
+    # Another owner's claim that came first is no fault: the next try meets it.
+    refused = {p: error.kind for p, error in worker.refused.items() if isinstance(error, Retry)}
+    if refused:
+        problems.append(f"partitions {_listed(refused)} cannot be opened: {', '.join(sorted(set(refused.values())))}")
     if not worker.idle_or_progressing:
         problems.append("the newest segment is not stored")
     if not worker.ready and not problems:

@@ -86,6 +86,8 @@ class _State:
     open: dict[int, _OpenRegion] = field(default_factory=dict)
     to_open: dict[int, float] = field(default_factory=dict)
     """Assigned partitions that are not open, and when to try (again)."""
+    refused: dict[int, LancewalError] = field(default_factory=dict)
+    """Of these, why the last try failed."""
     stopped: dict[int, LancewalError] = field(default_factory=dict)
     assigned: set[int] = field(default_factory=set)
 
@@ -159,6 +161,11 @@ class IngestWorker:
     def waiting(self) -> list[int]:
         """Partitions that are ours and not opened yet."""
         return sorted(self._state.to_open)
+
+    @property
+    def refused(self) -> dict[int, LancewalError]:
+        """Of these, those that could not be opened at the last try, and why."""
+        return {p: error for p, error in self._state.refused.items() if p in self._state.to_open}
 
     @property
     def stopped(self) -> dict[int, LancewalError]:
@@ -258,6 +265,7 @@ class IngestWorker:
         for partition in partitions:
             self._state.assigned.discard(partition)
             self._state.to_open.pop(partition, None)
+            self._state.refused.pop(partition, None)
             self._state.stopped.pop(partition, None)
             region = self._state.open.get(partition)
             if region is not None:
@@ -512,6 +520,7 @@ class IngestWorker:
                 opened = open_region(self._context, self._writer, region, partial(self._source.offsets, partition))
             except (Retry, Refresh, OwnershipLost) as error:
                 self._state.to_open[partition] = self._now() + self._limits.retry_s
+                self._state.refused[partition] = error
                 self._observer.failed("open", error)
                 continue
             except InvalidInput as error:
@@ -521,6 +530,7 @@ class IngestWorker:
                 self._stop_partition(partition, error)
                 continue
             del self._state.to_open[partition]
+            self._state.refused.pop(partition, None)
             record = opened.record
             memtable = MemTable(region, record.generation, record.first_sequence, record.first, self._now())
             self._state.open[partition] = _OpenRegion(memtable, record.first)

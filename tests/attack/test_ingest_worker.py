@@ -228,6 +228,24 @@ def test_what_was_consumed_before_retention_took_the_rest_becomes_durable() -> N
     assert worker.durable == {0: 7}
 
 
+def test_a_partition_that_the_store_lets_nobody_open_is_shown_until_it_is_open() -> None:
+    place = Place()
+    worker = place.worker()
+    place.store.silent = "_lancewal/regions/"
+    worker.assigned([0])
+    worker.step()
+    assert {p: error.kind for p, error in worker.refused.items()} == {0: "store_unavailable"}
+    worker.revoked([0])
+    assert worker.refused == {}
+    worker.assigned([0])
+    worker.step()
+    assert list(worker.refused) == [0]
+    place.store.silent = None
+    place.clock.sleep(1)
+    worker.step()
+    assert (worker.refused, list(worker.durable)) == ({}, [0])
+
+
 def test_a_partition_without_a_leader_costs_no_generations() -> None:
     place = Place()
     worker = place.worker()
