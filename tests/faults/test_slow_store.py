@@ -1,7 +1,8 @@
 """A store that takes seconds for each PUT, or refuses them all, while Kafka holds far more than the process may.
 
-The bound is the process's own memory, by the word of the operating system: the budget, and 300 MiB for Python, libraries,
-working space and what the client of Kafka has fetched.  The backlog is more than fits beside a process at rest.
+The bound is the process's own memory, by the word of the operating system: the budget, and what Python, libraries, working
+space and the client of Kafka take beside it.  That is 270 to 300 MiB here, 214 of them at rest; the bound leaves a tenth more,
+since allocators give back as they please.  The backlog is more than fits beside a process at rest.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from tests.whole_path.world import World
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.slow, pytest.mark.timeout(300)]
 
-BESIDE = 300 * MIB
+BESIDE = 330 * MIB
 """Of the process beside its budget."""
-BACKLOG = 240 * MIB
+BACKLOG = 270 * MIB
 VALUE = 16_000
 SLOW = Faults(late_s=2.0, delay_s=1.0)
 AWAY = Faults(unavailable=1.0)
