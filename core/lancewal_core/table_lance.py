@@ -232,6 +232,8 @@ class LancePinnedTable:
         # Rows of a table with stable row ids say in which version each was changed last, which Lance would have to be told.
         if self._dataset.has_stable_row_ids or metadata.overlays:
             return None
+        if any(file.base_id is not None for file in metadata.files):
+            return None  # of a shallow clone: the file lies in another table's folder
         column_of = {i: name for name in columns for i in self.field_ids[name]}
         found = dict.fromkeys(columns, 0)
         for file in metadata.files:

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from lancewal_core.errors import MergeUnproven, ObjectMissing, VersionGone
+from lancewal_core.errors import MergeUnproven, ObjectMissing, RewriteFailed, VersionGone
 from lancewal_core.failpoints import point
 from lancewal_core.fold import complete
 from lancewal_core.ids import Region, TableVersion
@@ -168,7 +168,12 @@ def _plan(
     in_place = choose_in_place(
         pinned, lookup, partials, schema, context.tasks, limits.in_place_rows, limits.deleted_share
     )
-    results = _run_tasks(context, pinned, keys, partials.num_rows, lookup, in_place)
+    try:
+        results = _run_tasks(context, pinned, keys, partials.num_rows, lookup, in_place)
+    except RewriteFailed:
+        # Lance joins columns more strictly than it appends rows: a merge must not wait for a rarer way of writing.
+        in_place = {}
+        results = _run_tasks(context, pinned, keys, partials.num_rows, lookup, in_place)
     left = _not_in_place(partials, in_place)
     written = _write_rows(context, works, left, results)
     merge = context.new_id()
