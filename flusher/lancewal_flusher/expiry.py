@@ -69,9 +69,22 @@ ExpiryResult = Expired | Refused | NothingExpired
 
 @dataclass(slots=True)
 class Oldest:
-    """Per fragment, by its data files, a time that no live row lies below, as stored: files never change, rows only go."""
+    """Per fragment, by its data files, a time that no live row lies below, as stored: files never change, rows only go.
 
-    known: dict[tuple[str, ...], int] = field(default_factory=dict)
+    A restore brings rows back: what is known counts only while no fewer rows are hidden than when it was learned.
+    """
+
+    known: dict[tuple[str, ...], tuple[int, int]] = field(default_factory=dict)
+    """Hidden rows, and the time."""
+
+    def of(self, fragment: Fragment, unknown: int) -> int:
+        """The time, ``unknown`` where it has to be read."""
+        hidden, time = self.known.get(fragment.files, (0, unknown))
+        return time if fragment.deleted_rows >= hidden else unknown
+
+    def learn(self, fragment: Fragment, time: int) -> None:
+        """Of the fragment as it is."""
+        self.known[fragment.files] = (fragment.deleted_rows, time)
 
     def forget_others(self, fragments: list[Fragment]) -> None:
         """Keep what is known of these."""
@@ -132,7 +145,7 @@ def _choose(
     hidden: dict[int, npt.NDArray[np.int64]] = {}
     left = rows_max
     for fragment in fragments:
-        if oldest.known.get(fragment.files, threshold - 1) >= threshold:
+        if oldest.of(fragment, threshold - 1) >= threshold:
             continue
         if left <= 0:
             return hidden, True
@@ -148,7 +161,7 @@ def _choose(
         if len(expired):
             hidden[fragment.fragment_id] = expired  # known to be gone only once that has landed: it is read once more
         elif not cut:
-            oldest.known[fragment.files] = young
+            oldest.learn(fragment, young)
         if cut:
             return hidden, True
     return hidden, False

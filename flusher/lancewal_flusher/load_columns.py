@@ -72,11 +72,6 @@ def conform(batch: pa.RecordBatch, names: Sequence[str], rows: RowSchema, where:
     for name in names:
         field = rows.table.field(name)
         column = batch.column(name)
-        if not field.nullable and column.null_count:
-            raise SchemaError(
-                f"{where} cannot be loaded: column {name!r} of the primary key is null in {column.null_count} rows",
-                file=where,
-            )
         try:
             column.validate(full=True)  # text that is no UTF-8 would spoil every query of the column
             columns.append(_cast(column, field.type))
@@ -87,6 +82,11 @@ def conform(batch: pa.RecordBatch, names: Sequence[str], rows: RowSchema, where:
                 f"{format_type(field.type)} cannot hold, or that is damaged",
                 file=where,
             ) from error
+        if not field.nullable and columns[-1].null_count:  # only now: a dictionary may have a null among its values
+            raise SchemaError(
+                f"{where} cannot be loaded: column {name!r} of the primary key is null in {columns[-1].null_count} rows",
+                file=where,
+            )
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema([rows.table.field(name) for name in names]))
 
 
