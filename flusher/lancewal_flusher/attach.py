@@ -79,6 +79,11 @@ def existing_rows(pinned: LancePinnedTable, settings: Settings) -> RowSchema:
             continue
         if plain != field.type:
             problems.append(f"column {field.name!r}: type {field.type} differs from {plain}, the one that lancewal has")
+        elif _inner_names(plain) != _inner_names(field.type):  # which Arrow takes for the same type
+            problems.append(
+                f"column {field.name!r}: type {field.type} names the items of a list otherwise than {plain}, and Lance "
+                "would refuse rows of lancewal: write the column anew"
+            )
         if not field.nullable and field.name not in settings.table.primary_key:
             problems.append(
                 f"column {field.name!r} is not nullable: a record may leave out any column but the key; allow nulls by "
@@ -100,6 +105,10 @@ def existing_rows(pinned: LancePinnedTable, settings: Settings) -> RowSchema:
     rows = RowSchema(pa.schema(fields), settings.table.primary_key, settings.table.region_key)
     check_row_schema(rows)
     return rows
+
+
+def _inner_names(type_: pa.DataType) -> list[str]:
+    return [n for i in range(type_.num_fields) for n in (type_.field(i).name, *_inner_names(type_.field(i).type))]
 
 
 def _has_struct(type_: pa.DataType) -> bool:
