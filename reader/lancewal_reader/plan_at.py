@@ -11,6 +11,7 @@ Steps
  2. No positions at all, and V is still there: V alone, nothing merged, or of a table that was restored (``plan_eventual``).
     V' = the receipt's version V, if it is still there; else a version that showed the same rows (``lineage``).
     W(V') lies at or below the cut in every region, and no change of the contract in between (``contract_eras``).
+    V' above V must not lack what V's read had: as in step 3, from W(V) on.
  3. Each region whose cut lies behind W(V') (0, where nothing of it was merged): its generations from the one behind
     W(V'), from index and history pages.  Records in between that a person has given up since, with a lost segment, may
     have been in the read: what is left would be other rows.
@@ -43,7 +44,9 @@ from lancewal_core.errors import (
     PlanStale,
     RecordsGivenUp,
     Refresh,
+    TableRestored,
     VersionGone,
+    WatermarkUnknown,
 )
 from lancewal_core.failpoints import point
 from lancewal_core.ids import LogId, Position, Region, Sequence, TableVersion
@@ -118,6 +121,8 @@ def _plan_once(context: PlanContext, at: Receipt) -> ReadPlan:
         if not at.cut and _is_there(context, at.version):
             return ReadPlan(at.version, NOTHING_MERGED, ())
         pinned = _pin(context, at)
+        if pinned.version > at.version:
+            _check_stand_in(context, at)
     merged = {region: mark.next for region, mark in pinned.in_force.regions.items()}
     if context.contract.version > 1 and spans_a_change(
         contracts_up_to(context.store, context.contract), merged, at.cut
@@ -195,6 +200,17 @@ def _parts(context: PlanContext, pinned: Pinned, region: Region, cut: Position) 
     _check_given_up(context, region, Position(0) if merged is None else merged, cut)
     needed = [record for record in records if record.first < cut]
     return [_Part(region, r, cut if r.next is None else min(cut, r.next)) for r in needed]
+
+
+def _check_stand_in(context: PlanContext, at: Receipt) -> None:
+    """A later version may hold a merge of what was left behind W(V), up to the very cut."""
+    try:
+        before = context.watermarks.at(at.version)
+    except (WatermarkUnknown, TableRestored):
+        before = NOTHING_MERGED  # refuses more than it must
+    for region, cut in sorted(at.cut.items()):
+        merged = before.position(region)
+        _check_given_up(context, region, Position(0) if merged is None else merged, cut)
 
 
 def _check_given_up(context: PlanContext, region: Region, merged: Position, cut: Position) -> None:

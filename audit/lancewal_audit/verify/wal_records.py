@@ -176,11 +176,12 @@ class WalRecords:
     # -- what a repair has made good -------------------------------------------------------------------------------
 
     def missed(self, region: Region, first: Position, end: Position) -> bool:
-        """Whether anything needs the entries of a gap: not in a generation that a repair has flushed."""
-        return not any(
-            record.first <= first and record.next is not None and end <= record.next and self._repaired(record)
-            for record in self._kept[region]
-        )
+        """Whether anything needs the entries of a gap: not in generations that a repair has flushed."""
+        at = first
+        for record in self._kept[region]:
+            if record.next is not None and record.first <= at < record.next and self._repaired(record):
+                at = record.next
+        return at < end
 
     def needs(self, key: str) -> bool:
         """The same of a segment, for all generations that may lie in it."""
