@@ -36,7 +36,7 @@ _BEYOND_ITS_END = re.compile(
 _DAMAGE = re.compile(
     r"corrupt file|failed to decode protobuf|not appear to be a lance file|panicked with message"
     r"|encountered internal error|terminated before end of stream|references parent id"
-    r"|/rust/lance-(file|encoding)/src/",
+    r"|/rust/lance-(file|encoding)/src/|lance-table/src/io/deletion\.rs",
     re.IGNORECASE,
 )
 

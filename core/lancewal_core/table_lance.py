@@ -222,9 +222,11 @@ class LancePinnedTable:
 
     def hide_rows(self, fragment_id: int, rows: Sequence[int]) -> str | None:
         try:
-            metadata = self._dataset.get_fragment(fragment_id).delete_rows(list(rows))
-        except OSError as error:
-            raise read_error(error, f"writing a deletion vector of fragment {fragment_id}") from error
+            with reading(f"writing a deletion vector of fragment {fragment_id}"):
+                metadata = self._dataset.get_fragment(fragment_id).delete_rows(list(rows))
+        except (StoreUnavailable, ValueError) as error:  # the one before it, which Lance reads, may be gone
+            self._check_files(error)
+            raise
         return None if metadata is None else json.dumps(metadata.to_json())
 
     def column_bytes(self, fragment_id: int, columns: Sequence[str]) -> Mapping[str, int] | None:
