@@ -51,16 +51,15 @@ def test_a_later_version_does_not_stand_in_for_what_was_given_up(pipeline: Pipel
         open_table(pipeline.uri).to_arrow(at=receipt)
 
 
-def test_a_gap_over_two_repaired_generations_is_no_difference(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gap_over_two_repaired_generations_is_no_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last segment of one generation and the first of the next are lost."""
     pipeline = Pipeline(tmp_path, partitions=1, seed=19, seal_rows=30, batch=12, history_window_s=3600)
     with monkeypatch.context() as patched:
         patched.setattr(FlushQueue, "advance", lambda self: None)
         feed(pipeline, 8)
     one, two = index_of(pipeline, 0).generations[:2]
-    assert one.log == two.log and one.end_sequence is not None
+    assert one.log == two.log
+    assert one.end_sequence is not None
     keys = [paths.wal_segment(one.log, Sequence(n)) for n in (one.end_sequence - 1, two.first_sequence)]
     assert one.end_sequence == two.first_sequence
     for key in keys:
