@@ -29,6 +29,7 @@ from lancewal_flusher.load_columns import check_columns, conform
 
 PARQUET = frozenset([".parquet", ".pq"])
 ARROW = frozenset([".arrow", ".feather", ".ipc"])
+_KINDS = f"Parquet ({', '.join(sorted(PARQUET))}) or Arrow IPC ({', '.join(sorted(ARROW))})"
 BATCH_ROWS = 65_536
 BATCH_BYTES = 16 << 20
 
@@ -88,9 +89,9 @@ class LoadFile:
 def find_files(addresses: Sequence[str], options: Mapping[str, str]) -> tuple[LoadFile, ...]:
     """The files that the addresses of files and folders stand for, in their order; ``InvalidInput`` where there are none."""
     found = [file for address in addresses for file in _files_at(address, options)]
-    (often, count), *_ = Counter(file.shown for file in found).most_common(1)
-    if count > 1:
-        raise InvalidInput(f"{often} is named {count} times: name each file once")
+    for often, count in Counter(file.shown for file in found).most_common(1):
+        if count > 1:
+            raise InvalidInput(f"{often} is named {count} times: name each file once")
     return tuple(found)
 
 
@@ -103,6 +104,9 @@ def _files_at(address: str, options: Mapping[str, str]) -> Sequence[LoadFile]:
         if size is None:
             raise InvalidInput(f"there is no file {address}", file=address)
         return [LoadFile(store, name, address, size)]
+    path = local_folder(address)
+    if path is not None and path.is_file():
+        raise InvalidInput(f"{address} is neither {_KINDS}", file=address)
     store = _store(address, options, address)
     listed = sorted(
         (i for i in store.list("") if not any(p[:1] in "_." for p in i.key.split("/"))), key=lambda i: i.key
@@ -111,7 +115,7 @@ def _files_at(address: str, options: Mapping[str, str]) -> Sequence[LoadFile]:
     strange = [f.shown for f in files if _suffix(f.key) not in PARQUET | ARROW]
     if strange or not files:
         what = f"{strange[0]} is neither" if strange else f"{address} holds no file that is"
-        raise InvalidInput(f"{what} Parquet ({', '.join(sorted(PARQUET))}) or Arrow IPC ({', '.join(sorted(ARROW))})")
+        raise InvalidInput(f"{what} {_KINDS}")
     return files
 
 

@@ -503,8 +503,10 @@ def test_folders_and_files_that_are_none(filled: World, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="is named 2 times"):
         filled.load([str(folder), str(folder / "a.parquet")])
     (folder / "notes.txt").write_bytes(b"x")
-    with pytest.raises(InvalidInput, match=r"notes\.txt is neither Parquet"):
-        filled.load([str(folder)])
+    for named in (folder, folder / "notes.txt"):
+        with pytest.raises(InvalidInput, match=r"notes\.txt is neither Parquet"):
+            filled.load([str(named)])
+    assert find_files([], {}) == ()
     (tmp_path / "broken.parquet").write_bytes(b"PAR1")
     (tmp_path / "stream.arrow").write_bytes(b"")
     for name, message in [("broken.parquet", "cannot be read"), ("stream.arrow", "IPC file first")]:
