@@ -92,7 +92,14 @@ def alter_ttl(settings: Settings, ttl: Ttl | None) -> Contract:
     new = old.model_copy(update={"version": old.version + 1, "ttl_column": column, "ttl_s": seconds})
     if new.ttl == old.ttl:
         raise SettingsError("the contract says so already: nothing was changed")
-    check_settings(settings, new)
+    try:
+        check_settings(settings, new)
+    except ContractMismatch as error:
+        raise ContractMismatch(
+            "nothing was changed: your settings would contradict the new contract, and every service would refuse them. "
+            f"Change or remove these first. By the new contract: {error}",
+            **error.where,
+        ) from error
     return _put(store, old, new)
 
 
