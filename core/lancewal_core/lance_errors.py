@@ -28,7 +28,9 @@ IO_ERROR = "LanceError(IO)"
 NOT_FOUND = "not found"
 _PANIC = "PanicException"
 """Each Rust library has a class of this name of its own, and none can be imported."""
-_STORE = re.compile(r"Generic \w+ error|error sending request|object store error|\(os error (?!22\))\d+\)", re.IGNORECASE)
+_STORE = re.compile(
+    r"Generic \w+ error|error sending request|object store error|\(os error (?!22\))\d+\)", re.IGNORECASE
+)
 """Or of the operating system, as on a full disk; but for EINVAL: no place in a file that is sound is a wrong argument."""
 _BEYOND_ITS_END = re.compile(
     r"failed to fill whole buffer|range not satisfiable|invalidrange|wanted range starting", re.IGNORECASE
