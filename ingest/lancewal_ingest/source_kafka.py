@@ -21,6 +21,7 @@ from it, so the process ends with an error and its supervisor starts it again, w
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
@@ -67,6 +68,7 @@ _TRUNCATION = KafkaError(KafkaError._LOG_TRUNCATION).str()
 Report = Callable[[str, object], None]
 """``(act, cause)`` of a passing fault."""
 
+_LEARN_S = 2.0
 _GATHER_S = 0.005
 """How long a poll collects further records once it has one: a slow trickle still goes on at once."""
 _NONE_YET = 0
@@ -207,9 +209,16 @@ class ConfluentSource:
             asked = self._admin.describe_topics(TopicCollection([self._topic]), request_timeout=self._request_timeout_s)
             found = asked[self._topic].result(self._request_timeout_s + 1)
         except (KafkaException, TimeoutError) as error:
+            self._learn_controller()
             raise explained(error, act, self._topic) from error
         # Uuid's == compares identity, its text does not.
         return TopicFacts(topic_id(str(found.topic_id)), len(found.partitions))
+
+    def _learn_controller(self) -> None:
+        """The question goes to the controller.  Where the brokers knew of none, as while one is elected, librdkafka would wait
+        until it asks them again by itself: five minutes (seen with 2.16).  Any answer about the cluster tells it."""
+        with contextlib.suppress(KafkaException):
+            self._admin.list_topics(timeout=_LEARN_S)
 
     def offsets(self, partition: int) -> Offsets:
         low, high = (
