@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import google_crc32c
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from lancewal_core.byte_view import byte_view
 
 
 def key_sum(keys: pa.Table) -> int:
@@ -27,18 +28,14 @@ def key_sum(keys: pa.Table) -> int:
 def _pieces(column: pa.ChunkedArray) -> Iterator[bytes]:
     yield np.int64(column.null_count).tobytes()
     if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
-        # Large ones: together they may be larger than 2 GiB.
-        column = column.cast(pa.binary()).cast(pa.large_binary())
-    elif pa.types.is_boolean(column.type):
-        column = column.cast(pa.uint8())
-    chunks = [chunk for chunk in column.chunks if len(chunk)]
-    if pa.types.is_large_binary(column.type):
-        for chunk in chunks:
-            yield pc.binary_length(chunk).to_numpy(zero_copy_only=False).tobytes()
-        for chunk in chunks:
-            ends = np.frombuffer(chunk.buffers()[1], np.int64)
-            yield chunk.buffers()[2][int(ends[chunk.offset]) : int(ends[chunk.offset + len(chunk)])].to_pybytes()
+        views = [byte_view(chunk) for chunk in column.chunks]
+        for view in views:
+            yield view.lengths.tobytes()
+        for view in views:
+            yield view.data[view.borders[0] : view.borders[-1]].tobytes()
         return
-    for chunk in chunks:
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.uint8())
+    for chunk in filter(len, column.chunks):
         width = chunk.type.bit_width // 8
         yield chunk.buffers()[1][chunk.offset * width : (chunk.offset + len(chunk)) * width].to_pybytes()
