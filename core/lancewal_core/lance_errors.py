@@ -45,25 +45,29 @@ _DAMAGE = re.compile(
 
 
 @contextmanager
-def reading(act: str, file: str | None = None) -> Iterator[None]:
+def reading(act: str, file: str | None = None, *, names_nothing: bool = False) -> Iterator[None]:
     """``act`` for messages.  ``file``: one data file of an unmerged snapshot is read, and nothing is computed with its rows:
-    whatever is not the store's fault is the file's then."""
+    whatever is not the store's fault is the file's then.  ``names_nothing``: nor is a column or an index asked for by name,
+    so what is not found is a file."""
     try:
         yield
     except BaseException as error:  # a panic is no Exception
-        found = read_error(error, act, file)
+        found = read_error(error, act, file, names_nothing=names_nothing)
         if found is error:
             raise
         raise found from error
 
 
-def read_error(error: BaseException, act: str, file: str | None = None) -> BaseException:
+def read_error(
+    error: BaseException, act: str, file: str | None = None, *, names_nothing: bool = False
+) -> BaseException:
     """What to raise instead of an error of Lance; the error itself where it is not the store's fault, nor a file's."""
     if isinstance(error, LancewalError):
         return error
     text = str(error)
     told = isinstance(error, (OSError, ValueError, RuntimeError))
-    if (isinstance(error, READ_ERRORS) or (told and file is not None)) and NOT_FOUND in text.lower():
+    only_files = names_nothing or file is not None
+    if (isinstance(error, READ_ERRORS) or (told and only_files)) and NOT_FOUND in text.lower():
         return VersionGone(f"{act}: a file is gone: {first_line(error)}")
     damaged = _BEYOND_ITS_END.search(text) or (_DAMAGE.search(text) and not _STORE.search(text))
     if type(error).__name__ == _PANIC or (told and damaged):

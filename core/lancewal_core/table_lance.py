@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, cast
 
 import lance
@@ -221,12 +222,9 @@ class LancePinnedTable:
         return np.setdiff1d(np.arange(rows), np.concatenate([np.zeros(0, np.int64), *live]).astype(np.int64))
 
     def hide_rows(self, fragment_id: int, rows: Sequence[int]) -> str | None:
-        try:
-            with reading(f"writing a deletion vector of fragment {fragment_id}"):
-                metadata = self._dataset.get_fragment(fragment_id).delete_rows(list(rows))
-        except (StoreUnavailable, ValueError) as error:  # the one before it, which Lance reads, may be gone
-            self._check_files(error)
-            raise
+        # Lance reads the one before it, which may be gone.
+        with self._reading(f"writing a deletion vector of fragment {fragment_id}"):
+            metadata = self._dataset.get_fragment(fragment_id).delete_rows(list(rows))
         return None if metadata is None else json.dumps(metadata.to_json())
 
     def column_bytes(self, fragment_id: int, columns: Sequence[str]) -> Mapping[str, int] | None:
@@ -250,32 +248,22 @@ class LancePinnedTable:
 
     def _sizes_of_columns(self, name: str) -> Sequence[int]:
         """By their places in the file, as its footer says."""
-        try:
-            with reading(f"reading the footer of data file {name}"):
-                opened = LanceFileReader(f"{self._dataset.uri}/{DATA}{name}", storage_options=self._options)
-                columns = opened.metadata().columns
-        except (StoreUnavailable, ValueError) as error:
-            self._check_files(error)
-            raise
+        with self._reading(f"reading the footer of data file {name}"):
+            opened = LanceFileReader(f"{self._dataset.uri}/{DATA}{name}", storage_options=self._options)
+            columns = opened.metadata().columns
         return [sum(buffer.size for page in column.pages for buffer in page.buffers) for column in columns]
 
-    def _check_files(self, error: Exception) -> None:
-        """``VersionGone`` if that is what the error says."""
-        text = first_line(error)
-        if NOT_FOUND in text.lower():
-            raise VersionGone(f"a file of version {self.version} is gone: {text}", version=self.version) from error
+    def _reading(self, act: str) -> AbstractContextManager[None]:
+        """Files of this version, and nothing by its name."""
+        return reading(f"{act} of version {self.version}", names_nothing=True)
 
     def write_columns(self, fragment_id: int, rows: npt.NDArray[np.int64], values: pa.Table, fragment_json: str) -> str:
         addresses = (np.uint64(fragment_id) << np.uint64(32)) | rows.astype(np.uint64)
         source = values.append_column(pa.field(ROW_ADDRESS, pa.uint64()), pa.array(addresses))
         try:
-            with reading(f"writing columns of fragment {fragment_id} of version {self.version}"):
+            with self._reading(f"writing columns of fragment {fragment_id}"):
                 written, _ = self._dataset.get_fragment(fragment_id).update_columns(source, left_on=ROW_ADDRESS)
-        except StoreUnavailable as error:
-            self._check_files(error)
-            raise
         except (RuntimeError, ValueError) as error:
-            self._check_files(error)
             raise RewriteFailed(
                 f"columns {values.column_names} of fragment {fragment_id} of version {self.version} could not be written "
                 f"anew: {first_line(error)}",
@@ -384,14 +372,11 @@ class LanceTable:
 
     def rewrite(self, version: int, fragment_ids: Sequence[int], bounds: RewriteBounds) -> tuple[str, ...]:
         try:
-            with reading(f"reading version {version}"):
+            with reading(f"reading version {version}", names_nothing=True):
                 written = rewrite_fragments(self.at(version).dataset, fragment_ids, bounds)
         except (StoreUnavailable, ObjectCorrupt, RuntimeError, ValueError) as error:
-            text = first_line(error)
-            if NOT_FOUND in text.lower():
-                raise VersionGone(f"a file of version {version} is gone: {text}", version=version) from error
             raise RewriteFailed(
-                f"fragments {sorted(fragment_ids)[:5]} of version {version} could not be written anew: {text}",
+                f"fragments {sorted(fragment_ids)[:5]} of version {version} could not be written anew: {first_line(error)}",
                 version=version,
             ) from error
         for file in (file for fragment in written for file in fragment["files"]):
