@@ -104,6 +104,12 @@ def fragments_by_file(pinned: PinnedTable, names: Sequence[str]) -> dict[str, li
     return found
 
 
+def live_rows(pinned: PinnedTable, fragment_id: int, rows: RowsOfKeys) -> RowsOfKeys:
+    """Those of the rows that no deletion vector hides."""
+    live = np.flatnonzero(~np.isin(rows.rows, pinned.hidden_rows(fragment_id)))
+    return RowsOfKeys(rows.rows[live], rows.places[live])
+
+
 def covers(file: CoveredFile, fragments: Mapping[str, Sequence[Fragment]]) -> bool:
     """Whether ``file`` is in use, with exactly the rows that are covered."""
     return file.name in fragments and all(f.physical_rows == file.rows for f in fragments[file.name])

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from lancewal_core.failpoints import point
 from lancewal_core.ids import TableVersion
-from lancewal_core.key_index import RowsOfKeys
+from lancewal_core.key_index import RowsOfKeys, live_rows
 from lancewal_core.key_lookup import find_keys
 from lancewal_core.key_match import KeySet
 from lancewal_core.table import PinnedTable, Table, fragment_live_rows
@@ -109,8 +109,6 @@ def _found(pinned: PinnedTable, task: FragmentTask) -> RowsOfKeys:
         case Candidates(found=rows, doubtful=doubtful):
             if not doubtful and not task.partial_keys:
                 return rows
-            hidden = pinned.hidden_rows(task.fragment_id)
-            live = np.flatnonzero(~np.isin(rows.rows, hidden))
-            return RowsOfKeys(rows.rows[live], rows.places[live])
+            return live_rows(pinned, task.fragment_id, rows)
         case _:
             assert_never(task.source)

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lancewal_core.fold import columns_set, complete
-from lancewal_core.key_index import KeyRows, RowsOfKeys
+from lancewal_core.key_index import KeyRows, RowsOfKeys, live_rows
 from lancewal_core.rows import RowSchema
 from lancewal_core.table import Fragment, PinnedTable
 from lancewal_core.tasks import Tasks
@@ -108,12 +108,6 @@ def choose_in_place(
     large = [i for i in touched if counts[i] >= rows_min]
     decided = zip(large, tasks.map(decide, large), strict=True)
     return {fragment_id: patches for fragment_id, patches in decided if patches is not None}
-
-
-def live_rows(pinned: PinnedTable, fragment_id: int, rows: RowsOfKeys) -> RowsOfKeys:
-    """Those of the rows that no deletion vector hides."""
-    kept = ~np.isin(rows.rows, pinned.hidden_rows(fragment_id))
-    return RowsOfKeys(rows.rows[kept], rows.places[kept])
 
 
 def change_of(

@@ -43,6 +43,7 @@ import pyarrow as pa
 from lancewal_core.errors import ObjectMissing, PlanRetriesExhausted, VersionGone
 from lancewal_core.failpoints import point
 from lancewal_core.ids import TableVersion
+from lancewal_core.key_index import live_rows
 from lancewal_core.key_lookup import find_keys
 from lancewal_core.key_match import KeySet
 from lancewal_core.open_checks import check_table
@@ -149,8 +150,7 @@ def _present(context: FlusherContext, pinned: PinnedTable, keys: pa.Table, key_s
     found = np.zeros(len(key_set), np.bool_)
     lookup = context.keys.find(pinned, keys)
     for fragment_id, rows in lookup.covered.items():
-        live = ~np.isin(rows.rows, pinned.hidden_rows(fragment_id))
-        found[rows.places[live]] = True
+        found[live_rows(pinned, fragment_id, rows).places] = True
     if lookup.uncovered:
         found[find_keys(pinned, key_set, lookup.uncovered).places] = True
     return found

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lancewal_core.key_index import KeyRows
+from lancewal_core.key_index import KeyRows, live_rows
 from lancewal_core.key_lookup import find_keys
 from lancewal_core.key_match import KeySet
 from lancewal_core.table import Fragment, PinnedTable
@@ -21,7 +21,7 @@ from lancewal_flusher.compaction_plan import CompactionLimits
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.cost import KEY_ENTRY_BYTES, Cost, FragmentChange, Rates, Strategy, costs, least
 from lancewal_flusher.first_seen import FirstSeen
-from lancewal_flusher.in_place import PatchesInPlace, change_of, choose_in_place, live_rows
+from lancewal_flusher.in_place import PatchesInPlace, change_of, choose_in_place
 from lancewal_flusher.merge import shall_defer
 from lancewal_flusher.merge_stock import Stock, take_stock
 from lancewal_flusher.plan import MergeLimits
