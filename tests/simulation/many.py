@@ -5,14 +5,12 @@ Which schedules run depends on kinds and seeds alone, not on the machine; failur
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
 from tests.simulation.kinds import KINDS
+from tests.simulation.processes import one_for_each_processor
 from tests.simulation.run import SimulationFailed, run
 
 _BATCH = 10
@@ -66,8 +64,7 @@ def run_many(wanted: Iterable[tuple[str, range]], switches_min: int = 0) -> Tota
         (kind, seeds[at : at + _BATCH], switches_min) for kind, seeds in wanted for at in range(0, len(seeds), _BATCH)
     ]
     totals = Totals()
-    # Started anew, not forked: threads of the caller, such as Arrow's, would not be there.
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("spawn")) as pool:
+    with one_for_each_processor() as pool:
         for done in pool.map(run_batch, *zip(*batches, strict=True)):
             totals.add(done)
     return totals

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import time
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
 import pytest
 
 from tests.simulation.kinds import KINDS
 from tests.simulation.mutations import KINDS_TO_SEARCH, MUTATIONS
+from tests.simulation.processes import one_for_each_processor
 from tests.simulation.run import SimulationFailed, run
 
 
@@ -58,7 +56,7 @@ def search_all(seed: int, minutes: float) -> bool:
     print(f"mutations, without direction, from seed {seed} on:", flush=True)
     print(f"  {'mutation':46s} {'kind':14s} schedules  found by", flush=True)
     missed = False
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("spawn")) as pool:
+    with one_for_each_processor() as pool:
         searches = {name: pool.submit(search, name, seed, minutes) for name in MUTATIONS}
         for name, running in searches.items():
             found = running.result()

@@ -10,11 +10,14 @@ Guarantees
  4. ``run`` returns when its condition holds.  It raises what an actor raised, ``Deadlock`` when nobody can ever run,
     and ``TooLong`` after ``switches_max``.
 
-An actor that is switched to holds the *baton*: the one released lock of all that threads wait on.
+An actor that is switched to holds the *baton*: the one released lock of all that threads wait on.  All threads share one
+processor: they never run at the same time, and waking one on another processor took longer than what it then did.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import zlib
 from collections.abc import Callable
@@ -172,6 +175,8 @@ class Scheduler:
         (self._main if following is None else following.baton).release()
 
     def _body(self, actor: Actor) -> None:
+        if sys.platform == "linux":
+            os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # this thread's alone
         actor.baton.acquire()
         try:
             if not actor.crashing:
