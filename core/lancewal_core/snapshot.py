@@ -32,7 +32,7 @@ from lancewal_core.paths import SnapshotFile
 from lancewal_core.region_index import GenerationRecord
 from lancewal_core.rows import RowSchema
 from lancewal_core.store import Done, Lost, ObjectStore, Unknown, put_once
-from lancewal_core.table import Table, fragment_bytes, fragment_files
+from lancewal_core.table import Table, files_of, fragment_bytes
 
 FORMAT = 1
 
@@ -195,15 +195,11 @@ def read_rows(table: Table, snapshot: Snapshot, columns: Sequence[str], schema: 
     keys = schema.key.names
     if snapshot.keys_crc32c is not None and key_sum(read.select(keys)) != snapshot.keys_crc32c:
         raise ObjectCorrupt(
-            f"data files of {snapshot.key} ({', '.join(_files(snapshot))}) hold other keys than were written; "
-            f"{SNAPSHOT_DAMAGED}",
+            f"data files of {snapshot.key} ({', '.join(sorted(files_of(snapshot.fragments)))}) hold other keys than were "
+            f"written; {SNAPSHOT_DAMAGED}",
             object=snapshot.key,
         )
     return read
-
-
-def _files(snapshot: Snapshot) -> list[str]:
-    return [name for fragment in snapshot.fragments for name in fragment_files(fragment)]
 
 
 def read_gone(store: ObjectStore, snapshot: Snapshot, schema: RowSchema) -> pa.Table:

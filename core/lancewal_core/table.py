@@ -17,7 +17,7 @@ A *row address* is ``fragment id << 32 | physical row`` (uint64).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -59,6 +59,19 @@ def key_file(fragment: Fragment, field_ids: Sequence[int]) -> str | None:
 def fragment_files(fragment_json: str) -> tuple[str, ...]:
     """Names of the data files of a fragment."""
     return tuple(file["path"] for file in json.loads(fragment_json)["files"])
+
+
+def files_of(fragments: Iterable[str]) -> frozenset[str]:
+    """Names of the data files of all these fragments."""
+    return frozenset(name for fragment in fragments for name in fragment_files(fragment))
+
+
+def rows_by_fragment(addresses: Iterable[int]) -> dict[int, list[int]]:
+    """Physical rows that row addresses name, in their order."""
+    found: dict[int, list[int]] = {}
+    for address in addresses:
+        found.setdefault(int(address) >> 32, []).append(int(address) & 0xFFFFFFFF)
+    return found
 
 
 def fragment_rows(fragment_json: str) -> int:

@@ -1,4 +1,4 @@
-"""Sending a commit, and what may be concluded from where it landed.
+"""What a commit lists, sending it, and what may be concluded from where it landed.
 
 Guarantees
  1. ``send`` returns the version at which the commit landed, ``Refused`` if it did not land and never will disturb a
@@ -12,7 +12,7 @@ before our next commit, which is then refused, or it is refused itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -25,10 +25,12 @@ from lancewal_core.table import (
     Committed,
     Conflicted,
     Fragment,
+    PinnedTable,
     TableCommit,
     TransactionGone,
     TransactionInfo,
     TransactionUnreadable,
+    files_of,
 )
 from lancewal_core.watermarks import InForce
 from lancewal_flusher.context import FlusherContext
@@ -88,6 +90,40 @@ def is_finished(context: FlusherContext, in_force: InForce) -> bool:
 def sentinel(fragments: Sequence[Fragment]) -> Fragment | None:
     """The fragment that every merge touches, so that two merges from one version conflict."""
     return min(fragments, key=lambda f: f.fragment_id, default=None)
+
+
+def with_sentinel(pinned: PinnedTable, updated: Sequence[str], touched: Collection[int] = ()) -> tuple[str, ...]:
+    """``updated`` fragments, and the sentinel whether it changed or not; ``touched``: ids of all that changed or went."""
+    guard = sentinel(pinned.fragments())
+    if guard is None or guard.fragment_id in touched:
+        return tuple(updated)
+    return (*updated, pinned.fragment_json(guard.fragment_id))
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """Fragments of which rows were hidden: as they are then, and ids of those that have no row left."""
+
+    updated: tuple[str, ...]
+    removed: tuple[int, ...]
+
+
+def hide(pinned: PinnedTable, rows: Mapping[int, Sequence[int]]) -> Hidden:
+    """Write a deletion vector for each of these fragments, with these physical rows; only a commit makes them effective."""
+    changed = {fragment_id: pinned.hide_rows(fragment_id, rows[fragment_id]) for fragment_id in sorted(rows)}
+    return Hidden(
+        tuple(text for text in changed.values() if text is not None),
+        tuple(fragment_id for fragment_id, text in changed.items() if text is None),
+    )
+
+
+def lost_files(context: FlusherContext, written: Sequence[str]) -> Sequence[str]:
+    """Files of these fragments that the newest version needs and that are not there."""
+    files = files_of(written)
+    if not context.table.files_missing(sorted(files)):
+        return ()
+    live = {name for f in context.table.newest().fragments() for name in f.files}  # others may have replaced them
+    return context.table.files_missing(sorted(live & files))
 
 
 def _find(context: FlusherContext, read_version: TableVersion, key: str, uuid: str) -> TableVersion | None:

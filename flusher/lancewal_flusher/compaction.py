@@ -31,8 +31,8 @@ from lancewal_core.errors import ObjectMissing, VersionGone
 from lancewal_core.failpoints import point
 from lancewal_core.ids import TableVersion
 from lancewal_core.open_checks import check_table
-from lancewal_core.table import Fragment, PinnedTable, RewriteBounds, TableCommit, fragment_bytes, fragment_files
-from lancewal_flusher.commit import Refused, is_finished, send, sentinel
+from lancewal_core.table import Fragment, PinnedTable, RewriteBounds, TableCommit, files_of, fragment_bytes
+from lancewal_flusher.commit import Refused, is_finished, lost_files, send, sentinel
 from lancewal_flusher.compaction_plan import CompactionLimits, Reason, Round, Stored, next_round
 from lancewal_flusher.context import FlusherContext
 
@@ -145,7 +145,7 @@ def _mend(
 
     V has their rows: the commit that landed says that nobody had touched them before, and the next one that nobody has since.
     """
-    cause, lost = "", _lost(context, written)
+    cause, lost = "", lost_files(context, written)
     for _ in range(_TRIES):
         if not lost:
             return written, landed
@@ -155,13 +155,13 @@ def _mend(
         except VersionGone as error:
             cause = str(error)
             break
-        files = _files(written)
+        files = files_of(written)
         done = _replace(context, broken, [f.fragment_id for f in broken.fragments() if files & {*f.files}], again)
         if isinstance(done, Refused):
             cause = done.reason
         else:
             written, landed = again, done
-        lost = _lost(context, written)
+        lost = lost_files(context, written)
     if not lost:
         return written, landed
     raise ObjectMissing(
@@ -170,18 +170,6 @@ def _mend(
         "too; then `lancewal repair restored --after-restore replay`",
         version=landed,
     )
-
-
-def _lost(context: FlusherContext, written: Sequence[str]) -> Sequence[str]:
-    """Files of these fragments that the newest version needs and that are not there."""
-    if not context.table.files_missing(sorted(_files(written))):
-        return ()
-    live = {name for f in context.table.newest().fragments() for name in f.files}  # others may have replaced them
-    return context.table.files_missing(sorted(live & _files(written)))
-
-
-def _files(fragments: Sequence[str]) -> set[str]:
-    return {name for fragment in fragments for name in fragment_files(fragment)}
 
 
 def spared(

@@ -37,7 +37,7 @@ from lancewal_core.ids import TableVersion
 from lancewal_core.open_checks import check_table
 from lancewal_core.table import ROW_ADDRESS, Fragment, PinnedTable, TableCommit
 from lancewal_core.ttl import Ttl
-from lancewal_flusher.commit import Refused, is_finished, send
+from lancewal_flusher.commit import Refused, hide, is_finished, send
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.gc import check_contract
 
@@ -108,15 +108,15 @@ def expire_next(context: FlusherContext, ttl: Ttl, oldest: Oldest, rows_max: int
             return NothingExpired(pinned.version)
         # Step 3
         with point("dv.write", fragments=len(hidden)):
-            changed = {number: pinned.hide_rows(number, rows.tolist()) for number, rows in hidden.items()}
+            changed = hide(pinned, {number: rows.tolist() for number, rows in hidden.items()})
     except VersionGone as error:
         return Refused(f"version {pinned.version} was cleaned up meanwhile: {error}")
     # Step 4
     commit = TableCommit(
         read_version=pinned.version,
         new_fragments=(),
-        updated_fragments=tuple(text for text in changed.values() if text is not None),
-        removed_fragment_ids=tuple(number for number, text in changed.items() if text is None),
+        updated_fragments=changed.updated,
+        removed_fragment_ids=changed.removed,
         properties={PROPERTY_EXPIRY: context.new_id()},
         strict=False,
     )

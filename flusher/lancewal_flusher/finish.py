@@ -46,7 +46,7 @@ from lancewal_core.table import (
     TransactionUnreadable,
 )
 from lancewal_core.watermarks import PROPERTY_FOLLOWUP, InForce
-from lancewal_flusher.commit import Refused, is_finished, prove, send, sentinel
+from lancewal_flusher.commit import Refused, hide, is_finished, prove, send, with_sentinel
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.foreign_rows import foreign_rows
 from lancewal_flusher.merge_facts import MergeFacts, facts_of
@@ -178,22 +178,13 @@ def _commit(
     rebuilt: tuple[str, ...],
     in_force: InForce,
 ) -> Finished | None:
-    updated: list[str] = []
-    removed = [f.fragment_id for f in broken]
-    for fragment_id, rows in sorted(hidden.items()):
-        changed = current.hide_rows(fragment_id, rows)
-        if changed is None:
-            removed.append(fragment_id)
-        else:
-            updated.append(changed)
-    guard = sentinel(current.fragments())
-    if guard is not None and guard.fragment_id not in {*hidden, *removed}:
-        updated.append(current.fragment_json(guard.fragment_id))
+    changed = hide(current, hidden)
+    removed = (*(f.fragment_id for f in broken), *changed.removed)
     commit = TableCommit(
         read_version=current.version,
         new_fragments=rebuilt,
-        updated_fragments=tuple(updated),
-        removed_fragment_ids=tuple(removed),
+        updated_fragments=with_sentinel(current, changed.updated, {*hidden, *removed}),
+        removed_fragment_ids=removed,
         properties={PROPERTY_FOLLOWUP: in_force.merge or "", PROPERTY_FOLLOWUP_ID: context.new_id()},
         strict=False,
     )

@@ -24,7 +24,7 @@ from lancewal_core.key_lookup import find_keys
 from lancewal_core.key_match import KeySet
 from lancewal_core.row_text import row_texts
 from lancewal_core.rows import RowSchema
-from lancewal_core.table import PinnedTable
+from lancewal_core.table import PinnedTable, rows_by_fragment
 from lancewal_flusher.merge_facts import MergeFacts
 
 Addresses = npt.NDArray[np.uint64]
@@ -51,10 +51,7 @@ def foreign_rows(
         own = [f.fragment_id for f in landed.fragments() if facts.files.intersection(f.files)]
         moved = _moved(landed, current, gone, [f for f in own if f not in live], wanted, rows)
         found = np.concatenate([found, moved])
-    hidden: dict[int, list[int]] = {}
-    for address in found:
-        hidden.setdefault(int(address >> np.uint64(32)), []).append(int(address & np.uint64(0xFFFFFFFF)))
-    return hidden
+    return rows_by_fragment(found)
 
 
 def _moved(

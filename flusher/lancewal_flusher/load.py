@@ -48,9 +48,9 @@ from lancewal_core.key_lookup import find_keys
 from lancewal_core.key_match import KeySet
 from lancewal_core.open_checks import check_table
 from lancewal_core.row_text import row_texts
-from lancewal_core.table import PinnedTable, TableCommit, fragment_files
+from lancewal_core.table import PinnedTable, TableCommit, files_of, rows_by_fragment
 from lancewal_core.watermarks import InForce
-from lancewal_flusher.commit import Refused, prove, send, sentinel
+from lancewal_flusher.commit import Refused, hide, lost_files, prove, send, with_sentinel
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.finish import finish_newest
 from lancewal_flusher.load_deletes import DeletesSince
@@ -111,7 +111,11 @@ def load_part(context: FlusherContext, rows: pa.Table, deletes: DeletesSince) ->
             if not plan.left.any():
                 return PartLoaded(None, 0, present, deleted, refusals=refusals)
             # Step 4
-            if written is None or (written[0] != plan.left).any() or _missing(context, written[1]):
+            if (
+                written is None
+                or (written[0] != plan.left).any()
+                or context.table.files_missing(sorted(files_of(written[1])))
+            ):
                 written = (plan.left, _write(context, rows, plan.left))
         except VersionGone as error:
             reason = f"the version read was cleaned up: {error}"
@@ -172,14 +176,13 @@ def _write(context: FlusherContext, rows: pa.Table, left: _Mask) -> tuple[str, .
 
 def _commit(context: FlusherContext, pinned: PinnedTable, written: Sequence[str], name: str) -> TableCommit:
     """Step 5."""
-    guard = sentinel(pinned.fragments())
     return TableCommit(
         read_version=pinned.version,
         new_fragments=tuple(written),
-        updated_fragments=() if guard is None else (pinned.fragment_json(guard.fragment_id),),
+        updated_fragments=with_sentinel(pinned, ()),
         removed_fragment_ids=(),
         properties={PROPERTY_LOAD: name, PROPERTY_LOAD_ID: context.new_id()},
-        strict=guard is None,
+        strict=not pinned.fragments(),
     )
 
 
@@ -194,20 +197,16 @@ def _settle(context: FlusherContext, before: PinnedTable, ours: pa.Table, name: 
         newer = [f.fragment_id for f in current.fragments() if f.fragment_id not in known]
         try:
             hidden = _second_rows(current, ours, keys, newer)
-            changed = {fragment_id: current.hide_rows(fragment_id, places) for fragment_id, places in hidden.items()}
+            changed = hide(current, hidden)
         except VersionGone:
             continue  # cleaned up: there is a newer one
         if not hidden:
             return 0
-        updated = {fragment_id: text for fragment_id, text in changed.items() if text is not None}
-        guard = sentinel(current.fragments())
-        if guard is not None and guard.fragment_id not in hidden:
-            updated[guard.fragment_id] = current.fragment_json(guard.fragment_id)
         commit = TableCommit(
             read_version=current.version,
             new_fragments=(),
-            updated_fragments=tuple(updated.values()),
-            removed_fragment_ids=tuple(fragment_id for fragment_id, text in changed.items() if text is None),
+            updated_fragments=with_sentinel(current, changed.updated, hidden),
+            removed_fragment_ids=changed.removed,
             properties={PROPERTY_LOAD: name, PROPERTY_LOAD_ID: context.new_id()},
             strict=False,
         )
@@ -224,29 +223,21 @@ def _second_rows(current: PinnedTable, ours: pa.Table, keys: KeySet, newer: Sequ
     found = find_keys(current, keys, newer)
     often = np.bincount(found.places, minlength=len(keys))
     twice = np.flatnonzero(often[found.places] > 1)
-    hidden: dict[int, list[int]] = {}
     if not len(twice):
-        return hidden
+        return {}
     addresses, places = found.addresses[twice], found.places[twice]
     shown = row_texts(current.take(pa.array(addresses), ours.column_names))
     mine = dict(zip(places.tolist(), row_texts(ours.take(pa.array(places))), strict=True))
-    done: set[int] = set()
+    hidden: dict[int, int] = {}
     for address, place, text in zip(addresses.tolist(), places.tolist(), shown, strict=True):
-        if place not in done and text == mine[place]:
-            done.add(place)
-            hidden.setdefault(address >> 32, []).append(address & 0xFFFFFFFF)
-    return hidden
-
-
-def _missing(context: FlusherContext, written: Sequence[str]) -> Sequence[str]:
-    return context.table.files_missing(sorted(name for text in written for name in fragment_files(text)))
+        if text == mine[place]:
+            hidden.setdefault(place, address)
+    return rows_by_fragment(hidden.values())
 
 
 def _check_files(context: FlusherContext, written: Sequence[str], landed: TableVersion) -> None:
     """Step 8."""
-    missing = _missing(context, written)
-    live = {name for f in context.table.newest().fragments() for name in f.files}
-    lost = sorted(live.intersection(missing))
+    lost = lost_files(context, written)
     if lost:
         raise ObjectMissing(
             f"table version {landed} refers to data files that a load had written and a clean-up (delete_unverified) has "

@@ -13,7 +13,7 @@ from lancewal_core import paths
 from lancewal_core.errors import Corrupt
 from lancewal_core.region_index import State
 from lancewal_core.snapshot import read_snapshot
-from lancewal_core.table import fragment_files
+from lancewal_core.table import files_of
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.history import History
 
@@ -42,7 +42,7 @@ def loose_data(context: FlusherContext, histories: Iterable[History], now_ms: in
         snapshots = context.tasks.map(lambda key: read_snapshot(context.store, key), waiting)
     except Corrupt:
         return None
-    named = {name for snapshot in snapshots for text in snapshot.fragments for name in fragment_files(text)}
+    named = set(files_of(text for snapshot in snapshots for text in snapshot.fragments))
     named |= {name for fragment in context.table.newest().fragments() for name in fragment.files}
     loose = [
         info.size

@@ -39,9 +39,9 @@ from lancewal_core.key_index import KeyRows
 from lancewal_core.key_match import KeySet
 from lancewal_core.open_checks import check_table
 from lancewal_core.region_index import RegionIndex
-from lancewal_core.table import PinnedTable, TableCommit, fragment_files, fragment_live_rows
+from lancewal_core.table import PinnedTable, TableCommit, files_of, fragment_live_rows
 from lancewal_core.watermarks import PROPERTY_MERGE, InForce, Watermark, merge_properties
-from lancewal_flusher.commit import Refused, is_finished, prove, send, sentinel
+from lancewal_flusher.commit import Refused, is_finished, prove, send, with_sentinel
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.cost import FragmentChange, Rates, Strategy, costs, least
 from lancewal_flusher.first_seen import FirstSeen
@@ -185,13 +185,8 @@ def _plan(
     facts = MergeFacts(
         read_version=pinned.version,
         fragments_below=max((f.fragment_id + 1 for f in fragments), default=0),
-        files=frozenset(name for fragment in (*adopted, *written) for name in fragment_files(fragment))
-        | _column_files(pinned, results, in_place),
-        adopted={
-            w.merge.region: frozenset(name for fragment in w.adopted for name in fragment_files(fragment))
-            for w in works
-            if w.adopted
-        },
+        files=files_of((*adopted, *written)) | _column_files(pinned, results, in_place),
+        adopted={w.merge.region: files_of(w.adopted) for w in works if w.adopted},
         generations={
             w.merge.region: (w.merge.snapshots[0].generation, w.merge.snapshots[-1].generation) for w in works
         },
@@ -272,7 +267,7 @@ def _column_files(
     """Files that patches in place have added to fragments."""
     before = {name for f in pinned.fragments() if f.fragment_id in in_place for name in f.files}
     changed = [r.updated for r in results if r.fragment_id in in_place and r.updated is not None]
-    return frozenset(name for fragment in changed for name in fragment_files(fragment)) - before
+    return files_of(changed) - before
 
 
 def _worn(pinned: PinnedTable, results: Sequence[FragmentResult], limits: MergeLimits) -> tuple[int, ...]:
@@ -316,8 +311,4 @@ def _write_rows(
 def _updated(pinned: PinnedTable, results: Sequence[FragmentResult]) -> tuple[str, ...]:
     """Changed fragments, and the sentinel whether it changed or not."""
     updated = [r.updated for r in results if r.hits and r.updated is not None]
-    guard = sentinel(pinned.fragments())
-    touched = {r.fragment_id for r in results if r.hits}
-    if guard is not None and guard.fragment_id not in touched:
-        updated.append(pinned.fragment_json(guard.fragment_id))
-    return tuple(updated)
+    return with_sentinel(pinned, updated, {r.fragment_id for r in results if r.hits})

@@ -19,7 +19,7 @@ from lancewal_core.ids import Region
 from lancewal_core.open_checks import check_table
 from lancewal_core.region_index import GenerationRecord, RegionIndex
 from lancewal_core.snapshot import Snapshot, read_folded, read_gone, read_partials, read_rows, read_snapshot
-from lancewal_core.table import PinnedTable, fragment_files
+from lancewal_core.table import PinnedTable, files_of
 from lancewal_core.watermarks import InForce
 from lancewal_flusher.commit import Refused, is_finished
 from lancewal_flusher.context import FlusherContext
@@ -156,8 +156,7 @@ def _intact(context: FlusherContext, record: GenerationRecord) -> Snapshot | Non
     sides = [side.key for side in (snapshot.deletes, snapshot.patches) if side is not None]
     if any(context.store.get_range(key, 0, 1) is None for key in sides):
         return None
-    files = [name for fragment in snapshot.fragments for name in fragment_files(fragment)]
-    return None if context.table.files_missing(files) else snapshot
+    return None if context.table.files_missing(sorted(files_of(snapshot.fragments))) else snapshot
 
 
 def _prepare(
