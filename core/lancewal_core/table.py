@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lancewal_core.errors import VersionGone
 from lancewal_core.ids import TableVersion
 
 ROW_ADDRESS = "_rowaddr"
@@ -284,3 +285,11 @@ class Table(Protocol):
 
         It takes in the newest ``merged_segments`` segments too.  ``CommitLost``: it failed, and nothing says that it landed.
         """
+
+
+def version_exists(table: Table, version: TableVersion) -> bool:
+    """Whether this version is still there, or was cleaned up."""
+    try:
+        return table.at(version).version == version
+    except VersionGone:
+        return False

@@ -37,13 +37,10 @@ def command(
     from lancewal_flusher.service import open_context
 
     settings = read_settings(config)
-    # Nothing here merges: no Spark session for it.
-    flusher = settings.flusher.model_copy(update={"runner": "threads"})
-    settings = settings.model_copy(update={"flusher": flusher})
     limits = compaction_limits(settings.flusher)
     log = structlog.get_logger("lancewal.compact")
     with ExitStack() as stack:
-        context = open_context(settings, stack)
+        context = open_context(settings, stack, merging=False)
         if dry_run:
             summary = look(context, limits, with_sentinel=everything)
         else:

@@ -42,12 +42,9 @@ def command(
     if dry_run and wait:
         raise InvalidInput("--dry-run deletes nothing, so there is nothing to --wait for: give one of them")
     settings = read_settings(config)
-    # Nothing here merges: no Spark session for it.
-    flusher = settings.flusher.model_copy(update={"runner": "threads"})
-    settings = settings.model_copy(update={"flusher": flusher})
     log = structlog.get_logger("lancewal.gc")
     with ExitStack() as stack:
-        context = open_context(settings, stack)
+        context = open_context(settings, stack, merging=False)
         if dry_run:
             summary = look(context)
         else:

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lancewal_core.config_commands import ConfigOption, Output, OutputOption, read_settings
 from lancewal_core.errors import InvalidInput
+from lancewal_flusher.load_keep import Keep
 
 if TYPE_CHECKING:
     from lancewal_core.load_record import LoadRecord
     from lancewal_flusher.load_table import LoadSummary
-
-
-class KeepName(StrEnum):
-    """What becomes of a key that comes more than once in the files."""
-
-    ERROR = "error"
-    LAST = "last"
 
 
 def command(
@@ -37,8 +30,8 @@ def command(
         typer.Option("--name", help="Name of the load; by default it follows from the files' names and sizes."),
     ] = None,
     keep: Annotated[
-        KeepName, typer.Option("--keep", help="Of a key that the files have twice: stop, or take its last row.")
-    ] = KeepName.ERROR,
+        Keep, typer.Option("--keep", help="Of a key that the files have twice: stop, or take its last row.")
+    ] = Keep.ERROR,
     begin: Annotated[
         bool, typer.Option("--begin", help="Only begin the load --name: what Kafka deletes from now on stays deleted.")
     ] = False,
@@ -55,8 +48,8 @@ def command(
     import structlog
 
     from lancewal_core.stop_signals import stop_signals
-    from lancewal_flusher.load_table import Keep, load_files
     from lancewal_flusher.load_table import begin as begin_load
+    from lancewal_flusher.load_table import load_files
 
     if begin and (files or name is None):
         raise InvalidInput("--begin takes no files, and a --name by which the load is done afterwards")
@@ -64,9 +57,7 @@ def command(
         raise InvalidInput("name at least one file or folder to load")
     settings = read_settings(config)
     table = settings.table.model_copy(update={"uri": uri.rstrip("/") or uri})
-    # Nothing here merges: no Spark session for it.
-    flusher = settings.flusher.model_copy(update={"runner": "threads"})
-    settings = settings.model_copy(update={"table": table, "flusher": flusher})
+    settings = settings.model_copy(update={"table": table})
     if begin:
         began = begin_load(settings, str(name))
         typer.echo(began.model_dump_json(indent=1) if output is Output.JSON else began_text(str(name), began))
@@ -77,7 +68,7 @@ def command(
             settings,
             files or [],
             name=name,
-            keep=Keep(keep.value),
+            keep=keep,
             landed=lambda part: log.info("part loaded", **asdict(part)),
             stopping=stack.enter_context(stop_signals()),
         )

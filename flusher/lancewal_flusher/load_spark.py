@@ -22,7 +22,8 @@ from lancewal_core.settings import Settings
 from lancewal_core.store_obstore import open_store
 from lancewal_flusher.load import PartLoaded
 from lancewal_flusher.load_columns import check_columns
-from lancewal_flusher.load_table import Keep, LoadBounds, LoadSummary, begin, load_files
+from lancewal_flusher.load_keep import Keep
+from lancewal_flusher.load_table import LoadBounds, LoadSummary, begin, load_files
 from lancewal_flusher.spark_session import spark_errors
 
 if TYPE_CHECKING:

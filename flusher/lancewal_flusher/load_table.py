@@ -17,7 +17,6 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +30,7 @@ from lancewal_flusher.key_upkeep import UpkeepState, keep_up
 from lancewal_flusher.load import PartLoaded, load_part
 from lancewal_flusher.load_deletes import DeletesSince
 from lancewal_flusher.load_files import LoadFile, find_files
+from lancewal_flusher.load_keep import Keep
 from lancewal_flusher.service import open_context
 from lancewal_flusher.unique_keys import KEYS_AT_ONCE, check_unique_rows
 
@@ -38,13 +38,6 @@ PART_ROWS = 1_048_576
 """As many as one data file takes."""
 PART_BYTES = 128 << 20
 """In memory a part is held up to three times: as it is read, joined, and without the rows that are left out."""
-
-
-class Keep(StrEnum):
-    """What becomes of a key that comes more than once in the files."""
-
-    ERROR = "error"
-    LAST = "last"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +87,7 @@ def load_files(
     too long ago, ``PlanRetriesExhausted`` where merges come too fast, and what the store and the table give.
     """
     with ExitStack() as stack:
-        context = open_context(settings, stack)
+        context = open_context(settings, stack, merging=False)
         files = find_files(addresses, settings.store.options)
         return load(context, files, name or name_of(files), keep, bounds or LoadBounds(), landed, stopping)
 
@@ -102,7 +95,7 @@ def load_files(
 def begin(settings: Settings, name: str) -> LoadRecord:
     """Only step 2: what is deleted from now on will not come back by a load of this name."""
     with ExitStack() as stack:
-        return _begin(open_context(settings, stack), name)
+        return _begin(open_context(settings, stack, merging=False), name)
 
 
 def load(

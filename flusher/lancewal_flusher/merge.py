@@ -39,7 +39,7 @@ from lancewal_core.key_index import KeyRows
 from lancewal_core.key_match import KeySet
 from lancewal_core.open_checks import check_table
 from lancewal_core.region_index import RegionIndex
-from lancewal_core.table import PinnedTable, TableCommit, files_of, fragment_live_rows
+from lancewal_core.table import PinnedTable, TableCommit, files_of, fragment_live_rows, version_exists
 from lancewal_core.watermarks import PROPERTY_MERGE, InForce, Watermark, merge_properties
 from lancewal_flusher.commit import Refused, is_finished, prove, send, with_sentinel
 from lancewal_flusher.context import FlusherContext
@@ -111,7 +111,7 @@ def merge_next(context: FlusherContext, limits: MergeLimits, first_seen: FirstSe
     try:
         plan = _plan(context, pinned, limits, first_seen or FirstSeen())
     except VersionGone as error:
-        if _exists(context, pinned.version):
+        if version_exists(context.table, pinned.version):
             raise ObjectMissing(f"table version {pinned.version} refers to a file that is gone: {error}") from error
         return Refused(f"version {pinned.version} was cleaned up while the merge was planned")
     if not isinstance(plan, _Planned):
@@ -205,13 +205,6 @@ def _plan(
     rows_written = sum(w.rows.num_rows for w in works) + left.num_rows
     worn = _worn(pinned, results, limits)
     return _Planned(commit, merge, marks, works, facts, lookup, rows_written, partials.num_rows - left.num_rows, worn)
-
-
-def _exists(context: FlusherContext, version: TableVersion) -> bool:
-    try:
-        return context.table.at(version).version == version
-    except VersionGone:
-        return False
 
 
 def shall_defer(pinned: PinnedTable, found: KeyRows, stock: Stock, limits: MergeLimits) -> bool:

@@ -26,12 +26,13 @@ from lancewal_core.region_index import GenerationRecord
 from lancewal_flusher.backlog import Backlog
 from lancewal_flusher.commit import Refused
 from lancewal_flusher.compaction import Compacted, NothingToCompact
-from lancewal_flusher.compaction_turns import TurnFailed, TurnReport
+from lancewal_flusher.compaction_turns import TurnReport
 from lancewal_flusher.expiry import Expired, ExpiryResult, NothingExpired
 from lancewal_flusher.finish import Finished
 from lancewal_flusher.gc import GarbageReport
 from lancewal_flusher.index_upkeep import IndexExtended, IndexRefused
 from lancewal_flusher.merge import Merged
+from lancewal_flusher.pace import TurnFailed
 from lancewal_flusher.round import RoundReport
 
 REPEAT_LOG_S = 10.0

@@ -15,11 +15,9 @@ from lancewal_flusher.service import merge_limits, open_context
 
 def show_next_merge(settings: Settings, *, as_json: bool) -> str:
     """Look at the table, write nothing."""
-    # Nothing here merges: no Spark session for it.
-    flusher = settings.flusher.model_copy(update={"runner": "threads"})
-    settings = settings.model_copy(update={"flusher": flusher})
+    flusher = settings.flusher
     with ExitStack() as stack:
-        context = open_context(settings, stack)
+        context = open_context(settings, stack, merging=False)
         found = look(
             context,
             merge_limits(settings, context.contract),

@@ -29,7 +29,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
-from typing import assert_never
+from typing import Literal, assert_never
 
 from lancewal_core.clock import Clock, SystemClock, sleep_unless
 from lancewal_core.contract import Contract, read_contract
@@ -55,6 +55,7 @@ from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.expiry_turns import ExpiryTurns
 from lancewal_flusher.gc import GarbageState, collect_garbage
 from lancewal_flusher.metrics import FlusherMetrics
+from lancewal_flusher.pace import Pace
 from lancewal_flusher.plan import MergeLimits
 from lancewal_flusher.round import RoundReport, RoundState, run_round
 from lancewal_flusher.runner import Runner, ThreadRunner
@@ -164,16 +165,16 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[int
                     loop.collect()
                 if turns is not None:
                     if any(merge.worn for merge in report.merges):
-                        turns.hurry()
-                    if turns.wait_s() == 0.0 and not stopping():
+                        turns.pace.hurry()
+                    if turns.pace.wait_s() == 0.0 and not stopping():
                         loop.compact(turns)
                     pause = min(
-                        pause, turns.wait_s()
+                        pause, turns.pace.wait_s()
                     )  # none, where there is more to do: but first what waits for a merge
                 if expiry is not None:
-                    if expiry.wait_s() == 0.0 and not stopping():
+                    if expiry.pace.wait_s() == 0.0 and not stopping():
                         loop.expire(expiry)
-                    pause = min(pause, expiry.wait_s())
+                    pause = min(pause, expiry.pace.wait_s())
                 failures = 0
             except (Retry, Refresh) as error:
                 pause = min(PAUSE_MAX_S, PAUSE_S * 2.0**failures)
@@ -225,8 +226,11 @@ def _start(settings: Settings, stopping: Callable[[], bool], stack: ExitStack) -
     return _Loop(context, metrics, control, stopping)
 
 
-def open_context(settings: Settings, stack: ExitStack) -> FlusherContext:
-    """Step 1: everything that has an effect, checked; ``stack`` closes it."""
+def open_context(settings: Settings, stack: ExitStack, *, merging: bool = True) -> FlusherContext:
+    """Step 1: everything that has an effect, checked; ``stack`` closes it.
+
+    Not ``merging``: threads run what there is to run, whatever the settings say, so that nothing waits for a Spark session.
+    """
     settings.need("table.uri")
     clock = SystemClock()
     uri, options = settings.table.uri, settings.store.options
@@ -243,7 +247,7 @@ def open_context(settings: Settings, stack: ExitStack) -> FlusherContext:
         indexes=RegionIndexes(store, clock),
         watermarks=Watermarks(store, table),
         keys=_key_index(store, uri, clock, stack),
-        runner=_runner(settings, store, table, tasks, clock, stack),
+        runner=_runner(settings, settings.flusher.runner if merging else "threads", store, table, tasks, clock, stack),
         tasks=tasks,
         clock=clock,
         contract=contract,
@@ -255,16 +259,17 @@ def _compaction_turns(context: FlusherContext, settings: Settings) -> Compaction
     flusher = settings.flusher
     if not flusher.compaction:
         return None
-    due_at = context.clock.monotonic() + flusher.compaction_interval_s
-    limits = compaction_limits(flusher)
-    return CompactionTurns(context, limits, index_limits(flusher), flusher.compaction_interval_s, due_at)
+    now, interval_s = context.clock.monotonic(), flusher.compaction_interval_s
+    pace = Pace(context.clock, interval_s, due_at=now + interval_s)
+    return CompactionTurns(context, compaction_limits(flusher), index_limits(flusher), pace)
 
 
 def _expiry_turns(context: FlusherContext, settings: Settings) -> ExpiryTurns | None:
     ttl = context.contract.ttl
     if ttl is None:
         return None
-    return ExpiryTurns(context, ttl, settings.flusher.expiry_interval_s, context.clock.monotonic())
+    pace = Pace(context.clock, settings.flusher.expiry_interval_s, due_at=context.clock.monotonic())
+    return ExpiryTurns(context, ttl, pace)
 
 
 def _key_index(store: ObjectStore, uri: str, clock: Clock, stack: ExitStack) -> KeyIndex:
@@ -276,9 +281,15 @@ def _key_index(store: ObjectStore, uri: str, clock: Clock, stack: ExitStack) -> 
 
 
 def _runner(
-    settings: Settings, store: ObjectStore, table: LanceTable, pool: Tasks, clock: Clock, stack: ExitStack
+    settings: Settings,
+    kind: Literal["threads", "spark"],
+    store: ObjectStore,
+    table: LanceTable,
+    pool: Tasks,
+    clock: Clock,
+    stack: ExitStack,
 ) -> Runner:
-    match settings.flusher.runner:
+    match kind:
         case "threads":
             tasks = ThreadTasks(io_threads=settings.flusher.threads)
             stack.callback(tasks.close)
@@ -290,7 +301,7 @@ def _runner(
             the_session()  # what cannot work is said at the start
             return SparkRunner(the_session, settings.table.uri, store, pool, clock)
         case _:
-            assert_never(settings.flusher.runner)
+            assert_never(kind)
 
 
 def _problems(loop: _Loop) -> Sequence[str]:

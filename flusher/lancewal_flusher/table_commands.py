@@ -106,10 +106,8 @@ def export_memwal(
     from lancewal_flusher.service import open_context
 
     settings = read_settings(config)
-    # Nothing here merges: no Spark session for it.
-    flusher = settings.flusher.model_copy(update={"runner": "threads"})
     with ExitStack() as stack:
-        details = export_memwal(open_context(settings.model_copy(update={"flusher": flusher}), stack))
+        details = export_memwal(open_context(settings, stack, merging=False))
     try:
         file.write_bytes(details)
     except OSError as error:

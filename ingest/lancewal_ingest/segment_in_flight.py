@@ -9,7 +9,7 @@ Guarantees
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lancewal_core.clock import Clock
 from lancewal_core.errors import LancewalError, Retry
@@ -33,7 +33,7 @@ class Cargo:
 
     nbytes: int = 0
     """In memory."""
-    first_ms: Mapping[int, int] | None = None
+    first_ms: Mapping[int, int] = field(default_factory=dict)
     """Kafka's time of the first record of each partition."""
 
 

@@ -151,7 +151,7 @@ class IngestWorker:
     @property
     def oldest_consumed_ms(self) -> dict[int, int]:
         """Kafka's time of the first consumed record of each open partition that is not durable."""
-        found = {p: at for p, at in (self._flight.cargo.first_ms or {}).items() if p in self._state.open}
+        found = {p: at for p, at in self._flight.cargo.first_ms.items() if p in self._state.open}
         for partition, region in self._state.open.items():
             if region.pending is not None and len(region.pending.records):
                 found.setdefault(partition, region.pending.records.timestamps[0])

@@ -49,11 +49,12 @@ from lancewal_core.errors import (
     WatermarkUnknown,
 )
 from lancewal_core.failpoints import point
-from lancewal_core.ids import LogId, Position, Region, Sequence, TableVersion
+from lancewal_core.ids import LogId, Position, Region, Sequence
 from lancewal_core.log import Walk, walk_cached, walk_trailers
 from lancewal_core.loss_record import read_losses
 from lancewal_core.region_index import GenerationRecord
 from lancewal_core.segment import Segment, Trailer
+from lancewal_core.table import version_exists
 from lancewal_core.watermarks import NOTHING_MERGED
 from lancewal_reader.contract_eras import contracts_up_to, spans_a_change
 from lancewal_reader.history import generations_behind
@@ -118,7 +119,7 @@ def _check_receipt(contract: Contract, at: Receipt) -> None:
 def _plan_once(context: PlanContext, at: Receipt) -> ReadPlan:
     # Step 2
     with point("plan.pin"):
-        if not at.cut and _is_there(context, at.version):
+        if not at.cut and version_exists(context.table, at.version):
             return ReadPlan(at.version, NOTHING_MERGED, ())
         pinned = _pin(context, at)
         if pinned.version > at.version:
@@ -136,14 +137,6 @@ def _plan_once(context: PlanContext, at: Receipt) -> ReadPlan:
     walks = _walk_logs(context, [part for some in parts.values() for part in some if part.snapshot is None])
     deltas = [RegionDelta(r, tuple(_sources(parts.get(r, ()), walks)), cut) for r, cut in sorted(at.cut.items())]
     return ReadPlan(pinned.version, pinned.in_force, tuple(deltas))
-
-
-def _is_there(context: PlanContext, version: TableVersion) -> bool:
-    try:
-        context.table.at(version)
-    except VersionGone:
-        return False
-    return True
 
 
 def _pin(context: PlanContext, at: Receipt) -> Pinned:

@@ -32,6 +32,7 @@ from lancewal_flusher.expiry import Expired, ExpiryResult, NothingExpired, Oldes
 from lancewal_flusher.expiry_turns import ExpiryTurns
 from lancewal_flusher.gc_commands import summary_text
 from lancewal_flusher.gc_to_the_end import look
+from lancewal_flusher.pace import Pace
 from lancewal_flusher.table_commands import app as table_app
 from tests.flusher.test_flusher_service import samples, serving, settings_of, wait_for
 from tests.support.flusher_tables import COMBINE, FlusherTable, Operation, ScriptedTable, delete
@@ -312,12 +313,12 @@ def test_random_times_merges_and_rounds(tmp_path: Path, seed: int) -> None:
 
 
 def test_turns_keep_the_stated_bound(table: FlusherTable, clock: ManualClock) -> None:
-    turns = ExpiryTurns(context_of(table, clock), TTL, 600.0, due_at=0.0)
+    turns = ExpiryTurns(context_of(table, clock), TTL, Pace(clock, 600.0, due_at=0.0))
     table.generation(0, [row(id, 24 - id / 100) for id in range(100)])
     table.round()
     seen: list[int] = []
     while clock.monotonic() < 3 * 3600:
-        clock.sleep(turns.wait_s())
+        clock.sleep(turns.pace.wait_s())
         turns.turn()
         rows = table.rows()
         oldest_s = max((clock.now_ms() / 1000 - r["at"].timestamp() for r in rows), default=0.0)
@@ -344,7 +345,7 @@ def test_the_service_lets_rows_expire(table: FlusherTable) -> None:
 def test_a_flusher_that_works_by_an_older_contract_lets_nothing_expire(table: FlusherTable, clock: ManualClock) -> None:
     table.generation(0, [row(1, 30)])
     table.round()
-    turns = ExpiryTurns(context_of(table, clock), TTL, 600.0, due_at=0.0)
+    turns = ExpiryTurns(context_of(table, clock), TTL, Pace(clock, 600.0, due_at=0.0))
     alter_ttl(Settings(table=TableSettings(uri=table.uri)), None)
     with pytest.raises(ContractMismatch, match="Start the flusher again"):
         turns.turn()

@@ -19,8 +19,6 @@ from lancewal_core.settings import Settings
 from lancewal_flusher import compaction_turns, service
 from lancewal_flusher import round as rounds
 from lancewal_flusher.compaction import Compacted, compact_next
-from lancewal_flusher.compaction_plan import CompactionLimits
-from lancewal_flusher.index_plan import IndexLimits
 from lancewal_flusher.merge import Merged, merge_next
 from lancewal_flusher.plan import MergeLimits
 from tests.flusher.test_flusher_service import get, samples, serving, settings_of, wait_for
@@ -173,15 +171,3 @@ def test_a_worn_fragment_is_written_anew_right_behind_the_merge(
         wait_for(lambda: samples(port).get("hidden_rows") == 0)
     table.check()
     table.close()
-
-
-def test_failing_turns_are_not_hurried(table: FlusherTable) -> None:
-    context = table.context()
-    turns = compaction_turns.CompactionTurns(context, CompactionLimits(), IndexLimits(), 3_000.0, 10**12)
-    assert turns.wait_s() > 0
-    turns._failures = 1
-    turns.hurry()
-    assert turns.wait_s() > 0
-    turns._failures = 0
-    turns.hurry()
-    assert turns.wait_s() == 0

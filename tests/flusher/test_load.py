@@ -31,7 +31,8 @@ from lancewal_core.transitions import trim
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.key_upkeep import UpkeepState, keep_up
 from lancewal_flusher.load_files import find_files
-from lancewal_flusher.load_table import Keep, LoadBounds, LoadSummary, load
+from lancewal_flusher.load_keep import Keep
+from lancewal_flusher.load_table import LoadBounds, LoadSummary, load
 from lancewal_flusher.merge import merge_next
 from tests.support.flusher_tables import (
     COLUMNS,

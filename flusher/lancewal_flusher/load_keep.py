@@ -1,0 +1,12 @@
+"""What becomes of a key that comes more than once in the files of a load."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Keep(StrEnum):
+    """``ERROR``: the load stops before it adds anything.  ``LAST``: its last row is loaded."""
+
+    ERROR = "error"
+    LAST = "last"
