@@ -2,7 +2,7 @@
 """Everything a contributor does with this checkout.  Needs Python 3.11 or newer and nothing else.
 
 python3 dev.py demo  [ARGS]   run the demonstration: a local Kafka, lancewal on top, Spark to read it
-python3 dev.py test  [ARGS]   ruff, ruff format, mypy and pytest; ARGS go to pytest
+python3 dev.py test  [ARGS]   ruff, ruff format, mypy and pytest; ARGS go to pytest (-n 0: one process, as --pdb needs)
 python3 dev.py bench [ARGS]   run the benchmarks
 python3 dev.py bench-peers    the same beside Delta, Iceberg, Hudi, lance-spark and LakeSoul, which it fetches (--help)
 python3 dev.py soak  [ARGS]   everything for real, dying at random, for --minutes 30
@@ -39,6 +39,9 @@ PYTHON = VENV / "bin" / "python"
 STAMP = VENV / "lancewal-stamp"
 CODE = ("core", "ingest", "flusher", "reader", "audit", "demo", "tests", "benchmarks", "dev.py")
 
+#: Tests that need servers mostly wait; the others run beside them (tests/conftest.py).
+TWO_PROCESSES = ("--numprocesses=2", "--dist=loadgroup")
+
 BUILD_LOCK = "requirements-build.lock"
 MAIN_LOCK = "requirements.lock"
 #: lock file -> what it holds, for those that are not made from pyproject.toml.
@@ -74,7 +77,7 @@ def main(arguments: list[str]) -> int:
     if command == "bench-peers":
         become(PYTHON, "-m", "benchmarks.peers", *rest)
     if command == "test":
-        return checks([*LINT, ("pytest", [str(PYTHON), "-m", "pytest", *rest])])
+        return checks([*LINT, ("pytest", [str(PYTHON), "-m", "pytest", *TWO_PROCESSES, *rest])])
     if command == "lint":
         return checks(LINT)
     return 0

@@ -1,4 +1,7 @@
-"""What every test may ask for: one broker, S3 server and Spark session a run, a fresh topic name, a seed; the run's budget."""
+"""What every test may ask for: one broker, S3 server and Spark session a run, a fresh topic name, a seed; the run's budget.
+
+Where tests are spread over two processes, all that need a server are in one of them: these mostly wait, the others compute.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import logging
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
 settings.register_profile("lancewal", deadline=None, print_blob=True)
 settings.load_profile("lancewal")
 
+_SERVERS = {"kafka", "s3", "spark"}
+"""Fixtures, and marks of tests that start their own."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     budget.add_option(parser)
@@ -32,6 +38,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(budget.Budget(config.getoption("--budget-minutes")), "lancewal-budget")
     fuzzing.configure(config)
+
+
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    for item in items:
+        named = {mark.name for mark in item.iter_markers()}.union(getattr(item, "fixturenames", ()))
+        if named & _SERVERS:
+            item.add_marker(pytest.mark.xdist_group("servers"))
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,7 @@
 """A pool of processes for simulations, one for each processor.
 
-Each process keeps to a processor of its own: a scheduler's threads share the first that their process may use.
+Each process keeps to a processor of its own: a scheduler's threads share the first that their process may use.  All give way
+to other tests that run meanwhile, some of which wait for real time.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ def one_for_each_processor() -> ProcessPoolExecutor:
 
 
 def _keep_to_one(free: SimpleQueue[int]) -> None:
+    os.nice(10)
     processor = free.get()
     if sys.platform == "linux":
         os.sched_setaffinity(0, {processor})

@@ -40,7 +40,7 @@ CALM = Settings(records=40, chaos={}, user={}, rates=Rates(0, 0, 0, 0, 0))
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_many_schedules() -> None:
     totals = run_many([(kind, range(count)) for kind, count in SEEDS.items()], SWITCHES)
     print(totals.text())

@@ -96,6 +96,23 @@ def test_a_merge_on_executors_equals_the_model(spark: LocalSpark, table: Flusher
     assert os.getpid() not in {task.pid for task in tasks}
 
 
+def test_many_patches_are_written_in_place(spark: LocalSpark, tmp_path: Path) -> None:
+    table = FlusherTable(tmp_path)
+    for partition in (0, 1):
+        table.generation(partition, upserts(range(6_000)))
+    table.round()
+    spark.tasks()
+    for partition in (0, 1):
+        patches = [patch(id, a=id) for id in range(5_000)]
+        table.generation(partition, [*patches, upsert(5_500, a=1), delete(5_600)])
+    report = table.round(context=flusher(table, spark_runner(spark, table)))
+    assert sum(merge.rows_in_place for merge in report.merges) == 2 * 5_000
+    table.check()
+    assert sorted(f.num_deletions for f in table.dataset.get_fragments()) == [0, 0, 2, 2]
+    assert os.getpid() not in {task.pid for task in spark.tasks()}
+    table.close()
+
+
 @pytest.mark.parametrize("slices_max", [200, 3])
 def test_results_are_those_of_threads(table: FlusherTable, runner: SparkRunner, slices_max: int) -> None:
     seen = Changed(ThreadRunner(table.context().table, table.tasks))
