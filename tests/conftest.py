@@ -40,7 +40,9 @@ def pytest_configure(config: pytest.Config) -> None:
     fuzzing.configure(config)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """Before the other process is told their names, which carry the group."""
     for item in items:
         named = {mark.name for mark in item.iter_markers()}.union(getattr(item, "fixturenames", ()))
         if named & _SERVERS:

@@ -32,7 +32,7 @@ from lancewal_reader import Receipt
 from tests.whole_path.feed import PARTITIONS, Key, Row
 from tests.whole_path.world import World, make_world, positions, user_row
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 
 BAD = (b"{not json", b'{"customer": "customer-1"}', b'{"customer": "customer-1", "id": 1, "count": "x"}')
 

@@ -13,7 +13,7 @@ from lancewal_demo.stack import KafkaBroker, S3Server
 from tests.whole_path.feed import Row
 from tests.whole_path.world import World, make_world, positions
 
-pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(600)]
 
 
 def test_a_table_in_s3(kafka: KafkaBroker, s3: S3Server, topic_name: str, tmp_path: Path, seed: int) -> None:

@@ -85,7 +85,7 @@ class Installation:
             env={**kept, "PYTHONPATH": path, "COLUMNS": "120", **(environ or {})},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=240,
             check=False,
         )
 
@@ -237,7 +237,7 @@ def test_a_command_starts_without_the_heavy_libraries(installation: Installation
         env={"PYTHONPATH": path, "PATH": os.environ["PATH"]},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=True,
     )
     assert done.stdout.splitlines()[-1] == "[]"

@@ -205,7 +205,7 @@ def start(log: Path, failpoint: str, program: str = PROGRAM, **environment: str)
 def test_kill_ends_the_process_right_there(tmp_path: Path, when: str, lines: int) -> None:
     log = tmp_path / "events"
     process = start(log, f"wal.put:{when}:3=kill")
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=240)
     assert process.returncode == -signal.SIGKILL
     assert output == ""
     assert events(log)[-1] == ("wal.put", when)
@@ -217,7 +217,7 @@ def test_kill_ends_the_process_right_there(tmp_path: Path, when: str, lines: int
 def test_beside_other_threads_the_line_of_a_kill_is_the_last_one(tmp_path: Path) -> None:
     log = tmp_path / "events"
     process = start(log, "wal.put:before:5=kill", CROWD)
-    process.communicate(timeout=60)
+    process.communicate(timeout=240)
     assert process.returncode == -signal.SIGKILL
     assert events(log)[-1] == ("wal.put", "before")
     assert events(log).count(("wal.put", "before")) == 5
@@ -231,7 +231,7 @@ def test_stop_freezes_the_process_until_it_is_continued(tmp_path: Path) -> None:
         assert os.WIFSTOPPED(status)
         assert events(log)[-1] == ("wal.put", "before")
         os.kill(process.pid, signal.SIGCONT)
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=240)
     finally:
         process.kill()
         process.wait()
@@ -242,7 +242,7 @@ def test_stop_freezes_the_process_until_it_is_continued(tmp_path: Path) -> None:
 
 def test_a_process_that_is_not_testing_does_not_start(tmp_path: Path) -> None:
     process = start(tmp_path / "events", "wal.put:before=kill", LANCEWAL_TESTING="")
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=240)
     assert process.returncode == 1
     assert "refused unless LANCEWAL_TESTING=1" in errors
     assert not (tmp_path / "events").exists()

@@ -51,7 +51,7 @@ def processes_naming(text: str) -> list[str]:
 def test_a_small_run_holds_and_leaves_nothing_running(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with start("--flights", str(FLIGHTS), "--rate", "2000", "--keep", str(folder)) as process:
-        output, errors = process.communicate(timeout=240)
+        output, errors = process.communicate(timeout=500)
     assert process.returncode == 0, f"{output}\n{errors}"
     assert [line.split(":")[0] for line in output.splitlines() if ": " in line and "cells" in line] == ["equal"] * 3
     assert "All comparisons hold." in output
@@ -82,7 +82,7 @@ def test_a_signal_stops_everything(tmp_path: Path, number: signal.Signals, code:
         running = processes_naming(str(folder))
         assert len(running) == 5, running
         process.send_signal(number)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=500)
     assert process.returncode == code, errors
     assert "Traceback" not in errors
     assert processes_naming(str(folder)) == []

@@ -14,7 +14,7 @@ from lancewal_demo.stack import KafkaBroker, S3Server
 from tests.support.whole_path import Service, until
 from tests.whole_path.world import World, make_world, plain_rows, positions
 
-_PATIENCE_S = 40.0
+_PATIENCE_S = 150.0
 _POLL_S = 0.03
 
 Sections = Mapping[str, Mapping[str, object]]

@@ -152,7 +152,7 @@ def flipped(path: Path, pipeline: Pipeline, seed: int, process: ProcessPoolExecu
 
 def read(process: ProcessPoolExecutor, pipeline: Pipeline, what: str = "") -> str:
     try:
-        keys = process.submit(keys_read, pipeline.uri).result(60)
+        keys = process.submit(keys_read, pipeline.uri).result(240)
     except ObjectCorrupt as error:
         return error.kind
     except BaseException as error:

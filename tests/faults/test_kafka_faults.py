@@ -19,7 +19,7 @@ from tests.support.whole_path import until
 from tests.whole_path.feed import Record
 from tests.whole_path.world import SESSION_MS, World, make_world, positions
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 
 MOST = 3
 EVERY_S = 2.0

@@ -18,7 +18,7 @@ from tests.support.whole_path import Service, until
 from tests.whole_path.feed import PARTITIONS, Key, Record
 from tests.whole_path.world import World, make_world
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 
 COMPACTED = {"cleanup.policy": "compact", "segment.ms": "200", "min.cleanable.dirty.ratio": "0.01"}
 """Only whole segments are compacted, never the newest."""

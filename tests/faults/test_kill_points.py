@@ -24,7 +24,7 @@ from tests.support.whole_path import Service, until
 from tests.whole_path.feed import Record
 from tests.whole_path.world import plain_rows, positions, user_row
 
-pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.slow, pytest.mark.timeout(600)]
 
 NO_STEP = {"spark.task"}
 """In the workers of Spark, which only log their points: what Spark does with a lost task is Spark's."""

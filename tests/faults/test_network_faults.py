@@ -20,7 +20,7 @@ from tests.support.tcp_fault_proxy import DIRECTIONS, KINDS, TcpFaultProxy
 from tests.support.whole_path import DEADLINE_S, Service
 from tests.whole_path.world import World, make_world, plain_rows, positions
 
-pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.slow, pytest.mark.timeout(600)]
 
 OFTEN = 2
 """How often each kind of damage is to happen in each direction."""

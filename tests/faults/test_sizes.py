@@ -24,7 +24,7 @@ from tests.whole_path.feed import PARTITIONS, Record
 from tests.whole_path.test_bad_records import headers_of, read_letters
 from tests.whole_path.world import World, make_world
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
 MIB = 1 << 20
 BUDGET = 48 * MIB

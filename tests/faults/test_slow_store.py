@@ -24,7 +24,7 @@ from tests.whole_path.feed import PARTITIONS, Record
 from tests.whole_path.test_lost_replies import metric
 from tests.whole_path.world import World
 
-pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.slow, pytest.mark.timeout(600)]
 
 BESIDE = 330 * MIB
 """Of the process beside its budget."""

@@ -21,7 +21,7 @@ from tests.support.whole_path import DEADLINE_S, until
 from tests.whole_path.test_lost_replies import metric
 from tests.whole_path.world import World, make_world, positions
 
-pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(600)]
 
 BUDGET = 64 << 20
 AWAY_S = 20.0
@@ -150,7 +150,7 @@ def behind_proxy(
 
 def answer(port: int, path: str) -> int:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as found:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as found:
             return int(found.status)
     except urllib.error.HTTPError as error:
         with error:

@@ -19,7 +19,7 @@ from tests.support.whole_path import Service, until
 from tests.whole_path.feed import Record
 from tests.whole_path.world import World, user_row
 
-pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.slow, pytest.mark.timeout(600)]
 
 INGEST = (
     ("wal.put:before:5", "wal.put:after:4"),

@@ -81,7 +81,7 @@ def test_what_is_made(settings: Settings, kafka: KafkaBroker, topic: str, folder
         )
     )
     assert dataset.schema.equals(contract.rows.table)
-    described = AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(topic, timeout=10)
+    described = AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(topic, timeout=60)
     assert contract.partitions == len(described.topics[topic].partitions) == 3
     assert contract.start == (-1, -1, -1)
     assert contract.patches

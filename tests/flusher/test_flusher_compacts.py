@@ -147,7 +147,7 @@ def test_off_and_paused(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) ->
             resume(table.store, SystemClock(), lambda: "2", Service.FLUSHER)
             began = time.monotonic()
             wait_for(lambda: landed == ["c"])
-            assert time.monotonic() - began < 30
+            assert time.monotonic() - began < 240
     table.check()
 
 

@@ -43,7 +43,7 @@ from lancewal_flusher.round import RoundState, run_round
 from lancewal_flusher.service import run_once, serve
 from tests.support.flusher_tables import COLUMNS, OPEN_ROWS, FlusherTable, delete, patch, upserts
 
-DEADLINE_S = 60.0
+DEADLINE_S = 240.0
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def serving(settings: Settings, *, fails: bool = False) -> Iterator[int]:
 
 def get(port: int, path: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()

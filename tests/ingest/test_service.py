@@ -67,7 +67,7 @@ from lancewal_ingest.metrics import IngestMetrics
 from lancewal_ingest.service import Running, serve
 
 TIMESTAMP_TYPE = next(f.type for f in SYSTEM_FIELDS if f.name == TIMESTAMP)
-DEADLINE_S = 60.0
+DEADLINE_S = 240.0
 PACKAGES = ("core", "ingest", "flusher", "reader", "demo")
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -197,7 +197,7 @@ def until(condition: Callable[[], bool], what: Callable[[], object] = lambda: No
 
 def get(port: int, path: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:

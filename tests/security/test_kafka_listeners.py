@@ -13,7 +13,7 @@ from tests.support.guarded_broker import SCRAM_PASSWORD, USER, Guarded
 from tests.support.whole_path import until
 from tests.whole_path.world import World, make_world
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
 SETTINGS: Mapping[str, Mapping[str, object]] = {
     "SCRAM": {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": USER},

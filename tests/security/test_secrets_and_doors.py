@@ -17,7 +17,7 @@ from tests.support.whole_path import Lancewal, Service, until
 from tests.whole_path.test_bad_records import GOOD, headers_of, read_letters
 from tests.whole_path.world import World, make_world
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
 FILE_KEY = "canary-file-93ae"
 VARIABLE = "canary-variable-77c0"
@@ -79,7 +79,7 @@ def test_no_secret_is_told_and_no_other_door_is_open(world: World, variables: di
     ingest = lancewal.start(*DEBUG, "ingest", "run", environment=variables)
     world.wait_caught_up()
     assert listening(ingest) == {("127.0.0.1", port)}
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
         said.append(answer.read().decode())
     letters = read_letters(world, f"{world.feed.topic}.dead-letters", {f"{world.feed.topic}-{partition}-{offset}"})
     said.extend(str(headers_of(letter)) for letter in letters)

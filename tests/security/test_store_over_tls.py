@@ -14,7 +14,7 @@ from tests.support.certificates import Certificates
 from tests.support.whole_path import until
 from tests.whole_path.world import make_world
 
-pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.slow, pytest.mark.timeout(600)]
 
 REFUSED = "not accepted (UnknownIssuer)"
 

@@ -270,7 +270,7 @@ class Pipeline:
 
     def ingest(self) -> None:
         """Run the worker until everything produced is durable."""
-        assert self.ingest_for(60), f"not durable: {self._worker.durable}, stopped {self._worker.stopped}"
+        assert self.ingest_for(240), f"not durable: {self._worker.durable}, stopped {self._worker.stopped}"
 
     def ingest_for(self, timeout_s: float) -> bool:
         """Run the worker until everything produced is durable, or for so long; whether it is."""
@@ -296,8 +296,8 @@ class Pipeline:
         for worker in self._workers:
             task = worker._flushes._task
             if task is not None:
-                task.wait(30)
-        end = time.monotonic() + 30
+                task.wait(240)
+        end = time.monotonic() + 240
         while len(self._worker._flushes):
             assert time.monotonic() < end
             self._worker.step(0.01)

@@ -140,7 +140,7 @@ def local_spark(folder: Path) -> Iterator[LocalSpark]:
 
 def _gateway(info: Path, java: subprocess.Popen[bytes], log: Path) -> tuple[int, str]:
     """Port and secret, once the JVM has written them."""
-    end = time.monotonic() + 120
+    end = time.monotonic() + 300
     while not info.exists():
         if java.poll() is not None or time.monotonic() > end:
             raise AssertionError(f"Spark's JVM did not start: {log.read_text()[-2000:]}")

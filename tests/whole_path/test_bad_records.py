@@ -22,7 +22,7 @@ from tests.whole_path.feed import PARTITIONS, Record
 from tests.whole_path.test_lost_replies import metric
 from tests.whole_path.world import World, make_world, positions
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 
 SECRET = "hunter2"
 BYTES_MAX = 4096
@@ -138,7 +138,7 @@ def check_stopped(world: World, ingest: Service, port: int, wrong: int, right: i
 
 def answer(port: int, path: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as found:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as found:
             return found.status, found.read().decode()
     except urllib.error.HTTPError as error:
         with error:

@@ -19,7 +19,7 @@ from tests.support.whole_path import until
 from tests.whole_path.feed import PARTITIONS, Feed, History, Row, apply
 from tests.whole_path.world import World, make_topics, make_world
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 
 MORE = PARTITIONS + 3
 

@@ -18,7 +18,7 @@ from tests.support.whole_path import Lancewal
 from tests.whole_path.feed import COLUMNS
 from tests.whole_path.world import make_topics
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 
 CREATE = ("table", "create")
 INGEST = ("ingest", "run")

@@ -24,14 +24,14 @@ from tests.support.http_fault_proxy import Faults, HttpFaultProxy
 from tests.support.whole_path import DEADLINE_S, Event, Service, until
 from tests.whole_path.world import World, make_world, plain_rows, positions
 
-pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.slow, pytest.mark.timeout(600)]
 
 FAULTS = Faults(cut=0.25, refuse=0.03, unavailable=0.03, delay_s=0.15)
 
 
 def metric(port: int, name: str, **labels: str) -> float:
     """The sum of a metric's samples with these labels; 0 if there is none."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
         text = answer.read().decode()
     families: Any = text_string_to_metric_families
     samples = [sample for family in families(text) for sample in family.samples]

@@ -19,7 +19,7 @@ from tests.whole_path.feed import PARTITIONS, Record
 from tests.whole_path.test_bad_records import GOOD, headers_of, read_letters
 from tests.whole_path.world import World, make_world, positions
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 
 
 def test_rejecting_the_misrouted_record_that_stopped_a_partition(

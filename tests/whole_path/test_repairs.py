@@ -29,7 +29,7 @@ from tests.support.whole_path import until
 from tests.whole_path.test_bad_records import GOOD
 from tests.whole_path.world import SESSION_MS, World, make_world
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 
 
 def test_a_segment_is_damaged_and_an_index_is_lost(

@@ -197,7 +197,7 @@ def make_topics(servers: str, partitions_of: Mapping[str, int], config: Mapping[
 
 
 def _wait_known(admin: AdminClient, topic: str) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while True:
         try:
             admin.describe_topics(TopicCollection([topic]))[topic].result(60)
