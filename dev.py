@@ -2,7 +2,7 @@
 """Everything a contributor does with this checkout.  Needs Python 3.11 or newer and nothing else.
 
 python3 dev.py demo  [ARGS]   run the demonstration: a local Kafka, lancewal on top, Spark to read it
-python3 dev.py test  [ARGS]   ruff, ruff format, mypy and pytest; ARGS go to pytest (-n 0: one process, as --pdb needs)
+python3 dev.py test  [ARGS]   ruff, ruff format, mypy and pytest; ARGS go to pytest
 python3 dev.py bench [ARGS]   run the benchmarks
 python3 dev.py bench-peers    the same beside Delta, Iceberg, Hudi, lance-spark and LakeSoul, which it fetches (--help)
 python3 dev.py soak  [ARGS]   everything for real, dying at random, for --minutes 30
@@ -39,9 +39,6 @@ PYTHON = VENV / "bin" / "python"
 STAMP = VENV / "lancewal-stamp"
 CODE = ("core", "ingest", "flusher", "reader", "audit", "demo", "tests", "benchmarks", "dev.py")
 
-#: Tests that need servers mostly wait; the others run beside them (tests/conftest.py).
-TWO_PROCESSES = ("--numprocesses=2", "--dist=loadgroup")
-
 BUILD_LOCK = "requirements-build.lock"
 MAIN_LOCK = "requirements.lock"
 #: lock file -> what it holds, for those that are not made from pyproject.toml.
@@ -77,7 +74,12 @@ def main(arguments: list[str]) -> int:
     if command == "bench-peers":
         become(PYTHON, "-m", "benchmarks.peers", *rest)
     if command == "test":
-        return checks([*LINT, ("pytest", [str(PYTHON), "-m", "pytest", *TWO_PROCESSES, *rest])])
+        pytest = [str(PYTHON), "-m", "pytest"]
+        side_by_side = [
+            [*pytest, "-m", NEEDS_SERVERS],
+            [*pytest, "-m", f"not ({NEEDS_SERVERS})", "-p", "no:cacheprovider"],
+        ]
+        return checks([*LINT, ("pytest", [[*pytest, *rest]] if rest else side_by_side)])
     if command == "lint":
         return checks(LINT)
     return 0
@@ -157,20 +159,24 @@ def pip(*arguments: str) -> None:
 
 # -- checks ----------------------------------------------------------------------------------------------------
 
+#: Tests that need a broker, an S3 server or Spark mostly wait: all others run beside them.
+NEEDS_SERVERS = "kafka or s3 or spark"
+GIVES_WAY = ("nice", "-n", "10") if shutil.which("nice") else ()
+
 LINT = [
-    ("ruff check", [str(PYTHON), "-m", "ruff", "check", "."]),
-    ("ruff format", [str(PYTHON), "-m", "ruff", "format", "--check", "."]),
-    ("mypy", [str(PYTHON), "-m", "mypy", *(name for name in CODE if (ROOT / name).exists())]),
+    ("ruff check", [[str(PYTHON), "-m", "ruff", "check", "."]]),
+    ("ruff format", [[str(PYTHON), "-m", "ruff", "format", "--check", "."]]),
+    ("mypy", [[str(PYTHON), "-m", "mypy", *(name for name in CODE if (ROOT / name).exists())]]),
 ]
 
 
-def checks(steps: list[tuple[str, list[str]]]) -> int:
-    """Run all steps, also after one that failed; 0 if each of them passed."""
+def checks(steps: list[tuple[str, list[list[str]]]]) -> int:
+    """Run all steps, also after one that failed; 0 if each of them passed.  Commands of one step run side by side."""
     results: list[tuple[str, int, float]] = []
-    for name, arguments in steps:
+    for name, commands in steps:
         say(name)
         started = time.monotonic()
-        results.append((name, run(*arguments), time.monotonic() - started))
+        results.append((name, run(*commands), time.monotonic() - started))
         if results[-1][1] == 130:
             break
     say("result")
@@ -201,29 +207,52 @@ def lock(arguments: list[str]) -> int:
 
 
 def must(*arguments: str) -> None:
-    code = run(*arguments)
+    code = run(list(arguments))
     if code:
         raise SystemExit(f"failed with exit code {code}: {' '.join(arguments)}")
 
 
-def run(*arguments: str) -> int:
-    """Run to the end and give the exit code; 130 after Ctrl-C.
+def run(*commands: list[str]) -> int:
+    """Run all at the same time to their ends and give the first exit code that is not 0; 130 after Ctrl-C.
 
-    The terminal sends Ctrl-C to the child too, which gets the time to stop its own services; a second Ctrl-C ends it.
+    What the first prints is seen at once, that of the others when all have ended.
+
+    The terminal sends Ctrl-C to the children too, which get the time to stop their own services; a second Ctrl-C ends them.
     SIGTERM is passed on, since only this process gets it.
     """
-    child = subprocess.Popen(arguments, cwd=ROOT)
-    before = signal.signal(signal.SIGTERM, lambda number, _frame: child.send_signal(number))
+    first, *others = commands
+    with contextlib.ExitStack() as stack:
+        printed = [stack.enter_context(tempfile.TemporaryFile()) for _ in others]
+        children = [subprocess.Popen(first, cwd=ROOT)]
+        for other, file in zip(others, printed, strict=True):
+            children.append(subprocess.Popen(other, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT))
+        codes = wait_for(children)
+        for file in printed:
+            file.seek(0)
+            shutil.copyfileobj(file, sys.stdout.buffer)
+        sys.stdout.flush()
+    return next((code for code in codes if code), 0)
+
+
+def wait_for(children: list[subprocess.Popen[bytes]]) -> list[int]:
+    """Exit codes of all, or 130."""
+
+    def pass_on(number: int, _frame: object) -> None:
+        for child in children:
+            child.send_signal(number)
+
+    before = signal.signal(signal.SIGTERM, pass_on)
     interrupts = 0
     try:
         while True:
             try:
-                code = child.wait()
-                return 130 if interrupts else code
+                codes = [child.wait() for child in children]
+                return [130] if interrupts else codes
             except KeyboardInterrupt:
                 interrupts += 1
                 if interrupts > 1:
-                    child.kill()
+                    for child in children:
+                        child.kill()
     finally:
         signal.signal(signal.SIGTERM, before)
 

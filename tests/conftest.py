@@ -1,6 +1,6 @@
 """What every test may ask for: one broker, S3 server and Spark session a run, a fresh topic name, a seed; the run's budget.
 
-Where tests are spread over two processes, all that need a server are in one of them: these mostly wait, the others compute.
+A test that asks for a server has its mark, by which ``dev.py test`` keeps these tests together: one process has the servers.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import logging
 import os
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,7 +27,7 @@ settings.register_profile("lancewal", deadline=None, print_blob=True)
 settings.load_profile("lancewal")
 
 _SERVERS = {"kafka", "s3", "spark"}
-"""Fixtures, and marks of tests that start their own."""
+"""Fixtures, and marks, which tests that start a server of their own carry too."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -40,13 +40,9 @@ def pytest_configure(config: pytest.Config) -> None:
     fuzzing.configure(config)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Before the other process is told their names, which carry the group."""
-    for item in items:
-        named = {mark.name for mark in item.iter_markers()}.union(getattr(item, "fixturenames", ()))
-        if named & _SERVERS:
-            item.add_marker(pytest.mark.xdist_group("servers"))
+def pytest_itemcollected(item: pytest.Item) -> None:
+    for name in _SERVERS.intersection(getattr(item, "fixturenames", ())):
+        item.add_marker(name)
 
 
 @pytest.fixture(autouse=True)
