@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lancewal_core.contract import Contract
 from lancewal_core.ids import Position, Region
-from lancewal_core.log import walk_trailers
+from lancewal_core.log import later_number, segment_lost, walk_trailers
 from lancewal_core.region_index import State
 from lancewal_core.regions import RegionIndexes
 from lancewal_core.store import ObjectStore
@@ -15,7 +15,10 @@ def durable_position(
     store: ObjectStore, tasks: Tasks, indexes: RegionIndexes, contract: Contract, region: Region
 ) -> Position | None:
     """Position behind the last durable record; None where nothing was ever claimed and the start is the first record
-    that Kafka has.  While an owner is at work it may be higher by the time it is looked at."""
+    that Kafka has.  While an owner is at work it may be higher by the time it is looked at.
+
+    ``ObjectMissing`` where a segment is lost, behind which more may be durable.
+    """
     index = indexes.read(region)
     newest = None if index is None else index.newest
     if newest is None:
@@ -23,5 +26,11 @@ def durable_position(
     if newest.state is not State.OPEN:
         return newest.next
     walked = walk_trailers(store, tasks, newest.log, newest.first_sequence)
+    later = later_number(store, walked)
+    if later is not None:
+        again = indexes.read(region)
+        if again is not None and newest in again.generations:
+            raise segment_lost(newest.log, walked.end, f"segment {later} of its log is there")
+        return durable_position(store, tasks, indexes, contract, region)  # trimmed: the region has gone on
     reached = [e.next for s in walked.segments for e in s.entries if e.region == region and e.first >= newest.first]
     return reached[-1] if reached else newest.first

@@ -5,10 +5,17 @@ Guarantees
     settled.  So a number that is taken holds our own segment (its reply was lost) or a fence.
  2. ``LogWriter.put`` says Durable only if the store holds exactly our bytes under that number.
  3. A fence ends a log: nothing behind its number is ever part of it.  ``end_log`` returns only when the log has ended,
-    with every segment before the end; it puts no fence where a later number is there, which would hide what lies behind.
+    with every segment before the end; it puts no fence where a later number is there (guarantee 5), which would hide what
+    lies behind.
  4. ``walk`` reads from a number to the tail, which is the first absent number or a fence.  Whether that number counts
     as the tail, or was trimmed, is for the caller to prove (it alone knows the indexes).  Where a later segment is there
     although that number is absent, the walk says so: the number was trimmed, or its segment is lost.
+ 5. A walk asks for one number behind an absent one; ``later_number`` finds later ones however many are absent in a row.
+
+Steps of ``later_number``
+ 1. List what lies behind the number at which the walk ended.  A listing may be stale or partial: it never proves an end,
+    and can only refute one.  What it shows was there once, however old it is, and so was every number before.
+ 2. Read the end's number again: it may have come since the walk, and then the walk's end was one.
 """
 
 from __future__ import annotations
@@ -304,6 +311,19 @@ def _absent(
     return (found, None) if found is not None else (None, Sequence(at + behind))
 
 
+def later_number(store: ObjectStore, walked: Walk[Segment] | Walk[Trailer]) -> Sequence | None:
+    """A number behind the walk's end that is there, or was, though the end is absent still: what was at the end was trimmed,
+    or is lost.  None: none is known of."""
+    if walked.fence is not None or walked.later is not None:
+        return walked.later
+    end = paths.wal_segment(walked.log, walked.end)
+    # Step 1
+    listed = store.list(paths.log_prefix(walked.log), limit=1, after=end)
+    later = min((found[1] for info in listed if (found := paths.parse_wal_segment(info.key)) is not None), default=None)
+    # Step 2
+    return None if later is None or store.get(end) is not None else later
+
+
 def end_log(
     store: ObjectStore, tasks: Tasks, clock: Clock, log: LogId, start: Sequence, writer: OwnerId, region: Region
 ) -> Walk[Segment]:
@@ -320,8 +340,9 @@ def end_log(
         segments.extend(walked.segments)
         if walked.fence is not None:
             return Walk(log, tuple(segments), walked.end, walked.fence)
-        if walked.later is not None:
-            raise segment_lost(log, walked.end, f"segment {walked.later} of its log is there")
+        later = later_number(store, walked)
+        if later is not None:
+            raise segment_lost(log, walked.end, f"segment {later} of its log is there")
         fence = Fence(log, walked.end, writer, clock.now_ms())
         key = paths.wal_segment(log, walked.end)
         sent_at = clock.monotonic()

@@ -59,8 +59,9 @@ class ObjectStore(Protocol):
 
     def put_if_absent(self, key: str, data: bytes) -> PutOutcome: ...
 
-    def list(self, prefix: str, limit: int | None = None) -> Sequence[ObjectInfo]:
-        """Objects whose key starts with ``prefix`` (a folder, ending with a slash), at any depth.
+    def list(self, prefix: str, limit: int | None = None, after: str | None = None) -> Sequence[ObjectInfo]:
+        """Objects whose key starts with ``prefix`` (a folder, ending with a slash), at any depth; with ``after`` those
+        alone whose key comes behind it in key order.
 
         With ``limit`` the first ones in key order, about that many, where the store lists in key order.
         """

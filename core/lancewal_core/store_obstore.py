@@ -82,10 +82,10 @@ class ObstoreStore:
             return PutUnknown(f"{type(error).__name__} while writing {key!r} to {self._name}: {first_line(error)}")
         return Stored()
 
-    def list(self, prefix: str, limit: int | None = None) -> Sequence[ObjectInfo]:
+    def list(self, prefix: str, limit: int | None = None, after: str | None = None) -> Sequence[ObjectInfo]:
         found: list[ObjectInfo] = []
         try:
-            for page in obstore.list(self._store, prefix, chunk_size=1000):
+            for page in obstore.list(self._store, prefix, offset=after, chunk_size=1000):
                 for item in page:
                     modified = int(item["last_modified"].timestamp() * 1000)
                     found.append(ObjectInfo(item["path"], item["size"], modified))

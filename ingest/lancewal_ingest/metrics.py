@@ -272,8 +272,8 @@ class TimedStore:
         finally:
             self._metrics.put_took(time.perf_counter() - began)
 
-    def list(self, prefix: str, limit: int | None = None) -> Sequence[ObjectInfo]:
-        return self._store.list(prefix, limit)
+    def list(self, prefix: str, limit: int | None = None, after: str | None = None) -> Sequence[ObjectInfo]:
+        return self._store.list(prefix, limit, after)
 
     def delete(self, keys: Sequence[str]) -> None:
         self._store.delete(keys)

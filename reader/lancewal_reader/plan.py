@@ -13,6 +13,8 @@ Steps
  3. The end of a walk counts only if the index of one region of that log, read again after the walk, still keeps a
     generation of this log whose first segment is not above that number: then nothing from there on was trimmed, and a
     segment that is absent before another, or before the end of a generation that is not OPEN, is lost: ``ObjectMissing``.
+    At the same time as that index a listing of the log is asked for later segments; where it shows one, the index is read
+    once more, behind the proof that the end is absent.
  4. An entry whose ``first`` is not the position reached: the index read is out of date (the same process lost the region
     and has it again, in the same log).
  5. Whatever turns out stale or missing: plan again, a bounded number of times, then a clear error.
@@ -39,7 +41,7 @@ from lancewal_core.errors import (
 )
 from lancewal_core.failpoints import point
 from lancewal_core.ids import Generation, LogId, Position, Region, Sequence, TableVersion
-from lancewal_core.log import SegmentCache, Walk, segment_lost, walk_cached, walk_trailers
+from lancewal_core.log import SegmentCache, Walk, later_number, segment_lost, walk_cached, walk_trailers
 from lancewal_core.region_index import GenerationRecord, RegionIndex, State
 from lancewal_core.regions import RegionIndexes
 from lancewal_core.segment import Segment, Trailer
@@ -295,16 +297,36 @@ def _prove_ends(
     above: Mapping[Region, Seq[GenerationRecord]],
     walks: Mapping[LogId, Walk[Segment] | Walk[Trailer]],
 ) -> None:
-    """Step 3, one index read per log."""
-    for log, walked in walks.items():
-        region = next(
+    """Step 3, one index read and one listing per log, all at the same time."""
+    if not walks:
+        return
+    keepers = {
+        log: next(
             region
             for region, records in sorted(above.items())
             if any(r.log == log and r.state in (State.OPEN, State.SEALED) for r in records)
         )
-        index = context.indexes.read(region)
-        kept = () if index is None else index.generations
-        if not any(r.log == log and r.first_sequence <= walked.end for r in kept):
-            raise PlanStale(f"log {log}: segment {walked.end} is absent, and may have been trimmed", log=log)
-        if walked.later is not None:
-            raise segment_lost(log, walked.end, f"segment {walked.later} of its log is there")
+        for log in walks
+    }
+    indexes: dict[Region, RegionIndex | None] = {}
+    later: dict[LogId, Sequence | None] = {}
+
+    def look(at: Region | Walk[Segment] | Walk[Trailer]) -> None:
+        if isinstance(at, Region):
+            indexes[at] = context.indexes.read(at)
+        else:
+            later[at.log] = later_number(context.store, at)
+
+    context.tasks.map(look, [*sorted(set(keepers.values())), *walks.values()])
+    for log, walked in walks.items():
+        _check_kept(indexes[keepers[log]], walked)
+        if later[log] is not None:
+            _check_kept(context.indexes.read(keepers[log]), walked)
+            raise segment_lost(log, walked.end, f"segment {later[log]} of its log is there")
+
+
+def _check_kept(index: RegionIndex | None, walked: Walk[Segment] | Walk[Trailer]) -> None:
+    """``index`` was read after the end of ``walked`` was found absent, or a fence."""
+    kept = () if index is None else index.generations
+    if not any(r.log == walked.log and r.first_sequence <= walked.end for r in kept):
+        raise PlanStale(f"log {walked.log}: segment {walked.end} is absent, and may have been trimmed", log=walked.log)

@@ -1,26 +1,90 @@
-"""Two segments in a row that are lost, with later ones there."""
+"""Segments in a row that are lost, with later ones there: for whoever reads or claims, the log does not end before them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from lancewal_core import paths
-from lancewal_core.errors import LancewalError
+from lancewal_core.durable_position import durable_position
+from lancewal_core.errors import ObjectMissing, PlanRetriesExhausted
 from lancewal_core.ids import Sequence
+from lancewal_core.regions import RegionIndexes
 from lancewal_reader import open_table
-from tests.audit.test_repair_segment import damage, feed, index_of
-from tests.support.pipeline import Pipeline
+from tests.audit.test_repair_segment import feed, goes_on, index_of, pieces, repair
+from tests.support.pipeline import Pipeline, by_key
+from tests.support.repairs import check_strong, content, repairing
+
+ROWS = [(1, 2), (4, 4)]
+"""First lost segment, from the first of the OPEN generation on, and how many: a walk asks for 2, 4, 8, ... at once."""
 
 
-@pytest.mark.xfail(strict=True, reason="behind the last number of a window a walk looks at one more number only")
-def test_a_strong_read_does_not_end_before_them(tmp_path: Path) -> None:
-    pipeline = Pipeline(tmp_path, partitions=1, seed=23, seal_rows=10_000, batch=12)
-    feed(pipeline, 6)
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
+    """An OPEN generation of one region, which has an entry in every segment."""
+    made = Pipeline(tmp_path, partitions=1, seed=23, seal_rows=10_000, batch=12)
+    feed(made, 8)
+    yield made
+    made.close()
+
+
+def lose(pipeline: Pipeline, first: int, count: int) -> list[Path]:
+    """Where these segments were."""
     record = index_of(pipeline, 0).generations[-1]
-    for n in (1, 2):
-        key = paths.wal_segment(record.log, Sequence(record.first_sequence + n))
-        damage(Path(pipeline.uri) / key, "lost")
-    with pytest.raises(LancewalError, match="lancewal repair segment"):
+    begin = record.first_sequence + first
+    assert {p.sequence for p in pieces(pipeline, record.log)} >= set(range(begin, begin + count + 1))
+    keys = [paths.wal_segment(record.log, Sequence(begin + n)) for n in range(count)]
+    pipeline.store.delete(keys)
+    return [Path(pipeline.uri) / key for key in keys]
+
+
+@pytest.mark.parametrize(("first", "count"), ROWS)
+def test_a_strong_read_does_not_end_before_them(pipeline: Pipeline, first: int, count: int) -> None:
+    before = open_table(pipeline.uri)
+    assert by_key(before.to_arrow()) == pipeline.oracle
+    lost = lose(pipeline, first, count)
+    with pytest.raises(PlanRetriesExhausted, match=f"{lost[0].stem}.*lancewal repair segment"):
         open_table(pipeline.uri).to_arrow()
+    # Who has read them remembers them; from behind what it knows, its walk is the first to miss any.
+    assert by_key(before.to_arrow()) == pipeline.oracle
+    feed(pipeline, 1)
+    assert by_key(before.to_arrow()) == pipeline.oracle
+
+
+@pytest.mark.parametrize(("first", "count"), ROWS)
+def test_a_claim_ends_no_log_before_them(pipeline: Pipeline, first: int, count: int) -> None:
+    copies = content(pipeline.uri)
+    lost = lose(pipeline, first, count)
+    damaged = content(pipeline.uri)
+    with pytest.raises(ObjectMissing, match=f"{lost[0].stem}.*lancewal repair segment"):
+        pipeline.crash()
+    assert content(pipeline.uri) == damaged
+    for path in lost:
+        path.write_bytes(copies[path.relative_to(pipeline.uri).as_posix()])
+    goes_on(pipeline, another=False)
+
+
+@pytest.mark.parametrize(("first", "count"), [(0, 1), *ROWS])
+def test_no_durable_position_is_told_from_what_lies_before_them(pipeline: Pipeline, first: int, count: int) -> None:
+    """Else a table's partitions could be altered as if nothing were left to merge."""
+    (region,) = pipeline.contract.regions
+    indexes = RegionIndexes(pipeline.store, pipeline.clock)
+    with repairing(pipeline) as context:
+        arguments = (context.store, context.tasks, indexes, pipeline.contract, region)
+        assert durable_position(*arguments) == len(pipeline.messages(0))
+        lost = lose(pipeline, first, count)
+        with pytest.raises(ObjectMissing, match=f"{lost[0].stem}.*lancewal repair segment"):
+            durable_position(*arguments)
+
+
+@pytest.mark.parametrize("another", [True, False])
+@pytest.mark.parametrize(("first", "count"), ROWS)
+def test_they_are_repaired(pipeline: Pipeline, first: int, count: int, another: bool) -> None:
+    """The repair of any of them puts all into snapshots, and the others find nothing left to do."""
+    lost = lose(pipeline, first, count)
+    assert repair(pipeline, lost[-1])
+    assert [repair(pipeline, path) for path in lost] == [[]] * count
+    check_strong(pipeline)
+    goes_on(pipeline, another=another)

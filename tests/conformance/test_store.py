@@ -87,6 +87,19 @@ def test_a_limited_listing_shows_the_first_keys_or_everything(store: ObjectStore
     assert found[:3] == keys[:3] or sorted(found) == keys
 
 
+@pytest.mark.parametrize("limit", [None, 1])
+def test_a_listing_may_begin_behind_a_key(store: ObjectStore, limit: int | None) -> None:
+    """Which need not be there."""
+    keys = [f"v/a/{number:03d}" for number in range(20)]
+    for key in (*keys, "u/z", "v/b", "w"):
+        store.put_if_absent(key, b"-")
+    store.delete([keys[11]])
+    for after, first in ((keys[10], keys[12]), (keys[11], keys[12]), ("u", keys[0]), (keys[19], None)):
+        found = sorted(info.key for info in store.list("v/a/", limit, after))
+        assert found[:1] == ([] if first is None else [first])
+        assert limit or found == [key for key in keys if key > after and key != keys[11]]
+
+
 def test_a_deleted_object_is_gone_and_its_key_free(store: ObjectStore) -> None:
     for key in ("d/1", "d/2", "d/3"):
         store.put_if_absent(key, b"old")

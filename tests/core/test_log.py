@@ -19,6 +19,7 @@ from lancewal_core.log import (
     SegmentCache,
     Unsettled,
     end_log,
+    later_number,
     walk,
     walk_cached,
     walk_trailers,
@@ -26,7 +27,7 @@ from lancewal_core.log import (
 from lancewal_core.rows import RowSchema
 from lancewal_core.segment import Entry, Fence, Segment, decode_segment, encode_fence
 from lancewal_core.tasks import ThreadTasks
-from lancewal_core.testing.faults import PutFault, RandomFaults, Rates
+from lancewal_core.testing.faults import ListFault, PutFault, RandomFaults, Rates
 from lancewal_core.testing.memory_store import MemoryBucket, MemoryStore
 from lancewal_core.testing.scheduler import Scheduler
 from lancewal_core.testing.sim_clock import SimClock
@@ -97,17 +98,22 @@ def test_segments_are_numbered_without_holes(store: ScriptedStore, writer: LogWr
         assert (stored.writer, [e.region for e in stored.entries]) == ("ours", [NORTH, SOUTH])
 
 
-@pytest.mark.parametrize("lost", [1, 2, 5])
-def test_no_fence_takes_the_place_of_a_lost_segment(
-    store: ScriptedStore, clock: ManualClock, writer: LogWriter, lost: int
+@pytest.mark.parametrize("fenced", [False, True])
+@pytest.mark.parametrize(("first", "end"), [(0, 1), (1, 2), (4, 5), (0, 2), (0, 39), (1, 3), (1, 4), (4, 39), (5, 7)])
+def test_no_fence_takes_the_place_of_lost_segments(
+    store: ScriptedStore, clock: ManualClock, writer: LogWriter, first: int, end: int, fenced: bool
 ) -> None:
-    fill(writer, 6)
-    store.bucket.delete(key(lost - 1))
-    with pytest.raises(ObjectMissing, match=rf"{key(lost - 1)}.*lancewal repair segment"):
+    fill(writer, 40)
+    if fenced:
+        fence(store, 40)
+    for lost in range(first, end):
+        store.bucket.delete(key(lost))
+    before = store.plain.list("")
+    with pytest.raises(ObjectMissing, match=rf"{key(first)}.*lancewal repair segment"):
         end_log(store, TASKS, clock, LOG, Sequence(0), OwnerId("new"), NORTH)
-    assert store.plain.get(key(lost - 1)) is None
-    assert isinstance(writer.put([entry(NORTH, 6)]), Durable)
-    assert end_log(store, TASKS, clock, LOG, Sequence(lost), OwnerId("new"), NORTH).end == 7
+    assert store.plain.list("") == before
+    assert fenced or isinstance(writer.put([entry(NORTH, 40)]), Durable)
+    assert end_log(store, TASKS, clock, LOG, Sequence(end), OwnerId("new"), NORTH).end == (40 if fenced else 41)
 
 
 @pytest.mark.parametrize("fault", [PutFault.NEVER_ARRIVED, PutFault.LANDS_LATER, PutFault.REFUSED])
@@ -219,6 +225,66 @@ def test_a_segment_that_came_between_two_gets_is_no_hole(store: ScriptedStore, w
     store.before("get", key(1), lambda: store.bucket.put(key(0), put, 0))
     walked = walk(store, TASKS, LOG, Sequence(0))
     assert ([s.sequence for s in walked.segments], walked.end, walked.later) == ([0, 1], 2, None)
+
+
+@pytest.mark.parametrize("listing", ListFault)
+def test_no_listing_makes_a_later_number_of_nothing(
+    store: ScriptedStore, clock: ManualClock, writer: LogWriter, listing: ListFault
+) -> None:
+    """Beside the log lie others, and what is no segment; what lay before has been trimmed."""
+    fill(writer, 8)
+    other = LogWriter(store.plain, clock, LogId("log-b"), OwnerId("other"), SCHEMA.wal)
+    fill(other, 20)
+    store.plain.put_if_absent(f"{paths.log_prefix(LOG)}note.txt", b"of an operator")
+    for trimmed in range(5):
+        store.bucket.delete(key(trimmed))
+    store.faults.listings.append(listing)
+    assert later_number(store, walk(store, TASKS, LOG, Sequence(5))) is None
+    assert not store.faults.listings
+
+
+@pytest.mark.parametrize(("listing", "found"), [(ListFault.SHUFFLED, True), (ListFault.PARTIAL, False)])
+def test_a_later_number_is_found_where_a_listing_shows_it(
+    store: ScriptedStore, writer: LogWriter, listing: ListFault, found: bool
+) -> None:
+    fill(writer, 8)
+    for lost in (1, 2, 3):
+        store.bucket.delete(key(lost))
+    walked = walk(store, TASKS, LOG, Sequence(0))
+    assert (walked.end, walked.later) == (1, None)
+    store.faults.listings.append(listing)
+    assert later_number(store, walked) == (4 if found else None)
+
+
+def test_a_later_number_that_was_there_counts(store: ScriptedStore, writer: LogWriter) -> None:
+    """However old a listing is."""
+    fill(writer, 3)
+    walked = walk(store, TASKS, LOG, Sequence(3))
+    fill(writer, 2)
+    for lost in (3, 4):
+        store.bucket.delete(key(lost))
+    assert later_number(store, walked) is None
+    store.faults.listings.append(ListFault.STALE)
+    assert later_number(store, walked) == 4
+
+
+@pytest.mark.parametrize("act", ["before", "after"])
+def test_segments_that_come_between_a_walk_and_its_listing_are_no_loss(
+    store: ScriptedStore, clock: ManualClock, writer: LogWriter, act: str
+) -> None:
+    fill(writer, 3)
+    walked = walk(store, TASKS, LOG, Sequence(0))
+    getattr(store, act)("list", paths.log_prefix(LOG), lambda: fill(writer, 3), 2)
+    assert (later_number(store, walked), walk(store.plain, TASKS, LOG, Sequence(0)).end) == (None, 6)
+    ended = end_log(store, TASKS, clock, LOG, Sequence(0), OwnerId("new"), NORTH)
+    assert ([s.sequence for s in ended.segments], ended.end) == (list(range(9)), 9)
+
+
+def test_a_fence_needs_no_listing(store: ScriptedStore, clock: ManualClock, writer: LogWriter) -> None:
+    fill(writer, 2)
+    put = fence(store, 2)
+    store.fail("list", "")
+    assert end_log(store, TASKS, clock, LOG, Sequence(0), OwnerId("new"), NORTH).fence == put
 
 
 def test_regions_limit_what_is_decoded(store: ScriptedStore, writer: LogWriter) -> None:

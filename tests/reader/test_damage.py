@@ -136,8 +136,8 @@ class ReadOnlyStore:
     def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
         raise AssertionError(f"a reader wrote {key}")
 
-    def list(self, prefix: str, limit: int | None = None) -> Sequence[ObjectInfo]:
-        return self._store.list(prefix, limit)
+    def list(self, prefix: str, limit: int | None = None, after: str | None = None) -> Sequence[ObjectInfo]:
+        return self._store.list(prefix, limit, after)
 
     def delete(self, keys: Sequence[str]) -> None:
         raise AssertionError(f"a reader deleted {keys}")

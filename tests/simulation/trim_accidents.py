@@ -12,11 +12,13 @@ from lancewal_core.errors import (
     StoreInconsistent,
     StoreUnavailable,
 )
+from lancewal_core.ids import LogId, Sequence
 from lancewal_core.region_index import State
 from lancewal_core.testing.faults import ListFault, PutFault
 from lancewal_flusher.gc import GarbageState, collect_garbage
+from lancewal_reader.plan import plan_strong
 from tests.simulation.checker import require
-from tests.simulation.script import stops
+from tests.simulation.script import Script, stops
 from tests.simulation.stage import ALWAYS, Member, Stage
 
 
@@ -106,6 +108,48 @@ def region_is_trimmed_under_a_plan() -> None:
     stage.check()
 
 
+def log_is_trimmed_while_its_end_is_proven() -> None:
+    """Between the index that a reader reads again behind its walk, and its listing of the log, the log goes on and is trimmed
+    up to behind where the walk has ended: nothing is lost."""
+    stage = Stage()
+    a, f, reader = stage.member("a", 0, 1), stage.flusher("f"), stage.reader("r")
+    stage.append(a, 0)
+    log = LogId(a.log.removesuffix("/"))
+
+    def merge_and_trim() -> None:
+        for _ in range(2):
+            stage.append_and_seal(a, 0, 1)
+            stage.round(f)
+        stage.append(a, 0)
+        stage.collect(f)
+        require(stage.bucket.get(paths.wal_segment(log, Sequence(1))) is None, "not trimmed:", log)
+
+    stage.scripts["r"].before("list", f"wal/{a.log}", merge_and_trim)
+    plan = plan_strong(reader.table._plan)
+    require(plan.cut[stage.region(0)] == stage.acknowledged[0], "the plan ends at", plan.cut)
+    stage.check()
+
+
+def log_s_end_is_asked_of_a_bad_listing() -> None:
+    """It shows less than there is, or what was there long ago: reads and claims of a sound log are as ever."""
+    for fault in ListFault:
+        stage = Stage()
+        a, b, f = stage.member("a", 0, 1), stage.member("b"), stage.flusher("f")
+        for name in ("b", "r"):
+            stage.scripts.setdefault(name, Script()).listings["wal/"] = fault
+        for _ in range(3):
+            stage.append_and_seal(a, 0, 1)
+            stage.round(f)
+            stage.append(a, 0)
+            stage.collect(f)
+            stage.reader("r").read("strong")
+        stage.take_over(a, b, 0, 1)
+        stage.append(b, 0)
+        stage.reader("r").read("strong")
+        require(not b.worker.stopped, "B stopped:", b.worker.stopped)
+        stage.check()
+
+
 def sealed_segment_is_lost() -> None:
     """A segment that a SEALED generation needs is not there: no read joins over it."""
     stage = Stage()
@@ -128,5 +172,7 @@ ACCIDENTS: list[Callable[[], None]] = [
     region_lives_long,
     two_collectors,
     region_is_trimmed_under_a_plan,
+    log_is_trimmed_while_its_end_is_proven,
+    log_s_end_is_asked_of_a_bad_listing,
     sealed_segment_is_lost,
 ]

@@ -143,9 +143,9 @@ class ScriptedStore(MemoryStore):
         self._run("after", "put", key)
         return outcome
 
-    def list(self, prefix: str, limit: int | None = None) -> Sequence[ObjectInfo]:
+    def list(self, prefix: str, limit: int | None = None, after: str | None = None) -> Sequence[ObjectInfo]:
         self._meet("list", prefix)
-        found = super().list(prefix, limit)
+        found = super().list(prefix, limit, after)
         self._run("after", "list", prefix)
         return found
 

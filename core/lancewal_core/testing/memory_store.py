@@ -7,7 +7,7 @@ put arrive late, refuse without reason, list stale or partial) it does when its 
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Sequence
 from typing import assert_never
@@ -55,10 +55,11 @@ class MemoryBucket:
             del self._keys[bisect_left(self._keys, key)]
             self._deleted.append(ObjectInfo(key, len(found[0]), found[1]))
 
-    def listing(self, prefix: str) -> list[ObjectInfo]:
+    def listing(self, prefix: str, after: str | None = None) -> list[ObjectInfo]:
         """In key order."""
         found: list[ObjectInfo] = []
-        for at in range(bisect_left(self._keys, prefix), len(self._keys)):
+        begin = bisect_left(self._keys, prefix)
+        for at in range(begin if after is None else max(begin, bisect_right(self._keys, after)), len(self._keys)):
             key = self._keys[at]
             if not key.startswith(prefix):
                 break
@@ -66,11 +67,12 @@ class MemoryBucket:
             found.append(ObjectInfo(key, len(data), modified))
         return found
 
-    def stale_listing(self, prefix: str) -> list[ObjectInfo]:
+    def stale_listing(self, prefix: str, after: str | None = None) -> list[ObjectInfo]:
         """In key order, as some time ago."""
         hidden = set(self._newest)
-        found = {info.key: info for info in self.listing(prefix) if info.key not in hidden}
-        found.update({info.key: info for info in self._deleted if info.key.startswith(prefix)})
+        found = {info.key: info for info in self.listing(prefix, after) if info.key not in hidden}
+        deleted = [info for info in self._deleted if info.key.startswith(prefix)]
+        found.update({info.key: info for info in deleted if after is None or info.key > after})
         return [found[key] for key in sorted(found)]
 
 
@@ -120,18 +122,18 @@ class MemoryStore:
             case _:
                 assert_never(fault)
 
-    def list(self, prefix: str, limit: int | None = None) -> Sequence[ObjectInfo]:
+    def list(self, prefix: str, limit: int | None = None, after: str | None = None) -> Sequence[ObjectInfo]:
         self._begin("list", prefix)
         fault = self._faults.listing(prefix)
         match fault:
             case ListFault.NONE:
-                found = self.bucket.listing(prefix)[:limit]
+                found = self.bucket.listing(prefix, after)[:limit]
             case ListFault.SHUFFLED:
-                found = self._faults.shuffled(self.bucket.listing(prefix))
+                found = self._faults.shuffled(self.bucket.listing(prefix, after))
             case ListFault.PARTIAL:
-                found = self._faults.some(self.bucket.listing(prefix))[:limit]
+                found = self._faults.some(self.bucket.listing(prefix, after))[:limit]
             case ListFault.STALE:
-                found = self.bucket.stale_listing(prefix)[:limit]
+                found = self.bucket.stale_listing(prefix, after)[:limit]
             case _:
                 assert_never(fault)
         self._switch("store.list done")
