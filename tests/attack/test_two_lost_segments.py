@@ -10,7 +10,7 @@ import pytest
 from lancewal_core import paths
 from lancewal_core.durable_position import durable_position
 from lancewal_core.errors import ObjectMissing, PlanRetriesExhausted
-from lancewal_core.ids import Sequence
+from lancewal_core.ids import LogId, Sequence
 from lancewal_core.regions import RegionIndexes
 from lancewal_reader import open_table
 from tests.audit.test_repair_segment import feed, goes_on, index_of, pieces, repair
@@ -77,6 +77,33 @@ def test_no_durable_position_is_told_from_what_lies_before_them(pipeline: Pipeli
         lost = lose(pipeline, first, count)
         with pytest.raises(ObjectMissing, match=f"{lost[0].stem}.*lancewal repair segment"):
             durable_position(*arguments)
+
+
+class TrimmingStore:
+    """When its log is first asked for, the region is handed over, and the log trimmed but for its newest segment."""
+
+    def __init__(self, pipeline: Pipeline, log: LogId) -> None:
+        self._pipeline = pipeline
+        self._log: LogId | None = log
+        self.get_range = pipeline.store.get_range
+        self.put_if_absent = pipeline.store.put_if_absent
+        self.list = pipeline.store.list
+        self.delete = pipeline.store.delete
+
+    def get(self, key: str) -> bytes | None:
+        if self._log is not None and key.startswith(paths.log_prefix(self._log)):
+            segments = sorted(info.key for info in self._pipeline.store.list(paths.log_prefix(self._log)))
+            self._log = None
+            self._pipeline.hand_over()
+            self._pipeline.store.delete(segments[:-1])
+        return self._pipeline.store.get(key)
+
+
+def test_what_is_trimmed_meanwhile_is_no_loss(pipeline: Pipeline) -> None:
+    (region,) = pipeline.contract.regions
+    with repairing(pipeline, TrimmingStore(pipeline, index_of(pipeline, 0).generations[-1].log)) as context:
+        found = durable_position(context.store, context.tasks, context.indexes, pipeline.contract, region)
+    assert found == len(pipeline.messages(0))
 
 
 @pytest.mark.parametrize("another", [True, False])
