@@ -46,8 +46,8 @@ def _no_fence(patch: pytest.MonkeyPatch) -> None:
 
 
 def _no_sentinel(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lancewal_flusher.commit, "sentinel", lambda fragments: None)
     for module in (lancewal_flusher.commit, lancewal_flusher.finish, lancewal_flusher.merge):
-        patch.setattr(module, "sentinel", lambda fragments: None)
         patch.setattr(module, "prove", lambda *arguments: None)
 
 
