@@ -77,7 +77,7 @@ def main(arguments: list[str]) -> int:
         pytest = [str(PYTHON), "-m", "pytest"]
         side_by_side = [
             [*pytest, "-m", NEEDS_SERVERS],
-            [*pytest, "-m", f"not ({NEEDS_SERVERS})", "-p", "no:cacheprovider"],
+            [*GIVES_WAY, *pytest, "-m", f"not ({NEEDS_SERVERS})", "-p", "no:cacheprovider"],  # one writes what failed
         ]
         return checks([*LINT, ("pytest", [[*pytest, *rest]] if rest else side_by_side)])
     if command == "lint":
