@@ -16,7 +16,7 @@ from lancewal_core import paths
 from lancewal_core.column_types import format_type, parse_type
 from lancewal_core.errors import InvalidInput, NotALancewalTable, ObjectCorrupt
 from lancewal_core.ids import Position, Region, TableUuid, TopicId
-from lancewal_core.rows import RowSchema, check_row_schema
+from lancewal_core.rows import RegionEncoding, RowSchema, check_region_key, check_row_schema
 from lancewal_core.store import ObjectStore
 from lancewal_core.stored_model import decode_model
 from lancewal_core.ttl import Ttl, check_ttl
@@ -55,7 +55,7 @@ class Contract(BaseModel):
     partitions: int = Field(ge=1, le=PARTITIONS_MAX)
     primary_key: tuple[str, ...]
     region_key: tuple[str, ...]
-    region_encoding: Literal["canonical"] = "canonical"
+    region_encoding: RegionEncoding = "canonical"
     start: tuple[Annotated[int, Field(ge=-1, le=_INT64_MAX)], ...]
     """First position of each partition; -1 means the low watermark at the first claim."""
     columns: tuple[Column, ...]
@@ -88,6 +88,11 @@ class Contract(BaseModel):
     def field_ids(self) -> tuple[int, ...]:
         """Lance's ids of all fields, nested ones included."""
         return tuple(i for c in self.columns for i in c.field_ids)
+
+    @property
+    def keyed_by_bytes(self) -> bool:
+        """Whether the region of a row cannot be told from its columns."""
+        return self.region_encoding == "key-bytes"
 
     @property
     def ttl(self) -> Ttl | None:
@@ -130,6 +135,7 @@ def decode_contract(data: bytes, where: str) -> Contract:
     contract = decode_model(Contract, data, where, "contract", FORMAT)
     try:
         check_row_schema(contract.rows)
+        check_region_key(contract.rows, contract.region_encoding)
         check_ttl(contract.ttl, contract.rows, contract.patches)
         paths.region_prefix(contract.regions[0])
     except InvalidInput as error:

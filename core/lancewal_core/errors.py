@@ -202,9 +202,15 @@ class PartitionCountChanged(InvalidInput):
 
 
 class Misrouted(InvalidInput):
-    """A record lies in another partition than murmur2 of its region key gives."""
+    """A record lies in another partition than murmur2 of its region key, or of its own key, gives."""
 
     kind = "misrouted"
+
+
+class RegionConflict(InvalidInput):
+    """One primary key came through two regions: nothing says which of its rows is newer."""
+
+    kind = "region_conflict"
 
 
 class BadRecordStop(InvalidInput):

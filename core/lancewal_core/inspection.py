@@ -27,7 +27,7 @@ from lancewal_core.control import decode_control
 from lancewal_core.errors import InvalidInput, ObjectCorrupt, ObjectMissing
 from lancewal_core.ids import Region
 from lancewal_core.key_catalog import decode_catalog
-from lancewal_core.key_run import decode_part
+from lancewal_core.key_run import NO_REGION, decode_part
 from lancewal_core.load_record import decode_load
 from lancewal_core.loss_record import decode_loss
 from lancewal_core.paths import SnapshotFile
@@ -182,6 +182,7 @@ def _key_catalog(stored: _Stored) -> tuple[str, Content]:
         ],
         "parts": [{"run": r.name, **part.model_dump()} for r in catalog.runs for part in r.parts],
         "files": [{"run": r.name, **file.model_dump()} for r in catalog.runs for file in r.files],
+        "regions": [{"run": r.name, **region.model_dump()} for r in catalog.runs for region in r.regions],
     }
 
 
@@ -194,6 +195,7 @@ def _key_part(stored: _Stored) -> tuple[str, Content]:
         "first": int(numbers[0]) if len(numbers) else None,
         "last": int(numbers[-1]) if len(numbers) else None,
         "ascending": bool((np.diff(numbers) >= 0).all()),
+        "regions_known": 0 if entries.regions is None else int((entries.regions != NO_REGION).sum()),
         "crc32c": google_crc32c.value(stored.data),
     }
 

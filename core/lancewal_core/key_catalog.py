@@ -8,6 +8,7 @@ costs time and nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -15,6 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from lancewal_core import paths
 from lancewal_core.clock import Clock
 from lancewal_core.errors import Corrupt, FormatUnknown, ObjectCorrupt, StoreInconsistent
+from lancewal_core.ids import Position
+from lancewal_core.json_object import JsonFault, region_named
+from lancewal_core.key_region import MergedFrom
 from lancewal_core.store import ObjectStore
 from lancewal_core.stored_model import decode_model
 from lancewal_core.versioned import Declined, Family, Swapped, Version, newest_version, swap
@@ -50,12 +54,25 @@ class CoveredFile(_Stored):
     rows: _Count
 
 
+class RunRegion(_Stored):
+    """A region through which rows of a run came: its name, and the position up to which it was merged."""
+
+    name: str
+    position: _Count
+
+
 class KeyRun(_Stored):
-    """See ``key_run``.  An entry's ``file`` is a place in ``files``; parts ascend."""
+    """See ``key_run``.  An entry's ``file`` is a place in ``files``, its ``region`` one in ``regions``; parts ascend."""
 
     name: str
     files: tuple[CoveredFile, ...]
     parts: tuple[KeyPart, ...]
+    regions: Annotated[tuple[RunRegion, ...], Field(exclude_if=lambda regions: not regions)] = ()
+
+    @cached_property
+    def merged_from(self) -> tuple[MergedFrom, ...]:
+        """The regions by their places."""
+        return tuple(MergedFrom(region_named(region.name), Position(region.position)) for region in self.regions)
 
     @property
     def entries(self) -> int:
@@ -82,6 +99,10 @@ def decode_catalog(data: bytes, where: str) -> KeyCatalog:
     """Raise ``FormatUnknown`` for a future format, ``ObjectCorrupt`` for anything else that is not a catalog."""
     catalog = decode_model(KeyCatalog, data, where, "key catalog", FORMAT)
     for run in catalog.runs:
+        try:
+            _ = run.merged_from
+        except JsonFault as error:
+            raise ObjectCorrupt(f"{where} names a region that is none: {error}", object=where) from error
         for part in run.parts:
             if paths.parse_key_part(part.object) is None:
                 raise ObjectCorrupt(f"{where} names an object that is no part of a key run", object=where)

@@ -14,6 +14,8 @@ Steps of ``find``
     and the run is *broken*: never read again by this process.
  4. Entries of files that are in no fragment of this version, or for which another run counts, are left out; the others
     become rows of fragments.
+
+``find`` says of each row found through which partition its key came, as far as that is known and counts (``key_region``).
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ from lancewal_core.errors import Corrupt, ObjectCorrupt
 from lancewal_core.key_catalog import CoveredFile, KeyCatalog, KeyCatalogs, KeyRun
 from lancewal_core.key_code import code_keys
 from lancewal_core.key_parts import PartSource
-from lancewal_core.key_run import FoundEntries, SoughtKeys, find_in_part
+from lancewal_core.key_region import NOT_KNOWN, Counts, Partitions
+from lancewal_core.key_run import NO_REGION, FoundEntries, SoughtKeys, find_in_part
 from lancewal_core.table import Fragment, PinnedTable, key_file
 
 Places = npt.NDArray[np.int64]
@@ -37,10 +40,12 @@ Places = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class RowsOfKeys:
-    """Parallel arrays: physical rows of one fragment, and the places of their keys."""
+    """Parallel arrays: physical rows of one fragment, the places of their keys, and the partitions they came through."""
 
     rows: Places
     places: Places
+    partitions: Partitions | None = None
+    """None: not asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +66,8 @@ class KeyIndex:
     parts: PartSource
     broken: dict[str, str] = field(default_factory=dict)
 
-    def find(self, pinned: PinnedTable, keys: pa.Table) -> KeyRows:
-        """Rows of ``pinned`` whose key is in ``keys``, which are distinct; a place is a row of ``keys``."""
+    def find(self, pinned: PinnedTable, keys: pa.Table, counts: Counts | None = None) -> KeyRows:
+        """Rows of ``pinned`` whose key is in ``keys``; a place is a row of ``keys``.  ``counts``: partitions are asked for."""
         catalog = self.catalogs.read()
         # Step 1
         fragments = fragments_by_file(pinned, keys.column_names)
@@ -76,14 +81,14 @@ class KeyIndex:
         covered: set[int] = set()
         for run, files in counting:
             try:
-                entries = _find_in_run(run, self.parts, sought)
+                entries = find_in_run(run, self.parts, sought)
             except Corrupt as error:
                 self.broken[run.name] = str(error)
                 continue
             # Step 4
             for at in files:
                 covered.update(f.fragment_id for f in fragments[run.files[at].name])
-            _collect(run, files, entries, fragments, found)
+            _collect(run, files, entries, fragments, counts, found)
         rows = {fragment_id: _joined(parts) for fragment_id, parts in found.items()}
         left = tuple(f.fragment_id for f in pinned.fragments() if f.fragment_id not in covered)
         return KeyRows(rows, left, self._faults(catalog))
@@ -107,7 +112,7 @@ def fragments_by_file(pinned: PinnedTable, names: Sequence[str]) -> dict[str, li
 def live_rows(pinned: PinnedTable, fragment_id: int, rows: RowsOfKeys) -> RowsOfKeys:
     """Those of the rows that no deletion vector hides."""
     live = np.flatnonzero(~np.isin(rows.rows, pinned.hidden_rows(fragment_id)))
-    return RowsOfKeys(rows.rows[live], rows.places[live])
+    return RowsOfKeys(rows.rows[live], rows.places[live], None if rows.partitions is None else rows.partitions[live])
 
 
 def covers(file: CoveredFile, fragments: Mapping[str, Sequence[Fragment]]) -> bool:
@@ -131,8 +136,10 @@ def _counting(
     return found
 
 
-def _find_in_run(run: KeyRun, source: PartSource, sought: SoughtKeys) -> FoundEntries:
-    found = [FoundEntries(np.zeros(0, np.int64), np.zeros(0, np.uint32), np.zeros(0, np.uint32))]
+def find_in_run(run: KeyRun, source: PartSource, sought: SoughtKeys) -> FoundEntries:
+    """All entries of a run for the keys sought.  ``ObjectMissing`` or ``ObjectCorrupt`` where a part cannot be read."""
+    nothing = np.zeros(0, np.uint32)
+    found = [FoundEntries(np.zeros(0, np.int64), nothing, nothing, np.zeros(0, np.int32))]
     for part in run.parts:
         start, end = sought.span(part.first, part.last)
         if start < end:
@@ -141,10 +148,13 @@ def _find_in_run(run: KeyRun, source: PartSource, sought: SoughtKeys) -> FoundEn
         np.concatenate([f.places for f in found]),
         np.concatenate([f.files for f in found]),
         np.concatenate([f.rows for f in found]),
+        np.concatenate([f.regions for f in found]),
     )
     rows = np.array([file.rows for file in run.files], np.int64)
     if (joined.files >= len(rows)).any() or (joined.rows >= rows[joined.files]).any():
         raise ObjectCorrupt(f"key run {run.name} names rows that its files do not have")
+    if (joined.regions < NO_REGION).any() or (joined.regions >= len(run.regions)).any():
+        raise ObjectCorrupt(f"key run {run.name} names regions that it does not list")
     return joined
 
 
@@ -153,9 +163,14 @@ def _collect(
     files: Sequence[int],
     entries: FoundEntries,
     fragments: Mapping[str, Sequence[Fragment]],
+    counts: Counts | None,
     found: dict[int, list[RowsOfKeys]],
 ) -> None:
     """Entries of the files that count, as rows of fragments."""
+    partitions: Partitions | None = None
+    if counts is not None:
+        # The last one stands for the place -1.
+        partitions = np.array([*map(counts, run.merged_from), NOT_KNOWN], np.int32)[entries.regions]
     # numpy sorts 16 bits by radix.
     narrow = entries.files.astype(np.uint16) if len(run.files) < 1 << 16 else entries.files
     order = np.argsort(narrow, kind="stable")
@@ -165,7 +180,11 @@ def _collect(
     for at, start, end in zip(files, starts, ends, strict=True):
         if start < end:
             chosen = order[start:end]
-            rows = RowsOfKeys(entries.rows[chosen].astype(np.int64), entries.places[chosen])
+            rows = RowsOfKeys(
+                entries.rows[chosen].astype(np.int64),
+                entries.places[chosen],
+                None if partitions is None else partitions[chosen],
+            )
             for fragment in fragments[run.files[at].name]:
                 found.setdefault(fragment.fragment_id, []).append(rows)
 
@@ -173,4 +192,9 @@ def _collect(
 def _joined(parts: Sequence[RowsOfKeys]) -> RowsOfKeys:
     if len(parts) == 1:
         return parts[0]
-    return RowsOfKeys(np.concatenate([p.rows for p in parts]), np.concatenate([p.places for p in parts]))
+    asked = [p.partitions for p in parts if p.partitions is not None]
+    return RowsOfKeys(
+        np.concatenate([p.rows for p in parts]),
+        np.concatenate([p.places for p in parts]),
+        np.concatenate(asked) if asked else None,
+    )

@@ -6,8 +6,9 @@ change, so a run is never out of date; at worst its files are no longer in use.
 
 A *part* is an immutable Arrow stream of one batch, uncompressed, that is read where it lies (memory-mapped): columns
 ``number`` and ``key`` (``key_code``; ``key`` only where numbers alone do not decide), ``row`` (uint32) and ``file``
-(uint32, place in the run's list of files).  Entries are sorted by ``number``, the parts of a run too, and no number is in
-two parts of a run.
+(uint32, place in the run's list of files), and of tables whose rows do not tell their region (``key_region``) ``region``
+(int32, place in the run's list of regions; -1: not known).  Entries are sorted by ``number``, the parts of a run too, and
+no number is in two parts of a run.
 """
 
 from __future__ import annotations
@@ -30,17 +31,22 @@ PART_ENTRIES = 524_288
 _SCANNED = 16
 """Up to so many entries for each key sought, looking at all entries is the faster way."""
 
+NO_REGION = -1
+
 Rows = npt.NDArray[np.uint32]
+Regions = npt.NDArray[np.int32]
 Places = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Parallel: keys, physical rows, and places in a list of files.  Sorted by the keys' numbers."""
+    """Parallel: keys, physical rows, places in a list of files and perhaps in one of regions.  Sorted by the numbers."""
 
     keys: CodedKeys
     rows: Rows
     files: Rows
+    regions: Regions | None = None
+    """None: none is known."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -48,27 +54,32 @@ class Entries:
     def slice(self, start: int, end: int) -> Entries:
         """Entries [start, end)."""
         texts = None if self.keys.texts is None else self.keys.texts.slice(start, end - start)
-        return Entries(CodedKeys(self.keys.numbers[start:end], texts), self.rows[start:end], self.files[start:end])
+        regions = None if self.regions is None else self.regions[start:end]
+        return Entries(
+            CodedKeys(self.keys.numbers[start:end], texts), self.rows[start:end], self.files[start:end], regions
+        )
 
     def kept(self, wanted: npt.NDArray[np.bool_]) -> Entries:
         """Those that are wanted."""
         at = np.flatnonzero(wanted)
-        return Entries(self.keys.take(at), self.rows[at], self.files[at])
+        regions = None if self.regions is None else self.regions[at]
+        return Entries(self.keys.take(at), self.rows[at], self.files[at], regions)
 
 
 @dataclass(frozen=True, slots=True)
 class FoundEntries:
-    """Parallel: place of the key that was looked for, file, physical row."""
+    """Parallel: place of the key that was looked for, file, physical row, region."""
 
     places: Places
     files: Rows
     rows: Rows
+    regions: Regions
 
 
-def sorted_entries(keys: CodedKeys, rows: Rows, files: Rows) -> Entries:
+def sorted_entries(keys: CodedKeys, rows: Rows, files: Rows, regions: Regions | None = None) -> Entries:
     """Entries in any order, sorted."""
     order = np.argsort(keys.numbers)
-    return Entries(keys.take(order), rows[order], files[order])
+    return Entries(keys.take(order), rows[order], files[order], None if regions is None else regions[order])
 
 
 def join_entries(parts: Sequence[Entries]) -> Entries:
@@ -76,9 +87,16 @@ def join_entries(parts: Sequence[Entries]) -> Entries:
     if len(parts) == 1:
         return parts[0]
     keys = join_keys([part.keys for part in parts])
+    regions = None
+    if any(part.regions is not None for part in parts):
+        regions = np.concatenate([_regions(part) for part in parts])
     return sorted_entries(
-        keys, np.concatenate([part.rows for part in parts]), np.concatenate([part.files for part in parts])
+        keys, np.concatenate([part.rows for part in parts]), np.concatenate([part.files for part in parts]), regions
     )
+
+
+def _regions(part: Entries) -> Regions:
+    return np.full(len(part), NO_REGION, np.int32) if part.regions is None else part.regions
 
 
 def cut(entries: Entries, size: int = PART_ENTRIES) -> Iterator[Entries]:
@@ -97,7 +115,10 @@ def encode_part(entries: Entries) -> bytes:
     columns = {"number": pa.array(entries.keys.numbers)}
     if entries.keys.texts is not None:
         columns["key"] = entries.keys.texts
-    batch = pa.record_batch({**columns, "row": pa.array(entries.rows), "file": pa.array(entries.files)})
+    columns |= {"row": pa.array(entries.rows), "file": pa.array(entries.files)}
+    if entries.regions is not None:
+        columns["region"] = pa.array(entries.regions)
+    batch = pa.record_batch(columns)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -122,12 +143,15 @@ def _entries(data: pa.Buffer) -> Entries:
     wanted = {"number": pa.int64(), "row": pa.uint32(), "file": pa.uint32()}
     if texts is not None:
         wanted["key"] = pa.large_binary()
+    if "region" in batch.schema.names:
+        wanted["region"] = pa.int32()
     if {f.name: f.type for f in batch.schema} != wanted:
         raise ObjectCorrupt(f"its columns are {batch.schema.names}")
     if any(column.null_count for column in batch.columns):
         raise ObjectCorrupt("it has nulls")
     number, row, file = (np.asarray(batch.column(name)) for name in ("number", "row", "file"))
-    return Entries(CodedKeys(number, texts), row, file)
+    regions = np.asarray(batch.column("region")) if "region" in wanted else None
+    return Entries(CodedKeys(number, texts), row, file, regions)
 
 
 class SoughtKeys:
@@ -176,7 +200,8 @@ def find_in_part(part: Entries, sought: SoughtKeys) -> FoundEntries:
         equal = pc.equal(part.keys.texts.take(pa.array(at)), sought.keys.texts.take(pa.array(asked)))
         kept = np.flatnonzero(np.asarray(equal.to_numpy(zero_copy_only=False)))
         asked, at = asked[kept], at[kept]
-    return FoundEntries(sought.places[asked], part.files[at], part.rows[at])
+    regions = np.full(len(at), NO_REGION, np.int32) if part.regions is None else part.regions[at]
+    return FoundEntries(sought.places[asked], part.files[at], part.rows[at], regions)
 
 
 def _equal(some: npt.NDArray[np.int64], ascending: npt.NDArray[np.int64]) -> tuple[Places, Places]:

@@ -16,8 +16,8 @@ from lancewal_core.table import PinnedTable
 from lancewal_core.watermarks import TABLE_UUID
 
 _TABLE_TERMS = (
-    "primary_key", "patches", "misrouted", "record_bytes_max", "history_window_s", "grace_s", "freshness_target_s",
-    "ttl_column", "ttl_s",
+    "primary_key", "region_encoding", "patches", "misrouted", "record_bytes_max", "history_window_s", "grace_s",
+    "freshness_target_s", "ttl_column", "ttl_s",
 )  # fmt: skip
 """Settings of ``table`` with a counterpart of the same name and meaning.  ``start`` has none: the contract holds the
 offsets that it stood for when the table was made."""

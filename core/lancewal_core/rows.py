@@ -18,6 +18,7 @@ import re
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
+from typing import Literal
 
 import pyarrow as pa
 
@@ -27,6 +28,9 @@ OFFSET = "_offset"
 TIMESTAMP = "_timestamp"
 OP = "_op"
 PRESENT = "_present"
+
+RegionEncoding = Literal["canonical", "key-bytes"]
+"""What decides a record's partition: the canonical encoding of its row's region key, or whatever bytes its key has."""
 
 SYSTEM_FIELDS: tuple[pa.Field, ...] = (
     pa.field(OFFSET, pa.int64(), nullable=False),
@@ -52,6 +56,7 @@ class RowSchema:
     """The table's columns in the contract's order, without system columns."""
     primary_key: tuple[str, ...]
     region_key: tuple[str, ...]
+    """Columns that producers key by; empty where they key by bytes of their own (``region_encoding: key-bytes``)."""
 
     @cached_property
     def table(self) -> pa.Schema:
@@ -100,8 +105,6 @@ def check_row_schema(rows: RowSchema) -> None:
         if name not in names:
             raise SchemaError(f"table.primary_key: column {name!r} is not among table.columns {names}")
         _check_key_type(name, rows.columns.field(name).type)
-    if not rows.region_key:
-        raise SchemaError("table.region_key is empty: name the columns that producers key by")
     for name in rows.region_key:
         if name not in rows.primary_key:
             raise SchemaError(
@@ -113,6 +116,17 @@ def check_row_schema(rows: RowSchema) -> None:
                 f"table.region_key: column {name!r} has type {rows.columns.field(name).type}; "
                 "region keys are strings, integers, booleans, dates or binaries"
             )
+
+
+def check_region_key(rows: RowSchema, encoding: RegionEncoding) -> None:
+    """Raise ``SchemaError`` unless the region key is there exactly if producers key by it."""
+    if encoding == "canonical" and not rows.region_key:
+        raise SchemaError("table.region_key is empty: name the columns that producers key by")
+    if encoding == "key-bytes" and rows.region_key:
+        raise SchemaError(
+            f"table.region_key names {list(rows.region_key)}, but table.region_encoding is key-bytes: the bytes of the "
+            "record keys are the region key, whatever columns hold. Leave table.region_key out"
+        )
 
 
 def _check_key_type(name: str, type_: pa.DataType) -> None:

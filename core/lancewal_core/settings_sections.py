@@ -75,7 +75,11 @@ class TableSettings(Section):
     primary_key: Names = ()
     """Columns that identify a row.  No default: guessing one would merge rows that are not the same."""
     region_key: Names = ()
-    """Columns of the primary key that producers key by.  No default: it must be what the producers do."""
+    """Columns of the primary key that producers key by.  No default: it must be what the producers do.  Left out with
+    ``region_encoding: key-bytes``."""
+    region_encoding: Literal["canonical", "key-bytes"] = "canonical"
+    """What record keys are: the ``canonical`` encoding of ``region_key``, or any bytes of the producers' own choice
+    (``key-bytes``).  Canonical, because only then a row that came through a wrong partition is found when it arrives."""
     patches: bool = True
     """Whether records may carry some columns only.  On, because it costs nothing until such a record comes; a compacted
     topic needs ``false``, because compaction would drop what a patch builds on."""

@@ -18,12 +18,19 @@ import pyarrow as pa
 from lancewal_core.column_types import format_type, parse_type
 from lancewal_core.contract import Contract, column_texts
 from lancewal_core.errors import ContractMismatch, SchemaError
-from lancewal_core.rows import RowSchema, check_row_schema
+from lancewal_core.rows import RowSchema, check_region_key, check_row_schema
 from lancewal_core.settings import Settings
 from lancewal_core.store_obstore import open_store
 from lancewal_core.table_lance import LancePinnedTable, LanceTable
 from lancewal_core.ttl import check_ttl
-from lancewal_flusher.register import declared_ttl, identify, refuse_contract, register, store_error
+from lancewal_flusher.register import (
+    declared_ttl,
+    identify,
+    needed_region_key,
+    refuse_contract,
+    register,
+    store_error,
+)
 from lancewal_flusher.topic_checks import TopicInspector, check_carries
 from lancewal_flusher.unique_keys import check_unique_keys
 
@@ -34,7 +41,13 @@ def attach_table(settings: Settings, inspector: TopicInspector | None = None) ->
     Errors: those of ``create_table``, ``TableMissing``, ``DuplicateKeys``; ``ContractMismatch`` if the settings declare
     columns that are not the table's.
     """
-    settings.need("table.uri", "table.primary_key", "table.region_key", "kafka.bootstrap_servers", "kafka.topic")
+    settings.need(
+        "table.uri",
+        "table.primary_key",
+        *needed_region_key(settings.table),
+        "kafka.bootstrap_servers",
+        "kafka.topic",
+    )
     uri, options = settings.table.uri, settings.store.options
     store, table = open_store(uri, options), LanceTable(uri, options)
     pinned = table.newest()
@@ -43,7 +56,7 @@ def attach_table(settings: Settings, inspector: TopicInspector | None = None) ->
     check_ttl(declared_ttl(settings.table), rows, settings.table.patches)
     inspector = inspector or TopicInspector(settings.kafka)
     topic = inspector.describe(settings.kafka.topic)
-    check_carries(topic, rows, settings.table.patches)
+    check_carries(topic, rows, settings.table)
     start = inspector.starts(topic, settings.table.start)
     check_unique_keys(pinned, rows)
     checked, changes = pinned.version, 0
@@ -104,6 +117,7 @@ def existing_rows(pinned: LancePinnedTable, settings: Settings) -> RowSchema:
     fields = [pa.field(field.name, field.type) for field in pinned.schema]
     rows = RowSchema(pa.schema(fields), settings.table.primary_key, settings.table.region_key)
     check_row_schema(rows)
+    check_region_key(rows, settings.table.region_encoding)
     return rows
 
 

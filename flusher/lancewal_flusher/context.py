@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from lancewal_core import paths
 from lancewal_core.clock import Clock
 from lancewal_core.contract import Contract
+from lancewal_core.errors import ContractMismatch
 from lancewal_core.ids import Region
 from lancewal_core.key_index import KeyIndex
 from lancewal_core.region_index import RegionIndex
@@ -36,3 +38,15 @@ class FlusherContext:
         """The newest index of every region that has one; regions are enumerated from the contract."""
         found = self.tasks.map(lambda region: (region, self.indexes.read(region)), self.contract.regions)
         return {region: index for region, index in found if index is not None}
+
+
+def check_contract(context: FlusherContext) -> None:
+    """``ContractMismatch`` if the contract is not the newest: regions that only a newer one knows would seem to need nothing,
+    and keys that may come through other regions since would seem to conflict."""
+    newer = paths.contract_version(context.contract.version + 1)
+    if context.store.get(newer) is not None:
+        raise ContractMismatch(
+            f"the table's contract has changed since this flusher started with version {context.contract.version}: "
+            f"{newer} exists. Start the flusher again",
+            object=newer,
+        )

@@ -18,12 +18,19 @@ import pyarrow as pa
 from lancewal_core.column_types import parse_type
 from lancewal_core.contract import Contract
 from lancewal_core.errors import TableExists, TableMissing
-from lancewal_core.rows import RowSchema, check_row_schema
+from lancewal_core.rows import RowSchema, check_region_key, check_row_schema
 from lancewal_core.settings import Settings
 from lancewal_core.store_obstore import open_store
 from lancewal_core.table_lance import LancePinnedTable, LanceTable
 from lancewal_core.ttl import check_ttl
-from lancewal_flusher.register import declared_ttl, identify, refuse_contract, register, store_error
+from lancewal_flusher.register import (
+    declared_ttl,
+    identify,
+    needed_region_key,
+    refuse_contract,
+    register,
+    store_error,
+)
 from lancewal_flusher.topic_checks import TopicInspector, check_carries
 
 
@@ -37,7 +44,7 @@ def create_table(settings: Settings, inspector: TopicInspector | None = None) ->
         "table.uri",
         "table.columns",
         "table.primary_key",
-        "table.region_key",
+        *needed_region_key(settings.table),
         "kafka.bootstrap_servers",
         "kafka.topic",
     )
@@ -48,7 +55,7 @@ def create_table(settings: Settings, inspector: TopicInspector | None = None) ->
     there = _what_is_there(table, rows, settings)
     inspector = inspector or TopicInspector(settings.kafka)
     topic = inspector.describe(settings.kafka.topic)
-    check_carries(topic, rows, settings.table.patches)
+    check_carries(topic, rows, settings.table)
     start = inspector.starts(topic, settings.table.start)
     # Step 1
     if there is None:
@@ -69,6 +76,7 @@ def declared_rows(settings: Settings) -> RowSchema:
     fields = [pa.field(name, parse_type(text)) for name, text in settings.table.columns.items()]
     rows = RowSchema(pa.schema(fields), settings.table.primary_key, settings.table.region_key)
     check_row_schema(rows)
+    check_region_key(rows, settings.table.region_encoding)
     return rows
 
 

@@ -38,8 +38,7 @@ from lancewal_core.open_checks import check_table
 from lancewal_core.table import ROW_ADDRESS, Fragment, PinnedTable, TableCommit
 from lancewal_core.ttl import Ttl
 from lancewal_flusher.commit import Refused, hide, is_finished, send
-from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.gc import check_contract
+from lancewal_flusher.context import FlusherContext, check_contract
 
 PROPERTY_EXPIRY = "lancewal.expiry"
 ROUND_ROWS = 1_000_000

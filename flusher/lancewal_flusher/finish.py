@@ -33,6 +33,7 @@ from lancewal_core.failpoints import point
 from lancewal_core.flush import entries_of
 from lancewal_core.fold import fold
 from lancewal_core.ids import Generation, Region, TableVersion
+from lancewal_core.key_region import MergedFrom
 from lancewal_core.open_checks import check_table
 from lancewal_core.region_index import GenerationRecord
 from lancewal_core.snapshot import read_gone, read_partials, read_rows, read_snapshot
@@ -48,6 +49,7 @@ from lancewal_core.table import (
 from lancewal_core.watermarks import PROPERTY_FOLLOWUP, InForce
 from lancewal_flusher.commit import Refused, hide, is_finished, prove, send, with_sentinel
 from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.file_regions import FileRegions, Span, divided
 from lancewal_flusher.foreign_rows import foreign_rows
 from lancewal_flusher.merge_facts import MergeFacts, facts_of
 
@@ -138,9 +140,11 @@ def _follow_up(context: FlusherContext, in_force: InForce, facts: MergeFacts) ->
     if not hidden and not missing:
         return Finished(in_force.version, 0, 0)
     # Step 5
-    replaced, rebuilt = _rebuild(context, in_force, facts, missing) if missing else (set(), ())
+    replaced, rebuilt, regions = (
+        _rebuild(context, in_force, facts, missing) if missing else (set(), (), FileRegions({}))
+    )
     broken = [f for f in ours if replaced.intersection(f.files)]
-    return _commit(context, current, hidden, broken, rebuilt, in_force)
+    return _commit(context, current, hidden, broken, rebuilt, regions, in_force)
 
 
 def _hidden(
@@ -176,6 +180,7 @@ def _commit(
     hidden: dict[int, list[int]],
     broken: list[Fragment],
     rebuilt: tuple[str, ...],
+    regions: FileRegions,
     in_force: InForce,
 ) -> Finished | None:
     changed = hide(current, hidden)
@@ -185,7 +190,11 @@ def _commit(
         new_fragments=rebuilt,
         updated_fragments=with_sentinel(current, changed.updated, {*hidden, *removed}),
         removed_fragment_ids=removed,
-        properties={PROPERTY_FOLLOWUP: in_force.merge or "", PROPERTY_FOLLOWUP_ID: context.new_id()},
+        properties={
+            PROPERTY_FOLLOWUP: in_force.merge or "",
+            PROPERTY_FOLLOWUP_ID: context.new_id(),
+            **regions.properties(),
+        },
         strict=False,
     )
     with point("followup.commit", version=in_force.version):
@@ -236,12 +245,13 @@ def _merged_keys(context: FlusherContext, facts: MergeFacts) -> pa.Table:
 
 def _rebuild(
     context: FlusherContext, in_force: InForce, facts: MergeFacts, missing: set[str]
-) -> tuple[set[str], tuple[str, ...]]:
+) -> tuple[set[str], tuple[str, ...], FileRegions]:
     """Write the rows of adopted snapshots of which a file is missing anew, from their WAL entries.
 
-    All files of these snapshots, and the new fragments.
+    All files of these snapshots, the new fragments, and through which regions their rows came.
     """
     tables: list[pa.Table] = []
+    spans: list[Span] = []
     replaced: set[str] = set()
     for region, record, _ in _taken(context, facts):
         files = facts.adopted.get(region, frozenset())
@@ -249,10 +259,13 @@ def _rebuild(
             replaced |= files
             entries = entries_of(context.store, context.tasks, region, record)
             tables.append(fold([e.rows for e in entries], context.contract.rows).rows)
+            spans.append((MergedFrom(region, entries[-1].next), tables[-1].num_rows))
     if missing - replaced:
         raise ObjectMissing(
             f"table version {in_force.version} refers to data files that are gone and that it did not adopt: "
             f"{sorted(missing - replaced)[:3]}; put them back, from a backup or the store's own versions",
             version=in_force.version,
         )
-    return replaced, context.table.write_rows(pa.concat_tables(tables))
+    written = context.table.write_rows(pa.concat_tables(tables))
+    told = divided(written, spans) if context.contract.keyed_by_bytes else {}
+    return replaced, written, FileRegions(told)

@@ -38,13 +38,13 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from lancewal_core import paths
-from lancewal_core.errors import ContractMismatch, StoreUnavailable
+from lancewal_core.errors import StoreUnavailable
 from lancewal_core.failpoints import point
 from lancewal_core.ids import Generation, Region
 from lancewal_core.region_index import GenerationRecord, decode_history, encode_history
 from lancewal_core.store import Done, Lost, Unknown, put_once
 from lancewal_core.transitions import paged, trim
-from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.context import FlusherContext, check_contract
 from lancewal_flusher.garbage import boundary, find_garbage, list_candidates, page_due, read_histories
 from lancewal_flusher.history import History
 
@@ -99,17 +99,6 @@ def collect_garbage(context: FlusherContext, state: GarbageState) -> GarbageRepo
         del state.free_since[key]
     _delete(context, found.old)
     return GarbageReport((*due, *found.old), tuple(sorted(state.free_since)), trimmed)
-
-
-def check_contract(context: FlusherContext) -> None:
-    """Regions that only a newer contract knows would seem to need nothing."""
-    newer = paths.contract_version(context.contract.version + 1)
-    if context.store.get(newer) is not None:
-        raise ContractMismatch(
-            f"the table's contract has changed since this flusher started with version {context.contract.version}: "
-            f"{newer} exists. Start the flusher again",
-            object=newer,
-        )
 
 
 def _shorten(context: FlusherContext, history: History, watermark: Generation, now: int) -> History | None:

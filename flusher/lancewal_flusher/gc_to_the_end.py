@@ -23,11 +23,11 @@ from lancewal_core.control import ControlReader, Service, until_text
 from lancewal_core.errors import FlusherPaused
 from lancewal_core.ids import Generation, Region
 from lancewal_core.store import ObjectInfo
-from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.context import FlusherContext, check_contract
 from lancewal_flusher.expiry import count_expired
 from lancewal_flusher.garbage import find_garbage, list_candidates, read_histories, shortened
 from lancewal_flusher.garbage_kinds import Group, Orphan, grouped, orphans
-from lancewal_flusher.gc import GarbageState, check_contract, collect_garbage
+from lancewal_flusher.gc import GarbageState, collect_garbage
 from lancewal_flusher.history import History
 from lancewal_flusher.loose_data import LooseData, loose_data
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lancewal_core.key_catalog import CoveredFile, KeyPart, KeyRun
+from lancewal_core.key_catalog import CoveredFile, KeyPart, KeyRun, RunRegion
 from lancewal_core.key_parts import PartSource
+from lancewal_core.key_region import Counts, RegionList
 from lancewal_core.key_run import PART_ENTRIES, Entries, cut, join_entries
 
 FAN_IN = 8
@@ -58,7 +59,9 @@ def _size(entries: int) -> int:
     return size
 
 
-def merge_runs(group: Sequence[RunInUse], source: PartSource, write: Callable[[Entries], KeyPart], name: str) -> KeyRun:
+def merge_runs(
+    group: Sequence[RunInUse], source: PartSource, write: Callable[[Entries], KeyPart], name: str, counts: Counts
+) -> KeyRun:
     """One run with the entries of the group's files in use.  Holds at most one part of each run at a time.
 
     ``write`` stores a part.  ``ObjectMissing`` or ``ObjectCorrupt`` if one cannot be read.
@@ -70,24 +73,33 @@ def merge_runs(group: Sequence[RunInUse], source: PartSource, write: Callable[[E
         files.update({f.name: f for f in member.files if f.name in mine})
         order = {file: at for at, file in enumerate(files)}
         places.append(np.array([order[f.name] if f.name in mine else -1 for f in member.run.files], np.int64))
+    regions = RegionList(counts)
+    moved = [regions.places(member.run.merged_from) for member in group]
     parts: list[KeyPart] = []
     pending: Entries | None = None
-    for entries in _ascending(group, places, source):
+    for entries in _ascending(group, places, moved, source):
         pending = entries if pending is None else join_entries([pending, entries])  # it lies wholly above
         if len(pending) >= 2 * PART_ENTRIES:
             *full, pending = cut(pending)
             parts += [write(part) for part in full]
     if pending is not None:
         parts += [write(part) for part in cut(pending)]
-    return KeyRun(name=name, files=tuple(files.values()), parts=tuple(parts))
+    return KeyRun(name=name, files=tuple(files.values()), parts=tuple(parts), regions=run_regions(regions))
 
 
-def _ascending(group: Sequence[RunInUse], places: Sequence[np.ndarray], source: PartSource) -> Iterator[Entries]:
+def run_regions(regions: RegionList) -> tuple[RunRegion, ...]:
+    """As a run lists them."""
+    return tuple(RunRegion(name=found.region.name, position=found.position) for found in regions.regions)
+
+
+def _ascending(
+    group: Sequence[RunInUse], places: Sequence[np.ndarray], regions: Sequence[np.ndarray], source: PartSource
+) -> Iterator[Entries]:
     """All wanted entries of the group, span by span of numbers; a span begins where any part begins."""
     begins = sorted({part.first for member in group for part in member.run.parts})
     for begin, end in zip(begins, [*begins[1:], None], strict=True):
         found = []
-        for member, place in zip(group, places, strict=True):
+        for member, place, region in zip(group, places, regions, strict=True):
             for part in member.run.parts:
                 if part.last < begin or (end is not None and part.first >= end):
                     continue
@@ -98,7 +110,9 @@ def _ascending(group: Sequence[RunInUse], places: Sequence[np.ndarray], source: 
                 chosen = entries.slice(low, high)
                 moved = place[chosen.files]
                 wanted = moved >= 0
-                found.append(Entries(chosen.keys, chosen.rows, np.maximum(moved, 0).astype(np.uint32)).kept(wanted))
+                renamed = None if chosen.regions is None else region[chosen.regions]
+                files = np.maximum(moved, 0).astype(np.uint32)
+                found.append(Entries(chosen.keys, chosen.rows, files, renamed).kept(wanted))
         joined = join_entries(found)
         if len(joined):
             yield joined

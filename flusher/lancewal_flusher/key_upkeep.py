@@ -6,19 +6,21 @@ Guarantees
  3. Any number of flushers may do it at the same time and stop anywhere: the catalog changes by compare-and-swap, and
     parts that no catalog names are collected as garbage.
 
-It needs no word of who wrote a file: merges, users, bulk loads and compactions all leave files that no run covers.
+It needs no word of who wrote a file: merges, users, bulk loads and compactions all leave files that no run covers.  Of a table
+whose rows do not tell their region, an entry says through which its key came, where that is known (``entry_regions``).
 
 Steps of ``keep_up``
  1. Was the newest version looked at before, and nothing left to do?  Or does a newer release keep the catalog?  Then that
     is all.  Are the table's columns not the contract's?  Then it stops.
  2. Data files in use that no sound run covers: read their keys, up to ``rows_max`` rows in all, and write runs.
- 3. Compare-and-swap: the new runs come in; runs without a file in use, and broken ones, go.
- 4. Merge runs where ``to_merge`` says so; each group by a compare-and-swap of its own.
+ 3. Compare-and-swap: the new runs come in; of those read before, the ones without a file in use go, and broken ones.
+    (While step 2 leaves files for the next call, runs that may know the regions of their keys stay, and step 4 waits.)
+ 4. Merge runs that were read before, or are new, where ``to_merge`` says so; each group by a compare-and-swap of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import google_crc32c
@@ -32,12 +34,14 @@ from lancewal_core.ids import TableVersion
 from lancewal_core.key_catalog import CoveredFile, KeyPart, KeyRun
 from lancewal_core.key_code import CodedKeys, code_keys, join_keys
 from lancewal_core.key_index import covers, fragments_by_file
-from lancewal_core.key_run import Entries, cut, encode_part, sorted_entries
+from lancewal_core.key_region import counting
+from lancewal_core.key_run import Entries, Regions, cut, encode_part, sorted_entries
 from lancewal_core.open_checks import check_table
 from lancewal_core.store import Done, put_once
 from lancewal_core.table import Fragment, PinnedTable
-from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.key_tiers import in_use, merge_runs, to_merge
+from lancewal_flusher.context import FlusherContext, check_contract
+from lancewal_flusher.entry_regions import EntryRegions
+from lancewal_flusher.key_tiers import in_use, merge_runs, run_regions, to_merge
 
 RUN_ROWS = 1_000_000
 RUN_KEY_BYTES = 64 << 20
@@ -68,7 +72,8 @@ class UpkeepReport:
 
 
 def keep_up(context: FlusherContext, state: UpkeepState, rows_max: int = UPKEEP_ROWS) -> UpkeepReport:
-    """See the module docstring.  ``ContractMismatch``, ``TableReplaced``: the table is not the contract's any more."""
+    """See the module docstring.  ``ContractMismatch``, ``TableReplaced``: the table is not the contract's any more, or, of one
+    keyed by bytes, the contract is not the newest: which regions count for a key would not be known."""
     pinned = context.table.newest()
     # Step 1
     if state.done_for == pinned.version:
@@ -86,6 +91,8 @@ def _keep_up(context: FlusherContext, pinned: PinnedTable, state: UpkeepState, r
     catalog = context.keys.catalogs.read()
     if isinstance(context.keys.catalogs.problem, FormatUnknown):
         return UpkeepReport()
+    if context.contract.keyed_by_bytes:
+        check_contract(context)  # after the reading: nothing in it was merged under a newer one
     broken = len(context.keys.broken)
     # Step 2
     sound = [run for run in catalog.runs if run.name not in context.keys.broken]
@@ -93,36 +100,48 @@ def _keep_up(context: FlusherContext, pinned: PinnedTable, state: UpkeepState, r
     missing = {name: found[0] for name, found in fragments.items() if name not in covered | state.unfit}
     new: list[KeyRun] = []
     left = False
-    for run in _runs(context, pinned, missing, state):
+    regions = EntryRegions(context, pinned, missing, sound)
+    for run in _runs(context, pinned, missing, state, regions):
         new.append(run)
         left = sum(run.entries for run in new) >= rows_max
         if left:
             break
     # Step 3
     rows_of_files = {name: found[0].physical_rows for name, found in fragments.items()}
-    stale = any(run.name in context.keys.broken or not in_use(run, rows_of_files).files for run in catalog.runs)
+    # Runs out of use may be all that knows through which regions the keys of files without a run came.
+    needed = left and context.contract.keyed_by_bytes
+    seen = {run.name for run in (*catalog.runs, *new)}
+
+    def kept(run: KeyRun) -> bool:
+        if run.name not in seen:
+            return True  # of another flusher, perhaps for files that are newer than the version pinned
+        return run.name not in context.keys.broken and bool(needed or in_use(run, rows_of_files).files)
+
+    stale = not all(kept(run) for run in catalog.runs)
     if new or stale or context.keys.catalogs.problem is not None:
         with point("keys.cas", runs=len(new)):
             context.keys.catalogs.swap(
-                lambda now: (
-                    *(r for r in now.runs if r.name not in context.keys.broken and in_use(r, rows_of_files).files),
-                    *new,
-                ),
+                lambda now: (*filter(kept, now.runs), *new),
                 context.new_id,
             )
     # Step 4
-    merged = _merge(context, rows_of_files)
+    merged = 0 if needed else _merge(context, rows_of_files, seen)
     if not left and len(context.keys.broken) == broken:
         state.done_for = pinned.version
     return UpkeepReport(sum(run.entries for run in new), merged)
 
 
 def _runs(
-    context: FlusherContext, pinned: PinnedTable, missing: Mapping[str, Fragment], state: UpkeepState
+    context: FlusherContext,
+    pinned: PinnedTable,
+    missing: Mapping[str, Fragment],
+    state: UpkeepState,
+    regions: EntryRegions,
 ) -> Iterator[KeyRun]:
     """Runs for these files, several small ones in one."""
     files: list[CoveredFile] = []
     keys: list[CodedKeys] = []
+    through: list[Regions] = []
     for name, fragment in missing.items():
         coded = _keys_of(context, pinned, fragment)
         if coded is None:
@@ -130,20 +149,29 @@ def _runs(
             continue
         files.append(CoveredFile(name=name, rows=len(coded)))
         keys.append(coded)
+        found = regions.find(name, coded)
+        if found is not None:
+            through.append(found)
         if sum(map(len, keys)) >= RUN_ROWS or sum(k.nbytes for k in keys) >= RUN_KEY_BYTES:
-            yield _run(context, files, keys)
-            files, keys = [], []
+            yield _run(context, files, keys, through, regions)
+            files, keys, through = [], [], []
     if files:
-        yield _run(context, files, keys)
+        yield _run(context, files, keys, through, regions)
 
 
-def _run(context: FlusherContext, files: Sequence[CoveredFile], keys: list[CodedKeys]) -> KeyRun:
+def _run(
+    context: FlusherContext,
+    files: Sequence[CoveredFile],
+    keys: list[CodedKeys],
+    through: Sequence[Regions],
+    regions: EntryRegions,
+) -> KeyRun:
     counts = [len(k) for k in keys]
     rows = np.concatenate([np.arange(count, dtype=np.uint32) for count in counts])
     at = np.repeat(np.arange(len(files), dtype=np.uint32), counts)
-    entries = sorted_entries(join_keys(keys), rows, at)
+    entries = sorted_entries(join_keys(keys), rows, at, np.concatenate(through) if through else None)
     parts = tuple(_write(context, part) for part in cut(entries))
-    return KeyRun(name=context.new_id(), files=tuple(files), parts=parts)
+    return KeyRun(name=context.new_id(), files=tuple(files), parts=parts, regions=run_regions(regions.regions))
 
 
 def _keys_of(context: FlusherContext, pinned: PinnedTable, fragment: Fragment) -> CodedKeys | None:
@@ -164,13 +192,16 @@ def _keys_of(context: FlusherContext, pinned: PinnedTable, fragment: Fragment) -
     return code_keys(table)
 
 
-def _merge(context: FlusherContext, rows_of_files: Mapping[str, int]) -> int:
-    """Step 4; the number of entries written."""
+def _merge(context: FlusherContext, rows_of_files: Mapping[str, int], seen: Collection[str]) -> int:
+    """Step 4, of the runs ``seen``; the number of entries written."""
     written = 0
-    runs = [in_use(run, rows_of_files) for run in context.keys.catalogs.read().runs]
+    runs = [in_use(run, rows_of_files) for run in context.keys.catalogs.read().runs if run.name in seen]
+    if context.contract.keyed_by_bytes:
+        check_contract(context)
     for group in to_merge(runs):
         try:
-            run = merge_runs(group, context.keys.parts, lambda part: _write(context, part), context.new_id())
+            counts = counting(context.contract)
+            run = merge_runs(group, context.keys.parts, lambda part: _write(context, part), context.new_id(), counts)
         except Corrupt:
             for member in group:
                 _find_broken(context, member.run)

@@ -12,7 +12,8 @@ Steps of ``merge_next``
  1. Pin V, check that it is the contract's table, read W(V); refuse while the merge that set it is not finished.  Then
     read all indexes (after W, so that they are not older) and choose per region (``plan``, ``merge_stock``).
  2. Read the snapshots; one whose files are missing is rebuilt from its WAL entries first.
- 3. Ask the key index which rows of V the keys may replace; fragments that it does not cover are scanned.  Would more
+ 3. Ask the key index which rows of V the keys may replace; fragments that it does not cover are scanned.  Of a table keyed
+    by bytes no key may have come through another region: ``RegionConflict`` (``region_conflict``).  Would more
     bytes of deletion vectors be written than of rows?  Then wait, up to ``defer_s``, for more to come.  Per fragment
     keep the live ones, write deletion vectors, and fetch what patches apply to.
     Write one set of new rows: completed patches, and the survivors of combined generations.
@@ -29,6 +30,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core.errors import MergeUnproven, ObjectMissing, RewriteFailed, VersionGone
@@ -37,19 +39,28 @@ from lancewal_core.fold import complete
 from lancewal_core.ids import Region, TableVersion
 from lancewal_core.key_index import KeyRows
 from lancewal_core.key_match import KeySet
+from lancewal_core.key_region import counting
 from lancewal_core.open_checks import check_table
 from lancewal_core.region_index import RegionIndex
-from lancewal_core.table import PinnedTable, TableCommit, files_of, fragment_live_rows, version_exists
+from lancewal_core.table import (
+    PinnedTable,
+    TableCommit,
+    files_of,
+    fragment_live_rows,
+    version_exists,
+)
 from lancewal_core.watermarks import PROPERTY_MERGE, InForce, Watermark, merge_properties
 from lancewal_flusher.commit import Refused, is_finished, prove, send, with_sentinel
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.cost import FragmentChange, Rates, Strategy, costs, least
+from lancewal_flusher.file_regions import regions_of_merge
 from lancewal_flusher.first_seen import FirstSeen
 from lancewal_flusher.fragment_task import Candidates, FragmentResult, FragmentTask, Scan
 from lancewal_flusher.in_place import PatchesInPlace, choose_in_place
 from lancewal_flusher.merge_facts import MergeFacts
 from lancewal_flusher.merge_stock import Stock, Work, take_stock
 from lancewal_flusher.plan import MergeLimits, deletion_bytes, shall_wait
+from lancewal_flusher.region_conflict import check_regions
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +82,8 @@ class Merged:
     """Of the rows replaced, those of which only columns were written."""
     worn: tuple[int, ...] = ()
     """Fragments that hide so many rows now that writing them anew costs less than leaving them (``cost``)."""
+    regions_not_known: int = 0
+    """Rows with a key of the merge that no region is known of, hidden ones too; only of tables keyed by bytes."""
 
     @property
     def landed_behind(self) -> bool:
@@ -103,6 +116,7 @@ class _Planned:
     rows_written: int
     rows_in_place: int
     worn: tuple[int, ...]
+    regions_not_known: int
 
 
 def merge_next(context: FlusherContext, limits: MergeLimits, first_seen: FirstSeen | None = None) -> MergeResult:
@@ -145,6 +159,7 @@ def merge_next(context: FlusherContext, limits: MergeLimits, first_seen: FirstSe
         index_faults=plan.lookup.faults,
         rows_in_place=plan.rows_in_place,
         worn=plan.worn,
+        regions_not_known=plan.regions_not_known,
     )
 
 
@@ -161,9 +176,10 @@ def _plan(
     # Step 3
     fragments = pinned.fragments()
     keys = stock.keys()
-    lookup = context.keys.find(pinned, keys)
+    lookup = context.keys.find(pinned, keys, counting(context.contract) if context.contract.keyed_by_bytes else None)
     if shall_defer(pinned, lookup, stock, limits):
         return NothingToMerge(pinned.version, stock.in_force, stock.indexes, deferred=True)
+    regions_not_known = check_regions(context, pinned, works, keys, lookup)
     partials, schema = stock.partials(context), context.contract.rows
     in_place = choose_in_place(
         pinned, lookup, partials, schema, context.tasks, limits.in_place_rows, limits.deleted_share
@@ -174,7 +190,8 @@ def _plan(
         # Lance joins columns more strictly than it appends rows: a merge must not wait for a rarer way of writing.
         in_place = {}
         results = _run_tasks(context, pinned, keys, partials.num_rows, lookup, in_place)
-    left = _not_in_place(partials, in_place)
+    kept = _not_in_place(partials, in_place)
+    left = partials if kept.all() else partials.filter(pa.array(kept))
     written = _write_rows(context, works, left, results)
     merge = context.new_id()
     marks = dict(stock.in_force.regions)
@@ -198,13 +215,18 @@ def _plan(
         new_fragments=(*adopted, *written),
         updated_fragments=_updated(pinned, results),
         removed_fragment_ids=tuple(r.fragment_id for r in results if r.hits and r.updated is None),
-        properties={**merge_properties(marks, merge), **facts.properties()},
+        properties={
+            **merge_properties(marks, merge),
+            **facts.properties(),
+            **(regions_of_merge(works, kept, written).properties() if context.contract.keyed_by_bytes else {}),
+        },
         strict=not fragments,
         columns_written=tuple(sorted({name for patches in in_place.values() for name in patches.columns})),
     )
     rows_written = sum(w.rows.num_rows for w in works) + left.num_rows
     worn = _worn(pinned, results, limits)
-    return _Planned(commit, merge, marks, works, facts, lookup, rows_written, partials.num_rows - left.num_rows, worn)
+    in_place_rows = partials.num_rows - left.num_rows
+    return _Planned(commit, merge, marks, works, facts, lookup, rows_written, in_place_rows, worn, regions_not_known)
 
 
 def shall_defer(pinned: PinnedTable, found: KeyRows, stock: Stock, limits: MergeLimits) -> bool:
@@ -221,7 +243,7 @@ def _run_tasks(
     found: KeyRows,
     in_place: Mapping[int, PatchesInPlace],
 ) -> list[FragmentResult]:
-    """Step 3: a task per fragment that may hold a key of any region (they never meet)."""
+    """Step 3: a task per fragment that may hold a key of any region (a key has one region)."""
     columns = tuple(context.contract.rows.table.names) if partial_keys else context.contract.primary_key
     sources = _candidates(pinned, found, len(keys))
     if found.uncovered:
@@ -244,14 +266,12 @@ def _candidates(pinned: PinnedTable, found: KeyRows, keys: int) -> dict[int, Sca
     }
 
 
-def _not_in_place(partials: pa.Table, in_place: Mapping[int, PatchesInPlace]) -> pa.Table:
-    """Patches that become new rows."""
-    if not in_place:
-        return partials
+def _not_in_place(partials: pa.Table, in_place: Mapping[int, PatchesInPlace]) -> npt.NDArray[np.bool_]:
+    """Which patches become new rows."""
     left = np.ones(partials.num_rows, np.bool_)
     for patches in in_place.values():
         left[patches.places] = False
-    return partials.filter(pa.array(left))
+    return left
 
 
 def _column_files(

@@ -61,6 +61,11 @@ class FlusherMetrics:
         self._scanned = self._counter(
             "fragments_scanned", "Fragments that merges scanned for keys: the key index does not cover them."
         )
+        self._regions_not_known = self._counter(
+            "rows_region_not_known",
+            "Rows that the key index found for keys of a merge, of which it does not know through which region they came: "
+            "only of tables keyed by bytes.",
+        )
         self._entries = self._counter(
             "key_entries_written", "Entries of key runs written, for new files and again by merging runs.", ("why",)
         )
@@ -259,7 +264,9 @@ class FlusherMetrics:
             worn_fragments=len(merge.worn),
             keys_deleted=merge.keys_deleted,
             fragments_scanned=merge.fragments_scanned,
+            regions_not_known=merge.regions_not_known,
         )
+        self._regions_not_known.inc(merge.regions_not_known)
         self._scanned.inc(merge.fragments_scanned)
         for fault in merge.index_faults:
             self._log.warning("key index damaged: scanned instead, and written anew", fault=fault)

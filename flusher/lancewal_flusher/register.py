@@ -46,6 +46,11 @@ def declared_ttl(settings: TableSettings) -> Ttl | None:
     return None if settings.ttl_s is None else Ttl(settings.ttl_column, settings.ttl_s)
 
 
+def needed_region_key(settings: TableSettings) -> tuple[str, ...]:
+    """The setting that says what producers key by, where that is columns."""
+    return ("table.region_key",) if settings.region_encoding == "canonical" else ()
+
+
 def refuse_contract(store: ObjectStore, uri: str) -> None:
     """``TableExists`` if the folder already has a contract; ``StoreNotWritable`` if the store lets nobody in."""
     try:
@@ -94,6 +99,7 @@ def register(
         partitions=topic.partitions,
         primary_key=rows.primary_key,
         region_key=rows.region_key,
+        region_encoding=settings.region_encoding,
         start=tuple(start),
         columns=_columns(pinned, rows),
         patches=settings.patches,

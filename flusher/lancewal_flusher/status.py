@@ -42,7 +42,7 @@ def status_text(status: TableStatus) -> str:
         f"table     {status.uri}",
         f"version   {status.table_version}, {status.table_rows} rows in {status.table_fragments} fragments",
         f"topic     {status.topic} ({status.topic_id}), {len(status.regions)} partitions",
-        f"keys      primary {', '.join(status.primary_key)}; region {', '.join(status.region_key)}",
+        f"keys      primary {', '.join(status.primary_key)}; region {', '.join(status.region_key) or 'record key'}",
         f"contract  version {status.contract_version}, table {status.table_uuid}",
         *(f"paused    {service} {until_text(until)}" for service, until in status.paused.items()),
         "",

@@ -131,7 +131,7 @@ def contract_text(contract: Contract) -> str:
         "contract": f"version {contract.version}, table {contract.table_uuid}",
         "topic": f"{contract.topic} ({contract.topic_id}), {contract.partitions} partitions",
         "primary key": ", ".join(contract.primary_key),
-        "region key": ", ".join(contract.region_key),
+        "region key": ", ".join(contract.region_key) or "the bytes of the record key",
         "start": starts,
         "values": f"{contract.value_format}, at most {contract.record_bytes_max} bytes, "
         + ("patches allowed" if contract.patches else "no patches"),

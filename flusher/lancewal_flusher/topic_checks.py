@@ -25,7 +25,7 @@ from lancewal_core.errors import KafkaUnavailable, SettingsError, TopicMissing, 
 from lancewal_core.ids import Position
 from lancewal_core.paths import check_topic
 from lancewal_core.rows import RowSchema
-from lancewal_core.settings_sections import KafkaSettings
+from lancewal_core.settings_sections import KafkaSettings, TableSettings
 from lancewal_core.topic_id import topic_id
 
 T = TypeVar("T")
@@ -138,7 +138,7 @@ class TopicInspector:
         self._last_error = error.str()
 
 
-def check_carries(topic: TopicState, rows: RowSchema, patches: bool) -> None:
+def check_carries(topic: TopicState, rows: RowSchema, settings: TableSettings) -> None:
     """Raise ``TopicUnsuitable`` unless the topic's clean-up policy leaves what the table is made of.
 
     Compaction keeps the newest record of each Kafka key.  That is right only if a Kafka key is one row, and each record
@@ -146,6 +146,13 @@ def check_carries(topic: TopicState, rows: RowSchema, patches: bool) -> None:
     """
     if not topic.compacted:
         return
+    if settings.region_encoding == "key-bytes":
+        raise TopicUnsuitable(
+            f"topic {topic.topic!r} is compacted (cleanup.policy contains compact) and table.region_encoding is key-bytes: "
+            "nothing says that a record key is one primary key, and compaction would remove rows of others. Use "
+            "cleanup.policy=delete, or have producers key by the primary key (table.region_encoding: canonical)",
+            topic=topic.topic,
+        )
     if set(rows.region_key) != set(rows.primary_key):
         raise TopicUnsuitable(
             f"topic {topic.topic!r} is compacted (cleanup.policy contains compact) and its Kafka key is the region "
@@ -153,7 +160,7 @@ def check_carries(topic: TopicState, rows: RowSchema, patches: bool) -> None:
             "remove rows of other primary keys. Use cleanup.policy=delete, or make table.region_key the primary key",
             topic=topic.topic,
         )
-    if patches:
+    if settings.patches:
         raise TopicUnsuitable(
             f"topic {topic.topic!r} is compacted (cleanup.policy contains compact) and table.patches is true: "
             "compaction would remove what patches build on. Use cleanup.policy=delete, or set table.patches: false",

@@ -36,17 +36,17 @@ from lancewal_core.errors import (
 from lancewal_core.failpoints import point
 from lancewal_core.ids import Position, Region
 from lancewal_core.log import LogWriter, PutResult
-from lancewal_core.murmur2 import PartitionChecker
 from lancewal_core.region_key import RegionKeyCodec
 from lancewal_core.rows import OFFSET
 from lancewal_core.segment import Entry, RejectedOffset
 from lancewal_core.tasks import Tasks
 from lancewal_ingest.decode.decoder import Decoder
 from lancewal_ingest.decode.records import Records, Rejected
+from lancewal_ingest.routing import routing_of
 from lancewal_ingest.source import DescribedTopic, KafkaSource
 
 MISROUTED = "misrouted"
-"""Kind of rejection beside those of ``decode.records``: the record lies in another partition than its region key's."""
+"""Kind of rejection beside those of ``decode.records``: the record lies in another partition than it belongs in."""
 _DECODERS = 2
 """Regions decoded at the same time: Arrow's JSON reader leaves the interpreter free, what comes before and after does not.
 More only keep each other waiting (own measurement: with 4, a tenth slower)."""
@@ -84,22 +84,20 @@ class Preparer:
         self._contract = contract
         self._bad_records = bad_records
         rows = contract.rows
-        codec = RegionKeyCodec(pa.schema([rows.columns.field(name) for name in rows.region_key]))
-        whole_key = set(rows.region_key) == set(rows.primary_key)
         self._decoder = Decoder(
             rows,
             patches=contract.patches,
             record_bytes_max=contract.record_bytes_max,
-            key_decoder=_in_primary_key_order(contract, codec) if whole_key else None,
+            key_decoder=_primary_key_decoder(contract),
         )
-        self._checker = PartitionChecker(codec, contract.partitions)
+        self._routing = routing_of(contract)
 
     def prepare(self, consumed: Consumed) -> tuple[Entry | None, tuple[Rejected, ...], Stop | None]:
         """The entry (None if the very first record stops the partition), its bad records, and the stop if there is one."""
         decoded = self._decoder.decode(consumed.records)
         rows, rejected, next_ = decoded.rows, decoded.rejected, consumed.next
         region = consumed.region
-        belongs = self._checker.partitions([rows.column(name) for name in self._contract.region_key])
+        belongs = self._routing.partitions(consumed.records, rows)
         if self._contract.misrouted == "dlq":
             here = belongs == region.partition
             if not here.all():
@@ -127,8 +125,9 @@ class Preparer:
         return entry, rejected, stop
 
     def _misrouted_letters(self, offsets: pa.Array, belongs: npt.NDArray[np.int32]) -> list[Rejected]:
+        subject = self._routing.subject
         return [
-            Rejected(offset, MISROUTED, f"its region key belongs to partition {place} of {self._contract.partitions}")
+            Rejected(offset, MISROUTED, f"its {subject} belongs to partition {place} of {self._contract.partitions}")
             for offset, place in zip(offsets.to_pylist(), belongs.tolist(), strict=True)
         ]
 
@@ -142,12 +141,10 @@ class Preparer:
             offset = rows.column(OFFSET)[int(wrong[0])].as_py()
             if bad is None or offset < bad.offset:
                 return Position(offset), Misrouted(
-                    f"topic {region.topic} partition {region.partition} offset {offset}: the record's region key "
-                    f"belongs to partition {int(belongs[wrong[0]])} of {self._contract.partitions}. Likely "
-                    "cause: the producer does not use murmur2 (librdkafka needs partitioner=murmur2_random), or "
-                    "its Kafka key is not the canonical encoding of "
-                    f"({', '.join(self._contract.region_key)}); see the reference page on region keys. To go on without "
-                    "this record: `lancewal offsets reject`",
+                    f"topic {region.topic} partition {region.partition} offset {offset}: the record's "
+                    f"{self._routing.subject} belongs to partition {int(belongs[wrong[0]])} of "
+                    f"{self._contract.partitions}. Likely cause: {self._routing.cause}. To go on without this record: "
+                    "`lancewal offsets reject`",
                     topic=region.topic, partition=region.partition, offset=offset,
                 )  # fmt: skip
         if bad is not None:
@@ -160,7 +157,12 @@ class Preparer:
         return Position(0), None
 
 
-def _in_primary_key_order(contract: Contract, codec: RegionKeyCodec) -> Callable[[bytes], tuple[object, ...] | None]:
+def _primary_key_decoder(contract: Contract) -> Callable[[bytes], tuple[object, ...] | None] | None:
+    """How a record key gives the primary key; None where it does not hold all of it, or nothing says how."""
+    rows = contract.rows
+    if set(rows.region_key) != set(rows.primary_key):
+        return None
+    codec = RegionKeyCodec(pa.schema([rows.columns.field(name) for name in rows.region_key]))
     places = [contract.region_key.index(name) for name in contract.primary_key]
 
     def decode(key: bytes) -> tuple[object, ...] | None:

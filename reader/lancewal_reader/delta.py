@@ -4,7 +4,8 @@ Guarantees
  1. ``load`` is the fold of everything the deltas name, restricted to the columns asked for.
  2. A snapshot whose files are gone is read from its WAL entries; if these are gone too, ``PlanStale``: plan again.
  3. A corrupt object is an error that names it.
- 4. A fold that is remembered is gone on with where the new plan begins at the same positions: only what is behind its
+ 4. Of a table keyed by bytes (``key_region``) no key is in the deltas of two regions: ``RegionConflict``.
+ 5. A fold that is remembered is gone on with where the new plan begins at the same positions: only what is behind its
     cuts is read and folded.  Not where a repair has made a snapshot since: a person may have given up some of its records.
 """
 
@@ -16,15 +17,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lancewal_core.contract import Contract
-from lancewal_core.errors import Corrupt, ObjectMissing, PlanStale
-from lancewal_core.fold import Folded, complete, extend, fold, fold_onto
+from lancewal_core.errors import Corrupt, ObjectMissing, PlanStale, RegionConflict
+from lancewal_core.fold import Folded, complete, extend, fold, fold_onto, partial_schema
 from lancewal_core.ids import Position, Region
 from lancewal_core.key_lookup import find_keys
 from lancewal_core.key_match import KeySet
+from lancewal_core.key_region import meeting
 from lancewal_core.log import SegmentCache, read_segment, walk
 from lancewal_core.projection import project_rows
 from lancewal_core.rows import OFFSET, RowSchema
@@ -145,11 +148,12 @@ class DeltaContext:
 
 
 def load(context: DeltaContext, deltas: Sequence[RegionDelta], projected: RowSchema) -> Loaded:
-    """The fold of these regions' deltas; keys of different regions never meet."""
+    """The fold of these regions' deltas; keys of different regions never meet, or ``RegionConflict`` says so."""
     known = context.loaded.get(deltas, projected.table.names)
     if known is None:
         begun = context.loaded.begun(deltas, projected.table.names, lambda ref: _repaired(context, ref))
-        if begun is None:
+        # What is remembered does not say which key came through which region.
+        if begun is None or context.contract.keyed_by_bytes:
             folded = _fold(context, deltas, projected)
         else:
             folded = extend(begun[0].folded, _fold(context, begun[1], projected), projected)
@@ -183,16 +187,50 @@ def _fold(context: DeltaContext, deltas: Sequence[RegionDelta], projected: RowSc
             context.tasks.map(lambda item: _reduced(context, *item, projected), list(wanted.items())) if wanted else []
         )
         rows, schema = {place: found for segment in read for place, found in segment.items()}, projected.wal
-    batches = [
-        rows[delta.region, source.first]
-        for delta in deltas
-        for source in delta.sources
-        if isinstance(source, EntryRef) and source.rows
-    ]
-    operations = pa.Table.from_batches(batches, schema)
-    if schema is not projected.wal:
-        operations = project_rows(operations, whole, projected)
-    return fold_onto(parts, operations, projected)
+
+    def folded(some: Sequence[RegionDelta]) -> Folded:
+        regions = {delta.region for delta in some}
+        batches = [
+            rows[delta.region, source.first]
+            for delta in some
+            for source in delta.sources
+            if isinstance(source, EntryRef) and source.rows
+        ]
+        operations = pa.Table.from_batches(batches, schema)
+        if schema is not projected.wal:
+            operations = project_rows(operations, whole, projected)
+        mine = [part for (region, _), part in zip(refs, parts, strict=True) if region in regions]
+        return fold_onto(mine, operations, projected)
+
+    if not context.contract.keyed_by_bytes:
+        return folded(deltas)
+    return _side_by_side(context.contract, deltas, [folded([delta]) for delta in deltas], projected)
+
+
+def _side_by_side(
+    contract: Contract, deltas: Sequence[RegionDelta], folds: Sequence[Folded], projected: RowSchema
+) -> Folded:
+    """The folds of the regions as one; ``RegionConflict`` if they have a key in common."""
+    keys = [fold.keys(projected) for fold in folds]
+    counts = np.array([some.num_rows for some in keys], np.int64)
+    partitions = np.repeat(np.array([delta.region.partition for delta in deltas], np.int32), counts)
+    met = meeting(pa.concat_tables([projected.key.empty_table(), *keys]), partitions)
+    if met is not None:
+        first, second = met.partitions
+        raise RegionConflict(
+            f"topic {contract.topic}: a primary key ({met.keys} in all) came through partitions {first} and {second}, and "
+            "is not merged yet: Kafka does not order partitions, so nothing says which row is newer. Producers must key "
+            "by something that the primary key determines. Until the flusher has merged what conflicts, which it does "
+            'not by itself, only the merged table can be read (consistency="eventual")',
+            topic=contract.topic,
+            partitions=[first, second],
+            keys=met.keys,
+        )
+    return Folded(
+        pa.concat_tables([projected.table.empty_table(), *(fold.rows for fold in folds)]),
+        pa.concat_tables([projected.key.empty_table(), *(fold.gone for fold in folds)]),
+        pa.concat_tables([partial_schema(projected).empty_table(), *(fold.partials for fold in folds)]),
+    )
 
 
 def complete_rows(folded: Folded, pinned: PinnedTable, projected: RowSchema) -> pa.Table:

@@ -6,7 +6,8 @@ Guarantees
  2. The driver never holds rows: it reads indexes and the trailers of WAL segments, and sends a plan.
  3. The result is that of ``LancewalTable.scan``: base tasks read fragments without the rows whose key is anywhere in the
     delta; delta tasks fold the deltas of some regions and complete patches from the pinned version.  Keys of different
-    regions never meet, and a key's base row is masked whatever task completes it.
+    regions never meet (of a table keyed by bytes each task looks: ``RegionConflict``), and a key's base row is masked
+    whatever task completes it.
  4. Filters are pushed only where Spark allows it (``spark.sql.python.filterPushdown.enabled=true``) and only if Lance
     evaluates them exactly as Spark does; they apply after masking and folding.
 

@@ -106,6 +106,8 @@ def run_task(pinned_plan: PinnedPlan, task: Task, columns: list[str], filter: st
                         opened.context.tasks, opened.pinned, opened.mask, rows, columns, filter, ids
                     )
                 case DeltaTask(places=places):
+                    if pinned_plan.contract.keyed_by_bytes:
+                        opened.mask()  # a key in another task's regions is a conflict
                     found = delta_rows(opened.context, opened.pinned, opened.deltas(places), columns, filter)
                     yield from found.to_batches(max_chunksize=batch_rows(found.schema))
     except (PlanStale, ObjectMissing, VersionGone) as error:

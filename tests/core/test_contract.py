@@ -105,6 +105,8 @@ def test_a_later_format_is_refused_by_number() -> None:
         (changed(version=0), "version"),
         (changed(fold_version=2), "fold_version"),
         (changed(region_encoding="other"), "region_encoding"),
+        (changed(region_encoding="key-bytes"), "region_encoding is key-bytes"),
+        (changed(region_key=[]), "region_key is empty"),
         (changed(columns=[{"name": "id"}]), "columns"),
         (changed(format="1.5"), "format"),
     ],

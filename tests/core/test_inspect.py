@@ -79,6 +79,17 @@ def test_a_segment_shows_its_entries_and_no_row(store: MemoryStore) -> None:
     assert "sterreich" not in as_json(inspect_object(store, core_formats.SEGMENT_KEY)) + "".join(lines)
 
 
+def test_key_runs_show_what_is_known_of_regions(store: MemoryStore) -> None:
+    catalog, part = paths.key_catalog_version(3), paths.key_part("2233")
+    store.put_if_absent(catalog, golden("key_catalog_1_regions.json"))
+    store.put_if_absent(part, golden("key_part_1_regions.arrow"))
+    content = json.loads(as_json(inspect_object(store, catalog)))
+    assert [(r["run"], r["name"], r["position"]) for r in content["regions"]] == [
+        ("0011", NORTH.name, 1015), ("0011", core_formats.SOUTH.name, 2**40),
+    ]  # fmt: skip
+    assert json.loads(as_json(inspect_object(store, part)))["regions_known"] == 2
+
+
 def test_a_fence_says_who_ended_the_log(store: MemoryStore) -> None:
     assert text_of(store, core_formats.FENCE_KEY)[2:] == [
         "log a1",

@@ -70,12 +70,35 @@ def test_parts_are_cut_between_numbers_and_joined_again(numbers: bool) -> None:
     assert sorted(zip(joined.rows, joined.files, strict=True)) == sorted(zip(whole.rows, whole.files, strict=True))
 
 
+def test_regions_go_with_their_entries(numbers: bool) -> None:
+    """Through sorting, cutting, joining with a part that knows none, an object's bytes, and the lookup."""
+    rng = random.Random(3)
+    items = listed(rng, 2000)
+    plain = entries(items[:500], numbers)
+    keys = [int(key[1:]) for key, _, _ in items[500:]] if numbers else [key for key, _, _ in items[500:]]
+    rows, files = (np.array([item[i] for item in items[500:]], np.uint32) for i in (1, 2))
+    # A region that the entry's own row and file give.
+    regions = ((rows + files) % 4).astype(np.int32) - 1
+    parts = list(cut(sorted_entries(code_keys(pa.table({"k": keys})), rows, files, regions), 100))
+    joined = join_entries([plain, *parts])
+    part = decode_part(pa.py_buffer(encode_part(joined)), "part")
+    for asked in ([f"k{i}" for i in range(2000)], ["k7", "k1500"]):
+        column = [int(key[1:]) for key in asked] if numbers else asked
+        found = find_in_part(part, SoughtKeys(code_keys(pa.table({"k": column}))))
+        ours = zip(found.places, found.rows, found.files, found.regions, strict=True)
+        expected = [(k, r, f, -1) for k, r, f in items[:500] if k in asked]
+        expected += [(k, r, f, (r + f) % 4 - 1) for k, r, f in items[500:] if k in asked]
+        assert sorted((asked[p], int(r), int(f), int(g)) for p, r, f, g in ours) == sorted(expected)
+
+
 @pytest.mark.parametrize(
     ("changed", "named"),
     [
         ({"row": pa.array([1], pa.int64())}, "its columns"),
         ({"number": pa.array([None], pa.int64())}, "nulls"),
         ({"more": pa.array([1])}, "its columns"),
+        ({"region": pa.array([1])}, "its columns"),
+        ({"region": pa.array([None], pa.int32())}, "nulls"),
     ],
 )
 def test_another_table_is_no_part(changed: dict[str, pa.Array], named: str) -> None:

@@ -18,6 +18,7 @@ from lancewal_core import contract as contracts
 from lancewal_core import paths
 from lancewal_core.contract import Contract, read_contract
 from lancewal_core.errors import (
+    ContractMismatch,
     KafkaUnavailable,
     LancewalError,
     SchemaError,
@@ -28,6 +29,7 @@ from lancewal_core.errors import (
     TopicUnsuitable,
 )
 from lancewal_core.ids import TableVersion
+from lancewal_core.open_checks import check_settings
 from lancewal_core.settings import Settings
 from lancewal_core.settings_sections import KafkaSettings, StoreSettings
 from lancewal_core.store_obstore import open_store
@@ -207,6 +209,22 @@ def test_compacted_topics(kafka: KafkaBroker, topic_name: str, folder: Path, pol
     refused(patching, folder, TopicUnsuitable, "compacted", "table.patches: false")
     contract = create_table(table_settings(folder, servers, topic_name, patches=False, **whole))
     assert not contract.patches
+
+
+def test_keys_of_another_system(kafka: KafkaBroker, topic_name: str, folder: Path) -> None:
+    servers, encoding = kafka.bootstrap_servers, {"region_encoding": "key-bytes"}
+    make_topic(servers, topic_name, config={"cleanup.policy": "compact"})
+    compacted = table_settings(folder, servers, topic_name, patches=False, region_key=(), **encoding)
+    refused(compacted, folder, TopicUnsuitable, "compacted", "key-bytes", "cleanup.policy=delete")
+    make_topic(servers, f"{topic_name}-plain")
+    both = table_settings(folder, servers, f"{topic_name}-plain", **encoding)
+    refused(both, folder, SchemaError, "['region']", "key-bytes", "Leave table.region_key out")
+    settings = table_settings(folder, servers, f"{topic_name}-plain", region_key=(), **encoding)
+    contract = create_table(settings)
+    assert (contract.region_key, contract.keyed_by_bytes) == ((), True)
+    check_settings(settings, contract)
+    with pytest.raises(ContractMismatch, match=r"region_encoding.*'canonical'.*'key-bytes'"):
+        check_settings(table_settings(folder, servers, "", region_key=(), region_encoding="canonical"), contract)
 
 
 def test_the_store_is_not_writable(kafka: KafkaBroker, topic: str, tmp_path: Path) -> None:

@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lancewal_core import paths
-from lancewal_core.key_catalog import CoveredFile, KeyCatalog, KeyPart, KeyRun, decode_catalog, encode_catalog
+from lancewal_core.key_catalog import (
+    CoveredFile,
+    KeyCatalog,
+    KeyPart,
+    KeyRun,
+    RunRegion,
+    decode_catalog,
+    encode_catalog,
+)
 from lancewal_core.key_code import code_keys
 from lancewal_core.key_run import SoughtKeys, decode_part, encode_part, find_in_part, sorted_entries
 from tests.support.fuzzing import damaged, fuzz, memory_bound, outcome
@@ -18,12 +26,18 @@ KEYS = [pa.table({"k": [1, 5, 5, 9]}), pa.table({"k": ["a", "bb", "", "a"]})]
 PARTS = [
     encode_part(sorted_entries(code_keys(keys), np.arange(4, dtype=np.uint32), np.zeros(4, np.uint32))) for keys in KEYS
 ]
+_REGIONS = np.array([0, -1, 1, 0], np.int32)
+PARTS += [
+    encode_part(sorted_entries(code_keys(keys), np.arange(4, dtype=np.uint32), np.zeros(4, np.uint32), _REGIONS))
+    for keys in KEYS
+]
 CATALOG = KeyCatalog(
     runs=(
         KeyRun(
             name="r",
             files=(CoveredFile(name="f.lance", rows=4),),
             parts=(KeyPart(object=paths.key_part("p"), entries=4, first=1, last=9, size=100, crc32c=1),),
+            regions=(RunRegion(name="topic/id/3", position=17),),
         ),
     ),
     write_id="w",
@@ -47,6 +61,7 @@ def test_any_and_damaged_parts(data: bytes) -> None:
 def test_any_and_damaged_catalogs(data: bytes) -> None:
     catalog = outcome(lambda: decode_catalog(data, "catalog"), "catalog")
     for run in () if catalog is None else catalog.runs:
+        assert [source.region.name for source in run.merged_from] == [region.name for region in run.regions]
         for part in run.parts:
             assert paths.parse_key_part(part.object) is not None
             assert 0 <= part.entries < 2**63

@@ -7,6 +7,7 @@ stores.  ``python -m tests.golden.core_formats`` writes the files that do not ex
 from __future__ import annotations
 
 import datetime
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -173,6 +174,7 @@ KEY_ENTRIES = sorted_entries(
     np.array([0, 1, 2**31], np.uint32),
     np.array([1, 0, 0], np.uint32),
 )
+KEY_ENTRIES_WITH_REGIONS = replace(KEY_ENTRIES, regions=np.array([1, -1, 0], np.int32))
 
 
 def encoded() -> dict[str, bytes]:
@@ -182,6 +184,7 @@ def encoded() -> dict[str, bytes]:
         "fence_1.arrow": encode_fence(FENCE),
         "region_index_1.binpb": encode_index(INDEX),
         "key_part_1.arrow": encode_part(KEY_ENTRIES),
+        "key_part_1_regions.arrow": encode_part(KEY_ENTRIES_WITH_REGIONS),
         "history_page_1_forms.binpb": encode_history(SOUTH, PAGE_OF_FORMS.contract_version, PAGE_OF_FORMS.generations),
     }
 

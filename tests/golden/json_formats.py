@@ -11,7 +11,7 @@ from lancewal_core.clock import SystemClock
 from lancewal_core.contract import Column, Contract, encode_contract
 from lancewal_core.control import Control, encode_control
 from lancewal_core.ids import Generation, LogId, Position, Sequence, TableUuid, TableVersion
-from lancewal_core.key_catalog import CoveredFile, KeyCatalog, KeyPart, KeyRun, encode_catalog
+from lancewal_core.key_catalog import CoveredFile, KeyCatalog, KeyPart, KeyRun, RunRegion, encode_catalog
 from lancewal_core.load_record import LoadRecord, encode_load
 from lancewal_core.loss_record import LossRecord, encode_loss
 from lancewal_core.paths import SnapshotFile
@@ -40,6 +40,9 @@ CONTRACT = Contract(
         Column(name="vector", type="fixed_size_list<float32>[2]", field_ids=(6,)),
         Column(name="changed", type="timestamp[us, UTC]", field_ids=(7,)),
     ),
+)
+CONTRACT_KEYED_BY_BYTES = CONTRACT.model_copy(
+    update={"region_key": (), "region_encoding": "key-bytes", "start": (0,), "partitions": 1}
 )
 _FRAGMENT = json.dumps(
     {"id": 0, "files": [{"path": "abc.lance", "fields": [0, 1], "file_size_bytes": 2048}], "physical_rows": 3}
@@ -91,6 +94,18 @@ CATALOG = KeyCatalog(
     write_id="00112233445566778899aabbccddeeff",
 )
 
+CATALOG_WITH_REGIONS = KeyCatalog(
+    runs=(
+        KeyRun(
+            name="0011",
+            files=(CoveredFile(name="abc.lance", rows=3),),
+            parts=(KeyPart(object=paths.key_part("2233"), entries=3, first=1, last=7, size=900, crc32c=12345),),
+            regions=(RunRegion(name=NORTH.name, position=1015), RunRegion(name=SOUTH.name, position=2**40)),
+        ),
+    ),
+    write_id="00112233445566778899aabbccddeeff",
+)
+
 
 def encoded() -> dict[str, bytes]:
     """What today's writers make of the values, by file name."""
@@ -99,12 +114,14 @@ def encoded() -> dict[str, bytes]:
     record = store.get(paths.merge_record(TableVersion(11)))
     return {
         "contract_1.json": encode_contract(CONTRACT),
+        "contract_1_key_bytes.json": encode_contract(CONTRACT_KEYED_BY_BYTES),
         "snapshot_1.json": encode_snapshot(SNAPSHOT),
         "snapshot_1_repaired.json": encode_snapshot(REPAIRED),
         "snapshot_1_keys.json": encode_snapshot(SNAPSHOT_WITH_KEYS),
         "merge_record_1.json": record or b"",
         "loss_record_1.json": encode_loss(LOSS),
         "key_catalog_1.json": encode_catalog(CATALOG),
+        "key_catalog_1_regions.json": encode_catalog(CATALOG_WITH_REGIONS),
         "loss_record_1_tombstones.json": encode_loss(LOST_DELETES),
         "loss_record_1_segment.json": encode_loss(LOST_SEGMENT),
         "load_record_1.json": encode_load(LOAD),

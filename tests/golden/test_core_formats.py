@@ -54,6 +54,14 @@ def test_the_key_part_is_read() -> None:
     found = sorted(zip(read.keys.texts.to_pylist(), read.rows.tolist(), read.files.tolist(), strict=True))
     assert found == [(b"1;0:", 1, 0), (b"1;3:a;1", 2**31, 0), (b"3;11:\xc3\x96sterreich", 0, 1)]
     assert read.keys.numbers.tolist() == sorted(murmur2(text) for text, _, _ in found)
+    assert read.regions is None
+
+
+def test_the_key_part_with_regions_is_read() -> None:
+    read = decode_part(pa.py_buffer(stored("key_part_1_regions.arrow")), "here")
+    assert read.regions is not None
+    assert read.regions.tolist() == [1, -1, 0]
+    assert read.rows.tolist() == golden.KEY_ENTRIES.rows.tolist()
 
 
 def test_the_index_is_read() -> None:

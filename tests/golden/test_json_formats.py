@@ -10,6 +10,7 @@ from lancewal_core.contract import decode_contract
 from lancewal_core.control import decode_control
 from lancewal_core.ids import Position, TableVersion
 from lancewal_core.key_catalog import decode_catalog
+from lancewal_core.key_region import MergedFrom
 from lancewal_core.load_record import decode_load
 from lancewal_core.loss_record import read_losses
 from lancewal_core.snapshot import Snapshot, read_snapshot
@@ -18,7 +19,7 @@ from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from lancewal_core.watermarks import Watermarks
 from lancewal_reader.receipt import Receipt
 from tests.golden import json_formats as golden
-from tests.golden.core_formats import NORTH, ROWS
+from tests.golden.core_formats import NORTH, ROWS, SOUTH
 
 
 def stored(name: str) -> bytes:
@@ -74,8 +75,21 @@ def test_the_control_is_read() -> None:
     assert decode_control(stored("control_1.json"), "here") == golden.CONTROL
 
 
+def test_the_contract_of_a_table_keyed_by_bytes_is_read() -> None:
+    read = decode_contract(stored("contract_1_key_bytes.json"), "here")
+    assert read == golden.CONTRACT_KEYED_BY_BYTES
+    assert read.keyed_by_bytes
+    assert not golden.CONTRACT.keyed_by_bytes
+
+
 def test_the_key_catalog_is_read() -> None:
     assert decode_catalog(stored("key_catalog_1.json"), "here") == golden.CATALOG
+
+
+def test_the_key_catalog_with_regions_is_read() -> None:
+    read = decode_catalog(stored("key_catalog_1_regions.json"), "here")
+    assert read == golden.CATALOG_WITH_REGIONS
+    assert read.runs[0].merged_from == (MergedFrom(NORTH, Position(1015)), MergedFrom(SOUTH, Position(2**40)))
 
 
 def test_the_receipt_is_read() -> None:

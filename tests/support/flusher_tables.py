@@ -117,9 +117,10 @@ class FlusherTable:
         *,
         stable_row_ids: bool = False,
         more: Sequence[pa.Field] = (),
+        keyed_by_bytes: bool = False,
         **contract: Any,
     ) -> None:
-        """``more``: columns behind ``COLUMNS``."""
+        """``more``: columns behind ``COLUMNS``.  ``keyed_by_bytes``: a key may come through any partition."""
         self.uri = str(folder / "table")
         columns = pa.schema([*COLUMNS, *more])
         self._more = [field.name for field in more]
@@ -134,7 +135,8 @@ class FlusherTable:
             topic_id="topic-id-1",
             partitions=partitions,
             primary_key=("region", "id"),
-            region_key=("region",),
+            region_key=() if keyed_by_bytes else ("region",),
+            region_encoding="key-bytes" if keyed_by_bytes else "canonical",
             start=(0,) * partitions,
             columns=tuple(
                 Column(name=f.name(), type=format_type(columns.field(f.name()).type), field_ids=tuple(_ids(f)))
@@ -186,9 +188,19 @@ class FlusherTable:
     # -- what ingest does ----------------------------------------------------------------------------------------
 
     def generation(
-        self, partition: int, operations: Sequence[Operation], *, flush: bool = True, segments: int = 1
+        self,
+        partition: int,
+        operations: Sequence[Operation],
+        *,
+        flush: bool = True,
+        segments: int = 1,
+        of: int | None = None,
     ) -> None:
-        """One more generation of a region, in the table's future: the model has it from now on."""
+        """One more generation of a region, in the table's future: the model has it from now on.
+
+        ``of``: the keys are those of another partition.
+        """
+        keyed = partition if of is None else of
         region = self.regions[partition]
         index = self._open(region)
         record = index.generations[-1]
@@ -198,7 +210,7 @@ class FlusherTable:
         for start in range(0, len(operations), size):
             part = operations[start : start + size]
             first, next_ = Position(at), Position(at + len(part))
-            stored = self._log.put([Entry(region, first, next_, 1, self._batch(partition, at, part), ())])
+            stored = self._log.put([Entry(region, first, next_, 1, self._batch(keyed, at, part), ())])
             assert isinstance(stored, Durable)
             entries.append(first)
             at = int(next_)
@@ -212,7 +224,7 @@ class FlusherTable:
         )
         assert ours
         for operation in operations:
-            self._apply(partition, operation)
+            self._apply(keyed, operation)
         if flush:
             self.flush(partition)
 

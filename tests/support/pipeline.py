@@ -15,7 +15,7 @@ import random
 import shutil
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -187,12 +187,15 @@ class Pipeline:
         seal_rows: int = 60,
         batch: int = 60,
         observer: Observer | None = None,
+        keyed_by: Callable[[str, int], bytes] | None = None,
         **contract: Any,
     ) -> None:
+        """``keyed_by``: producers key by these bytes of their own, and the contract says so (``key-bytes``)."""
         self.uri = str(folder / "table")
         self.columns = columns
         self.rng = random.Random(seed)
         self.oracle: dict[Key, Row] = {}
+        self.keyed_by = keyed_by
         self._messages: list[list[Message]] = [[] for _ in range(partitions)]
         self._seal_rows = seal_rows
         self._batch = batch
@@ -209,7 +212,8 @@ class Pipeline:
             topic_id="topic-id",
             partitions=partitions,
             primary_key=("region", "id"),
-            region_key=("region",),
+            region_key=() if keyed_by else ("region",),
+            region_encoding="key-bytes" if keyed_by else "canonical",
             start=(-1,) * partitions,
             columns=tuple(
                 Column(name=f.name(), type=format_type(columns.field(f.name()).type), field_ids=tuple(_ids(f)))
@@ -342,7 +346,7 @@ class Pipeline:
 
     def _send(self, op: str, region: str, id: int, values: Row) -> None:
         value = {"region": region, "id": id} | {n: as_json(v, self.columns.field(n).type) for n, v in values.items()}
-        key = encode_region_key(region)
+        key = self.keyed_by(region, id) if self.keyed_by else encode_region_key(region)
         partition = partition_of(key, len(self._messages))
         self._messages[partition].append((key, json.dumps(value).encode(), op))
 

@@ -25,6 +25,7 @@ from lancewal_audit.verify.sources import Range
 from lancewal_audit.verify.topic_records import TopicRecords
 from lancewal_audit.verify.wal_records import WalRecords
 from lancewal_core.ids import Position, Region
+from lancewal_core.murmur2 import NO_PARTITION
 from lancewal_core.rows import OFFSET, OP, PRESENT, TIMESTAMP
 
 _COMPACTED = "the topic is compacted: Kafka may have removed older records"
@@ -93,12 +94,15 @@ class Evidence:
         return (first, log.end) if first < log.end else (Position(0), Position(0))
 
     def whole_partitions(self) -> frozenset[int]:
-        """Partitions of which every record is there, and whose keys had no row before."""
+        """Partitions of which every record is there, and whose keys had no row before; -1 where all are.
+
+        That one is for rows that do not tell their partition.
+        """
         whole = frozenset(region.partition for region in self._scope.cut if self.chosen(region).whole)
         incomplete = len(whole) < len(self._scope.cut)
         if not self._scope.empty_before or (self._scope.eras.altered and incomplete):
             return frozenset()
-        return whole
+        return whole if incomplete else whole | {NO_PARTITION}
 
     def load(self, number: int) -> tuple[list[Record], list[Record], list[Record]]:
         """Records of one share: those to compare the table with, Kafka's, and the WAL's."""

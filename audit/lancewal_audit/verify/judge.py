@@ -21,6 +21,7 @@ from lancewal_audit.verify.key_fold import KeyState, Record, Values, apply, plai
 from lancewal_audit.verify.report import MERGED, READ, WAL, Finding, Findings
 from lancewal_audit.verify.scope import Scope
 from lancewal_core.ids import Region
+from lancewal_core.murmur2 import NO_PARTITION
 from lancewal_core.rows import OP, PRESENT, TIMESTAMP, RowSchema
 
 LOOKED_UP = 1_000
@@ -146,7 +147,7 @@ class Judge:
             self._findings.add(
                 Finding(
                     kind, where, text, shown_key(self._columns, self._key_names, key),
-                    partitions.get(key) if state is None else state.partition,
+                    _told(partitions.get(key)) if state is None else state.partition,
                     None if state is None else state.offset, names,
                 )
             )  # fmt: skip
@@ -241,3 +242,8 @@ def shown_key(columns: pa.Schema, names: Sequence[str], key: Key) -> dict[str, o
         else:
             shown[name] = value
     return shown
+
+
+def _told(partition: int | None) -> int | None:
+    """None where a row does not tell its partition."""
+    return None if partition == NO_PARTITION else partition

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lancewal_core.contract import Contract
-from lancewal_core.murmur2 import PartitionChecker, partitions_of
+from lancewal_core.errors import InvalidInput
+from lancewal_core.murmur2 import NO_PARTITION, PartitionChecker, partitions_of
 from lancewal_core.region_key import RegionKeyCodec
 
 _RANGE = 2**31 - 1
@@ -24,22 +25,34 @@ Numbers = npt.NDArray[np.int32]
 
 
 class KeyChoice:
-    """Keys of ``fraction`` of the hashes, and of these partitions (by today's number of partitions; None: of all)."""
+    """Keys of ``fraction`` of the hashes, and of these partitions (by today's number of partitions; None: of all).
+
+    ``InvalidInput`` for partitions of a table keyed by bytes: nothing says to which of them a key belongs.
+    """
 
     def __init__(self, contract: Contract, fraction: float, partitions: frozenset[int] | None) -> None:
+        if contract.keyed_by_bytes and partitions is not None:
+            raise InvalidInput(
+                "the table's record keys are bytes of the producers' own choice (region_encoding: key-bytes), so no row "
+                "tells its region: keys cannot be chosen by it. Leave out --region; --sample and --keys compare fewer keys"
+            )
         rows = contract.rows
         self._primary_key = rows.primary_key
         self._region_key = rows.region_key
         self._below = int(fraction * _RANGE)
         self._all = fraction >= 1.0
         self._partitions = None if partitions is None else np.array(sorted(partitions), np.int32)
-        codec = RegionKeyCodec(pa.schema([rows.columns.field(name) for name in rows.region_key]))
-        self._checker = PartitionChecker(codec, contract.partitions)
+        self._checker: PartitionChecker | None = None
+        if not contract.keyed_by_bytes:
+            codec = RegionKeyCodec(pa.schema([rows.columns.field(name) for name in rows.region_key]))
+            self._checker = PartitionChecker(codec, contract.partitions)
 
     def choose(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Numbers, Numbers]:
-        """The rows with a chosen key, the partition that each belongs to, and its key's hash."""
+        """The rows with a chosen key, the partition that each belongs to (-1: no row tells), and its key's hash."""
         hashes = self._hashes([batch.column(name) for name in self._primary_key])
-        belongs = self._checker.partitions([batch.column(name) for name in self._region_key])
+        belongs = np.full(len(hashes), NO_PARTITION, np.int32)
+        if self._checker is not None:
+            belongs = self._checker.partitions([batch.column(name) for name in self._region_key])
         kept = np.full(len(hashes), True) if self._all else hashes < self._below
         if self._partitions is not None:
             kept &= np.isin(belongs, self._partitions)

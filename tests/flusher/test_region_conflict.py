@@ -1,0 +1,363 @@
+"""Tables keyed by bytes: a key that comes through a second region stops the merge, wherever its row has gone meanwhile.
+
+What the table must hold is a dict; what a merge must not do is told by the table's version and the generations' states.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lancewal_core import paths
+from lancewal_core.contract import encode_contract
+from lancewal_core.errors import ContractMismatch, RegionConflict
+from lancewal_core.failpoints import point
+from lancewal_core.store import Done, put_once
+from lancewal_flusher import key_upkeep
+from lancewal_flusher.compaction import Compacted, FileSizes, compact_next
+from lancewal_flusher.compaction_plan import CompactionLimits
+from lancewal_flusher.finish import finish_newest
+from lancewal_flusher.key_upkeep import UpkeepState, keep_up
+from lancewal_flusher.merge import Merged, merge_next
+from tests.support.flusher_tables import COMBINE, OPEN_ROWS, FlusherTable, Operation, delete, patch, upsert, upserts
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[FlusherTable]:
+    made = FlusherTable(tmp_path, partitions=3, keyed_by_bytes=True)
+    yield made
+    made.close()
+
+
+def no_index(_: FlusherTable) -> None:
+    """Rows whose files have no key run yet."""
+
+
+def index(table: FlusherTable) -> None:
+    keep_up(table.context(), UpkeepState())
+
+
+def index_and_compact(table: FlusherTable) -> None:
+    index(table)
+    compact(table, 1_000)
+    index(table)
+
+
+def compact(table: FlusherTable, target_rows: int) -> None:
+    """One round over fragments of less than half as many rows."""
+    limits = CompactionLimits(target_rows=target_rows).to_the_end()
+    assert isinstance(compact_next(table.context(), limits, FileSizes(), with_sentinel=True), Compacted)
+
+
+def many_runs(table: FlusherTable) -> None:
+    """So many runs that they are merged into one."""
+    for n in range(10):
+        table.generation(2, upserts(range(1000 + n, 1001 + n)))
+        table.round()
+
+
+def lost_index(table: FlusherTable) -> None:
+    """The catalog is lost: runs are written anew, from what the commits say."""
+    index(table)
+    table.store.delete([info.key for info in table.store.list(paths.key_catalog_prefix())])
+    index(table)
+
+
+WAYS = [no_index, index, index_and_compact, many_runs, lost_index]
+
+
+def merge(table: FlusherTable) -> Merged:
+    done = merge_next(table.context(), OPEN_ROWS)
+    assert isinstance(done, Merged)
+    return done
+
+
+def finish(table: FlusherTable) -> None:
+    finish_newest(table.context())
+
+
+def conflict(table: FlusherTable, partition: int) -> RegionConflict:
+    """The merge that waits must stop, and change nothing."""
+    before, states = table.dataset.version, table.states(partition)
+    with pytest.raises(RegionConflict) as raised:
+        merge_next(table.context(), OPEN_ROWS)
+    assert (table.dataset.version, table.states(partition)) == (before, states)
+    assert states[-1] == "FLUSHED"
+    return raised.value
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_key_of_another_region_stops_the_merge(table: FlusherTable, way: Callable[[FlusherTable], None]) -> None:
+    table.generation(0, upserts(range(10)))
+    table.generation(1, upserts(range(5)))
+    merge(table)
+    finish(table)
+    way(table)
+    held = dict(table.model)
+    table.generation(1, [upsert(7, s="payload")], of=0)
+    error = conflict(table, 1)
+    assert error.where["partitions"] == [0, 1]
+    assert error.where["keys"] == 1
+    assert "payload" not in str(error)
+    assert "r0" not in str(error)
+    table.model = held
+    table.check()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_same_key_through_its_own_region_is_merged(
+    table: FlusherTable, way: Callable[[FlusherTable], None]
+) -> None:
+    table.generation(0, upserts(range(10)))
+    table.generation(1, upserts(range(5)))
+    merge(table)
+    finish(table)
+    way(table)
+    table.generation(0, [*upserts(range(3, 8), a=1), delete(9), patch(1, a=7)])
+    table.generation(1, [delete(0), patch(1, a=7)])
+    done = merge(table)
+    table.check()
+    assert done.regions_not_known == 0
+
+
+@pytest.mark.parametrize("operation", [delete(3), patch(3, a=1)])
+def test_deletes_and_patches_conflict_too(table: FlusherTable, operation: Operation) -> None:
+    table.generation(0, upserts(range(10)))
+    table.round()
+    table.generation(2, [operation], of=0)
+    conflict(table, 2)
+
+
+def test_rows_that_one_merge_writes_of_several_regions(table: FlusherTable) -> None:
+    """Survivors of combined generations and completed patches lie in one file: each row has its own region."""
+    for partition in (0, 1, 2):
+        table.generation(partition, upserts(range(4)))
+    table.round(COMBINE)
+    for partition in (0, 1, 2):
+        table.generation(partition, [*upserts(range(10, 13)), patch(1, a=5)])
+        table.generation(partition, [patch(2, s="x"), patch(11, s="y"), delete(0)])
+    (combined,) = table.round(COMBINE).merges
+    assert combined.rows_written == 3 * 5
+    for partition in (0, 1, 2):
+        table.generation(partition, [*upserts([1, 2, 10, 11, 12], a=9)])
+    assert [m.regions_not_known for m in table.round(COMBINE).merges] == [0]
+    table.check()
+    for id in (1, 2, 3, 10, 11, 12):
+        table.generation(1, [upsert(id)], of=2)
+    conflict(table, 1)
+
+
+def test_two_regions_in_one_merge(table: FlusherTable) -> None:
+    table.generation(0, upserts(range(10)))
+    table.generation(1, upserts(range(3)))
+    table.generation(1, [delete(5), delete(6)], of=0)
+    with pytest.raises(RegionConflict, match="generations 1 to 2 of partition 1") as raised:
+        merge_next(table.context(), COMBINE)
+    assert raised.value.where["keys"] == 2
+    assert table.rows() == []
+
+
+def test_a_hidden_row_of_another_region_is_no_conflict(table: FlusherTable) -> None:
+    table.generation(0, upserts(range(10)))
+    table.round()
+    table.generation(0, [delete(3)])
+    table.round()
+    table.generation(1, upserts([3], a=4), of=0)
+    merge(table)
+    table.check()
+
+
+def test_the_way_on_that_the_error_names(table: FlusherTable) -> None:
+    table.generation(0, upserts(range(10)))
+    table.round()
+    table.generation(1, upserts([3], a=4), of=0)
+    assert "delete that row" in str(conflict(table, 1))
+    model = dict(table.model)
+    table.user_delete(0, 3)
+    table.model = model
+    merge(table)
+    table.check()
+
+
+def test_a_key_of_which_entries_name_two_regions(table: FlusherTable) -> None:
+    """After a person has let the other row stand, and a compaction: what is not certain is not known."""
+    table.generation(0, upserts(range(10)))
+    table.round()
+    table.user_delete(0, 3)
+    table.generation(1, upserts([3], a=4), of=0)
+    table.round()
+    compact(table, 1_000)
+    index(table)
+    table.generation(1, upserts([3], a=5), of=0)
+    assert merge(table).regions_not_known == 1
+    table.check()
+
+
+def test_rows_that_no_region_is_known_of_pass_and_are_counted(table: FlusherTable) -> None:
+    table.user_append(0, [1, 2, 3], in_model=True)
+    table.round()
+    table.generation(1, upserts([2], a=4), of=0)
+    assert merge(table).regions_not_known == 1
+    table.check()
+
+
+def altered(table: FlusherTable, positions: tuple[int, ...]) -> FlusherTable:
+    """The contract after ``table alter --partitions`` at these positions."""
+    new = table.contract.model_copy(update={"version": 2, "altered_at": positions})
+    assert isinstance(put_once(table.store, paths.contract_version(2), encode_contract(new)), Done)
+    table.contract = new
+    return table
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_was_merged_before_partitions_were_added_may_come_through_another(
+    table: FlusherTable, way: Callable[[FlusherTable], None]
+) -> None:
+    table.generation(0, upserts(range(10)))
+    table.generation(1, upserts(range(5)))
+    merge(table)
+    finish(table)
+    way(table)
+    altered(table, (10, 5, 10))
+    table.generation(1, upserts([3], a=4), of=0)
+    merge(table)
+    finish(table)
+    table.check()
+    # From there on it has this region, and no other one.
+    way(table)
+    table.generation(0, upserts([3], a=5))
+    conflict(table, 0)
+
+
+def test_rows_merged_after_partitions_were_added_count(table: FlusherTable) -> None:
+    table.generation(0, upserts(range(10)))
+    table.round()
+    altered(table, (10, 0, 0))
+    table.generation(0, upserts(range(20, 22)))
+    table.round()
+    table.generation(1, upserts([3, 20]), of=0)
+    assert conflict(table, 1).where["keys"] == 1
+
+
+def test_a_flusher_that_has_missed_a_change_of_the_partitions_says_so(table: FlusherTable) -> None:
+    table.generation(0, upserts(range(10)))
+    table.round()
+    late = table.context()
+    altered(table, (10, 0, 0))
+    table.generation(1, upserts([3], a=4), of=0)
+    with pytest.raises(ContractMismatch, match="Start the flusher again"):
+        merge_next(late, OPEN_ROWS)
+    merge(table)
+    catalog = table.context().keys.catalogs.read()
+    with pytest.raises(ContractMismatch, match="Start the flusher again"):
+        keep_up(late, UpkeepState())
+    assert table.context().keys.catalogs.read() == catalog
+
+
+def test_regions_are_kept_until_every_file_has_a_run(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compaction moves rows: what knows their regions stays until the new files are indexed, a file at a time."""
+    monkeypatch.setattr("lancewal_flusher.key_upkeep.RUN_ROWS", 1)
+    for n in range(2):
+        for partition in (0, 1):
+            table.generation(partition, upserts(range(10 * n, 10 * n + 10)))
+        table.round()
+    compact(table, 25)
+    compact(table, 25)
+    assert [f.count_rows() for f in table.dataset.get_fragments()] == [20, 20]
+    state = UpkeepState()
+    while keep_up(table.context(), state, rows_max=1).indexed:
+        pass
+    for partition in (0, 1):
+        table.generation(partition, upserts(range(20), a=1))
+    assert merge(table).regions_not_known == 0
+    table.check()
+
+
+def test_rebuilt_files_keep_their_regions(table: FlusherTable) -> None:
+    """Adopted files that a clean-up took are rebuilt by the follow-up, which says what their rows are."""
+    table.generation(0, upserts(range(10)))
+    table.generation(1, upserts(range(5)))
+    merge(table)
+    table.remove_files(table.snapshot(0, 1))
+    table.remove_files(table.snapshot(1, 1))
+    report = table.round()
+    assert [f.fragments_rebuilt for f in report.finished] == [2]
+    table.check()
+    table.generation(0, upserts([1], a=3))
+    assert merge(table).regions_not_known == 0
+    finish(table)
+    table.generation(2, upserts([4], a=3), of=1)
+    conflict(table, 2)
+
+
+def test_canonical_tables_say_nothing_of_regions(tmp_path: Path) -> None:
+    made = FlusherTable(tmp_path)
+    made.generation(0, upserts(range(10)))
+    made.round()
+    (transaction,) = [
+        p for v in range(1, made.dataset.version + 1)
+        if "lancewal.merge" in (p := made.context().table.transaction(v).properties)  # type: ignore[union-attr]
+    ]  # fmt: skip
+    assert "lancewal.key_regions" not in transaction
+    catalog = made.context().keys.catalogs.read()
+    assert [run.regions for run in catalog.runs] == [()]
+    made.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_histories(tmp_path: Path, seed: int) -> None:
+    """No merge of keys that have one region each is refused, no region is lost, and the first stray is found."""
+    rng = random.Random(seed)
+    table = FlusherTable(tmp_path, partitions=3, keyed_by_bytes=True)
+    for _ in range(12):
+        for _ in range(rng.randrange(1, 5)):
+            partition = rng.randrange(3)
+            operations = [one_of(rng, id) for id in range(partition, 30, 3) for _ in range(rng.choice([0, 0, 1, 2]))]
+            if operations:
+                table.generation(partition, operations, of=0)
+        while isinstance(done := merge_next(table.context(), rng.choice([COMBINE, OPEN_ROWS])), Merged):
+            assert done.regions_not_known == 0
+            finish(table)
+        table.check()
+        if rng.random() < 0.5:
+            index(table)
+            if rng.random() < 0.7:
+                compact_next(table.context(), CompactionLimits().to_the_end(), FileSizes(), with_sentinel=True)
+                index(table)
+    _, id = rng.choice(sorted(table.model))
+    home = id % 3
+    stray = rng.choice([partition for partition in range(3) if partition != home])
+    table.generation(stray, [one_of(rng, id)], of=0)
+    assert conflict(table, stray).where["partitions"] == [home, stray]
+    table.close()
+
+
+def one_of(rng: random.Random, id: int) -> Operation:
+    return rng.choice([upsert(id, a=rng.randrange(99)), patch(id, a=rng.randrange(99)), delete(id)])
+
+
+def test_a_flusher_that_is_late_drops_no_newer_run(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looked before a compaction, and writes the catalog after another one has indexed what came of that."""
+    for n in range(4):
+        table.generation(n % 2, upserts(range(10 * n, 10 * n + 10)))
+        table.round()
+    table.user_append(2, [1], in_model=True)
+    late = table.context()
+
+    def in_between(name: str, **where: Any) -> Any:
+        monkeypatch.setattr(key_upkeep, "point", point)
+        compact(table, 1_000)
+        index(table)
+        return point(name, **where)
+
+    monkeypatch.setattr(key_upkeep, "point", in_between)
+    keep_up(late, UpkeepState())
+    index(table)
+    for partition in (0, 1):
+        table.generation(partition, upserts(range(10 * partition, 10 * partition + 5)))
+    assert merge(table).regions_not_known == 0
+    table.check()

@@ -1,0 +1,89 @@
+"""Where records of a table keyed by bytes belong: by the bytes of their keys, whatever these are, and by nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pytest
+
+from lancewal_core.contract import Column, Contract
+from lancewal_core.errors import Misrouted
+from lancewal_core.ids import Position, Region, TopicId
+from lancewal_ingest.append import Consumed, Preparer
+from lancewal_ingest.decode.records import Records
+
+CONTRACT = Contract(
+    table_uuid="u", topic="t", topic_id="i", partitions=7, primary_key=("id",), region_key=(),
+    region_encoding="key-bytes", start=(0,) * 7,
+    columns=(Column(name="id", type="int64", field_ids=(0,)), Column(name="s", type="string", field_ids=(1,))),
+)  # fmt: skip
+OF_7 = {b"customer-00042": 5, b"": 2, "grün".encode(): 2, b'["customer",42]': 1, b'["eu","customer-00042"]': 1}
+"""From the vectors of the reference page, which Java's own classes have confirmed."""
+
+
+def consumed(partition: int, keys: Sequence[bytes | None], values: Sequence[bytes | None] | None = None) -> Consumed:
+    values = values or [json.dumps({"id": n, "s": "secret"}).encode() for n in range(len(keys))]
+    offsets = [10 + 2 * n for n in range(len(keys))]
+    records = Records(offsets, [0] * len(keys), list(keys), list(values), [None] * len(keys))
+    return Consumed(Region("t", TopicId("i"), partition), Position(10), Position(offsets[-1] + 1), records)
+
+
+@pytest.mark.parametrize("key", OF_7)
+@pytest.mark.parametrize("partition", range(7))
+def test_a_record_belongs_where_its_keys_bytes_say(key: bytes, partition: int) -> None:
+    entry, rejected, stop = Preparer(CONTRACT, "stop").prepare(consumed(partition, [key]))
+    assert rejected == ()
+    if partition == OF_7[key]:
+        assert stop is None
+        assert entry is not None
+        assert entry.rows["id"].to_pylist() == [0]
+    else:
+        assert entry is None
+        assert stop is not None
+        assert isinstance(stop.error, Misrouted)
+        assert f"offset 10: the record's key belongs to partition {OF_7[key]} of 7" in str(stop.error)
+        assert "canonical" not in str(stop.error)
+        assert "customer" not in str(stop.error)
+
+
+def test_a_record_without_a_key_belongs_nowhere() -> None:
+    for partition in range(7):
+        entry, _, stop = Preparer(CONTRACT, "dlq").prepare(consumed(partition, [None]))
+        assert entry is None
+        assert stop is not None
+        assert "belongs to partition -1" in str(stop.error)
+        assert "without a key" in str(stop.error)
+
+
+def test_each_row_is_asked_by_its_own_record() -> None:
+    """Records that are no rows stand in between, and their keys count for nothing."""
+    keys = [b"customer-00042", b"", b"customer-00042", None, b'["customer",42]', b"customer-00042"]
+    values = [b'{"id": 1}', b"no json", b'{"id": 2}', b'{"id": 3}', b'{"id": 4}', b"{}"]
+    lenient = CONTRACT.model_copy(update={"misrouted": "dlq"})
+    entry, rejected, stop = Preparer(lenient, "dlq").prepare(consumed(5, keys, values))
+    assert stop is None
+    assert entry is not None
+    assert entry.rows["id"].to_pylist() == [1, 2]
+    assert [(r.offset, r.kind) for r in rejected] == [
+        (12, "not_json"), (16, "misrouted"), (18, "misrouted"), (20, "missing_key"),
+    ]  # fmt: skip
+
+
+def test_no_tombstone_is_read_from_a_key_of_the_producers_own() -> None:
+    """Nothing says which row it would delete, even where the key looks like the primary key."""
+    entry, rejected, _ = Preparer(CONTRACT, "dlq").prepare(consumed(5, [b"customer-00042"], [None]))
+    assert entry is not None
+    assert entry.rows.num_rows == 0
+    assert [r.kind for r in rejected] == ["null_value"]
+
+
+def test_canonical_tables_ask_the_row() -> None:
+    columns = (Column(name="id", type="string", field_ids=(0,)),)
+    changed = {"region_key": ("id",), "region_encoding": "canonical", "columns": columns}
+    contract = Contract.model_validate({**CONTRACT.model_dump(), **changed})
+    entry, _, stop = Preparer(contract, "stop").prepare(consumed(5, [None], [b'{"id": "customer-00042"}']))
+    assert stop is None
+    assert entry is not None
+    assert entry.rows.column("id") == pa.array(["customer-00042"])
