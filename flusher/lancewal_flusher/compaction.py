@@ -11,6 +11,8 @@ Guarantees
  6. The files that it wrote exist: those that a clean-up took before the commit (`delete_unverified`) are written again from
     V, which holds their rows as long as no clean-up takes V too; then ``ObjectMissing``.
  7. Queries by a secondary index find the same rows before and after it; ``index_upkeep`` makes them fast again.
+ 8. Of a table keyed by bytes it leaves files alone of which a commit alone knows through which regions their rows came: what
+    it writes of them would be taken for rows of whatever region their keys had before.
 
 Steps of ``compact_next``
  1. Pin V, check that it is the contract's table, read W(V); refuse while the merge that set it is not finished.
@@ -35,6 +37,7 @@ from lancewal_core.table import Fragment, PinnedTable, RewriteBounds, TableCommi
 from lancewal_flusher.commit import Refused, is_finished, lost_files, send, sentinel
 from lancewal_flusher.compaction_plan import CompactionLimits, Reason, Round, Stored, next_round
 from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.entry_regions import told_by_commits_alone
 
 PROPERTY_COMPACTION = "lancewal.compaction"
 _TRIES = 3
@@ -90,7 +93,8 @@ def compact_next(
         # Step 2
         fragments = pinned.fragments()
         found = stored(context, fragments, sizes)
-        chosen = next_round(found, limits, spared(pinned, found, limits, with_sentinel=with_sentinel))
+        left_alone = spared(pinned, found, limits, with_sentinel=with_sentinel) | told_by_commits_alone(context, pinned)
+        chosen = next_round(found, limits, left_alone)
         if chosen is None:
             return NothingToCompact(pinned.version)
         # Step 3

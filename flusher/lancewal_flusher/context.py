@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lancewal_core import paths
 from lancewal_core.clock import Clock
@@ -33,6 +33,8 @@ class FlusherContext:
     contract: Contract
     new_id: Callable[[], str]
     """A fresh random text of at least 8 hex digits."""
+    untold: set[str] = field(default_factory=set)
+    """Data files of which no commit says through which regions their rows came (``file_regions``): that stays so."""
 
     def read_indexes(self) -> dict[Region, RegionIndex]:
         """The newest index of every region that has one; regions are enumerated from the contract."""

@@ -6,7 +6,9 @@ Steps of ``find``, for one file
     the index has of this key, whichever files these are of; where they name two, or none, it is not known.
 
 Step 2 finds what a compaction moved only while the runs of the files before it are in the catalog: ``key_upkeep`` leaves them
-there until it has written runs for all files.
+there until it has written runs for all files.  And it is right of a key that had two regions, one after the other, only if
+both are there: a compaction leaves files alone that have no run yet (``told_by_commits_alone``), and where the index begins
+anew, files of step 2 get their runs first, so that nothing is concluded from half of what there was.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import numpy as np
 from lancewal_core.errors import Corrupt
 from lancewal_core.key_catalog import KeyRun
 from lancewal_core.key_code import CodedKeys
-from lancewal_core.key_index import find_in_run
+from lancewal_core.key_index import covers, find_in_run, fragments_by_file
 from lancewal_core.key_region import NOT_KNOWN, RegionList, counting
 from lancewal_core.key_run import NO_REGION, Regions, SoughtKeys
 from lancewal_core.table import Fragment, PinnedTable
@@ -40,7 +42,11 @@ class EntryRegions:
         self._runs = [run for run in runs if run.regions]
         asked = context.contract.keyed_by_bytes and files
         ids = {name: fragment.fragment_id for name, fragment in files.items()}
-        self._told: Mapping[str, Spans] = find_spans(context.table, pinned, ids) if asked else {}
+        self._told: Mapping[str, Spans] = find_spans(context, pinned, ids) if asked else {}
+
+    def in_order(self, files: Mapping[str, Fragment]) -> Mapping[str, Fragment]:
+        """Those of step 2 first."""
+        return dict(sorted(files.items(), key=lambda item: item[0] in self._told)) if self._told else files
 
     def find(self, name: str, keys: CodedKeys) -> Regions | None:
         """Places in ``regions``, or ``NO_REGION``, of a file's rows; None where rows tell their region themselves."""
@@ -69,3 +75,16 @@ class EntryRegions:
             np.minimum.at(lowest, found.places[at], known[at])
             np.maximum.at(highest, found.places[at], known[at])
         return np.where(lowest == highest, highest, NO_REGION).astype(np.int32)
+
+
+def told_by_commits_alone(context: FlusherContext, pinned: PinnedTable) -> frozenset[int]:
+    """Fragments of which a commit says through which regions their rows came, and no run yet."""
+    if not context.contract.keyed_by_bytes:
+        return frozenset()
+    fragments = fragments_by_file(pinned, context.contract.primary_key)
+    runs = context.keys.catalogs.read().runs
+    sound = [run for run in runs if run.name not in context.keys.broken]
+    indexed = {file.name for run in sound for file in run.files if covers(file, fragments)}
+    ids = {name: found[0].fragment_id for name, found in fragments.items() if name not in indexed}
+    told = find_spans(context, pinned, ids) if ids else {}
+    return frozenset(fragment.fragment_id for name in told for fragment in fragments[name])

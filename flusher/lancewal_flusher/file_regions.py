@@ -23,7 +23,6 @@ from lancewal_core.json_object import WHOLE_MAX, JsonFault, JsonObject, region_n
 from lancewal_core.key_region import MergedFrom
 from lancewal_core.table import (
     PinnedTable,
-    Table,
     TransactionGone,
     TransactionInfo,
     TransactionUnreadable,
@@ -31,6 +30,7 @@ from lancewal_core.table import (
     fragment_rows,
 )
 from lancewal_core.watermarks import PROPERTY_MERGE
+from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.merge_facts import facts_of
 from lancewal_flusher.merge_stock import Work
 
@@ -93,18 +93,19 @@ def regions_of_merge(works: Sequence[Work], kept: npt.NDArray[np.bool_], written
     return FileRegions(spans | divided(written, [*rows, *zip(sources, patched, strict=True)]))
 
 
-def find_spans(table: Table, pinned: PinnedTable, wanted: Mapping[str, int]) -> dict[str, Spans]:
+def find_spans(context: FlusherContext, pinned: PinnedTable, wanted: Mapping[str, int]) -> dict[str, Spans]:
     """What transactions from ``pinned`` down say of files; ``wanted``: by name the id of a fragment that holds it.
 
     Ends where versions are gone, and at the first merge that was computed before the oldest of these fragments was there.
+    It is asked once for each file: what no commit says today none will say later.
     """
     found: dict[str, Spans] = {}
-    left = dict(wanted)
+    left = {name: fragment for name, fragment in wanted.items() if name not in context.untold}
     lowest = 0
     for version in range(pinned.version, max(pinned.version - VERSIONS_MAX, 0), -1):
         if not left or version <= lowest:
             break
-        info = table.transaction(version)
+        info = context.table.transaction(version)
         if isinstance(info, TransactionGone):
             break
         if isinstance(info, TransactionUnreadable):
@@ -116,6 +117,9 @@ def find_spans(table: Table, pinned: PinnedTable, wanted: Mapping[str, int]) -> 
             facts = facts_of(info, pinned.version)
             if facts.fragments_below <= min(left.values()):
                 lowest = max(lowest, facts.read_version)
+    if left:
+        context.untold.intersection_update({name for f in pinned.fragments() for name in f.files})
+        context.untold.update(left)
     return found
 
 

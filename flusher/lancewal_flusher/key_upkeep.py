@@ -101,7 +101,7 @@ def _keep_up(context: FlusherContext, pinned: PinnedTable, state: UpkeepState, r
     new: list[KeyRun] = []
     left = False
     regions = EntryRegions(context, pinned, missing, sound)
-    for run in _runs(context, pinned, missing, state, regions):
+    for run in _runs(context, pinned, regions.in_order(missing), state, regions):
         new.append(run)
         left = sum(run.entries for run in new) >= rows_max
         if left:

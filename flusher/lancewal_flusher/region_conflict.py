@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core.errors import ATTACH_A_COPY, RegionConflict
@@ -29,6 +30,10 @@ from lancewal_flusher.context import FlusherContext, check_contract
 from lancewal_flusher.file_regions import Spans, expanded, find_spans
 from lancewal_flusher.merge_stock import Work
 
+ADDRESSES_SHOWN = 20
+"""So many rows a message names."""
+_Strays = npt.NDArray[np.int64]
+"""Rows of the table whose keys wait through another region: address, its partition, and the partition that waits."""
 _REASON = (
     "Kafka does not order partitions, so nothing says which row is newer. Producers must key by something that the primary "
     "key determines"
@@ -52,13 +57,15 @@ def check_regions(
             context,
             met.partitions,
             met.keys,
-            f"wait to be merged ({_generations(works, met.partitions)})",
+            f"waits to be merged ({_generations(works, met.partitions)})",
             f"To go on, {ATTACH_A_COPY}",
         )
     # Step 2
     not_known = 0
+    strays = [np.zeros((0, 3), np.int64)]
     for fragment_id, rows in found.covered.items():
-        not_known += _check_rows(context, pinned, fragment_id, rows, partitions)
+        not_known += _not_known(rows)
+        strays.append(_strays(pinned, fragment_id, rows, partitions))
     # Step 3
     told = _told(context, pinned, found.uncovered)
     wanted, counts = KeySet(keys if told else keys.slice(0, 0)), counting(context.contract)
@@ -68,7 +75,12 @@ def check_regions(
             continue
         hits = find_keys(pinned, wanted, [fragment_id])
         at = (hits.addresses & np.uint64(0xFFFFFFFF)).astype(np.int64)
-        not_known += _check_rows(context, pinned, fragment_id, RowsOfKeys(at, hits.places, of_rows[at]), partitions)
+        looked_up = RowsOfKeys(at, hits.places, of_rows[at])
+        not_known += _not_known(looked_up)
+        strays.append(_strays(pinned, fragment_id, looked_up, partitions))
+    found_strays = np.concatenate(strays)
+    if len(found_strays):
+        raise _replaced(context, pinned, works, found_strays)
     return not_known
 
 
@@ -80,28 +92,41 @@ def _partitions(works: Sequence[Work]) -> Partitions:
     return np.concatenate([np.repeat(of_works, partials), np.repeat(of_works, others)])
 
 
-def _check_rows(
-    context: FlusherContext, pinned: PinnedTable, fragment_id: int, rows: RowsOfKeys, partitions: Partitions
-) -> int:
+def _not_known(rows: RowsOfKeys) -> int:
+    return len(rows.rows) if rows.partitions is None else int((rows.partitions == NOT_KNOWN).sum())
+
+
+def _strays(pinned: PinnedTable, fragment_id: int, rows: RowsOfKeys, partitions: Partitions) -> _Strays:
+    """Those rows that live and that another region brought."""
+    nothing = np.zeros((0, 3), np.int64)
     if rows.partitions is None:
-        return len(rows.rows)
+        return nothing
     other = np.flatnonzero((rows.partitions != NOT_KNOWN) & (rows.partitions != partitions[rows.places]))
-    if len(other):
-        doubtful = RowsOfKeys(rows.rows[other], rows.places[other], rows.partitions[other])
-        live = live_rows(pinned, fragment_id, doubtful)
-        if len(live.rows) and live.partitions is not None:
-            between = int(live.partitions[0]), int(partitions[live.places[0]])
-            raise _conflict(
-                context,
-                between,
-                len(live.rows),
-                f"is in the table (row address {(fragment_id << 32) + int(live.rows[0])} of version {pinned.version}) through "
-                f"partition {between[0]}, and waits to be merged through partition {between[1]}",
-                "To let the waiting row stand, delete that row from the Lance table; the merge then goes on. To keep the "
-                f"table as it is, {ATTACH_A_COPY}",
-                fragment=fragment_id,
-            )
-    return int((rows.partitions == NOT_KNOWN).sum())
+    if not len(other):
+        return nothing
+    live = live_rows(pinned, fragment_id, RowsOfKeys(rows.rows[other], rows.places[other], rows.partitions[other]))
+    if live.partitions is None:
+        return nothing
+    return np.column_stack([live.rows + (fragment_id << 32), live.partitions, partitions[live.places]])
+
+
+def _replaced(context: FlusherContext, pinned: PinnedTable, works: Sequence[Work], strays: _Strays) -> RegionConflict:
+    """A merge would replace rows of other regions."""
+    strays = strays[np.argsort(strays[:, 0])]
+    shown = strays[:ADDRESSES_SHOWN, 0].tolist()
+    more = f" and {len(strays) - len(shown)} more" if len(strays) > len(shown) else ""
+    here, there = strays[0, 1:].tolist()
+    return _conflict(
+        context,
+        (here, there),
+        len(strays),
+        f"is in the table through partition {here}, and waits to be merged through partition {there} "
+        f"({_generations(works, (there,))}). Row addresses in version {pinned.version}: "
+        f"{', '.join(map(str, shown))}{more}",
+        "To let the waiting rows stand, delete these rows from the Lance table; the merge then goes on. To keep the "
+        f"table as it is, {ATTACH_A_COPY}",
+        addresses=shown,
+    )
 
 
 def _told(context: FlusherContext, pinned: PinnedTable, fragment_ids: Sequence[int]) -> Mapping[int, tuple[int, Spans]]:
@@ -115,11 +140,11 @@ def _told(context: FlusherContext, pinned: PinnedTable, fragment_ids: Sequence[i
     }
     if not files:
         return {}
-    spans = find_spans(context.table, pinned, {name: fragment.fragment_id for name, fragment in files.items()})
+    spans = find_spans(context, pinned, {name: fragment.fragment_id for name, fragment in files.items()})
     return {files[name].fragment_id: (files[name].physical_rows, told) for name, told in spans.items()}
 
 
-def _generations(works: Sequence[Work], partitions: tuple[int, int]) -> str:
+def _generations(works: Sequence[Work], partitions: Sequence[int]) -> str:
     found = [work.merge for work in works if work.merge.region.partition in partitions]
     return " and ".join(
         f"generations {m.snapshots[0].generation} to {m.snapshots[-1].generation} of partition {m.region.partition}, offsets "

@@ -17,12 +17,14 @@ from lancewal_core.contract import encode_contract
 from lancewal_core.errors import ContractMismatch, RegionConflict
 from lancewal_core.failpoints import point
 from lancewal_core.store import Done, put_once
+from lancewal_core.table_lance import LanceTable
 from lancewal_flusher import key_upkeep
-from lancewal_flusher.compaction import Compacted, FileSizes, compact_next
+from lancewal_flusher.compaction import Compacted, FileSizes, NothingToCompact, compact_next
 from lancewal_flusher.compaction_plan import CompactionLimits
 from lancewal_flusher.finish import finish_newest
 from lancewal_flusher.key_upkeep import UpkeepState, keep_up
 from lancewal_flusher.merge import Merged, merge_next
+from lancewal_flusher.round import RoundState, run_round
 from tests.support.flusher_tables import COMBINE, OPEN_ROWS, FlusherTable, Operation, delete, patch, upsert, upserts
 
 
@@ -175,7 +177,7 @@ def test_the_way_on_that_the_error_names(table: FlusherTable) -> None:
     table.generation(0, upserts(range(10)))
     table.round()
     table.generation(1, upserts([3], a=4), of=0)
-    assert "delete that row" in str(conflict(table, 1))
+    assert "delete these rows" in str(conflict(table, 1))
     model = dict(table.model)
     table.user_delete(0, 3)
     table.model = model
@@ -360,4 +362,83 @@ def test_a_flusher_that_is_late_drops_no_newer_run(table: FlusherTable, monkeypa
     for partition in (0, 1):
         table.generation(partition, upserts(range(10 * partition, 10 * partition + 5)))
     assert merge(table).regions_not_known == 0
+    table.check()
+
+
+def moved_to_another_region(table: FlusherTable) -> None:
+    """Deleted through one region, then written through another one: both are merged, and only the first is indexed."""
+    table.generation(0, upserts(range(10)))
+    table.round()
+    table.generation(0, [delete(3)])
+    table.round()
+    table.generation(1, upserts([3], a=4), of=0)
+    merge(table)
+    finish(table)
+
+
+def test_a_compaction_waits_for_the_index(table: FlusherTable) -> None:
+    """Else the row would be taken for one of the region that its key had before."""
+    moved_to_another_region(table)
+    limits = CompactionLimits(target_rows=1_000).to_the_end()
+    assert isinstance(compact_next(table.context(), limits, FileSizes(), with_sentinel=True), NothingToCompact)
+    index(table)
+    compact(table, 1_000)
+    index(table)
+    table.generation(1, upserts([3], a=5), of=0)
+    merge(table)
+    table.check()
+
+
+def test_an_index_that_begins_anew_concludes_nothing_from_its_first_half(
+    table: FlusherTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lancewal_flusher.key_upkeep.RUN_ROWS", 1)
+    moved_to_another_region(table)
+    for n in range(2):
+        table.generation(1, upserts([100 + n], a=n), of=0)
+        table.round()
+    compact(table, 12)  # leaves the fragment where the key was before
+    index(table)
+    assert [f.metadata.physical_rows for f in table.dataset.get_fragments()] == [10, 3]
+    table.store.delete([info.key for info in table.store.list(paths.key_catalog_prefix())])
+    state = UpkeepState()
+    while keep_up(table.context(), state, rows_max=1).indexed:
+        pass
+    table.generation(1, upserts([3], a=5), of=0)
+    assert merge(table).regions_not_known == 1
+    table.check()
+
+
+def test_all_rows_in_conflict_are_named_at_once(table: FlusherTable) -> None:
+    table.generation(0, upserts(range(5)))
+    table.round()
+    table.generation(0, upserts(range(5, 10)))
+    table.round()
+    table.generation(1, upserts(range(3, 7), a=4), of=0)
+    error = conflict(table, 1)
+    assert error.where["keys"] == 4
+    addresses = [3, 4, 1 << 32, (1 << 32) + 1]
+    assert error.where["addresses"] == addresses
+    assert all(str(address) in str(error) for address in addresses)
+    assert "generations 1 to 1 of partition 1, offsets 0 to 3" in str(error)
+
+
+def test_files_that_no_commit_tells_of_are_looked_for_once(
+    table: FlusherTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large file of a load is never indexed: that must not make each merge read all versions since."""
+    monkeypatch.setattr(key_upkeep, "FILE_ROWS_MAX", 20)
+    table.user_append(0, range(500, 530), in_model=True)
+    read: list[int] = []
+    transaction = LanceTable.transaction
+    monkeypatch.setattr(
+        LanceTable, "transaction", lambda self, version: read.append(version) or transaction(self, version)
+    )
+    context, state, counts = table.context(), RoundState(), []
+    for n in range(12):
+        table.generation(0, upserts([n]))
+        read.clear()
+        run_round(context, OPEN_ROWS, state, 0.0)
+        counts.append(len(read))
+    assert counts[-1] <= counts[1]
     table.check()
