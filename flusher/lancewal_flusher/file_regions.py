@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lancewal_core.errors import ObjectCorrupt
-from lancewal_core.ids import Position
+from lancewal_core.ids import Position, TableVersion
 from lancewal_core.json_object import WHOLE_MAX, JsonFault, JsonObject, region_named
 from lancewal_core.key_region import MergedFrom
 from lancewal_core.table import (
@@ -114,7 +114,7 @@ def find_spans(context: FlusherContext, pinned: PinnedTable, wanted: Mapping[str
         found |= {name: spans for name, spans in said.items() if name in left}
         left = {name: fragment for name, fragment in left.items() if name not in said}
         if left and PROPERTY_MERGE in info.properties:
-            facts = facts_of(info, pinned.version)
+            facts = facts_of(info, TableVersion(version))
             if facts.fragments_below <= min(left.values()):
                 lowest = max(lowest, facts.read_version)
     if left:

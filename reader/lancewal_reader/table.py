@@ -16,6 +16,7 @@ from lancewal_core.errors import (
     ObjectMissing,
     PlanRetriesExhausted,
     PlanStale,
+    RegionConflict,
     StoreInconsistent,
     TableReplaced,
     VersionGone,
@@ -114,9 +115,15 @@ class LancewalTable:
             except (PlanStale, ObjectMissing, StoreInconsistent, VersionGone) as error:
                 reason = error
                 continue
+            except RegionConflict as error:
+                self._check_conflict(error, plan, asked)
+                reason = error
+                continue
             receipt = Receipt(self._contract.uuid, plan.version, plan.cut)
             schema = with_receipt(result_schema(self._contract.rows, names), receipt)
             return pa.RecordBatchReader.from_batches(schema, _chain(first, batches, schema))
+        if isinstance(reason, RegionConflict):
+            raise reason
         raise PlanRetriesExhausted(f"objects vanished under {PLANS_MAX} plans; the last: {reason}") from reason
 
     def to_arrow(
@@ -156,6 +163,17 @@ class LancewalTable:
             )
         self._seen[consistency] = (plan.version, plan.cut)
         return plan
+
+    def _check_conflict(self, error: RegionConflict, plan: ReadPlan, asked: Receipt | None) -> None:
+        """Return where another plan may show none: what met in this delta may be merged, one behind the other, by now."""
+        if asked is not None and plan.version != asked.version:
+            raise VersionGone(
+                f"table version {asked.version} of the receipt is gone: a clean-up removed it, and the version that would "
+                f"stand in for it, {plan.version}, does not tell in which order rows of a key came: {error}",
+                version=asked.version,
+            ) from error
+        if asked is not None or self._plan.table.newest().version == plan.version:
+            raise error
 
     def _plan_at(self, receipt: Receipt) -> ReadPlan:
         try:

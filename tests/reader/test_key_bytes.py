@@ -5,13 +5,17 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
+import lance
 import pyarrow as pa
 import pytest
 
-from lancewal_core.errors import RegionConflict
+from lancewal_core.errors import RegionConflict, VersionGone
 from lancewal_core.murmur2 import partition_of
+from lancewal_core.watermarks import Watermarks
 from lancewal_flusher.plan import MergeLimits
 from lancewal_reader import open_table, receipt_of
 from lancewal_reader.spark import pin_read
@@ -136,3 +140,51 @@ def test_the_merge_of_what_a_read_refuses(pipeline: Pipeline) -> None:
     with pytest.raises(RegionConflict):
         pipeline.merge()
     assert pipeline.table.newest().version == version
+
+
+def move_to_another_partition(pipeline: Pipeline) -> None:
+    """From here on producers key one primary key otherwise."""
+    here = partition_of(foreign_key("secret", 1), PARTITIONS)
+    salt = next(s for s in itertools.count() if partition_of(foreign_key(f"secret{s}", 1), PARTITIONS) != here)
+    pipeline.keyed_by = lambda region, id: foreign_key(f"{region}{salt}", id)
+
+
+def test_a_deletion_that_is_merged_while_a_read_plans(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What meets in the delta of the version pinned has been merged, one behind the other."""
+    pipeline.upsert("secret", 1, a=1)
+    pipeline.merge_all()
+    newest = Watermarks.newest
+
+    def late(self: Watermarks) -> Any:
+        pinned = newest(self)
+        monkeypatch.setattr(Watermarks, "newest", newest)
+        pipeline.delete("secret", 1)
+        pipeline.merge_all()
+        move_to_another_partition(pipeline)
+        pipeline.upsert("secret", 1, a=2)
+        pipeline.ingest()
+        return pinned
+
+    reader = open_table(pipeline.uri)
+    monkeypatch.setattr(Watermarks, "newest", late)
+    assert by_key(reader.to_arrow()) == pipeline.oracle
+
+
+def test_a_version_that_stands_in_and_does_not_tell_the_order(pipeline: Pipeline) -> None:
+    pipeline.upsert("secret", 1, a=1)
+    pipeline.merge_all()
+    dataset = lance.dataset(pipeline.uri)
+    dataset.tags.create("kept", dataset.version)
+    pipeline.delete("secret", 1)
+    pipeline.merge_all()
+    move_to_another_partition(pipeline)
+    pipeline.upsert("secret", 1, a=2)
+    pipeline.ingest()
+    receipt = receipt_of(open_table(pipeline.uri).to_arrow().schema)
+    for a in (3, 4):
+        pipeline.merge_all()
+        pipeline.upsert("secret", 1, a=a)
+        pipeline.ingest()
+    lance.dataset(pipeline.uri).cleanup_old_versions(timedelta(0), error_if_tagged_old_versions=False)
+    with pytest.raises(VersionGone, match="in which order"):
+        open_table(pipeline.uri).to_arrow(at=receipt)
