@@ -102,7 +102,7 @@ class LancewalTable:
         asked = Receipt.from_json(at) if isinstance(at, str | bytes) else at
         reason: Exception | None = None
         for _ in range(PLANS_MAX):
-            earlier = None if asked is None else self._plan_at(asked)  # its errors are final
+            plan = earlier = None if asked is None else self._plan_at(asked)  # its errors are final
             try:
                 plan = earlier or self._make_plan(consistency)
                 pinned = self._pin(plan)
@@ -164,8 +164,10 @@ class LancewalTable:
         self._seen[consistency] = (plan.version, plan.cut)
         return plan
 
-    def _check_conflict(self, error: RegionConflict, plan: ReadPlan, asked: Receipt | None) -> None:
+    def _check_conflict(self, error: RegionConflict, plan: ReadPlan | None, asked: Receipt | None) -> None:
         """Return where another plan may show none: what met in this delta may be merged, one behind the other, by now."""
+        if plan is None:
+            raise error
         if asked is not None and plan.version != asked.version:
             raise VersionGone(
                 f"table version {asked.version} of the receipt is gone: a clean-up removed it, and the version that would "

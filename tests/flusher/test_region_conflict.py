@@ -431,9 +431,12 @@ def test_files_that_no_commit_tells_of_are_looked_for_once(
     table.user_append(0, range(500, 530), in_model=True)
     read: list[int] = []
     transaction = LanceTable.transaction
-    monkeypatch.setattr(
-        LanceTable, "transaction", lambda self, version: read.append(version) or transaction(self, version)
-    )
+
+    def counted(self: LanceTable, version: int) -> Any:
+        read.append(version)
+        return transaction(self, version)
+
+    monkeypatch.setattr(LanceTable, "transaction", counted)
     context, state, counts = table.context(), RoundState(), []
     for n in range(12):
         table.generation(0, upserts([n]))
