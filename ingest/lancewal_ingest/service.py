@@ -189,7 +189,7 @@ def _problems(worker: IngestWorker, watch: TopicWatch, control: ControlWatch, ad
     if refused:
         problems.append(f"partitions {_listed(refused)} cannot be opened: {', '.join(sorted(set(refused.values())))}")
     if not worker.idle_or_progressing:
-        problems.append("the newest segment is not stored")
+        problems.append("the store takes no segment, or no new index version")
     if not worker.ready and not problems:
         problems.append("the log was fenced and no new one could be begun yet")
     return problems

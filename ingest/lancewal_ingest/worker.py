@@ -44,6 +44,9 @@ _DECODE_COPIES = 2
 _FLUSH_POLL_S = 0.01
 """A small generation is flushed in about that time: several wait for one another no longer."""
 
+_SEALING_MAX_S = 5.0
+"""Longer than any seal that is merely slow."""
+
 SEGMENT_BYTES = 32 << 20
 LOG_SILENT_S_MAX = 24 * 3600.0
 """A log that nothing is open in and that took no segment for so long is not gone on with.  Fences are kept for seven days."""
@@ -140,6 +143,8 @@ class IngestWorker:
         self._long_pause = LongPause(context, lambda p: self._source.offsets(p), self._limits.open_s)
         self._resume_again_at = float("-inf")
         self._fenced = False
+        self._sealing_since: float | None = None
+        """Since when something should be sealed, or re-anchored; a try alone may take half a minute."""
 
     # -- what a service shows ------------------------------------------------------------------------------------
 
@@ -189,8 +194,9 @@ class IngestWorker:
 
     @property
     def idle_or_progressing(self) -> bool:
-        """False while a segment cannot be stored."""
-        return not self._flight.late
+        """False while a segment cannot be stored, or no generation be sealed for a while."""
+        since = self._sealing_since
+        return not self._flight.late and (since is None or self._now() - since < _SEALING_MAX_S)
 
     # -- the loop ------------------------------------------------------------------------------------------------
 
@@ -559,6 +565,8 @@ class IngestWorker:
             decision = self._seal_policy.decide(stats)
             if region is early and memtable.entries:
                 decision = SealDecision.SEAL
+            if decision is not SealDecision.KEEP and self._sealing_since is None:
+                self._sealing_since = self._now()
             try:
                 match decision:
                     case SealDecision.KEEP:
@@ -576,6 +584,7 @@ class IngestWorker:
             except Retry as error:
                 self._observer.failed("seal", error)
                 return  # no use in asking the same store for each region: the loop must turn
+        self._sealing_since = None
 
     def _seal(self, region: _OpenRegion) -> None:
         memtable = region.memtable

@@ -1,0 +1,62 @@
+"""A worker that cannot seal says that it is not ready."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from lancewal_core.errors import StoreUnavailable
+from lancewal_ingest import worker
+from tests.support.pipeline import Pipeline
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
+    made = Pipeline(tmp_path, partitions=1, seed=7, seal_rows=3)
+    yield made
+    made.close()
+
+
+def progressing(pipeline: Pipeline) -> bool:
+    return pipeline._worker.idle_or_progressing
+
+
+def refuse(*_: object, **__: object) -> NoReturn:
+    raise StoreUnavailable("away")
+
+
+def test_for_as_long_as_it_lasts(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(worker, "seal_generation", refuse)
+        for id in range(5):
+            pipeline.upsert("r1", id, a=id)
+        pipeline.ingest()
+        assert progressing(pipeline)
+        pipeline.clock.ahead_s += 6.0
+        assert not progressing(pipeline)
+        pipeline._worker.step(0)
+        assert not pipeline._worker.ready
+    pipeline._worker.step(0)
+    assert pipeline._worker.ready
+
+
+def test_while_one_try_takes_long(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop itself says nothing then: what it shows is asked by another thread."""
+    seen: list[bool] = []
+
+    def slow(*_: object, **__: object) -> NoReturn:
+        seen.append(progressing(pipeline))
+        pipeline.clock.ahead_s += 6.0
+        seen.append(progressing(pipeline))
+        raise StoreUnavailable("away")
+
+    for id in range(5):
+        pipeline.upsert("r1", id, a=id)
+    with monkeypatch.context() as patched:
+        patched.setattr(worker, "seal_generation", slow)
+        while not seen:
+            pipeline._worker.step(0)
+    assert seen[:2] == [True, False]
