@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from lancewal_audit.repair_context import RepairContext
 from lancewal_audit.snapshot_state import SnapshotState, snapshot_state
-from lancewal_core.errors import LOG_LOST, PlanStale, RepairRefused, TableRestored, WatermarkUnknown
+from lancewal_core.errors import LOG_LOST, RepairRefused, TableRestored, WatermarkUnknown
 from lancewal_core.flush import rebuild_snapshot
 from lancewal_core.ids import Generation, Region
 from lancewal_core.region_index import GenerationRecord, RegionIndex, State
@@ -75,16 +75,10 @@ def repair_snapshots(context: RepairContext, plan: SnapshotPlan) -> list[str]:
     done = []
     for state in plan.rebuild:
         record = state.record
-        try:
-            snapshot = rebuild_snapshot(
-                context.store, context.table, context.indexes, context.tasks, context.contract, plan.region, record,
-                context.new_id,
-            )  # fmt: skip
-        except PlanStale:
-            index = context.indexes.read(plan.region)
-            if index is not None and record in index.generations:
-                raise
-            snapshot = None
+        snapshot = rebuild_snapshot(
+            context.store, context.table, context.indexes, context.tasks, context.contract, plan.region, record,
+            context.new_id,
+        )  # fmt: skip
         said = "somebody else was faster" if snapshot is None else f"rebuilt as {snapshot.key}"
         done.append(f"generation {record.generation}: {said}")
     return done

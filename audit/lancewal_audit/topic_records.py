@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from lancewal_audit.topic_reading import OutOfRange, consumed, lone_consumer, same_topic
+from lancewal_audit.same_topic import same_topic
 from lancewal_core.contract import Contract
 from lancewal_core.errors import LogTruncated, RetentionLost, TopicUnsuitable
 from lancewal_core.ids import Position, Region
 from lancewal_core.settings_sections import KafkaSettings
 from lancewal_flusher.topic_checks import TopicInspector
 from lancewal_ingest.decode.records import Records
+from lancewal_ingest.lone_reader import OutOfRange, consumed, lone_consumer
 from lancewal_ingest.retention_kafka import KafkaRetention
 
 

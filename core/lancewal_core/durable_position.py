@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from lancewal_core.contract import Contract
 from lancewal_core.ids import Position, Region
-from lancewal_core.log import later_number, segment_lost, walk_trailers
+from lancewal_core.log import doubted, segment_lost, walk_trailers
 from lancewal_core.region_index import State
 from lancewal_core.regions import RegionIndexes
 from lancewal_core.store import ObjectStore
@@ -25,12 +27,12 @@ def durable_position(
         return contract.start_of(region.partition)
     if newest.state is not State.OPEN:
         return newest.next
-    walked = walk_trailers(store, tasks, newest.log, newest.first_sequence)
-    later = later_number(store, walked)
-    if later is not None:
+    walk_log = partial(walk_trailers, store, tasks, newest.log)
+    walked = doubted(store, walk_log(newest.first_sequence), walk_log)
+    if walked.later is not None:
         again = indexes.read(region)
         if again is not None and newest in again.generations:
-            raise segment_lost(newest.log, walked.end, f"segment {later} of its log is there")
+            raise segment_lost(newest.log, walked.end, f"segment {walked.later} of its log is there")
         return durable_position(store, tasks, indexes, contract, region)  # trimmed: the region has gone on
     reached = [e.next for s in walked.segments for e in s.entries if e.region == region and e.first >= newest.first]
     return reached[-1] if reached else newest.first

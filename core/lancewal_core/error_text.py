@@ -15,6 +15,11 @@ _UNSENT = "error sending request"
 _UNTOLD = " (it does not say why: look at the address and, for https, at the authorities in SSL_CERT_FILE)"
 """Lance ends its line there."""
 _LENGTH_MAX = 400
+_NO_WAY_IN = re.compile(
+    r"permission ?denied|unauthenticated|access ?denied|forbidden|\b403\b|read-only|"
+    r"not a directory|no such file|nosuchbucket|file exists",
+    re.IGNORECASE,
+)
 
 
 def first_line(error: BaseException) -> str:
@@ -31,3 +36,8 @@ def first_line(error: BaseException) -> str:
     return (
         f"{line}: {_NOT_TRUSTED.format(cause['certificate']) if cause['certificate'] else cause['text'][:_LENGTH_MAX]}"
     )
+
+
+def no_way_in(text: str) -> bool:
+    """Whether a store's own words say that somebody must let us in; anything else may pass by itself."""
+    return _NO_WAY_IN.search(text) is not None

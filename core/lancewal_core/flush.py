@@ -7,7 +7,7 @@ Guarantees
  3. A crash at any point leaves a SEALED generation and, at most, files that nothing names.
 
 Steps
- 1. Gather the generation's entries (from memory, or by ``entries_of`` from its log) and fold them.
+ 1. Gather the generation's entries (from memory, or by ``kept_entries`` from its log) and fold them.
  2. Write the snapshot into a folder of its own.
  3. Compare-and-swap SEALED -> FLUSHED.
 """
@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 
 from lancewal_core import paths
 from lancewal_core.contract import Contract
-from lancewal_core.errors import LOG_LOST, ObjectMissing, PlanStale
+from lancewal_core.errors import LOG_LOST, Corrupt, ObjectMissing, PlanStale
 from lancewal_core.failpoints import point
 from lancewal_core.fold import Folded, fold
 from lancewal_core.ids import Region
@@ -37,7 +37,7 @@ from lancewal_core.u64_segment import U64Segment
 def entries_of(store: ObjectStore, tasks: Tasks, region: Region, record: GenerationRecord) -> list[Entry]:
     """The entries of a SEALED or later generation, from its log.
 
-    ``PlanStale`` when one is not there: it may have been trimmed since the index was read.
+    ``PlanStale`` when one is not there: it may have been trimmed since the index was read (``kept_entries`` looks).
     """
     walked = walk(store, tasks, record.log, record.first_sequence, before=record.end_sequence, regions=(region,))
     entries = [
@@ -55,6 +55,28 @@ def entries_of(store: ObjectStore, tasks: Tasks, region: Region, record: Generat
             log=record.log,
         )
     return entries
+
+
+def kept_entries(
+    store: ObjectStore, tasks: Tasks, indexes: RegionIndexes, region: Region, record: GenerationRecord
+) -> list[Entry]:
+    """``entries_of`` a generation that its index must keep as it is until somebody has done what the caller is about to do.
+
+    ``PlanStale`` when that has happened: somebody flushed, rebuilt or merged it first.  ``Corrupt`` names what of its log is
+    damaged or lost.
+    """
+    try:
+        return entries_of(store, tasks, region, record)
+    except (PlanStale, Corrupt) as error:
+        newer = indexes.read(region)
+        if newer is None or record not in newer.generations:
+            raise PlanStale(
+                f"region {region.name}: generation {record.generation} was flushed, rebuilt, merged or trimmed meanwhile",
+                region=region.name,
+            ) from error
+        if isinstance(error, Corrupt):
+            raise
+        raise ObjectMissing(f"{error}. {LOG_LOST}", region=region.name, log=record.log) from error
 
 
 def flush_generation(
@@ -97,18 +119,18 @@ def flush_from_log(
     region: Region,
     new_id: Callable[[], str],
 ) -> Snapshot | None:
-    """Flush the oldest SEALED generation of a region from its log; None if there is none or another was faster."""
+    """Flush the oldest SEALED generation of a region from its log; None if there is none or another was faster.
+
+    ``Corrupt`` names what is damaged or lost of the log.
+    """
     index = indexes.read(region)
     record = None if index is None else next((r for r in index.generations if r.state is State.SEALED), None)
     if record is None:
         return None
     try:
-        entries = entries_of(store, tasks, region, record)
-    except PlanStale as error:
-        newer = indexes.read(region)
-        if newer is None or record not in newer.generations:
-            return None  # flushed, merged or trimmed meanwhile
-        raise ObjectMissing(f"{error}. {LOG_LOST}", region=region.name, log=record.log) from error
+        entries = kept_entries(store, tasks, indexes, region, record)
+    except PlanStale:
+        return None
     folded = fold([e.rows for e in entries], contract.rows)
     return flush_generation(store, table, indexes, contract, region, record, folded, new_id)
 
@@ -123,11 +145,17 @@ def rebuild_snapshot(
     record: GenerationRecord,
     new_id: Callable[[], str],
 ) -> Snapshot | None:
-    """Make the snapshot of a FLUSHED generation anew from its log, because its files are missing."""
+    """Make the snapshot of a FLUSHED generation anew from its log, because its files are missing; None if somebody else
+    rebuilt or merged it first.  ``Corrupt`` names what is damaged or lost of the log.
+    """
     if record.snapshot is None:
         raise ValueError(f"generation {record.generation} of {region.name} has no snapshot to rebuild")
     old = record.snapshot
-    folded = fold([e.rows for e in entries_of(store, tasks, region, record)], contract.rows)
+    try:
+        entries = kept_entries(store, tasks, indexes, region, record)
+    except PlanStale:
+        return None
+    folded = fold([e.rows for e in entries], contract.rows)
     snapshot = write_snapshot(store, table, region, record, contract.version, folded, new_id()[:8])
     ours, _ = indexes.swap(
         region, lambda index: index and refreshed(index, record.generation, old, snapshot.key, new_id())

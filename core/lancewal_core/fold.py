@@ -31,7 +31,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lancewal_core.key_match import KeySet
+from lancewal_core.key_match import KeySet, integer_like, integers
 from lancewal_core.rows import OP, PRESENT, Op, RowSchema
 
 Indices = npt.NDArray[np.int64]
@@ -157,15 +157,26 @@ def key_codes(keys: pa.Table) -> Indices:
     """Number the distinct rows of a table of key columns: equal rows get equal numbers from 0 up."""
     codes: Indices | None = None
     for column in keys.columns:
-        encoded = _single(column).dictionary_encode()
-        more = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        if codes is None:
-            codes = more
-            continue
+        more = _codes_of(column)
         # Both factors are below 2**31 (rows of one fold), so the product fits.
-        mixed = pa.array(codes * np.int64(len(encoded.dictionary)) + more)
-        codes = mixed.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        codes = more if codes is None else _numbered(codes * (more.max(initial=0) + 1) + more)
     return np.zeros(0, np.int64) if codes is None else codes
+
+
+def _codes_of(column: pa.ChunkedArray) -> Indices:
+    if integer_like(column.type) and not column.null_count:
+        return _numbered(integers(column))
+    codes = _single(column).dictionary_encode().indices
+    return np.asarray(codes.to_numpy(zero_copy_only=False), np.int64)
+
+
+def _numbered(values: Indices) -> Indices:
+    """Equal numbers get equal codes from 0 up.  By sorting, which is faster than a hash table of so many."""
+    order = np.argsort(values)
+    ascending = values[order]
+    codes = np.empty(len(values), np.int64)
+    codes[order] = np.cumsum(np.diff(ascending, prepend=ascending[:1]) != 0)
+    return codes
 
 
 def _operations(part: Folded, schema: RowSchema) -> tuple[pa.Table, pa.Table, pa.Table]:
@@ -186,6 +197,11 @@ def _operations(part: Folded, schema: RowSchema) -> tuple[pa.Table, pa.Table, pa
 def _fold_table(operations: pa.Table, schema: RowSchema) -> Folded:
     operations = operations.combine_chunks()
     ops = _single(operations[OP]).to_numpy(zero_copy_only=False)
+    if (ops == Op.UPSERT).all() and _differ(operations.select(schema.primary_key)):
+        rows = operations.select(schema.table.names)
+        if rows.get_total_buffer_size() > 2 * rows.nbytes:
+            rows = rows.take(pa.array(np.arange(rows.num_rows)))  # a slice would keep all that it was cut from
+        return Folded(rows.cast(schema.table), schema.key.empty_table(), partial_schema(schema).empty_table())
     codes = key_codes(operations.select(schema.primary_key))
     count = int(codes.max(initial=-1)) + 1
     last = np.empty(count, np.int64)
@@ -205,6 +221,15 @@ def _fold_table(operations: pa.Table, schema: RowSchema) -> Folded:
         rows.append(more_rows)
         gone.append(more_gone)
     return Folded(pa.concat_tables(rows).cast(schema.table), pa.concat_tables(gone).cast(schema.key), partials)
+
+
+def _differ(keys: pa.Table) -> bool:
+    """Whether all keys are known to differ, as is told at little cost of those that are one number."""
+    column = keys.column(0)
+    if keys.num_columns > 1 or not integer_like(column.type) or column.null_count:
+        return False
+    ascending = np.sort(integers(column))
+    return bool((ascending[1:] != ascending[:-1]).all())
 
 
 def _fold_patched(
@@ -233,9 +258,8 @@ def _fold_patched(
     table = pa.Table.from_arrays(columns, schema=schema.table)
     is_partial = reset < 0
     is_gone = (reset == newest) & (op[newest] == Op.DELETE)
-    packed = np.packbits(carried[is_partial], axis=1, bitorder="little")
     partials = table.filter(pa.array(is_partial)).append_column(
-        partial_schema(schema).field(PRESENT), pa.array([row.tobytes() for row in packed], pa.binary())
+        partial_schema(schema).field(PRESENT), _bitmaps(carried[is_partial])
     )
     return (
         table.filter(pa.array(~is_partial & ~is_gone)),
@@ -254,6 +278,13 @@ def _present_bits(present: pa.ChunkedArray, schema: RowSchema) -> npt.NDArray[np
     data = np.frombuffer(fixed.buffers()[1], np.uint8)[fixed.offset * size :][: len(fixed) * size]
     bits = np.unpackbits(data.reshape(len(fixed), size), axis=1, bitorder="little")
     return bits[:, : len(schema.table)].astype(np.bool_)
+
+
+def _bitmaps(carried: npt.NDArray[np.bool_]) -> pa.Array:
+    """The inverse of ``_present_bits``."""
+    packed = np.packbits(carried, axis=1, bitorder="little")
+    fixed = pa.binary(packed.shape[1])
+    return pa.Array.from_buffers(fixed, len(packed), [None, pa.py_buffer(packed)]).cast(pa.binary())
 
 
 def _nullable_indices(places: Indices) -> pa.Array:

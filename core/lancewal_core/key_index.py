@@ -34,6 +34,7 @@ from lancewal_core.key_parts import PartSource
 from lancewal_core.key_region import NOT_KNOWN, Counts, Partitions
 from lancewal_core.key_run import NO_REGION, FoundEntries, SoughtKeys, find_in_part
 from lancewal_core.table import Fragment, PinnedTable, key_file
+from lancewal_core.tasks import Tasks
 
 Places = npt.NDArray[np.int64]
 
@@ -64,6 +65,8 @@ class KeyIndex:
 
     catalogs: KeyCatalogs
     parts: PartSource
+    tasks: Tasks | None = None
+    """Where runs are looked at side by side; None: one after the other."""
     broken: dict[str, str] = field(default_factory=dict)
 
     def find(self, pinned: PinnedTable, keys: pa.Table, counts: Counts | None = None) -> KeyRows:
@@ -72,18 +75,25 @@ class KeyIndex:
         # Step 1
         fragments = fragments_by_file(pinned, keys.column_names)
         # Step 2
-        counting = _counting(catalog.runs, fragments, self.broken)
+        counting = _counting(self.sound(catalog), fragments)
         if not counting:
             return KeyRows({}, tuple(f.fragment_id for f in pinned.fragments()), self._faults(catalog))
         # Step 3
         sought = SoughtKeys(code_keys(keys))
         found: dict[int, list[RowsOfKeys]] = {}
         covered: set[int] = set()
-        for run, files in counting:
+        runs = [run for run, _ in counting]
+
+        def look(run: KeyRun) -> FoundEntries | Corrupt:
             try:
-                entries = find_in_run(run, self.parts, sought)
+                return find_in_run(run, self.parts, sought)
             except Corrupt as error:
-                self.broken[run.name] = str(error)
+                return error
+
+        found_in = [look(run) for run in runs] if self.tasks is None else self.tasks.map(look, runs)
+        for (run, files), entries in zip(counting, found_in, strict=True):
+            if isinstance(entries, Corrupt):
+                self.broken[run.name] = str(entries)
                 continue
             # Step 4
             for at in files:
@@ -92,6 +102,10 @@ class KeyIndex:
         rows = {fragment_id: _joined(parts) for fragment_id, parts in found.items()}
         left = tuple(f.fragment_id for f in pinned.fragments() if f.fragment_id not in covered)
         return KeyRows(rows, left, self._faults(catalog))
+
+    def sound(self, catalog: KeyCatalog) -> list[KeyRun]:
+        """The runs that are not known to be broken."""
+        return [run for run in catalog.runs if run.name not in self.broken]
 
     def _faults(self, catalog: KeyCatalog) -> tuple[str, ...]:
         faults = [self.broken[run.name] for run in catalog.runs if run.name in self.broken]
@@ -120,15 +134,16 @@ def covers(file: CoveredFile, fragments: Mapping[str, Sequence[Fragment]]) -> bo
     return file.name in fragments and all(f.physical_rows == file.rows for f in fragments[file.name])
 
 
-def _counting(
-    runs: Sequence[KeyRun], fragments: Mapping[str, Sequence[Fragment]], broken: Mapping[str, str]
-) -> list[tuple[KeyRun, list[int]]]:
+def covered_files(runs: Sequence[KeyRun], fragments: Mapping[str, Sequence[Fragment]]) -> set[str]:
+    """Files in use that one of the runs covers."""
+    return {file.name for run in runs for file in run.files if covers(file, fragments)}
+
+
+def _counting(runs: Sequence[KeyRun], fragments: Mapping[str, Sequence[Fragment]]) -> list[tuple[KeyRun, list[int]]]:
     """The runs that count, with the places of the files for which they do."""
     seen: set[str] = set()
     found: list[tuple[KeyRun, list[int]]] = []
     for run in runs:
-        if run.name in broken:
-            continue
         files = [at for at, file in enumerate(run.files) if file.name not in seen and covers(file, fragments)]
         if files:
             found.append((run, files))

@@ -5,7 +5,8 @@ part is checked when this process meets it first.
 
 ``MappedParts`` maps the files of a table in a local folder.  For any other store it first brings each part into a folder
 of this process's own, at most ``bytes_max`` of them, the ones longest unused going first.  A folder that takes no more costs
-speed alone: parts are then read from memory.  Linux bounds the maps of a process, so their number is bounded too.
+speed alone: parts are then read from memory.  Linux bounds the maps of a process, so their number is bounded too.  Threads may
+open different parts at the same time.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import contextlib
 from collections import OrderedDict
 from pathlib import Path
+from threading import Lock
 from typing import Protocol
 
 import google_crc32c
@@ -54,14 +56,17 @@ class MappedParts:
         self._bytes_max = bytes_max
         self._open: OrderedDict[str, tuple[KeyPart, Entries]] = OrderedDict()
         self._held = 0
+        self._lock = Lock()
 
     def open(self, part: KeyPart) -> Entries:
-        known = self._open.get(part.object)
-        if known is not None and known[0] == part:
-            self._open.move_to_end(part.object)
-            return known[1]
+        with self._lock:
+            known = self._open.get(part.object)
+            if known is not None and known[0] == part:
+                self._open.move_to_end(part.object)
+                return known[1]
         entries = self._mapped(part) if self._root is None else self._mapped_there(part, self._root / part.object)
-        self._keep(part, entries)
+        with self._lock:
+            self._keep(part, entries)
         return entries
 
     def _mapped_there(self, part: KeyPart, path: Path) -> Entries:

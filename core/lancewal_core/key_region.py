@@ -24,8 +24,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core.contract import Contract
+from lancewal_core.errors import RegionConflict
 from lancewal_core.fold import key_codes
 from lancewal_core.ids import Position, Region
+from lancewal_core.key_run import NO_REGION
 
 NOT_KNOWN = -1
 """Stands where a row's region is not known, or does not count any more."""
@@ -79,8 +81,8 @@ class RegionList:
         return place
 
     def places(self, sources: Sequence[MergedFrom]) -> npt.NDArray[np.int32]:
-        """By the place of each in another list; the last stands for ``NOT_KNOWN``."""
-        return np.array([*(self.place(source) for source in sources), NOT_KNOWN], np.int32)
+        """By the place of each in another list; the last stands for ``NO_REGION``."""
+        return np.array([*(self.place(source) for source in sources), NO_REGION], np.int32)
 
     @property
     def regions(self) -> tuple[MergedFrom, ...]:
@@ -104,3 +106,20 @@ def meeting(keys: pa.Table, partitions: Partitions) -> Meeting | None:
     again = np.flatnonzero(np.diff(codes[order]) == 0)
     first, second = order[again[0]], order[again[0] + 1]
     return Meeting(len(np.unique(codes[order[again]])), (int(partitions[first]), int(partitions[second])))
+
+
+def conflict(topic: str, met: Meeting, what: str, way_on: str, **where: object) -> RegionConflict:
+    """``what`` is said of the key, one sentence; ``way_on`` of what a person can do; ``where`` names more places.
+
+    The key itself is never named: that is a payload.
+    """
+    first, second = met.partitions
+    return RegionConflict(
+        f"topic {topic}: a primary key ({met.keys} in all) came through partitions {first} and {second}: it {what}. Kafka "
+        "does not order partitions, so nothing says which row is newer. Producers must key by something that the primary key "
+        f"determines. {way_on}",
+        topic=topic,
+        partitions=[first, second],
+        keys=met.keys,
+        **where,
+    )

@@ -171,10 +171,12 @@ class SoughtKeys:
 
     def may_hold(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """False for most numbers that no key has."""
-        if self._bits is None:
-            self._bits = np.zeros(1 << (64 - int(self._shift)), np.bool_)
-            self._bits[self._hash(self.keys.numbers)] = True
-        return self._bits[self._hash(numbers)]
+        bits = self._bits
+        if bits is None:
+            bits = np.zeros(1 << (64 - int(self._shift)), np.bool_)
+            bits[self._hash(self.keys.numbers)] = True
+            self._bits = bits  # only now: another thread may look
+        return bits[self._hash(numbers)]
 
     def _hash(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
         return (numbers.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)) >> self._shift

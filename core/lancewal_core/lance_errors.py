@@ -33,7 +33,9 @@ _STORE = re.compile(
 )
 """Or of the operating system, as on a full disk; but for EINVAL: no place in a file that is sound is a wrong argument."""
 _BEYOND_ITS_END = re.compile(
-    r"failed to fill whole buffer|range not satisfiable|invalidrange|wanted range starting", re.IGNORECASE
+    r"failed to fill whole buffer|range not satisfiable|invalidrange|wanted range starting"
+    r"|invalid range \d+\.\.\d+ for object of size",
+    re.IGNORECASE,
 )
 """The store was asked for bytes that the object does not have: a place within the file was damaged, or its end is gone."""
 _DAMAGE = re.compile(

@@ -10,12 +10,13 @@ Guarantees
  4. ``walk`` reads from a number to the tail, which is the first absent number or a fence.  Whether that number counts
     as the tail, or was trimmed, is for the caller to prove (it alone knows the indexes).  Where a later segment is there
     although that number is absent, the walk says so: the number was trimmed, or its segment is lost.
- 5. A walk asks for one number behind an absent one; ``later_number`` finds later ones however many are absent in a row.
+ 5. A walk asks for one number behind an absent one; ``doubted`` finds later ones however many are absent in a row.
 
-Steps of ``later_number``
+Steps of ``doubted``
  1. List what lies behind the number at which the walk ended.  A listing may be stale or partial: it never proves an end,
     and can only refute one.  What it shows was there once, however old it is, and so was every number before.
- 2. Read the end's number again: it may have come since the walk, and then the walk's end was one.
+ 2. Walk on, to the last number that it shows.  What was absent may have come since: new, and then it does no harm; or put
+    back, as from a backup, and then records behind it were durable before the walk began.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
+from functools import partial
 from threading import Lock
-from typing import Generic, TypeVar, assert_never
+from typing import Generic, Protocol, TypeVar, assert_never
 
 import pyarrow as pa
 
@@ -150,7 +152,7 @@ class LogWriter:
 
 
 S_co = TypeVar("S_co", covariant=True)
-S = TypeVar("S", Segment, Trailer)
+S = TypeVar("S", bound=Segment | Trailer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +166,12 @@ class Walk(Generic[S_co]):
     fence: Fence | None
     later: Sequence | None = None
     """A number behind ``end`` that is there, though ``end`` is absent.  None: none of those that the walk has asked for."""
+
+
+class WalkOn(Protocol[S_co]):
+    """A walk of one log, but for where it begins and ends."""
+
+    def __call__(self, start: Sequence, /, *, before: Sequence) -> Walk[S_co]: ...
 
 
 class SegmentCache:
@@ -311,17 +319,20 @@ def _absent(
     return (found, None) if found is not None else (None, Sequence(at + behind))
 
 
-def later_number(store: ObjectStore, walked: Walk[Segment] | Walk[Trailer]) -> Sequence | None:
-    """A number behind the walk's end that is there, or was, though the end is absent still: what was at the end was trimmed,
-    or is lost.  None: none is known of."""
+def doubted(store: ObjectStore, walked: Walk[S], walk_on: WalkOn[S]) -> Walk[S]:
+    """The walk, gone on with as far as a listing shows numbers behind its end.  Where one is absent still its ``later`` is
+    set: what was there was trimmed, or is lost."""
     if walked.fence is not None or walked.later is not None:
-        return walked.later
-    end = paths.wal_segment(walked.log, walked.end)
+        return walked
     # Step 1
-    listed = store.list(paths.log_prefix(walked.log), limit=1, after=end)
-    later = min((found[1] for info in listed if (found := paths.parse_wal_segment(info.key)) is not None), default=None)
+    listed = store.list(paths.log_prefix(walked.log), after=paths.wal_segment(walked.log, walked.end))
+    numbers = [found[1] for info in listed if (found := paths.parse_wal_segment(info.key)) is not None]
+    if not numbers:
+        return walked
     # Step 2
-    return None if later is None or store.get(end) is not None else later
+    on = walk_on(walked.end, before=Sequence(max(numbers) + 1))
+    later = on.later or min((number for number in numbers if number > on.end), default=None)
+    return Walk(walked.log, (*walked.segments, *on.segments), on.end, on.fence, None if on.fence else later)
 
 
 def end_log(
@@ -332,17 +343,17 @@ def end_log(
     Only the entries of ``region`` are decoded.  ``ObjectMissing`` where a segment is lost, or was trimmed since the caller
     read the index: it must look again.
     """
+    walk_log = partial(walk, store, tasks, log, regions=(region,))
     segments: list[Segment] = []
     unknown = 0
     unknown_since = 0.0
     while True:
-        walked = walk(store, tasks, log, start, regions=(region,))
+        walked = doubted(store, walk_log(start), walk_log)
         segments.extend(walked.segments)
         if walked.fence is not None:
             return Walk(log, tuple(segments), walked.end, walked.fence)
-        later = later_number(store, walked)
-        if later is not None:
-            raise segment_lost(log, walked.end, f"segment {later} of its log is there")
+        if walked.later is not None:
+            raise segment_lost(log, walked.end, f"segment {walked.later} of its log is there")
         fence = Fence(log, walked.end, writer, clock.now_ms())
         key = paths.wal_segment(log, walked.end)
         sent_at = clock.monotonic()

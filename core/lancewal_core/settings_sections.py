@@ -258,7 +258,8 @@ class FlusherSettings(Section):
     gc_interval_s: Seconds = 60.0
     """Time between two rounds of trimming and garbage collection.  They only list and delete."""
     runner: Literal["threads", "spark"] = "threads"
-    """Where merge tasks run: ``threads`` of this process, or ``spark`` executors.  Threads, because they need nothing else."""
+    """Where tasks of merges and compactions run: ``threads`` of this process, or ``spark`` executors.  Threads, because
+    they need nothing else."""
     expiry_interval_s: Seconds = 600.0
     """Time between two looks for rows that have expired, where ``table.ttl_s`` is set.  Ten minutes: every look that finds
     some writes the deletion vectors of their fragments anew."""
@@ -268,8 +269,11 @@ class FlusherSettings(Section):
     compaction_interval_s: Seconds = 60.0
     """Time to the next look for work after one that found none.  As often as merges may have made a handful of fragments."""
     compaction_round_bytes: Bytes = ByteSize(256 << 20)
-    """Most bytes of fragments that one round reads; larger fragments are left to `lancewal compact`.  Some seconds on a
-    common store, which a merge may have to wait."""
+    """Most bytes of fragments that one round reads, on Spark each of its tasks; larger fragments are left to `lancewal
+    compact`.  Some seconds on a common store, which a merge may have to wait."""
+    compaction_groups: Count = 8
+    """Most groups of fragments that one round writes anew at the same time on Spark; on threads it has one, for memory.
+    Eight: a handful of executors is busy, and what a conflict throws away stays small, for one commit takes them all."""
     compaction_target_rows: Count = 1_048_576
     """A fragment below half of this, and of the next, is small.  As many as one new data file of lancewal takes."""
     compaction_target_bytes: Bytes = ByteSize(256 << 20)

@@ -6,6 +6,7 @@ The same ``uri`` and ``options`` serve Lance: ``options`` are Lance's storage op
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -33,6 +34,10 @@ _CLIENT_OPTIONS = {"allow_http": "allow_http", "aws_allow_http": "allow_http", "
 _LANCE_ONLY = {"download_retry_count", "client_max_retries", "client_retry_timeout"}
 # Denied counts as well: credentials expire, are renewed behind our back, and rights are given back.
 _NO_ANSWER = (GenericError, PermissionDeniedError, UnauthenticatedError, JoinError, OSError)
+_NO_BUCKET = "<Code>NoSuchBucket</Code>"
+"""S3's code for it, which comes as 404 like that for an object."""
+_OUT_OF_RANGE = re.compile(r"range was invalid|\b416\b", re.IGNORECASE)
+"""How a folder, and S3, refuse a range that begins behind an object's end."""
 # WAL puts repeat by themselves (same bytes, same key), so the client gives up early and reports.
 _RETRY: Any = {
     "max_retries": 2,
@@ -51,7 +56,8 @@ class ObstoreStore:
     def get(self, key: str) -> bytes | None:
         try:
             return obstore.get(self._store, key).bytes().to_bytes()
-        except (NotFoundError, FileNotFoundError):
+        except (NotFoundError, FileNotFoundError) as error:
+            self._check_bucket("read", key, error)
             return None
         except _NO_ANSWER as error:
             raise self._unavailable("read", key, error) from error
@@ -59,17 +65,25 @@ class ObstoreStore:
     def get_range(self, key: str, start: int, end: int) -> bytes | None:
         try:
             return obstore.get_range(self._store, key, start=start, end=end).to_bytes()
-        except (NotFoundError, FileNotFoundError):
+        except (NotFoundError, FileNotFoundError) as error:
+            self._check_bucket("read", key, error)
             return None
         except _NO_ANSWER as error:
+            if _OUT_OF_RANGE.search(str(error)):
+                size = self.size(key)
+                if size is None or start >= size:
+                    return None if size is None else b""
             raise self._unavailable("read", key, error) from error
 
     def size(self, key: str) -> int | None:
         """Bytes of an object; None if there is no such object."""
         try:
             return int(obstore.head(self._store, key)["size"])
-        except (NotFoundError, FileNotFoundError):
-            return None
+        except (NotFoundError, FileNotFoundError) as error:
+            # This answer has no body, which could say that it is the bucket that is not there.
+            if self.get_range(key, 0, 1) is None:
+                return None
+            raise self._unavailable("look at", key, error) from error
         except _NO_ANSWER as error:
             raise self._unavailable("look at", key, error) from error
 
@@ -105,6 +119,11 @@ class ObstoreStore:
                 continue
             except _NO_ANSWER as error:
                 raise self._unavailable("delete", key, error) from error
+
+    def _check_bucket(self, act: str, key: str, error: BaseException) -> None:
+        """``StoreUnavailable`` where it is not the object that is absent: that says nothing about the object."""
+        if _NO_BUCKET in str(error):
+            raise self._unavailable(act, key, error) from error
 
     def _unavailable(self, act: str, key: str, error: BaseException) -> StoreUnavailable:
         return StoreUnavailable(

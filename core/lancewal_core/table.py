@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,8 @@ import pyarrow as pa
 from lancewal_core.errors import VersionGone
 from lancewal_core.ids import TableVersion
 
+RowNumbers: TypeAlias = "Sequence[int] | npt.NDArray[np.int64]"
+"""Physical rows of one fragment."""
 ROW_ADDRESS = "_rowaddr"
 
 
@@ -235,7 +237,7 @@ class PinnedTable(Protocol):
     def hidden_rows(self, fragment_id: int) -> npt.NDArray[np.int64]:
         """Physical rows that the fragment's deletion vector hides, in no order."""
 
-    def hide_rows(self, fragment_id: int, rows: Sequence[int]) -> str | None:
+    def hide_rows(self, fragment_id: int, rows: RowNumbers) -> str | None:
         """Write a deletion vector that adds these physical rows; the fragment's new JSON, None if no row is left."""
 
     def column_bytes(self, fragment_id: int, columns: Sequence[str]) -> Mapping[str, int] | None:

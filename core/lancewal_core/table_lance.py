@@ -22,8 +22,9 @@ from lance.dataset import serialize_row_addrs
 from lance.file import LanceFileReader
 from lance.fragment import FragmentMetadata, write_fragments
 from lance.lance import _Session as LanceSession
-from pyroaring import BitMap
 
+from lancewal_core import deletions_lance
+from lancewal_core.columns_lance import write_column_file
 from lancewal_core.error_text import first_line
 from lancewal_core.errors import (
     ContractMismatch,
@@ -38,6 +39,7 @@ from lancewal_core.ids import TableVersion
 from lancewal_core.lance_errors import IO_ERROR, NOT_FOUND, file_corrupt, read_error, reading
 from lancewal_core.paths import DATA
 from lancewal_core.rewrite_lance import rewrite_fragments
+from lancewal_core.store import ObjectStore
 from lancewal_core.store_obstore import ObstoreStore, open_store
 from lancewal_core.table import (
     ROW_ADDRESS,
@@ -47,6 +49,7 @@ from lancewal_core.table import (
     Conflicted,
     Fragment,
     RewriteBounds,
+    RowNumbers,
     TableCommit,
     TableIndex,
     TransactionGone,
@@ -68,11 +71,11 @@ class LancePinnedTable:
     """One version of a Lance data set."""
 
     def __init__(
-        self, dataset: Any, read: Callable[[str], bytes | None], options: Mapping[str, str] | None = None
+        self, dataset: Any, objects: Callable[[], ObjectStore], options: Mapping[str, str] | None = None
     ) -> None:
-        """``read`` gets an object of the table's folder, None if it is not there; ``options`` are Lance storage options."""
+        """``objects`` are those of the table's folder; ``options`` are Lance storage options."""
         self._dataset = dataset
-        self._read = read
+        self._objects = objects
         self._options = dict(options or {})
         self._fragments: tuple[Fragment, ...] | None = None
 
@@ -195,25 +198,17 @@ class LancePinnedTable:
                 yield batch.drop_columns([_ROW_ID])
 
     def hidden_rows(self, fragment_id: int) -> npt.NDArray[np.int64]:
-        path = self._dataset.get_fragment(fragment_id).deletion_file()
-        if path is None:
-            return np.zeros(0, np.int64)
-        if self._dataset.get_fragment(fragment_id).metadata.deletion_file.base_id is not None:
+        if self._deletes_elsewhere(fragment_id):
             return self._not_live(fragment_id)
-        data = self._read(path)
-        if data is None:
-            raise VersionGone(f"version {self.version}: deletion file {path} is gone", version=self.version)
-        try:
-            if path.endswith(".arrow"):
-                rows = pa.ipc.open_file(data).read_all().column(0).to_numpy()
-            else:
-                rows = np.asarray(BitMap.deserialize(data).to_array())
-        except (pa.ArrowException, ValueError, OSError) as error:
-            raise ObjectCorrupt(f"deletion file {path} is corrupt: {first_line(error)}", object=path) from error
-        return np.asarray(rows, np.int64)
+        return np.asarray(deletions_lance.hidden_rows(self._objects(), self._dataset, fragment_id).to_array(), np.int64)
+
+    def _deletes_elsewhere(self, fragment_id: int) -> bool:
+        """Of a shallow clone: the deletion vector lies in another table's folder."""
+        file = self._dataset.get_fragment(fragment_id).metadata.deletion_file
+        return file is not None and file.base_id is not None
 
     def _not_live(self, fragment_id: int) -> npt.NDArray[np.int64]:
-        """Hidden rows of a shallow clone, whose deletion vector lies in another table's folder."""
+        """Hidden rows, by asking for all others."""
         live = [
             np.asarray(batch.column(ROW_ADDRESS)) & np.uint64(0xFFFFFFFF)
             for batch in self.scan([], fragment_ids=[fragment_id], with_row_address=True)
@@ -221,10 +216,13 @@ class LancePinnedTable:
         rows = self._dataset.get_fragment(fragment_id).physical_rows
         return np.setdiff1d(np.arange(rows), np.concatenate([np.zeros(0, np.int64), *live]).astype(np.int64))
 
-    def hide_rows(self, fragment_id: int, rows: Sequence[int]) -> str | None:
+    def hide_rows(self, fragment_id: int, rows: RowNumbers) -> str | None:
+        if not self._deletes_elsewhere(fragment_id):
+            written = deletions_lance.hide_rows(self._objects(), self._dataset, fragment_id, np.asarray(rows, np.int64))
+            return None if written is None else json.dumps(written)
         # Lance reads the one before it, which may be gone.
         with self._reading(f"writing a deletion vector of fragment {fragment_id}"):
-            metadata = self._dataset.get_fragment(fragment_id).delete_rows(list(rows))
+            metadata = self._dataset.get_fragment(fragment_id).delete_rows([int(row) for row in rows])
         return None if metadata is None else json.dumps(metadata.to_json())
 
     def column_bytes(self, fragment_id: int, columns: Sequence[str]) -> Mapping[str, int] | None:
@@ -258,18 +256,19 @@ class LancePinnedTable:
         return reading(f"{act} of version {self.version}", names_nothing=True)
 
     def write_columns(self, fragment_id: int, rows: npt.NDArray[np.int64], values: pa.Table, fragment_json: str) -> str:
-        addresses = (np.uint64(fragment_id) << np.uint64(32)) | rows.astype(np.uint64)
-        source = values.append_column(pa.field(ROW_ADDRESS, pa.uint64()), pa.array(addresses))
+        act = f"columns {values.column_names} of fragment {fragment_id} of version {self.version}"
+        batches = self.all_rows(fragment_id, values.column_names)
         try:
-            with self._reading(f"writing columns of fragment {fragment_id}"):
-                written, _ = self._dataset.get_fragment(fragment_id).update_columns(source, left_on=ROW_ADDRESS)
-        except (RuntimeError, ValueError) as error:
+            written = write_column_file(
+                self._dataset, self.field_ids, batches, rows, values, json.loads(fragment_json), self._options
+            )
+        except OSError as error:
+            raise read_error(error, f"writing {act}") from error
+        except (RuntimeError, TypeError, ValueError) as error:
             raise RewriteFailed(
-                f"columns {values.column_names} of fragment {fragment_id} of version {self.version} could not be written "
-                f"anew: {first_line(error)}",
-                version=self.version,
+                f"{act} could not be written anew: {first_line(error)}", version=self.version
             ) from error
-        return json.dumps(written.to_json() | {"deletion_file": json.loads(fragment_json)["deletion_file"]})
+        return json.dumps(written)
 
 
 class LanceTable:
@@ -292,7 +291,7 @@ class LanceTable:
             raise read_error(error, f"opening {self.uri}") from None
         except OSError as error:
             raise read_error(error, f"opening {self.uri}") from error
-        return LancePinnedTable(opened, self._read, self._options)
+        return LancePinnedTable(opened, self._objects, self._options)
 
     def at(self, version: int) -> LancePinnedTable:
         try:
@@ -305,7 +304,7 @@ class LanceTable:
             raise read_error(error, f"opening version {version} of {self.uri}") from None
         except OSError as error:
             raise read_error(error, f"opening version {version} of {self.uri}") from error
-        return LancePinnedTable(opened, self._read, self._options)
+        return LancePinnedTable(opened, self._objects, self._options)
 
     def transaction(self, version: int) -> TransactionResult:
         try:
@@ -427,9 +426,6 @@ class LanceTable:
             # Also "not found" is no verdict: Lance has been seen to raise it after the version had landed.
             return CommitLost(first_line(error))
         return Committed(TableVersion(landed.version))
-
-    def _read(self, key: str) -> bytes | None:
-        return self._objects().get(key)
 
     def _objects(self) -> ObstoreStore:
         if self._store is None:

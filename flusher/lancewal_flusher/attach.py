@@ -18,12 +18,13 @@ import pyarrow as pa
 from lancewal_core.column_types import format_type, parse_type
 from lancewal_core.contract import Contract, column_texts
 from lancewal_core.errors import ContractMismatch, SchemaError
-from lancewal_core.rows import RowSchema, check_region_key, check_row_schema
+from lancewal_core.rows import RowSchema
 from lancewal_core.settings import Settings
 from lancewal_core.store_obstore import open_store
 from lancewal_core.table_lance import LancePinnedTable, LanceTable
 from lancewal_core.ttl import check_ttl
 from lancewal_flusher.register import (
+    declared_keys,
     declared_ttl,
     identify,
     needed_region_key,
@@ -115,10 +116,7 @@ def existing_rows(pinned: LancePinnedTable, settings: Settings) -> RowSchema:
             "leave table.columns out, or correct it"
         )
     fields = [pa.field(field.name, field.type) for field in pinned.schema]
-    rows = RowSchema(pa.schema(fields), settings.table.primary_key, settings.table.region_key)
-    check_row_schema(rows)
-    check_region_key(rows, settings.table.region_encoding)
-    return rows
+    return declared_keys(pa.schema(fields), settings.table)
 
 
 def _inner_names(type_: pa.DataType) -> list[str]:

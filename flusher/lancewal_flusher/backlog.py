@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lancewal_core.errors import ObjectMissing
+from lancewal_core.errors import Corrupt
 from lancewal_core.ids import Region, TableVersion
 from lancewal_core.region_index import GenerationRecord, RegionIndex, State
 from lancewal_core.snapshot import read_snapshot
@@ -50,5 +50,5 @@ def _rows(context: FlusherContext, record: GenerationRecord) -> int:
         return 0
     try:
         return read_snapshot(context.store, record.snapshot).changes
-    except ObjectMissing:
-        return 0  # merged and trimmed meanwhile, or rebuilt by the next merge
+    except Corrupt:
+        return 0  # merged and trimmed meanwhile, rebuilt by the next merge, or damaged: the round says so

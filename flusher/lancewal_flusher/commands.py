@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -10,15 +9,16 @@ from typing import Annotated
 import typer
 
 from lancewal_core.config_commands import ConfigOption, Output, OutputOption, read_settings
+from lancewal_flusher.runner_option import RunnerOption, choosing, session_for
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Merge snapshots into the table.")
 
 
-class RunnerName(StrEnum):
-    """Where merge tasks run."""
+class Program(StrEnum):
+    """What there is a script for."""
 
-    THREADS = "threads"
-    SPARK = "spark"
+    FLUSH = "flush"
+    COMPACT = "compact"
 
 
 @app.callback()
@@ -31,9 +31,7 @@ def run(
     once: Annotated[
         bool, typer.Option("--once", help="Flush and merge everything that waits, then stop; collects no garbage.")
     ] = False,
-    runner: Annotated[
-        RunnerName | None, typer.Option(help="Where merge tasks run; by default flusher.runner of the settings.")
-    ] = None,
+    runner: RunnerOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what the next merge would do, and what that costs.")
     ] = False,
@@ -45,29 +43,27 @@ def run(
     Needs `table.uri`; all else is in the table's contract.  Exit code 0 after an orderly end, 2 when a person must
     change something, 1 when starting again may help or stored data is damaged.
     """
-    settings = read_settings(config)
+    settings = choosing(read_settings(config), runner)
     if dry_run:
         from lancewal_flusher.outlook_text import show_next_merge
 
         typer.echo(show_next_merge(settings, as_json=output is Output.JSON))
         return
-    if runner is not None:
-        flusher = settings.flusher.model_copy(update={"runner": runner.value})
-        settings = settings.model_copy(update={"flusher": flusher})
-    with ExitStack() as stack:
-        if settings.flusher.runner == "spark":
-            from lancewal_flusher.spark_session import spark_session
-
-            stack.enter_context(spark_session())  # before Lance is imported
+    with session_for(settings):
         from lancewal_flusher.service import run_flusher
 
         run_flusher(settings, once)
 
 
 @app.command("spark-script")
-def spark_script() -> None:
+def spark_script(
+    program: Annotated[
+        Program, typer.Argument(help="What to run: merges, or a compaction to the end.")
+    ] = Program.FLUSH,
+) -> None:
     """Print where the script for spark-submit lies.
 
-    It takes the options of `lancewal flush run`: spark-submit --master ... "$(lancewal flush spark-script)" --once
+    It takes the options of `lancewal flush run`: spark-submit --master ... "$(lancewal flush spark-script)" --once;
+    with `compact`, those of `lancewal compact`.
     """
-    typer.echo(Path(__file__).parent / "submit" / "lancewal_flush.py")
+    typer.echo(Path(__file__).parent / "submit" / f"lancewal_{program}.py")

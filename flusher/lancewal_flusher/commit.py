@@ -3,7 +3,9 @@
 Guarantees
  1. ``send`` returns the version at which the commit landed, ``Refused`` if it did not land and never will disturb a
     later one, or raises ``CommitUnknown``.  A commit whose reply was lost is looked for by its uuid.
- 2. ``prove`` returns only if no merge lies between the version that a merge, or a part of a load, was computed from and
+ 2. What is in force stays known where a clean-up leaves the newest version alone, of any number of commits of ours in a row
+    (``checkpoint``, before each; it raises what reading W raises).  Of two in a row of others it is not.
+ 3. ``prove`` returns only if no merge lies between the version that a merge, or a part of a load, was computed from and
     its own.
 
 A commit that was lost may still land after ``send`` has given it up.  The sentinel makes that harmless: either it lands
@@ -26,6 +28,7 @@ from lancewal_core.table import (
     Conflicted,
     Fragment,
     PinnedTable,
+    RowNumbers,
     TableCommit,
     TransactionGone,
     TransactionInfo,
@@ -48,6 +51,7 @@ def send(context: FlusherContext, commit: TableCommit, uuid_property: str) -> Ta
 
     ``CommitUnknown`` when the fate cannot be learned now: the next round learns it from W.
     """
+    checkpoint(context, commit.read_version)
     with point("commit.send", read_version=commit.read_version):
         outcome = context.table.commit(commit)
     with point("commit.recv", read_version=commit.read_version):
@@ -64,8 +68,16 @@ def send(context: FlusherContext, commit: TableCommit, uuid_property: str) -> Ta
             assert_never(outcome)
 
 
+def checkpoint(context: FlusherContext, version: TableVersion) -> None:
+    """Record what is in force at a version that a commit of ours comes upon: of two such commits in a row, a clean-up may
+    leave the upper one alone, which says nothing of watermarks."""
+    in_force = context.watermarks.at(version)
+    if in_force.version != version:
+        context.watermarks.record(in_force, version, "checkpoint")
+
+
 def prove(context: FlusherContext, read_version: TableVersion, version: TableVersion, what: str = "merge") -> None:
-    """Guarantee 2: what was in force right below the version landed was so at the version read; else ``MergeUnproven``."""
+    """Guarantee 3: what was in force right below the version landed was so at the version read; else ``MergeUnproven``."""
     if version == read_version + 1:
         return
     computed = f"table version {version} is a {what} computed at version {read_version}"
@@ -108,7 +120,7 @@ class Hidden:
     removed: tuple[int, ...]
 
 
-def hide(pinned: PinnedTable, rows: Mapping[int, Sequence[int]]) -> Hidden:
+def hide(pinned: PinnedTable, rows: Mapping[int, RowNumbers]) -> Hidden:
     """Write a deletion vector for each of these fragments, with these physical rows; only a commit makes them effective."""
     changed = {fragment_id: pinned.hide_rows(fragment_id, rows[fragment_id]) for fragment_id in sorted(rows)}
     return Hidden(

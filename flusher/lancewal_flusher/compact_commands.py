@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lancewal_core.config_commands import ConfigOption, Output, OutputOption, read_settings
+from lancewal_core.settings import Settings
+from lancewal_flusher.runner_option import RunnerOption, choosing, session_for
 
 if TYPE_CHECKING:
     from lancewal_flusher.compact_to_the_end import CompactionSummary
@@ -19,6 +22,7 @@ def command(
     everything: Annotated[
         bool, typer.Option("--all", help="Take the sentinel too; merges under way are then planned again.")
     ] = False,
+    runner: RunnerOption = None,
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
@@ -27,34 +31,44 @@ def command(
     Safe beside a running flusher, whose merges go first: where they keep changing the same fragments this command gives
     up with exit code 1, and `lancewal pause flusher --for 10m` keeps them away.  Needs `table.uri`.
     """
-    from contextlib import ExitStack
-
-    import structlog
-
-    from lancewal_core.stop_signals import stop_signals
-    from lancewal_flusher.compact_to_the_end import compact_to_the_end, look
-    from lancewal_flusher.compaction_limits import compaction_limits
-    from lancewal_flusher.service import open_context
-
-    settings = read_settings(config)
-    limits = compaction_limits(settings.flusher)
-    log = structlog.get_logger("lancewal.compact")
+    settings = choosing(read_settings(config), runner)
     with ExitStack() as stack:
-        context = open_context(settings, stack, merging=False)
-        if dry_run:
-            summary = look(context, limits, with_sentinel=everything)
-        else:
-            summary = compact_to_the_end(
-                context,
-                limits,
-                with_sentinel=everything,
-                landed=lambda done: log.info("compacted", **asdict(done)),
-                refused=lambda reason: log.info("compaction refused", reason=reason),
-                stopping=stack.enter_context(stop_signals()),
-            )
+        if not dry_run:
+            stack.enter_context(session_for(settings))
+        summary = _look(settings, everything) if dry_run else _compact(settings, everything)
     typer.echo(json.dumps(asdict(summary), indent=1) if output is Output.JSON else summary_text(summary, dry_run))
     if summary.indexes_refused:
         raise typer.Exit(1)
+
+
+def _look(settings: Settings, everything: bool) -> CompactionSummary:
+    from lancewal_flusher.compact_to_the_end import look
+    from lancewal_flusher.compaction_limits import compaction_limits
+    from lancewal_flusher.service import open_context
+
+    with ExitStack() as stack:
+        context = open_context(settings, stack, on_threads=True)
+        return look(context, compaction_limits(settings.flusher), with_sentinel=everything)
+
+
+def _compact(settings: Settings, everything: bool) -> CompactionSummary:
+    import structlog
+
+    from lancewal_core.stop_signals import stop_signals
+    from lancewal_flusher.compact_to_the_end import compact_to_the_end
+    from lancewal_flusher.compaction_limits import compaction_limits
+    from lancewal_flusher.service import open_context
+
+    log = structlog.get_logger("lancewal.compact")
+    with ExitStack() as stack:
+        return compact_to_the_end(
+            open_context(settings, stack),
+            compaction_limits(settings.flusher),
+            with_sentinel=everything,
+            landed=lambda done: log.info("compacted", **asdict(done)),
+            refused=lambda reason: log.info("compaction refused", reason=reason),
+            stopping=stack.enter_context(stop_signals()),
+        )
 
 
 def summary_text(summary: CompactionSummary, dry_run: bool) -> str:

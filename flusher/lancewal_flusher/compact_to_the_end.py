@@ -1,9 +1,9 @@
 """``lancewal compact``: rounds of compaction until nothing is left, beside a running flusher or without one.
 
 Steps
- 1. A round (``compaction``).  One that is refused is planned again, with half the bytes, since a shorter one is more likely
-    to land between two merges; one that landed restores the size.  After ``REFUSALS_MAX`` in a row: an error that says how
-    to keep merges away.
+ 1. A round (``compaction``).  One that is refused is planned again, with half the bytes and groups, since a shorter one is
+    more likely to land between two merges; one that landed restores the size.  After ``REFUSALS_MAX`` in a row: an
+    error that says how to keep merges away.
  2. Nothing left: extend all indexes that miss a row.
 
 The sentinel is left alone, because merges of other processes would be refused, unless ``with_sentinel``: then it is taken
@@ -13,7 +13,7 @@ in its turn, if it is no larger than a round.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from lancewal_core.errors import PlanRetriesExhausted
 from lancewal_flusher.commit import Refused
@@ -60,7 +60,7 @@ def compact_to_the_end(
     sizes, refusals, halved = FileSizes(), 0, 0
     while not stopping():
         # Step 1
-        bounded = replace(limits.to_the_end(), round_bytes=max(_ROUND_BYTES_MIN, limits.round_bytes >> halved))
+        bounded = limits.to_the_end().halved(halved, _ROUND_BYTES_MIN)
         result = compact_next(context, bounded, sizes, with_sentinel=with_sentinel)
         if isinstance(result, Compacted):
             done.append(result)
@@ -108,10 +108,10 @@ def look(context: FlusherContext, limits: CompactionLimits, *, with_sentinel: bo
             break
         rounds.append(chosen)
         taken = {f.fragment_id for f in chosen.fragments}
-        nbytes = sum(f.live_bytes for f in chosen.fragments)
         fragments = [f for f in fragments if f.fragment_id not in taken]
-        fragments.append(Stored(at, chosen.live_rows, 0, nbytes))
-        at += 1
+        for group in chosen.groups:
+            fragments.append(Stored(at, group.live_rows, 0, sum(f.live_bytes for f in group.fragments)))
+            at += 1
     return CompactionSummary(
         len(rounds),
         len(pinned.fragments()),

@@ -5,11 +5,13 @@ Guarantees
     has hidden there never comes back; then the files written are no part of any version.
  2. It stands in no merge's way but by the fragments that it takes.  The sentinel is one of them only where the caller says
     so, between two merges of its own process, and only if it is no larger than a round.
- 3. It reads at most ``round_bytes`` and holds far less in memory (``rewrite_lance``).
+ 3. Each of its tasks reads at most ``round_bytes`` and holds far less in memory (``rewrite_lance``); they run where those of
+    merges do (``runner``), and what a task writes is named by no version before step 4, however often it runs.
  4. Fragments of a merge that is not finished are left alone: ``finish`` knows them by their files.
  5. It carries no watermarks, and is found again by its uuid.
  6. The files that it wrote exist: those that a clean-up took before the commit (`delete_unverified`) are written again from
-    V, which holds their rows as long as no clean-up takes V too; then ``ObjectMissing``.
+    V, which holds their rows as long as no clean-up takes V too; then ``ObjectMissing``.  A process that dies between
+    the commit and this look leaves them lost: the next merge stops with ``ObjectMissing``, and V still has the rows.
  7. Queries by a secondary index find the same rows before and after it; ``index_upkeep`` makes them fast again.
  8. Of a table keyed by bytes it leaves files alone of which a commit alone knows through which regions their rows came: what
     it writes of them would be taken for rows of whatever region their keys had before.
@@ -17,9 +19,9 @@ Guarantees
 Steps of ``compact_next``
  1. Pin V, check that it is the contract's table, read W(V); refuse while the merge that set it is not finished.
  2. Choose the fragments (``compaction_plan``).
- 3. Write their live rows anew.
- 4. ONE commit from V, by URI, as Lance's ``Rewrite``.  By an open data set, as Lance's own compaction commits, it would be
-    compared only with versions that still exist, and bring back rows hidden in one that was cleaned up.
+ 3. Write their live rows anew: a task for each group, and the first error is that of the round.
+ 4. ONE commit of all groups, from V, by URI, as Lance's ``Rewrite``.  By an open data set, as Lance's own compaction commits,
+    it would be compared only with versions that still exist, and bring back rows hidden in one that was cleaned up.
  5. Committed: go on.  Conflict: nothing landed, plan again.  Unknown: look for the uuid in the versions above V.
  6. Files are missing: replace these fragments by what step 3 writes now, as in step 4.
 """
@@ -30,14 +32,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lancewal_core.errors import ObjectMissing, VersionGone
-from lancewal_core.failpoints import point
 from lancewal_core.ids import TableVersion
 from lancewal_core.open_checks import check_table
 from lancewal_core.table import Fragment, PinnedTable, RewriteBounds, TableCommit, files_of, fragment_bytes
 from lancewal_flusher.commit import Refused, is_finished, lost_files, send, sentinel
-from lancewal_flusher.compaction_plan import CompactionLimits, Reason, Round, Stored, next_round
+from lancewal_flusher.compaction_plan import CompactionLimits, Group, Reason, Stored, next_round
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.entry_regions import told_by_commits_alone
+from lancewal_flusher.rewrite_task import RewriteTask
 
 PROPERTY_COMPACTION = "lancewal.compaction"
 _TRIES = 3
@@ -98,17 +100,17 @@ def compact_next(
         if chosen is None:
             return NothingToCompact(pinned.version)
         # Step 3
-        with point("fragment.write"):
-            ids = [f.fragment_id for f in chosen.fragments]
-            written = context.table.rewrite(pinned.version, ids, _bounds(chosen, limits))
+        tasks = [_task(pinned, group, limits) for group in chosen.groups]
+        written = _write(context, tasks)
     except VersionGone as error:
         return Refused(f"files of table version {pinned.version} went while they were written anew: {error}")
     # Step 4, 5
+    ids = [f.fragment_id for f in chosen.fragments]
     landed = _replace(context, pinned, ids, written)
     if isinstance(landed, Refused):
         return landed
     # Step 6
-    written, landed = _mend(context, pinned, ids, _bounds(chosen, limits), written, landed)
+    written, landed = _mend(context, tasks, written, landed)
     return Compacted(
         landed,
         chosen.reason,
@@ -138,12 +140,7 @@ def _replace(
 
 
 def _mend(
-    context: FlusherContext,
-    pinned: PinnedTable,
-    ids: Sequence[int],
-    bounds: RewriteBounds,
-    written: tuple[str, ...],
-    landed: TableVersion,
+    context: FlusherContext, tasks: Sequence[RewriteTask], written: tuple[str, ...], landed: TableVersion
 ) -> tuple[tuple[str, ...], TableVersion]:
     """Step 6; the fragments that are in the table now, and since when.
 
@@ -154,7 +151,7 @@ def _mend(
         if not lost:
             return written, landed
         try:
-            again = context.table.rewrite(pinned.version, ids, bounds)
+            again = _write(context, tasks)
             broken = context.table.at(landed)
         except VersionGone as error:
             cause = str(error)
@@ -205,11 +202,17 @@ def stored(context: FlusherContext, fragments: Sequence[Fragment], sizes: FileSi
     ]
 
 
-def _bounds(chosen: Round, limits: CompactionLimits) -> RewriteBounds:
-    return RewriteBounds(
+def _write(context: FlusherContext, tasks: Sequence[RewriteTask]) -> tuple[str, ...]:
+    """Step 3; raises ``VersionGone``."""
+    return tuple(text for done in context.runner.rewrite(tasks) for text in done.fragments)
+
+
+def _task(pinned: PinnedTable, group: Group, limits: CompactionLimits) -> RewriteTask:
+    bounds = RewriteBounds(
         batch_bytes=BATCH_BYTES,
         buffer_bytes=BUFFER_BYTES,
         file_rows=limits.target_rows,
         file_bytes=limits.target_bytes,
-        copy=chosen.nbytes >= COPIED_BYTES_MIN * len(chosen.fragments),
+        copy=group.nbytes >= COPIED_BYTES_MIN * len(group.fragments),
     )
+    return RewriteTask(pinned.version, tuple(f.fragment_id for f in group.fragments), bounds)

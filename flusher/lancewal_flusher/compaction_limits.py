@@ -14,6 +14,7 @@ def compaction_limits(settings: FlusherSettings) -> CompactionLimits:
         target_bytes=settings.compaction_target_bytes,
         deleted_share=settings.compaction_deleted_share,
         round_bytes=settings.compaction_round_bytes,
+        groups_max=settings.compaction_groups if settings.runner == "spark" else 1,
     )
 
 

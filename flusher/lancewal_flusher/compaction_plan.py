@@ -5,16 +5,19 @@
     its fragment has grown by that factor: about log2(target / adopted size) times in its life.
  2. Else fragments with many *deleted* rows, those with the highest share first, as many as fit.
 
-A round reads at most ``round_bytes``.  A fragment above that is taken alone, for its deleted rows, and only where
-``oversize`` says so: it keeps merges waiting for as long as it takes.
+A *group* is what one task writes anew.  It reads at most ``round_bytes``.  A fragment above that is taken alone, for its
+deleted rows, and only where ``oversize`` says so: it keeps merges waiting for as long as it takes.
+
+A *round* has up to ``groups_max`` groups, of one reason and without a common fragment: each is chosen as if those before it
+were not there, so what holds of a group holds of each.  They are written at the same time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import accumulate
+from itertools import accumulate, islice
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +53,23 @@ class CompactionLimits:
     """A fragment is small below half of either."""
     deleted_share: float = 0.2
     round_bytes: int = 256 << 20
+    """Of one group."""
+    groups_max: int = 1
     fragments_min: int = 4
-    """Fewest small ones worth a round: each is two requests and a table version."""
+    """Fewest small ones worth a group: each is two requests and a table version."""
     fragments_max: int = 1_000
-    """Most fragments of a round: all their files are opened at once."""
+    """Most fragments of a group: all their files are opened at once."""
     growth: float = 2.0
     oversize: bool = False
 
     def to_the_end(self) -> CompactionLimits:
         """As long as two small fragments fit into one, and no fragment too large."""
         return replace(self, fragments_min=2, growth=1.0, oversize=True)
+
+    def halved(self, times: int, bytes_min: int) -> CompactionLimits:
+        """For shorter rounds: they are more likely to land."""
+        round_bytes = max(bytes_min, self.round_bytes >> times)
+        return replace(self, round_bytes=round_bytes, groups_max=max(1, self.groups_max >> times))
 
     def small(self, stored: Stored) -> bool:
         return stored.live_rows * 2 < self.target_rows and stored.live_bytes * 2 < self.target_bytes
@@ -73,10 +83,9 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class Group:
     """Fragments that become one, or a few."""
 
-    reason: Reason
     fragments: tuple[Stored, ...]
 
     @property
@@ -92,30 +101,68 @@ class Round:
         return sum(f.live_rows for f in self.fragments)
 
 
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Groups that are written anew at the same time."""
+
+    reason: Reason
+    groups: tuple[Group, ...]
+
+    @property
+    def fragments(self) -> tuple[Stored, ...]:
+        return tuple(f for group in self.groups for f in group.fragments)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(group.nbytes for group in self.groups)
+
+    @property
+    def rows(self) -> int:
+        return sum(group.rows for group in self.groups)
+
+    @property
+    def live_rows(self) -> int:
+        return sum(group.live_rows for group in self.groups)
+
+
 def next_round(fragments: Sequence[Stored], limits: CompactionLimits, spared: Collection[int]) -> Round | None:
     """What to write anew now, None if nothing is worth it; ``spared`` ids are left alone."""
     free = [f for f in fragments if f.fragment_id not in spared]
-    return _small(free, limits) or _deleted(free, limits)
+    for reason, choose in ((Reason.SMALL, _small), (Reason.DELETED, _deleted)):
+        groups = tuple(islice(_groups(free, limits, choose), limits.groups_max))
+        if groups:
+            return Round(reason, groups)
+    return None
 
 
-def _small(free: Sequence[Stored], limits: CompactionLimits) -> Round | None:
+def _groups(
+    free: Sequence[Stored],
+    limits: CompactionLimits,
+    choose: Callable[[Sequence[Stored], CompactionLimits], Sequence[Stored]],
+) -> Iterator[Group]:
+    while chosen := choose(free, limits):
+        yield Group(tuple(chosen))
+        taken = {f.fragment_id for f in chosen}
+        free = [f for f in free if f.fragment_id not in taken]
+
+
+def _small(free: Sequence[Stored], limits: CompactionLimits) -> Sequence[Stored]:
     small = sorted((f for f in free if limits.small(f)), key=lambda f: (f.live_bytes, f.fragment_id))
     bundle = small[: _fitting(small, limits)]
     while bundle and bundle[-1].live_bytes * limits.growth > sum(f.live_bytes for f in bundle):
         bundle.pop()
-    return Round(Reason.SMALL, tuple(bundle)) if len(bundle) >= max(limits.fragments_min, 2) else None
+    return bundle if len(bundle) >= max(limits.fragments_min, 2) else []
 
 
-def _deleted(free: Sequence[Stored], limits: CompactionLimits) -> Round | None:
+def _deleted(free: Sequence[Stored], limits: CompactionLimits) -> Sequence[Stored]:
     worn = [f for f in free if f.deleted_rows and f.deleted_share >= limits.deleted_share]
     worn.sort(key=lambda f: (-f.deleted_share, f.fragment_id))
     fitting = [f for f in worn if f.nbytes <= limits.round_bytes]
-    taken = fitting[: max(_fitting(fitting, limits), 1)] or (worn[:1] if limits.oversize else [])
-    return Round(Reason.DELETED, tuple(taken)) if taken else None
+    return fitting[: max(_fitting(fitting, limits), 1)] or (worn[:1] if limits.oversize else [])
 
 
 def _fitting(fragments: Sequence[Stored], limits: CompactionLimits) -> int:
-    """How many of them, from the first on, fit into a round and into one fragment."""
+    """How many of them, from the first on, fit into a group and into one fragment."""
     sums = zip(
         accumulate(f.nbytes for f in fragments),
         accumulate(f.live_rows for f in fragments),

@@ -5,12 +5,14 @@
    takes one turn after it: whatever comes without end, each has its turn.
 2. A turn is one round of compaction, and the indexes after it.  No merge of this process is under way meanwhile, so the
    round may take the sentinel.
-3. A turn that fails lets the next one wait (``pace``), and holds up no merge.
+3. A round that was refused is followed by those of a single group, until one is not: whoever touches one fragment of a round
+   refuses all of it.
+4. A turn that fails lets the next one wait (``pace``), and holds up no merge.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lancewal_flusher.commit import Refused
 from lancewal_flusher.compaction import Compacted, CompactionResult, FileSizes, compact_next
@@ -42,13 +44,16 @@ class CompactionTurns:
     indexes: IndexLimits
     pace: Pace
     _sizes: FileSizes = field(default_factory=FileSizes)
+    _refused: bool = False
 
     def turn(self) -> TurnReport | TurnFailed:
         """One turn."""
         return self.pace.turn(self._turn, more=lambda report: isinstance(report.compaction, Compacted))
 
     def _turn(self) -> TurnReport:
-        result = compact_next(self.context, self.compaction, self._sizes, with_sentinel=True)
+        limits = replace(self.compaction, groups_max=1) if self._refused else self.compaction
+        result = compact_next(self.context, limits, self._sizes, with_sentinel=True)
+        self._refused = isinstance(result, Refused)
         extended: tuple[IndexExtended | IndexRefused, ...] = ()
         if not isinstance(result, Refused):
             extended = extend_indexes(self.context, self.indexes, at_once=isinstance(result, Compacted))

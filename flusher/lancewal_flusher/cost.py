@@ -103,17 +103,17 @@ class Rates:
     """Seconds of work on one core (2 cores, x86-64, local folder): single steps as ``python -m benchmarks.calibrate`` measures
     them, the others so that whole merges of the benchmark ``merge-strategies`` come out."""
 
-    vector_s: float = 0.0005
+    vector_s: float = 0.0003
     """A deletion vector."""
-    hidden_row_s: float = 1.3e-7
+    hidden_row_s: float = 2.0e-8
     """A row in it."""
     completed_row_s: float = 2.5e-6
     """A patched row: its base read, completed, written anew."""
-    column_row_s: float = 1.0e-7
-    """A row of a fragment of which columns are written anew in place: read, joined, written."""
-    column_byte_s: float = 2.0e-8
+    column_row_s: float = 2.5e-8
+    """A row of a fragment of which columns are written anew in place: read, overlaid, written."""
+    column_byte_s: float = 1.0e-8
     """A byte of these columns."""
-    patched_row_s: float = 1.5e-6
+    patched_row_s: float = 4.0e-7
     """A row that is patched in place."""
     rewritten_byte_s: float = 7.0e-9
     """A byte that compaction writes."""
@@ -134,7 +134,7 @@ class Rates:
 def vector_bytes(rows: int, hidden: int) -> int:
     """Of a deletion vector that hides so many of so many rows; they are cumulative.
 
-    As Lance 14 writes them: a row takes two bytes, up to 8 KiB for each 65,536 rows of the fragment.
+    As a roaring bitmap takes them: a row two bytes, up to 8 KiB for each 65,536 rows of the fragment.
     """
     return _VECTOR_BYTES + min(2 * hidden, _CONTAINER_BYTES * (1 + rows // _CONTAINER_ROWS))
 

@@ -18,12 +18,13 @@ import pyarrow as pa
 from lancewal_core.column_types import parse_type
 from lancewal_core.contract import Contract
 from lancewal_core.errors import TableExists, TableMissing
-from lancewal_core.rows import RowSchema, check_region_key, check_row_schema
+from lancewal_core.rows import RowSchema
 from lancewal_core.settings import Settings
 from lancewal_core.store_obstore import open_store
 from lancewal_core.table_lance import LancePinnedTable, LanceTable
 from lancewal_core.ttl import check_ttl
 from lancewal_flusher.register import (
+    declared_keys,
     declared_ttl,
     identify,
     needed_region_key,
@@ -74,10 +75,7 @@ def create_table(settings: Settings, inspector: TopicInspector | None = None) ->
 def declared_rows(settings: Settings) -> RowSchema:
     """Columns and keys as the settings declare them; ``SchemaError`` if they cannot be a table."""
     fields = [pa.field(name, parse_type(text)) for name, text in settings.table.columns.items()]
-    rows = RowSchema(pa.schema(fields), settings.table.primary_key, settings.table.region_key)
-    check_row_schema(rows)
-    check_region_key(rows, settings.table.region_encoding)
-    return rows
+    return declared_keys(pa.schema(fields), settings.table)
 
 
 def _what_is_there(table: LanceTable, rows: RowSchema, settings: Settings) -> LancePinnedTable | None:

@@ -20,7 +20,7 @@ import numpy as np
 from lancewal_core.errors import Corrupt
 from lancewal_core.key_catalog import KeyRun
 from lancewal_core.key_code import CodedKeys
-from lancewal_core.key_index import covers, find_in_run, fragments_by_file
+from lancewal_core.key_index import covered_files, find_in_run, fragments_by_file
 from lancewal_core.key_region import NOT_KNOWN, RegionList, counting
 from lancewal_core.key_run import NO_REGION, Regions, SoughtKeys
 from lancewal_core.table import Fragment, PinnedTable
@@ -82,9 +82,7 @@ def told_by_commits_alone(context: FlusherContext, pinned: PinnedTable) -> froze
     if not context.contract.keyed_by_bytes:
         return frozenset()
     fragments = fragments_by_file(pinned, context.contract.primary_key)
-    runs = context.keys.catalogs.read().runs
-    sound = [run for run in runs if run.name not in context.keys.broken]
-    indexed = {file.name for run in sound for file in run.files if covers(file, fragments)}
+    indexed = covered_files(context.keys.sound(context.keys.catalogs.read()), fragments)
     ids = {name: found[0].fragment_id for name, found in fragments.items() if name not in indexed}
     told = find_spans(context, pinned, ids) if ids else {}
     return frozenset(fragment.fragment_id for name in told for fragment in fragments[name])

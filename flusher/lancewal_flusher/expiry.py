@@ -107,7 +107,7 @@ def expire_next(context: FlusherContext, ttl: Ttl, oldest: Oldest, rows_max: int
             return NothingExpired(pinned.version)
         # Step 3
         with point("dv.write", fragments=len(hidden)):
-            changed = hide(pinned, {number: rows.tolist() for number, rows in hidden.items()})
+            changed = hide(pinned, hidden)
     except VersionGone as error:
         return Refused(f"version {pinned.version} was cleaned up meanwhile: {error}")
     # Step 4

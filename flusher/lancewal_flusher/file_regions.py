@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -43,23 +42,17 @@ Span = tuple[MergedFrom, int]
 Spans = Sequence[Span]
 
 
-@dataclass(frozen=True, slots=True)
-class FileRegions:
-    """By file, what its rows are, in their order."""
-
-    spans: Mapping[str, Spans]
-
-    def properties(self) -> dict[str, str]:
-        """As transaction properties; none where there are no files."""
-        if not self.spans:
-            return {}
-        regions = list(dict.fromkeys(region for spans in self.spans.values() for region, _ in spans))
-        place = {region: at for at, region in enumerate(regions)}
-        content = {
-            "regions": [[r.region.name, r.position] for r in regions],
-            "files": {name: [[place[r], rows] for r, rows in spans] for name, spans in sorted(self.spans.items())},
-        }
-        return {PROPERTY_KEY_REGIONS: json.dumps(content, separators=(",", ":"))}
+def region_properties(files: Mapping[str, Spans]) -> dict[str, str]:
+    """Transaction properties that say what the rows of these files are, in their order; none where there are no files."""
+    if not files:
+        return {}
+    regions = list(dict.fromkeys(region for spans in files.values() for region, _ in spans))
+    place = {region: at for at, region in enumerate(regions)}
+    content = {
+        "regions": [[r.region.name, r.position] for r in regions],
+        "files": {name: [[place[r], rows] for r, rows in spans] for name, spans in sorted(files.items())},
+    }
+    return {PROPERTY_KEY_REGIONS: json.dumps(content, separators=(",", ":"))}
 
 
 def divided(fragments: Sequence[str], counts: Spans) -> dict[str, Spans]:
@@ -80,7 +73,7 @@ def divided(fragments: Sequence[str], counts: Spans) -> dict[str, Spans]:
     return found
 
 
-def regions_of_merge(works: Sequence[Work], kept: npt.NDArray[np.bool_], written: Sequence[str]) -> FileRegions:
+def regions_of_merge(works: Sequence[Work], kept: npt.NDArray[np.bool_], written: Sequence[str]) -> dict[str, Spans]:
     """Of a merge's new files: those that it adopts, and those ``written``, which hold the rows of all works, then those of
     their patches that are ``kept`` (the others are written in place)."""
     sources = [MergedFrom(work.merge.region, work.merge.snapshots[-1].next) for work in works]
@@ -90,7 +83,7 @@ def regions_of_merge(works: Sequence[Work], kept: npt.NDArray[np.bool_], written
     rows = [(source, work.rows.num_rows) for work, source in zip(works, sources, strict=True)]
     ends = np.cumsum([work.partials.num_rows for work in works])
     patched = [int(part.sum()) for part in np.split(kept, ends[:-1])]
-    return FileRegions(spans | divided(written, [*rows, *zip(sources, patched, strict=True)]))
+    return spans | divided(written, [*rows, *zip(sources, patched, strict=True)])
 
 
 def find_spans(context: FlusherContext, pinned: PinnedTable, wanted: Mapping[str, int]) -> dict[str, Spans]:

@@ -22,15 +22,16 @@ Steps of ``finish_newest``
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
 import pyarrow as pa
 
 from lancewal_core import paths
-from lancewal_core.errors import ATTACH_A_COPY, MergeUnproven, ObjectMissing, StoreUnavailable, VersionGone
+from lancewal_core.errors import ATTACH_A_COPY, MergeUnproven, ObjectMissing, PlanStale, StoreUnavailable, VersionGone
 from lancewal_core.failpoints import point
-from lancewal_core.flush import entries_of
+from lancewal_core.flush import kept_entries
 from lancewal_core.fold import fold
 from lancewal_core.ids import Generation, Region, TableVersion
 from lancewal_core.key_region import MergedFrom
@@ -49,7 +50,7 @@ from lancewal_core.table import (
 from lancewal_core.watermarks import PROPERTY_FOLLOWUP, InForce
 from lancewal_flusher.commit import Refused, hide, is_finished, prove, send, with_sentinel
 from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.file_regions import FileRegions, Span, divided
+from lancewal_flusher.file_regions import Span, Spans, divided, region_properties
 from lancewal_flusher.foreign_rows import foreign_rows
 from lancewal_flusher.merge_facts import MergeFacts, facts_of
 
@@ -83,7 +84,7 @@ def finish_newest(context: FlusherContext) -> Settled:
         return Settled(in_force, None)
     try:
         finished = _finish(context, in_force)
-    except (MergeUnproven, ObjectMissing):
+    except (MergeUnproven, ObjectMissing, PlanStale):
         if is_finished(context, in_force):
             return Settled(in_force, None)  # another flusher was faster, and what it left behind is trimmed by now
         raise
@@ -140,9 +141,7 @@ def _follow_up(context: FlusherContext, in_force: InForce, facts: MergeFacts) ->
     if not hidden and not missing:
         return Finished(in_force.version, 0, 0)
     # Step 5
-    replaced, rebuilt, regions = (
-        _rebuild(context, in_force, facts, missing) if missing else (set(), (), FileRegions({}))
-    )
+    replaced, rebuilt, regions = _rebuild(context, in_force, facts, missing) if missing else (set(), (), {})
     broken = [f for f in ours if replaced.intersection(f.files)]
     return _commit(context, current, hidden, broken, rebuilt, regions, in_force)
 
@@ -180,7 +179,7 @@ def _commit(
     hidden: dict[int, list[int]],
     broken: list[Fragment],
     rebuilt: tuple[str, ...],
-    regions: FileRegions,
+    regions: Mapping[str, Spans],
     in_force: InForce,
 ) -> Finished | None:
     changed = hide(current, hidden)
@@ -193,7 +192,7 @@ def _commit(
         properties={
             PROPERTY_FOLLOWUP: in_force.merge or "",
             PROPERTY_FOLLOWUP_ID: context.new_id(),
-            **regions.properties(),
+            **region_properties(regions),
         },
         strict=False,
     )
@@ -237,7 +236,7 @@ def _merged_keys(context: FlusherContext, facts: MergeFacts) -> pa.Table:
             keys.append(read_gone(context.store, snapshot, rows))
             keys.append(read_partials(context.store, snapshot, rows).select(names))
         except ObjectMissing:
-            entries = entries_of(context.store, context.tasks, region, record)
+            entries = kept_entries(context.store, context.tasks, context.indexes, region, record)
             keys.append(fold([e.rows for e in entries], rows).keys(rows))
     table = pa.concat_tables(keys).combine_chunks()
     return table.group_by(names).aggregate([]).select(names).cast(rows.key)
@@ -245,7 +244,7 @@ def _merged_keys(context: FlusherContext, facts: MergeFacts) -> pa.Table:
 
 def _rebuild(
     context: FlusherContext, in_force: InForce, facts: MergeFacts, missing: set[str]
-) -> tuple[set[str], tuple[str, ...], FileRegions]:
+) -> tuple[set[str], tuple[str, ...], Mapping[str, Spans]]:
     """Write the rows of adopted snapshots of which a file is missing anew, from their WAL entries.
 
     All files of these snapshots, the new fragments, and through which regions their rows came.
@@ -257,7 +256,7 @@ def _rebuild(
         files = facts.adopted.get(region, frozenset())
         if files & missing:
             replaced |= files
-            entries = entries_of(context.store, context.tasks, region, record)
+            entries = kept_entries(context.store, context.tasks, context.indexes, region, record)
             tables.append(fold([e.rows for e in entries], context.contract.rows).rows)
             spans.append((MergedFrom(region, entries[-1].next), tables[-1].num_rows))
     if missing - replaced:
@@ -267,5 +266,4 @@ def _rebuild(
             version=in_force.version,
         )
     written = context.table.write_rows(pa.concat_tables(tables))
-    told = divided(written, spans) if context.contract.keyed_by_bytes else {}
-    return replaced, written, FileRegions(told)
+    return replaced, written, divided(written, spans) if context.contract.keyed_by_bytes else {}

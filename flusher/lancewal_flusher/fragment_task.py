@@ -87,10 +87,11 @@ def run_on(pinned: PinnedTable, task: FragmentTask) -> FragmentResult:
         base = pinned.take(pa.array(needed | np.uint64(task.fragment_id << 32)), list(task.columns))
     if len(found.rows) == len(patched.rows) == 0:
         return FragmentResult(task.fragment_id, 0, None, base)
-    updated: str | None = pinned.fragment_json(task.fragment_id)
     if len(found.rows):
         with point("dv.write", fragment=task.fragment_id, rows=len(found.rows)):
-            updated = pinned.hide_rows(task.fragment_id, found.rows.tolist())
+            updated = pinned.hide_rows(task.fragment_id, found.rows)
+    else:
+        updated = pinned.fragment_json(task.fragment_id)
     hits = len(found.rows)
     if isinstance(task.source, Candidates):
         hits = task.source.live_rows - (0 if updated is None else fragment_live_rows(updated))

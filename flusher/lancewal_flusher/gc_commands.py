@@ -44,7 +44,7 @@ def command(
     settings = read_settings(config)
     log = structlog.get_logger("lancewal.gc")
     with ExitStack() as stack:
-        context = open_context(settings, stack, merging=False)
+        context = open_context(settings, stack, on_threads=True)
         if dry_run:
             summary = look(context)
         else:

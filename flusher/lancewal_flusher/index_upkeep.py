@@ -15,6 +15,7 @@ from typing import assert_never
 from lancewal_core.ids import TableVersion
 from lancewal_core.open_checks import check_table
 from lancewal_core.table import CommitLost, Committed, Conflicted
+from lancewal_flusher.commit import checkpoint
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.index_plan import IndexLimits, index_works
 
@@ -45,6 +46,7 @@ def extend_indexes(
     check_table(pinned, context.contract)
     results: list[IndexExtended | IndexRefused] = []
     for work in index_works(pinned.indexes(), pinned.fragments(), limits, at_once=at_once):
+        checkpoint(context, context.table.newest().version)
         outcome = context.table.extend_index(work.name, work.merged_segments)
         match outcome:
             case Committed(version=version) if version == pinned.version:

@@ -33,7 +33,7 @@ from lancewal_core.failpoints import point
 from lancewal_core.ids import TableVersion
 from lancewal_core.key_catalog import CoveredFile, KeyPart, KeyRun
 from lancewal_core.key_code import CodedKeys, code_keys, join_keys
-from lancewal_core.key_index import covers, fragments_by_file
+from lancewal_core.key_index import covered_files, fragments_by_file
 from lancewal_core.key_region import counting
 from lancewal_core.key_run import Entries, Regions, cut, encode_part, sorted_entries
 from lancewal_core.open_checks import check_table
@@ -95,8 +95,8 @@ def _keep_up(context: FlusherContext, pinned: PinnedTable, state: UpkeepState, r
         check_contract(context)  # after the reading: nothing in it was merged under a newer one
     broken = len(context.keys.broken)
     # Step 2
-    sound = [run for run in catalog.runs if run.name not in context.keys.broken]
-    covered = {file.name for run in sound for file in run.files if covers(file, fragments)}
+    sound = context.keys.sound(catalog)
+    covered = covered_files(sound, fragments)
     missing = {name: found[0] for name, found in fragments.items() if name not in covered | state.unfit}
     new: list[KeyRun] = []
     left = False

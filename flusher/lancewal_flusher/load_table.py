@@ -87,7 +87,7 @@ def load_files(
     too long ago, ``PlanRetriesExhausted`` where merges come too fast, and what the store and the table give.
     """
     with ExitStack() as stack:
-        context = open_context(settings, stack, merging=False)
+        context = open_context(settings, stack, on_threads=True)
         files = find_files(addresses, settings.store.options)
         return load(context, files, name or name_of(files), keep, bounds or LoadBounds(), landed, stopping)
 
@@ -95,7 +95,7 @@ def load_files(
 def begin(settings: Settings, name: str) -> LoadRecord:
     """Only step 2: what is deleted from now on will not come back by a load of this name."""
     with ExitStack() as stack:
-        return _begin(open_context(settings, stack, merging=False), name)
+        return _begin(open_context(settings, stack, on_threads=True), name)
 
 
 def load(

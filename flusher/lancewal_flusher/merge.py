@@ -27,13 +27,13 @@ Steps of ``merge_next``
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lancewal_core.errors import MergeUnproven, ObjectMissing, RewriteFailed, VersionGone
+from lancewal_core.errors import Corrupt, MergeUnproven, ObjectMissing, RewriteFailed, VersionGone
 from lancewal_core.failpoints import point
 from lancewal_core.fold import complete
 from lancewal_core.ids import Region, TableVersion
@@ -42,18 +42,12 @@ from lancewal_core.key_match import KeySet
 from lancewal_core.key_region import counting
 from lancewal_core.open_checks import check_table
 from lancewal_core.region_index import RegionIndex
-from lancewal_core.table import (
-    PinnedTable,
-    TableCommit,
-    files_of,
-    fragment_live_rows,
-    version_exists,
-)
+from lancewal_core.table import PinnedTable, TableCommit, files_of, fragment_live_rows, version_exists
 from lancewal_core.watermarks import PROPERTY_MERGE, InForce, Watermark, merge_properties
 from lancewal_flusher.commit import Refused, is_finished, prove, send, with_sentinel
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.cost import FragmentChange, Rates, Strategy, costs, least
-from lancewal_flusher.file_regions import regions_of_merge
+from lancewal_flusher.file_regions import region_properties, regions_of_merge
 from lancewal_flusher.first_seen import FirstSeen
 from lancewal_flusher.fragment_task import Candidates, FragmentResult, FragmentTask, Scan
 from lancewal_flusher.in_place import PatchesInPlace, choose_in_place
@@ -84,6 +78,8 @@ class Merged:
     """Fragments that hide so many rows now that writing them anew costs less than leaving them (``cost``)."""
     regions_not_known: int = 0
     """Rows with a key of the merge that no region is known of, hidden ones too; only of tables keyed by bytes."""
+    damaged: Mapping[Region, Corrupt] = field(default_factory=dict)
+    """Regions that it has left where something they need is damaged or lost (``merge_stock``)."""
 
     @property
     def landed_behind(self) -> bool:
@@ -92,12 +88,15 @@ class Merged:
 
 @dataclass(frozen=True, slots=True)
 class NothingToMerge:
-    """No region has a FLUSHED generation above its watermark, or a merge of them is put off: what was seen at ``version``."""
+    """No region but ``damaged`` has a FLUSHED generation above its watermark, or a merge of them is put off: what was seen at
+    ``version``."""
 
     version: TableVersion
     in_force: InForce
     indexes: Mapping[Region, RegionIndex]
     deferred: bool = False
+    damaged: Mapping[Region, Corrupt] = field(default_factory=dict)
+    """As of ``Merged``."""
 
 
 MergeResult = Merged | Refused | NothingToMerge
@@ -110,7 +109,7 @@ class _Planned:
     commit: TableCommit
     merge: str
     marks: Mapping[Region, Watermark]
-    works: Sequence[Work]
+    stock: Stock
     facts: MergeFacts
     lookup: KeyRows
     rows_written: int
@@ -150,16 +149,17 @@ def merge_next(context: FlusherContext, limits: MergeLimits, first_seen: FirstSe
     return Merged(
         version,
         pinned.version,
-        {w.merge.region: tuple(int(s.generation) for s in w.merge.snapshots) for w in plan.works},
+        {w.merge.region: tuple(int(s.generation) for s in w.merge.snapshots) for w in plan.stock.works},
         rows_adopted=plan.facts.rows_adopted,
         rows_written=plan.rows_written,
         rows_replaced=plan.facts.rows_replaced,
-        keys_deleted=sum(w.gone for w in plan.works),
+        keys_deleted=sum(w.gone for w in plan.stock.works),
         fragments_scanned=len(plan.lookup.uncovered),
         index_faults=plan.lookup.faults,
         rows_in_place=plan.rows_in_place,
         worn=plan.worn,
         regions_not_known=plan.regions_not_known,
+        damaged=plan.stock.damaged,
     )
 
 
@@ -172,13 +172,13 @@ def _plan(
         return stock
     works = stock.works
     if not works:
-        return NothingToMerge(pinned.version, stock.in_force, stock.indexes)
+        return NothingToMerge(pinned.version, stock.in_force, stock.indexes, damaged=stock.damaged)
     # Step 3
     fragments = pinned.fragments()
     keys = stock.keys()
     lookup = context.keys.find(pinned, keys, counting(context.contract) if context.contract.keyed_by_bytes else None)
     if shall_defer(pinned, lookup, stock, limits):
-        return NothingToMerge(pinned.version, stock.in_force, stock.indexes, deferred=True)
+        return NothingToMerge(pinned.version, stock.in_force, stock.indexes, deferred=True, damaged=stock.damaged)
     regions_not_known = check_regions(context, pinned, works, keys, lookup)
     partials, schema = stock.partials(context), context.contract.rows
     in_place = choose_in_place(
@@ -218,7 +218,7 @@ def _plan(
         properties={
             **merge_properties(marks, merge),
             **facts.properties(),
-            **(regions_of_merge(works, kept, written).properties() if context.contract.keyed_by_bytes else {}),
+            **region_properties(regions_of_merge(works, kept, written) if context.contract.keyed_by_bytes else {}),
         },
         strict=not fragments,
         columns_written=tuple(sorted({name for patches in in_place.values() for name in patches.columns})),
@@ -226,7 +226,7 @@ def _plan(
     rows_written = sum(w.rows.num_rows for w in works) + left.num_rows
     worn = _worn(pinned, results, limits)
     in_place_rows = partials.num_rows - left.num_rows
-    return _Planned(commit, merge, marks, works, facts, lookup, rows_written, in_place_rows, worn, regions_not_known)
+    return _Planned(commit, merge, marks, stock, facts, lookup, rows_written, in_place_rows, worn, regions_not_known)
 
 
 def shall_defer(pinned: PinnedTable, found: KeyRows, stock: Stock, limits: MergeLimits) -> bool:

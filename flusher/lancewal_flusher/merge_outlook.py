@@ -62,6 +62,8 @@ class MergeOutlook:
     bytes_written: int
     seconds_merge: float
     seconds: float
+    damaged: Mapping[str, str]
+    """Per region that it would leave, what of its snapshots is damaged; what is lost is not looked for in the log."""
 
 
 def look(
@@ -182,4 +184,5 @@ def _sum(
         ),
         seconds if works else 0.0,
         (seconds if works else 0.0) + sum(cost.seconds_behind for _, cost in found),
+        {region.name: f"{error.kind}: {error}" for region, error in sorted(stock.damaged.items())},
     )

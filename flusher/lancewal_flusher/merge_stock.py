@@ -1,17 +1,19 @@
 """What a merge has to go on: its region indexes and snapshots, read at a pinned version (steps 1 and 2 of ``merge``).
 
 Guarantee: the indexes are not older than the watermarks, so a region without one has lost it; what a merge takes of each
-region is one generation to adopt, or several to combine (``plan``).
+region is one generation to adopt, or several to combine (``plan``).  Of a region, what follows a snapshot that is lost, or
+whose ``snapshot.json`` is damaged, is left; where the content of one is damaged, all of it is; by name, and every other
+region's is taken.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from lancewal_core.errors import INDEX_LOST, LOG_LOST, ObjectMissing, PlanStale, StoreInconsistent
+from lancewal_core.errors import INDEX_LOST, Corrupt, ObjectMissing, StoreInconsistent
 from lancewal_core.failpoints import point
 from lancewal_core.flush import rebuild_snapshot
 from lancewal_core.fold import Folded, compose, partial_schema
@@ -50,6 +52,8 @@ class Stock:
     indexes: Mapping[Region, RegionIndex]
     works: Sequence[Work]
     waited_s: float
+    damaged: Mapping[Region, Corrupt] = field(default_factory=dict)
+    """Regions of which something that the merge needs is damaged or lost."""
 
     @property
     def nbytes(self) -> int:
@@ -85,12 +89,24 @@ def take_stock(
         _check_complete(context, indexes, in_force)
         waiting = unmerged(indexes, in_force)
         keys_waiting = [(region, record.generation) for region, records in waiting.items() for record in records]
-        waited_s = max(first_seen.ages_s(keys_waiting, context.clock.monotonic()).values(), default=0.0)
+        ages = first_seen.ages_s(keys_waiting, context.clock.monotonic())
     # Step 2
-    snapshots = _snapshots(context, waiting, rebuild)
+    damaged: dict[Region, Corrupt] = {}
+    snapshots = _snapshots(context, waiting, rebuild, damaged)
     share = limits.share(len(snapshots))
-    works = [work for region, found in sorted(snapshots.items()) if (work := _prepare(context, region, found, share))]
-    return Stock(in_force, indexes, works, waited_s)
+    works: list[Work] = []
+    for region, found in sorted(snapshots.items()):
+        try:
+            work = _prepare(context, region, found, share)
+        except ObjectMissing as error:
+            return Refused(f"gone since the merge looked at it: {error}")  # the next look says what that means
+        except Corrupt as error:
+            damaged[region] = error
+            continue
+        works.append(work)
+    # Not of a region that is left: it waits for a repair, however long that takes.
+    taken = {(work.merge.region, snapshot.generation) for work in works for snapshot in work.merge.snapshots}
+    return Stock(in_force, indexes, works, max((ages[key] for key in taken), default=0.0), damaged)
 
 
 def _check_complete(context: FlusherContext, indexes: Mapping[Region, RegionIndex], in_force: InForce) -> None:
@@ -104,9 +120,12 @@ def _check_complete(context: FlusherContext, indexes: Mapping[Region, RegionInde
 
 
 def _snapshots(
-    context: FlusherContext, waiting: Mapping[Region, Sequence[GenerationRecord]], rebuild: bool
+    context: FlusherContext,
+    waiting: Mapping[Region, Sequence[GenerationRecord]],
+    rebuild: bool,
+    damaged: dict[Region, Corrupt],
 ) -> dict[Region, list[Snapshot]]:
-    """Step 2: per region the snapshots that wait, up to the first that somebody else is rebuilding."""
+    """Step 2: per region the snapshots that wait, up to the first that is damaged or that somebody else is rebuilding."""
     named = [(region, record) for region, records in sorted(waiting.items()) for record in records]
     intact = context.tasks.map(lambda item: _intact(context, item[1]), named)
     found: dict[Region, list[Snapshot]] = {}
@@ -116,15 +135,17 @@ def _snapshots(
             continue
         if snapshot is None and rebuild:
             snapshot = _rebuild(context, region, record)
-        if snapshot is None:
-            ended.add(region)  # the next round reads what the other one has written
-        else:
+        if isinstance(snapshot, Snapshot):
             found.setdefault(region, []).append(snapshot)
+            continue
+        ended.add(region)  # the next round reads what somebody else has written, or repaired
+        if snapshot is not None:
+            damaged[region] = snapshot
     return found
 
 
-def _rebuild(context: FlusherContext, region: Region, record: GenerationRecord) -> Snapshot | None:
-    """None when somebody else rebuilt, or merged, it first."""
+def _rebuild(context: FlusherContext, region: Region, record: GenerationRecord) -> Snapshot | Corrupt | None:
+    """None when somebody else rebuilt, or merged, it first; the error if its log does not give it."""
     try:
         return rebuild_snapshot(
             context.store,
@@ -136,35 +157,30 @@ def _rebuild(context: FlusherContext, region: Region, record: GenerationRecord) 
             record,
             context.new_id,
         )
-    except PlanStale as error:
-        index = context.indexes.read(region)
-        if index is None or record not in index.generations:
-            return None
-        raise ObjectMissing(
-            f"{record.snapshot} cannot be rebuilt: {error}. {LOG_LOST}", object=record.snapshot
-        ) from error
+    except ObjectMissing as error:
+        return ObjectMissing(f"{record.snapshot} cannot be rebuilt: {error}", object=record.snapshot)
+    except Corrupt as error:
+        return error
 
 
-def _intact(context: FlusherContext, record: GenerationRecord) -> Snapshot | None:
-    """The snapshot, or None if any of its objects and files is missing."""
+def _intact(context: FlusherContext, record: GenerationRecord) -> Snapshot | Corrupt | None:
+    """The snapshot; None if any of its objects and files is missing, the error if it cannot be read."""
     if record.snapshot is None:
         return None
     try:
         snapshot = read_snapshot(context.store, record.snapshot)
     except ObjectMissing:
         return None
+    except Corrupt as error:
+        return error
     sides = [side.key for side in (snapshot.deletes, snapshot.patches) if side is not None]
     if any(context.store.get_range(key, 0, 1) is None for key in sides):
         return None
     return None if context.table.files_missing(sorted(files_of(snapshot.fragments))) else snapshot
 
 
-def _prepare(
-    context: FlusherContext, region: Region, snapshots: Sequence[Snapshot], limits: MergeLimits
-) -> Work | None:
+def _prepare(context: FlusherContext, region: Region, snapshots: Sequence[Snapshot], limits: MergeLimits) -> Work:
     merge = choose(region, snapshots, limits)
-    if merge is None:
-        return None
     rows = context.contract.rows
     names = list(rows.primary_key)
     if len(merge.snapshots) == 1:

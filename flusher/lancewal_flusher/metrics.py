@@ -46,7 +46,7 @@ class FlusherMetrics:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._log = structlog.get_logger("lancewal.flusher")
-        self._failure_logged: dict[str, float] = {}
+        self._failure_logged: dict[tuple[str, str], float] = {}
         self._first_seen: dict[tuple[Region, Generation], float] = {}
         self._waiting: dict[Region, tuple[GenerationRecord, ...]] = {}
         self.registry = CollectorRegistry()
@@ -76,7 +76,15 @@ class FlusherMetrics:
             "foreign_rows_hidden", "Rows that users appended with a key of the merge under way."
         )
         self._rebuilt = self._counter("fragments_rebuilt", "Adopted fragments whose files a clean-up had taken.")
-        self._failures = self._counter("failures", "Rounds that failed and are tried again, by kind.", ("kind",))
+        self._failures = self._counter(
+            "failures",
+            "Rounds, regions in them, and turns of garbage collection, compaction and expiry that failed and are tried "
+            "again, by kind.",
+            ("kind",),
+        )
+        self._damaged = self._gauge(
+            "damaged_regions", "Regions that are not merged because something they need is damaged or lost."
+        )
         self._gc_deleted = self._counter(
             "gc_deleted_objects", "WAL segments, snapshot files and index versions deleted."
         )
@@ -142,10 +150,13 @@ class FlusherMetrics:
             self._log.warning("paused by an operator" if until is not None else "pause has ended", until=until)
 
     def round(self, report: RoundReport, seconds: float) -> None:
-        """A round ended without an error."""
+        """A round ended without an error, but for the regions that it left."""
         self._rounds.observe(seconds)
         self._success.set(self._clock.now_ms() / 1000)
         self._flushed.inc(report.flushed)
+        self._damaged.set(len(report.damaged))
+        for region, error in sorted(report.damaged.items()):
+            self.failed(f"region {region.name}", error)
         if report.flushed:
             self._log.info("flushed orphans", generations=report.flushed)
         for reason in report.refused:
@@ -229,12 +240,12 @@ class FlusherMetrics:
             case _:
                 assert_never(result)
 
-    def failed(self, act: str, error: LancewalError, again_s: float) -> None:
-        """A fault after which ``act`` is tried again."""
+    def failed(self, act: str, error: LancewalError, again_s: float | None = None) -> None:
+        """A fault after which ``act`` is tried again: ``again_s`` from now, None by the next round."""
         self._failures.labels(error.kind).inc()
         now = self._clock.monotonic()
-        if now - self._failure_logged.get(error.kind, -REPEAT_LOG_S) >= REPEAT_LOG_S:
-            self._failure_logged[error.kind] = now
+        if now - self._failure_logged.get((act, error.kind), -REPEAT_LOG_S) >= REPEAT_LOG_S:
+            self._failure_logged[act, error.kind] = now
             self._log.warning(
                 "failed, trying again", act=act, kind=error.kind, error=str(error), again_s=again_s, **error.where
             )

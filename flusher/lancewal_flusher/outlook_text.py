@@ -17,7 +17,7 @@ def show_next_merge(settings: Settings, *, as_json: bool) -> str:
     """Look at the table, write nothing."""
     flusher = settings.flusher
     with ExitStack() as stack:
-        context = open_context(settings, stack, merging=False)
+        context = open_context(settings, stack, on_threads=True)
         found = look(
             context,
             merge_limits(settings, context.contract),
@@ -31,8 +31,10 @@ def show_next_merge(settings: Settings, *, as_json: bool) -> str:
 
 def outlook_text(outlook: MergeOutlook) -> str:
     """The outlook for people."""
+    damaged = [f"{region} is left where it is damaged: {why}" for region, why in outlook.damaged.items()]
     if not outlook.generations:
-        return f"version {outlook.version}: nothing waits for a merge"
+        what = "nothing else waits" if damaged else "nothing waits"
+        return "\n".join([f"version {outlook.version}: {what} for a merge", *damaged])
     regions = ", ".join(
         f"{region} {first}" if first == last else f"{region} {first} to {last}"
         for region, (first, last) in sorted(outlook.generations.items())
@@ -44,6 +46,7 @@ def outlook_text(outlook: MergeOutlook) -> str:
         f"about {outlook.bytes_written} bytes written; {outlook.seconds_merge:.3f} s, "
         f"{outlook.seconds:.3f} s with the compaction right behind",
     ]
+    lines += damaged
     if outlook.deferred:
         lines.append("put off for now: deletion vectors would take more bytes than the rows (flusher.defer_s)")
     rows = [

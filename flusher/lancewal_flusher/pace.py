@@ -1,7 +1,8 @@
 """When the next turn is due of something that is done again and again.
 
 1. ``interval_s`` after a turn that left nothing to do; at once after one that left more.
-2. A turn that fails with a fault that may pass lets the next one wait, twice as long each time, at most an hour.
+2. A turn that fails with a fault that may pass, or meets damage, lets the next one wait, twice as long each time, at most an
+   hour.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from lancewal_core.clock import Clock
-from lancewal_core.errors import Refresh, Retry
+from lancewal_core.errors import Corrupt, Refresh, Retry
 
 _DOUBLED_MAX = 10
 _LATER_MAX_S = 3600.0
@@ -21,9 +22,9 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class TurnFailed:
-    """A fault that may pass; tried again after ``again_s``."""
+    """A fault that may pass, or damage; tried again after ``again_s``."""
 
-    error: Retry | Refresh
+    error: Retry | Refresh | Corrupt
     again_s: float
 
 
@@ -49,7 +50,7 @@ class Pace:
         """Do it; ``more`` says of what it returned whether it left something to do."""
         try:
             result = act()
-        except (Retry, Refresh) as error:
+        except (Retry, Refresh, Corrupt) as error:
             again_s = min(_LATER_MAX_S, self.interval_s * 2.0 ** min(self._failures, _DOUBLED_MAX))
             self._failures += 1
             self.due_at = self.clock.monotonic() + again_s

@@ -86,10 +86,8 @@ def waiting(index: RegionIndex, in_force: InForce) -> tuple[GenerationRecord, ..
     return tuple(found)
 
 
-def choose(region: Region, snapshots: Sequence[Snapshot], limits: MergeLimits) -> RegionMerge | None:
-    """What to merge of the snapshots that wait, oldest first."""
-    if not snapshots:
-        return None
+def choose(region: Region, snapshots: Sequence[Snapshot], limits: MergeLimits) -> RegionMerge:
+    """What to merge of the snapshots that wait: at least one, oldest first."""
     if snapshots[0].rows >= limits.adopt_rows:
         return RegionMerge(region, (snapshots[0],))
     taken = [snapshots[0]]

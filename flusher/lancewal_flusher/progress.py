@@ -1,22 +1,31 @@
-"""How far a merge has come, for people: a log line now and then."""
+"""How far a merge or a compaction has come, for people: a log line now and then."""
 
 from __future__ import annotations
 
 import threading
+from enum import StrEnum
 
 import structlog
 
 from lancewal_core.clock import Clock
 
 PROGRESS_S = 5.0
-"""Time between two lines; a merge that takes less has none but its ``merged`` line."""
+"""Time between two lines; what takes less has none but its ``merged`` or ``compacted`` line."""
+
+
+class Work(StrEnum):
+    """What tasks are part of."""
+
+    MERGE = "merge"
+    COMPACTION = "compaction"
 
 
 class Progress:
-    """Counts the tasks of one merge that are done; threads may share it."""
+    """Counts the tasks of one merge or compaction that are done; threads may share it."""
 
-    def __init__(self, clock: Clock, runner: str, total: int) -> None:
+    def __init__(self, clock: Clock, work: Work, runner: str, total: int) -> None:
         self._clock = clock
+        self._work = work
         self._runner = runner
         self._total = total
         self._done = 0
@@ -39,5 +48,9 @@ class Progress:
         if now - self._logged >= PROGRESS_S:
             self._logged = now
             self._log.info(
-                "merge tasks", runner=self._runner, done=done, total=self._total, seconds=round(now - self._began, 1)
+                f"{self._work} tasks",
+                runner=self._runner,
+                done=done,
+                total=self._total,
+                seconds=round(now - self._began, 1),
             )

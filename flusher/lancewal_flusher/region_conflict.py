@@ -24,7 +24,7 @@ from lancewal_core.errors import ATTACH_A_COPY, RegionConflict
 from lancewal_core.key_index import KeyRows, RowsOfKeys, fragments_by_file, live_rows
 from lancewal_core.key_lookup import find_keys
 from lancewal_core.key_match import KeySet
-from lancewal_core.key_region import NOT_KNOWN, Partitions, counting, meeting
+from lancewal_core.key_region import NOT_KNOWN, Meeting, Partitions, conflict, counting, meeting
 from lancewal_core.table import PinnedTable
 from lancewal_flusher.context import FlusherContext, check_contract
 from lancewal_flusher.file_regions import Spans, expanded, find_spans
@@ -34,10 +34,6 @@ ADDRESSES_SHOWN = 20
 """So many rows a message names."""
 _Strays = npt.NDArray[np.int64]
 """Rows of the table whose keys wait through another region: address, its partition, and the partition that waits."""
-_REASON = (
-    "Kafka does not order partitions, so nothing says which row is newer. Producers must key by something that the primary "
-    "key determines"
-)
 
 
 def check_regions(
@@ -55,8 +51,7 @@ def check_regions(
     if met is not None:
         raise _conflict(
             context,
-            met.partitions,
-            met.keys,
+            met,
             f"waits to be merged ({_generations(works, met.partitions)})",
             f"To go on, {ATTACH_A_COPY}",
         )
@@ -118,8 +113,7 @@ def _replaced(context: FlusherContext, pinned: PinnedTable, works: Sequence[Work
     here, there = strays[0, 1:].tolist()
     return _conflict(
         context,
-        (here, there),
-        len(strays),
+        Meeting(len(strays), (here, there)),
         f"is in the table through partition {here}, and waits to be merged through partition {there} "
         f"({_generations(works, (there,))}). Row addresses in version {pinned.version}: "
         f"{', '.join(map(str, shown))}{more}",
@@ -153,17 +147,7 @@ def _generations(works: Sequence[Work], partitions: Sequence[int]) -> str:
     )
 
 
-def _conflict(
-    context: FlusherContext, partitions: tuple[int, int], keys: int, what: str, way_on: str, **where: object
-) -> RegionConflict:
-    """Names places, never the key itself: that is a payload.  ``ContractMismatch`` where a newer contract may let it pass."""
+def _conflict(context: FlusherContext, met: Meeting, what: str, way_on: str, **where: object) -> RegionConflict:
+    """``ContractMismatch`` where a newer contract may let it pass."""
     check_contract(context)
-    topic = context.contract.topic
-    return RegionConflict(
-        f"topic {topic}: a primary key ({keys} in all) came through partitions {partitions[0]} and {partitions[1]}: it "
-        f"{what}. {_REASON}. Nothing was merged. {way_on}",
-        topic=topic,
-        partitions=list(partitions),
-        keys=keys,
-        **where,
-    )
+    return conflict(context.contract.topic, met, what, f"Nothing was merged. {way_on}", **where)

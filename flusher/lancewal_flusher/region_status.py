@@ -3,28 +3,28 @@
 Only reads.  What stands in the way of one figure (the brokers are silent, an index cannot be read, the table was
 restored) leaves that figure out and becomes a problem in the result; the other figures are there.
 
- * *durable*: from the index, and for an OPEN generation from its log, walked to the tail.
+ * *durable*: from the index, and for an OPEN generation from its log, walked to the tail (``region_tally``).
  * *merged*: W(newest version).  Generations above it are *unmerged*, whatever state their index shows.
+ * *stands*: ``standing`` says what can be told of partitions that go no further.
  * *unmerged* rows and bytes: from the snapshot's manifest, and from the WAL where there is no snapshot yet; in the WAL a
    key may have several rows.
-
-Of WAL segments only the trailers are decoded and kept, so memory does not grow with the log.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
-from lancewal_core.clock import SystemClock
+from lancewal_core import paths
+from lancewal_core.clock import Clock, SystemClock
 from lancewal_core.contract import Contract, read_contract
 from lancewal_core.control import RUNNING, Service, Until, read_control
 from lancewal_core.errors import LancewalError
 from lancewal_core.ids import LogId, Region
-from lancewal_core.log import walk_trailers
-from lancewal_core.region_index import GenerationRecord, RegionIndex, State
+from lancewal_core.open_checks import check_settings, check_table
+from lancewal_core.region_index import GenerationRecord, State
 from lancewal_core.regions import RegionIndexes
 from lancewal_core.settings import Settings
 from lancewal_core.snapshot import read_snapshot
@@ -32,7 +32,9 @@ from lancewal_core.store import ObjectStore
 from lancewal_core.store_obstore import open_store
 from lancewal_core.table_lance import LanceTable
 from lancewal_core.tasks import Tasks, ThreadTasks
-from lancewal_core.watermarks import TABLE_UUID, InForce, Watermarks
+from lancewal_core.watermarks import InForce, Watermarks
+from lancewal_flusher.region_tally import Tally, count_entries
+from lancewal_flusher.standing import STANDS_S, KafkaSpan, Signs, Standing, gone_from_kafka, stands, waits
 
 T = TypeVar("T")
 _IO_THREADS = 8
@@ -60,6 +62,8 @@ class RegionStatus:
     unmerged_rows: int
     """Changes in unmerged snapshots, and rows in the WAL that no snapshot holds yet."""
     unmerged_bytes: int
+    stands: str | None = None
+    """Why it goes no further, as far as that can be told from outside: the ``kind`` of an error, or ``stands``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,38 +87,29 @@ class TableStatus:
     """Why figures are missing, and what contradicts the contract."""
 
 
-@dataclass(slots=True)
-class _Tally:
-    """What has been found of one region."""
-
-    region: Region
-    index: RegionIndex | None = None
-    durable: int | None = None
-    rows: int = 0
-    nbytes: int = 0
-    in_log: list[GenerationRecord] = field(default_factory=list)
-    """Unmerged generations without a snapshot."""
-
-
-def table_status(settings: Settings, uri: str, kafka_timeout_s: float = 5.0) -> TableStatus:
+def table_status(settings: Settings, uri: str, kafka_timeout_s: float = 5.0, clock: Clock | None = None) -> TableStatus:
     """The status of the table at ``uri``.  ``NotALancewalTable`` or ``TableMissing`` if it is none."""
+    clock = clock or SystemClock()
     store = open_store(uri, settings.store.options)
     contract = read_contract(store, uri)
     table = LanceTable(uri, settings.store.options)
     pinned = table.newest()
     problems: list[str] = []
-    uuid = pinned.config.get(TABLE_UUID)
-    if uuid != contract.table_uuid:
-        problems.append(f"the Lance table is another one ({uuid}) than the contract's ({contract.table_uuid})")
+    _try(lambda: check_table(pinned, contract), problems)
+    if uri == settings.table.uri:  # of another table they say nothing
+        _try(lambda: check_settings(settings, contract), problems)
     in_force = _try(lambda: Watermarks(store, table).at(pinned.version), problems)
     control = _try(lambda: read_control(store), problems) or RUNNING
-    now_ms = SystemClock().now_ms()
+    now_ms = clock.now_ms()
     tasks = ThreadTasks(workers=1, io_threads=_IO_THREADS)
     try:
         tallies = _tallies(store, tasks, contract, in_force, problems)
     finally:
         tasks.close()
-    ends = _ends(settings, contract, kafka_timeout_s, problems)
+    spans = _spans(settings, contract, now_ms, kafka_timeout_s, problems)
+    paused = {s.value: until for s in Service if (until := control.paused(s, now_ms)) is not None}
+    standing = _standing(store, tallies, spans, Service.INGEST.value in paused, now_ms, problems)
+    problems += [found.text for found in standing.values()]
     return TableStatus(
         uri=uri,
         table_uuid=contract.table_uuid,
@@ -126,13 +121,16 @@ def table_status(settings: Settings, uri: str, kafka_timeout_s: float = 5.0) -> 
         topic_id=contract.topic_id,
         primary_key=contract.primary_key,
         region_key=contract.region_key,
-        paused={s.value: until for s in Service if (until := control.paused(s, now_ms)) is not None},
-        regions=tuple(_status(t, in_force, ends.get(t.region.partition)) for t in tallies),
+        paused=paused,
+        regions=tuple(
+            _status(t, in_force, spans.get(t.region.partition), standing.get(t.region.partition)) for t in tallies
+        ),
         problems=tuple(problems),
     )
 
 
-def _status(tally: _Tally, in_force: InForce | None, end: int | None) -> RegionStatus:
+def _status(tally: Tally, in_force: InForce | None, span: KafkaSpan | None, standing: Standing | None) -> RegionStatus:
+    end = None if span is None else span.end
     newest = None if tally.index is None else tally.index.newest
     states = Counter(record.state.name.lower() for record in (tally.index.generations if tally.index else ()))
     return RegionStatus(
@@ -146,19 +144,20 @@ def _status(tally: _Tally, in_force: InForce | None, end: int | None) -> RegionS
         generations={s.name.lower(): states[s.name.lower()] for s in State if states[s.name.lower()]},
         unmerged_rows=tally.rows,
         unmerged_bytes=tally.nbytes,
+        stands=None if standing is None else standing.kind,
     )
 
 
 def _tallies(
     store: ObjectStore, tasks: Tasks, contract: Contract, in_force: InForce | None, problems: list[str]
-) -> list[_Tally]:
+) -> list[Tally]:
     indexes = RegionIndexes(store, SystemClock())
 
-    def tally(region: Region) -> _Tally:
-        result = _Tally(region)
+    def tally(region: Region) -> Tally:
+        result = Tally(region)
         result.index = _try(lambda: indexes.read(region), problems)
         for record in result.index.generations if result.index is not None else ():
-            result.durable = record.first if record.next is None else record.next
+            result.durable = record.next  # of an OPEN one its log tells
             if in_force is not None and record.generation <= in_force.generation(region):
                 continue
             if record.state is State.MERGED:
@@ -175,46 +174,51 @@ def _tallies(
         return result
 
     tallies = tasks.map(tally, contract.regions)
-    by_log: dict[LogId, list[tuple[_Tally, GenerationRecord]]] = defaultdict(list)
+    by_log: dict[LogId, list[tuple[Tally, GenerationRecord]]] = defaultdict(list)
     for found in tallies:
         for record in found.in_log:
             by_log[record.log].append((found, record))
     for log, held in by_log.items():
-        _try(lambda: _count_entries(store, tasks, log, held), problems)  # noqa: B023 # called before the next turn
+        _try(lambda: count_entries(store, tasks, indexes, log, held), problems)  # noqa: B023 # called before the next turn
     return tallies
 
 
-def _count_entries(
-    store: ObjectStore, tasks: Tasks, log: LogId, held: Sequence[tuple[_Tally, GenerationRecord]]
-) -> None:
-    """Add the entries of these generations, all in ``log``, to their regions' tallies."""
-    ends = [record.end_sequence for _, record in held]
-    known = [end for end in ends if end is not None]
-    before = max(known) if len(known) == len(ends) else None
-    by_region = defaultdict(list)
-    for tally, record in held:
-        by_region[tally.region].append((tally, record))
-    start = min(record.first_sequence for _, record in held)
-    trailers = walk_trailers(store, tasks, log, start, before=before).segments
-    for number, header in ((trailer.sequence, header) for trailer in trailers for header in trailer.entries):
-        for tally, record in by_region.get(header.region, ()):
-            if number < record.first_sequence or header.first < record.first:
-                continue
-            if record.next is not None and header.next > record.next:
-                continue
-            tally.rows += header.row_count
-            tally.nbytes += header.section.length
-            if record.state is State.OPEN:
-                tally.durable = header.next
+def _standing(
+    store: ObjectStore,
+    tallies: Sequence[Tally],
+    spans: Mapping[int, KafkaSpan],
+    paused: bool,
+    now_ms: int,
+    problems: list[str],
+) -> dict[int, Standing]:
+    """What goes no further, by partition.  Who waits for an operator, or was never claimed, is shown as that."""
+    found: dict[int, Standing] = {}
+    for tally in tallies:
+        region, durable, span = tally.region, tally.durable, spans.get(tally.region.partition)
+        if durable is None or span is None:
+            continue
+        standing = gone_from_kafka(region, durable, span)
+        if standing is None and waits(durable, span) and not paused:
+            infos = _try(lambda: store.list(paths.index_prefix(region), limit=1), problems)  # noqa: B023 # called now
+            if infos is None:
+                continue  # when it changed last is not known
+            # The newest version is the first; a local folder gives all.
+            changed_at_ms = max([tally.entry_at_ms, *(info.modified_ms for info in infos)])
+            standing = stands(region, durable, span, Signs(changed_at_ms, tally.owner_wrote_at_ms), now_ms)
+        if standing is not None:
+            found[region.partition] = standing
+    return found
 
 
-def _ends(settings: Settings, contract: Contract, timeout_s: float, problems: list[str]) -> Mapping[int, int]:
-    """Kafka's ends by partition; empty if they cannot be had."""
+def _spans(
+    settings: Settings, contract: Contract, now_ms: int, timeout_s: float, problems: list[str]
+) -> Mapping[int, KafkaSpan]:
+    """What Kafka has by partition; empty if that cannot be had."""
     if not settings.kafka.bootstrap_servers:
         problems.append("kafka.bootstrap_servers is not set: no lag")
         return {}
 
-    def ask() -> Mapping[int, int]:
+    def ask() -> Mapping[int, KafkaSpan]:
         from lancewal_flusher.topic_checks import TopicInspector  # the status of a table can do without Kafka's client
 
         inspector = TopicInspector(settings.kafka, timeout_s)
@@ -229,7 +233,15 @@ def _ends(settings: Settings, contract: Contract, timeout_s: float, problems: li
             problems.append(
                 f"topic {contract.topic} has {topic.partitions} partitions, the contract says {contract.partitions}"
             )
-        return inspector.ends(contract.topic, range(min(topic.partitions, contract.partitions)))
+        partitions = range(min(topic.partitions, contract.partitions))
+        lows = inspector.begins(contract.topic, partitions)
+        recent = inspector.since(contract.topic, partitions, now_ms - int(STANDS_S * 1000))
+        ends = inspector.ends(contract.topic, partitions)
+        # Records of an open transaction are not readable yet.
+        return {
+            p: KafkaSpan(lows[p], ends[p], ends[p] if (first := recent[p]) is None else min(first, ends[p]))
+            for p in partitions
+        }
 
     return _try(ask, problems) or {}
 

@@ -13,18 +13,19 @@ key and a checkpoint, which mean nothing without a contract.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import assert_never
 from uuid import uuid4
 
+import pyarrow as pa
+
 from lancewal_core import paths
 from lancewal_core.column_types import format_type
 from lancewal_core.contract import FAMILY, Column, Contract, decode_contract, encode_contract
-from lancewal_core.error_text import first_line
+from lancewal_core.error_text import first_line, no_way_in
 from lancewal_core.errors import LancewalError, StoreNotWritable, StoreUnavailable, TableExists
 from lancewal_core.ids import TableVersion
-from lancewal_core.rows import RowSchema
+from lancewal_core.rows import RowSchema, check_region_key, check_row_schema
 from lancewal_core.settings_sections import TableSettings
 from lancewal_core.store import Done, Lost, ObjectStore, Unknown, put_once
 from lancewal_core.table import PinnedTable
@@ -34,16 +35,18 @@ from lancewal_core.versioned import newest_version
 from lancewal_core.watermarks import NOTHING_MERGED, TABLE_UUID, Watermarks
 from lancewal_flusher.topic_checks import TopicState
 
-_NO_WAY_IN = re.compile(
-    r"permission denied|access ?denied|forbidden|\b403\b|read-only|"
-    r"not a directory|no such file|nosuchbucket|file exists",
-    re.IGNORECASE,
-)
-
 
 def declared_ttl(settings: TableSettings) -> Ttl | None:
     """What the settings say of expiry."""
     return None if settings.ttl_s is None else Ttl(settings.ttl_column, settings.ttl_s)
+
+
+def declared_keys(columns: pa.Schema, settings: TableSettings) -> RowSchema:
+    """Columns with the keys that the settings declare; ``SchemaError`` if they cannot be a table."""
+    rows = RowSchema(columns, settings.primary_key, settings.region_key)
+    check_row_schema(rows)
+    check_region_key(rows, settings.region_encoding)
+    return rows
 
 
 def needed_region_key(settings: TableSettings) -> tuple[str, ...]:
@@ -137,7 +140,7 @@ def store_error(error: BaseException, act: str) -> LancewalError:
     """What a failure of the store means: a person must act, or try again."""
     text = first_line(error)
     # A store's reason, such as NoSuchBucket, may stand in a later line.
-    if _NO_WAY_IN.search(f"{error} {error.__cause__}"):
+    if no_way_in(f"{error} {error.__cause__}"):
         return StoreNotWritable(
             f"{act} failed: {text}; check table.uri, the folder's or bucket's permissions, and store.options"
         )

@@ -1,7 +1,8 @@
 """One round of the flusher: finish, mark, merge until nothing waits.
 
 Guarantee: rounds of any number of flushers may run at the same time and stop anywhere; each step is decided by a
-compare-and-swap or by the table commit.
+compare-and-swap or by the table commit.  A region whose log or snapshot is damaged or lost holds up no other: the report
+names it, and every round tries it again.  A damaged index ends the round.
 
 Steps
  1. Check that the newest version is the contract's table, and finish the newest unfinished merge.
@@ -15,11 +16,11 @@ Steps
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from lancewal_core.errors import ObjectMissing, PlanStale
+from lancewal_core.errors import Corrupt
 from lancewal_core.failpoints import point
 from lancewal_core.flush import flush_from_log
 from lancewal_core.ids import Region
@@ -27,7 +28,7 @@ from lancewal_core.open_checks import check_table
 from lancewal_core.region_index import RegionIndex, State
 from lancewal_core.transitions import merged
 from lancewal_core.watermarks import InForce
-from lancewal_flusher.commit import Refused
+from lancewal_flusher.commit import Refused, checkpoint
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.finish import Finished, finish_newest
 from lancewal_flusher.first_seen import FirstSeen
@@ -49,6 +50,13 @@ class RoundReport:
     """Of the key index."""
     left: NothingToMerge | None
     """What the last look found where nothing more was to be merged now; None if the round ended before that."""
+    damaged: Mapping[Region, Corrupt]
+    """Regions that wait for a repair: what their generations need is damaged or lost."""
+
+    def raise_damaged(self) -> None:
+        """Raise what the first of ``damaged`` waits for, if there is one."""
+        for _, error in sorted(self.damaged.items()):
+            raise error
 
 
 @dataclass(slots=True)
@@ -77,15 +85,13 @@ def run_round(
     settled = finish_newest(context)
     finished = [] if settled.finished is None else [settled.finished]
     # Step 2
-    pinned, in_force = context.watermarks.newest()
-    newest = pinned.version
-    if in_force.version != newest:
-        context.watermarks.record(in_force, newest, "checkpoint")
+    newest = context.watermarks.newest()[0].version
+    checkpoint(context, newest)
     # Step 3
     indexes = context.read_indexes()
     mark(context, indexes, settled.in_force)
     # Step 4
-    flushed = _flush_orphans(context, indexes, state.sealed, sealed_grace_s)
+    flushed, damaged = _flush_orphans(context, indexes, state.sealed, sealed_grace_s)
     # Step 5
     merges: list[Merged] = []
     refused: list[str] = []
@@ -114,7 +120,9 @@ def run_round(
         mark(context, context.read_indexes(), settled.in_force)
         kept_up.append(keep_up(context, state.upkeep))
     kept_up.append(keep_up(context, state.upkeep))
-    return RoundReport(tuple(merges), tuple(refused), flushed, tuple(finished), tuple(kept_up), left)
+    last = left or next(reversed(merges), None)
+    damaged |= last.damaged if last is not None else {}
+    return RoundReport(tuple(merges), tuple(refused), flushed, tuple(finished), tuple(kept_up), left, damaged)
 
 
 def mark(context: FlusherContext, indexes: dict[Region, RegionIndex], in_force: InForce) -> None:
@@ -135,19 +143,20 @@ def mark(context: FlusherContext, indexes: dict[Region, RegionIndex], in_force: 
 
 def _flush_orphans(
     context: FlusherContext, indexes: dict[Region, RegionIndex], first_seen: FirstSeen, grace_s: float
-) -> int:
+) -> tuple[int, dict[Region, Corrupt]]:
+    """How many, and the regions of which the next one's entries are damaged or lost."""
     sealed = {(i.region, r.generation) for i in indexes.values() for r in i.generations if r.state is State.SEALED}
     ages = first_seen.ages_s(sealed, context.clock.monotonic())
-    count = 0
+    count, damaged = 0, dict[Region, Corrupt]()
     for region, _generation in sorted(key for key, age_s in ages.items() if age_s >= grace_s):
+        if region in damaged:
+            continue  # they are flushed in order
         try:
             snapshot = flush_from_log(
                 context.store, context.table, context.indexes, context.tasks, context.contract, region, context.new_id
             )
-        except (PlanStale, ObjectMissing) as error:
-            newer = context.indexes.read(region)
-            if newer != indexes[region]:
-                continue  # somebody else flushed it, or it is trimmed by now
-            raise error
-        count += snapshot is not None
-    return count
+        except Corrupt as error:
+            damaged[region] = error
+        else:
+            count += snapshot is not None
+    return count, damaged

@@ -1,20 +1,29 @@
-"""Where fragment tasks run."""
+"""Where tasks run: those of a merge on one fragment each, those of a compaction on one group of fragments each."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
 
 from lancewal_core.clock import Clock
 from lancewal_core.table import Table
 from lancewal_core.tasks import Tasks
 from lancewal_flusher.fragment_task import FragmentResult, FragmentTask, run_on
-from lancewal_flusher.progress import Progress
+from lancewal_flusher.progress import Progress, Work
+from lancewal_flusher.rewrite_task import RewriteTask, Rewritten, run_rewrite
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
 
 
 class Runner(Protocol):
+    """Results in the order of the tasks; the first error is raised."""
+
     def run(self, tasks: Sequence[FragmentTask]) -> list[FragmentResult]:
-        """Results in the order of the tasks; the first error is raised."""
+        """Tasks of a merge."""
+
+    def rewrite(self, tasks: Sequence[RewriteTask]) -> list[Rewritten]:
+        """Tasks of a compaction."""
 
 
 class ThreadRunner:
@@ -27,10 +36,16 @@ class ThreadRunner:
 
     def run(self, tasks: Sequence[FragmentTask]) -> list[FragmentResult]:
         opened = {version: self._table.at(version) for version in {task.version for task in tasks}}
-        progress = None if self._clock is None else Progress(self._clock, "threads", len(tasks))
+        return self._run(Work.MERGE, lambda task: run_on(opened[task.version], task), tasks)
 
-        def call(task: FragmentTask) -> FragmentResult:
-            result = run_on(opened[task.version], task)
+    def rewrite(self, tasks: Sequence[RewriteTask]) -> list[Rewritten]:
+        return self._run(Work.COMPACTION, lambda task: run_rewrite(self._table, task), tasks)
+
+    def _run(self, work: Work, act: Callable[[Task], Result], tasks: Sequence[Task]) -> list[Result]:
+        progress = None if self._clock is None else Progress(self._clock, work, "threads", len(tasks))
+
+        def call(task: Task) -> Result:
+            result = act(task)
             if progress is not None:
                 progress.one_done()
             return result

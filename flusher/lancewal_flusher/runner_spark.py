@@ -1,13 +1,14 @@
-"""The runner on Spark: executors run the tasks of a merge, through DataFrames alone, so classic Spark and Spark Connect do.
+"""The runner on Spark: executors run the tasks of a merge or a compaction, through DataFrames alone, so classic Spark and
+Spark Connect do.
 
 Guarantees
  1. The same tasks, and the same results in the same order, as ``ThreadRunner`` gives; the first error in that order is
     raised as the executor raised it.
  2. Losing an executor, trying again and speculation are harmless (``spark_task``).  A job that Spark gives up is
-    ``SparkJobFailed``: the merge is planned again, and what its tasks have written is named by no version.
+    ``SparkJobFailed``: the merge or the round is planned again, and what its tasks have written is named by no version.
  3. No credential and no row stands in a plan, a job description or a log line.
 
-Steps of ``run``
+Steps of ``run`` and ``rewrite``
  1. Pack the tasks.
  2. One Spark job of one stage: a row for each slice, which an executor turns into a row for each of the slice's tasks.
  3. Discard the parcel, whatever came of the job.  Where that fails it is garbage.
@@ -19,7 +20,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import structlog
@@ -30,17 +31,18 @@ from lancewal_core.errors import LancewalError, SparkJobFailed, SparkStopped, St
 from lancewal_core.store import ObjectStore
 from lancewal_core.tasks import Tasks
 from lancewal_flusher.fragment_task import FragmentResult, FragmentTask
-from lancewal_flusher.progress import Progress
+from lancewal_flusher.progress import Progress, Work
+from lancewal_flusher.rewrite_task import RewriteTask, Rewritten
 from lancewal_flusher.spark_progress import followed
 from lancewal_flusher.spark_session import is_remote, is_stopped, spark_errors
-from lancewal_flusher.spark_task import ROWS, MergeJob, outcome_of, run_slices
+from lancewal_flusher.spark_task import ROWS, Job, Outcome, Task, outcome_of, run_slices
 from lancewal_flusher.task_parcel import Parcel, discard, send
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SLICES_MAX = 200
-"""Most Spark tasks of a merge: as many as Spark itself cuts a shuffle into.  A larger table has several fragments in each."""
+"""Most Spark tasks of a job: as many as Spark itself cuts a shuffle into.  A larger table has several fragments in each."""
 _PYTHON_ERROR = re.compile(r"(?!org\.|java\.)[\w.]*(Error|Exception|Exit|Interrupt)(: |$)")
 _REASON_MAX = 400
 
@@ -51,7 +53,7 @@ def _new_name() -> str:
 
 @dataclass(slots=True)
 class SparkRunner:
-    """See the module docstring.  ``session`` gives the session to use; it is asked again for each merge."""
+    """See the module docstring.  ``session`` gives the session to use; it is asked again for each job."""
 
     session: Callable[[], SparkSession]
     uri: str
@@ -62,13 +64,19 @@ class SparkRunner:
     new_name: Callable[[], str] = _new_name
 
     def run(self, tasks: Sequence[FragmentTask]) -> list[FragmentResult]:
+        return self._run(Work.MERGE, f"lancewal: merge into {self.uri}", tasks)
+
+    def rewrite(self, tasks: Sequence[RewriteTask]) -> list[Rewritten]:
+        return self._run(Work.COMPACTION, f"lancewal: compaction of {self.uri}", tasks)
+
+    def _run(self, work: Work, description: str, tasks: Sequence[Task]) -> list[Any]:
         if not tasks:
             return []
         # Step 1
         parcel = send(self.store, self.pool, tasks, self.new_name())
         try:
             # Step 2
-            outcomes = self._outcomes(MergeJob(self.uri, parcel, min(len(tasks), self.slices_max)))
+            outcomes = self._outcomes(Job(work, self.uri, parcel, min(len(tasks), self.slices_max)), description)
         finally:
             # Step 3
             self._discard(parcel)
@@ -78,23 +86,23 @@ class SparkRunner:
                 raise outcome
             results.append(outcome)
         if len(results) != len(tasks):
-            raise SparkJobFailed(f"Spark gave {len(results)} results for {len(tasks)} merge tasks")
+            raise SparkJobFailed(f"Spark gave {len(results)} results for {len(tasks)} tasks of a {work}")
         return results
 
-    def _outcomes(self, job: MergeJob) -> dict[int, FragmentResult | LancewalError]:
+    def _outcomes(self, job: Job, description: str) -> dict[int, Outcome]:
         """By the place of the task; tasks behind an error of their slice are not there."""
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return run_slices(job, batches)
 
         session = self.session()
-        progress = Progress(self.clock, "spark", len(job.parcel))
+        progress = Progress(self.clock, job.work, "spark", len(job.parcel))
         try:
-            with followed(session, progress, job, f"lancewal: merge into {self.uri}"):
+            with followed(session, progress, job, description):
                 numbers = session.range(0, job.slices, 1, job.slices)
                 rows = numbers.mapInArrow(run, ROWS).collect()
         except spark_errors() as error:
-            raise _failed(session, error) from error
+            raise _failed(session, job.work, error) from error
         return {row.place: outcome_of(row.outcome) for row in rows}
 
     def _discard(self, parcel: Parcel) -> None:
@@ -104,17 +112,17 @@ class SparkRunner:
             structlog.get_logger("lancewal.flusher").warning("parcel left behind", parcel=parcel.name, error=str(error))
 
 
-def _failed(session: SparkSession, error: Exception) -> LancewalError:
+def _failed(session: SparkSession, work: Work, error: Exception) -> LancewalError:
     """What a failed job means for the caller."""
     reason = _reason(error)
     if is_remote(session):
-        session.stop()  # the server may have forgotten it: the next merge takes a new one
+        session.stop()  # the server may have forgotten it: the next job takes a new one
     elif is_stopped(session):
         return SparkStopped(
             f"the Spark context of this process has ended: {reason}. See the log of its Java process (memory?), and start "
             "the flusher again"
         )
-    return SparkJobFailed(f"Spark gave up the tasks of a merge: {reason}")
+    return SparkJobFailed(f"Spark gave up the tasks of a {work}: {reason}")
 
 
 def _reason(error: Exception) -> str:

@@ -11,11 +11,14 @@ Steps
 While an operator pauses the flusher, it begins no round, no garbage collection, no compaction and no expiry; it asks before
 each, and every ``control.POLL_S`` while it is paused.  ``once`` is refused then.
 
-A fault that may pass (``Retry``, ``Refresh``) is logged, and the round tried again after a pause that doubles up to
-``PAUSE_MAX_S``.  What a person must look at (``InvalidInput``, ``Corrupt``) ends the service with that error.
+A fault that may pass (``Retry``, ``Refresh``) and damage (``Corrupt``) are logged, and the round tried again after a pause
+that doubles up to ``PAUSE_MAX_S``: a store may show again what it did not show, a person may repair it, and until then
+``/readyz`` and the metrics say it, which an ended process cannot.  Damage of one region's log or snapshots holds up that
+region alone (``round``), that of an index or a merge record every merge; what garbage collection, compaction or expiry meet
+holds up no round.  What a person must decide or change (``InvalidInput``) ends the service with that error.
 
 ``once``: one flush of every SEALED generation, merges until nothing is FLUSHED, no garbage collection and no compaction;
-every error ends it.
+every error ends it, damage of one region when all others are merged.
 """
 
 from __future__ import annotations
@@ -29,12 +32,18 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
-from typing import Literal, assert_never
 
 from lancewal_core.clock import Clock, SystemClock, sleep_unless
 from lancewal_core.contract import Contract, read_contract
 from lancewal_core.control import POLL_S, ControlReader, Service, until_text
-from lancewal_core.errors import FlusherPaused, PlanRetriesExhausted, Refresh, Retry
+from lancewal_core.errors import (
+    Corrupt,
+    FlusherPaused,
+    PlanRetriesExhausted,
+    Refresh,
+    Retry,
+    StoreInconsistent,
+)
 from lancewal_core.http import Health, HealthServer
 from lancewal_core.key_catalog import KeyCatalogs
 from lancewal_core.key_index import KeyIndex
@@ -49,13 +58,14 @@ from lancewal_core.table_lance import LanceTable
 from lancewal_core.tasks import Tasks, ThreadTasks
 from lancewal_core.watermarks import Watermarks
 from lancewal_flusher.backlog import backlog_after
+from lancewal_flusher.commit import Refused
 from lancewal_flusher.compaction_limits import compaction_limits, index_limits
 from lancewal_flusher.compaction_turns import CompactionTurns
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.expiry_turns import ExpiryTurns
 from lancewal_flusher.gc import GarbageState, collect_garbage
 from lancewal_flusher.metrics import FlusherMetrics
-from lancewal_flusher.pace import Pace
+from lancewal_flusher.pace import Pace, TurnFailed
 from lancewal_flusher.plan import MergeLimits
 from lancewal_flusher.round import RoundReport, RoundState, run_round
 from lancewal_flusher.runner import Runner, ThreadRunner
@@ -86,8 +96,10 @@ class _Loop:
     rounds: RoundState = field(default_factory=RoundState)
     garbage: GarbageState = field(default_factory=GarbageState)
     limits: MergeLimits = field(default_factory=MergeLimits)
-    problem: str | None = NO_ROUND_YET
-    """Why the service is not ready."""
+    problems: Sequence[str] = (NO_ROUND_YET,)
+    """Why the service is not ready, as the newest round, or a passing fault of garbage collection behind it, says."""
+    damage: dict[str, str] = field(default_factory=dict)
+    """What has been met beside rounds, until the same act ends well: a round that ends well says nothing of it."""
 
     def paused(self) -> bool:
         """Ask whether an operator wants no round to begin."""
@@ -108,18 +120,43 @@ class _Loop:
         )
         self.metrics.round(report, clock.monotonic() - began)
         self.metrics.backlog(backlog_after(self.context, report))
-        self.problem = None
+        self.problems = [
+            f"region {region.name}: {error.kind}: {error}" for region, error in sorted(report.damaged.items())
+        ]
         return report
 
-    def collect(self) -> None:
-        self.metrics.garbage(collect_garbage(self.context, self.garbage))
+    def collect(self, again_s: float) -> None:
+        act = "garbage collection"
+        try:
+            report = collect_garbage(self.context, self.garbage)
+        except Corrupt as error:
+            self.metrics.failed(act, error, again_s)
+            self._note(act, TurnFailed(error, again_s))
+        else:
+            self.metrics.garbage(report)
+            self._note(act, report)
 
     def compact(self, turns: CompactionTurns) -> None:
         began = self.context.clock.monotonic()
-        self.metrics.turn(turns.turn(), self.context.clock.monotonic() - began)
+        report = turns.turn()
+        self.metrics.turn(report, self.context.clock.monotonic() - began)
+        self._note("compaction", report if isinstance(report, TurnFailed) else report.compaction)
 
     def expire(self, turns: ExpiryTurns) -> None:
-        self.metrics.expiry(turns.turn())
+        result = turns.turn()
+        self.metrics.expiry(result)
+        self._note("expiry", result)
+
+    def _note(self, act: str, result: object) -> None:
+        """The damage that ``act`` met, or that it ended well.  A fault that may pass says nothing of damage, nor does a
+        refusal: it has read little."""
+        match result:
+            case TurnFailed(error=Corrupt() as error):
+                self.damage[act] = f"{act} failed: {error.kind}: {error}"
+            case TurnFailed() | Refused():
+                pass
+            case _:
+                self.damage.pop(act, None)
 
 
 def run_flusher(settings: Settings, once: bool = False) -> None:
@@ -162,7 +199,7 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[int
                 if clock.monotonic() >= collect_at and not stopping():
                     act = "garbage collection"
                     collect_at = clock.monotonic() + settings.flusher.gc_interval_s
-                    loop.collect()
+                    loop.collect(settings.flusher.gc_interval_s)
                 if turns is not None:
                     if any(merge.worn for merge in report.merges):
                         turns.pace.hurry()
@@ -176,10 +213,12 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[int
                         loop.expire(expiry)
                     pause = min(pause, expiry.pace.wait_s())
                 failures = 0
-            except (Retry, Refresh) as error:
+            except (Retry, Refresh, Corrupt) as error:
                 pause = min(PAUSE_MAX_S, PAUSE_S * 2.0**failures)
                 failures = min(failures + 1, 10)
-                loop.problem = f"{act} failed: {error.kind}"
+                named = f": {error}" if isinstance(error, Corrupt | StoreInconsistent) else ""
+                failed = f"{act} failed: {error.kind}{named}"
+                loop.problems = [failed] if act == "round" else [*loop.problems, failed]
                 loop.metrics.failed(act, error, pause)
             sleep_unless(loop.stopping, clock, pause)
         # Step 3
@@ -200,6 +239,7 @@ def run_once(settings: Settings, stopping: Callable[[], bool] = lambda: False) -
         while not stopping():
             report = loop.round(0.0)
             if report.left is not None:
+                report.raise_damaged()
                 return
             in_vain = 0 if report.merges else in_vain + 1
             if in_vain >= _ONCE_ROUNDS:
@@ -226,10 +266,10 @@ def _start(settings: Settings, stopping: Callable[[], bool], stack: ExitStack) -
     return _Loop(context, metrics, control, stopping)
 
 
-def open_context(settings: Settings, stack: ExitStack, *, merging: bool = True) -> FlusherContext:
+def open_context(settings: Settings, stack: ExitStack, *, on_threads: bool = False) -> FlusherContext:
     """Step 1: everything that has an effect, checked; ``stack`` closes it.
 
-    Not ``merging``: threads run what there is to run, whatever the settings say, so that nothing waits for a Spark session.
+    ``on_threads``: whatever the settings say, for what neither merges nor compacts: nothing waits for a Spark session then.
     """
     settings.need("table.uri")
     clock = SystemClock()
@@ -239,15 +279,19 @@ def open_context(settings: Settings, stack: ExitStack, *, merging: bool = True) 
     check_settings(settings, contract)
     table = LanceTable(uri, options)
     check_table(table.newest(), contract)
-    tasks = ThreadTasks()
+    tasks, computing = ThreadTasks(), ThreadTasks(io_threads=settings.flusher.threads)
     stack.callback(tasks.close)
+    stack.callback(computing.close)
+    runner = "threads" if on_threads else settings.flusher.runner
     return FlusherContext(
         store=store,
         table=table,
         indexes=RegionIndexes(store, clock),
         watermarks=Watermarks(store, table),
-        keys=_key_index(store, uri, clock, stack),
-        runner=_runner(settings, settings.flusher.runner if merging else "threads", store, table, tasks, clock, stack),
+        keys=_key_index(store, uri, clock, computing, stack),
+        runner=ThreadRunner(table, computing, clock)
+        if runner == "threads"
+        else _spark_runner(uri, store, tasks, clock),
         tasks=tasks,
         clock=clock,
         contract=contract,
@@ -272,42 +316,27 @@ def _expiry_turns(context: FlusherContext, settings: Settings) -> ExpiryTurns | 
     return ExpiryTurns(context, ttl, pace)
 
 
-def _key_index(store: ObjectStore, uri: str, clock: Clock, stack: ExitStack) -> KeyIndex:
+def _key_index(store: ObjectStore, uri: str, clock: Clock, tasks: Tasks, stack: ExitStack) -> KeyIndex:
     for old in Path(gettempdir()).glob(f"{_KEYS_FOLDER}{os.getpid()}-*"):
         # Of a process that was killed: a container's first process has the same number again.
         shutil.rmtree(old, ignore_errors=True)
     folder = Path(stack.enter_context(TemporaryDirectory(prefix=f"{_KEYS_FOLDER}{os.getpid()}-")))
-    return KeyIndex(KeyCatalogs(store, clock), MappedParts(store, local_folder(uri), folder, KEY_PARTS_BYTES_MAX))
+    parts = MappedParts(store, local_folder(uri), folder, KEY_PARTS_BYTES_MAX)
+    return KeyIndex(KeyCatalogs(store, clock), parts, tasks)
 
 
-def _runner(
-    settings: Settings,
-    kind: Literal["threads", "spark"],
-    store: ObjectStore,
-    table: LanceTable,
-    pool: Tasks,
-    clock: Clock,
-    stack: ExitStack,
-) -> Runner:
-    match kind:
-        case "threads":
-            tasks = ThreadTasks(io_threads=settings.flusher.threads)
-            stack.callback(tasks.close)
-            return ThreadRunner(table, tasks, clock)
-        case "spark":
-            from lancewal_flusher.runner_spark import SparkRunner
-            from lancewal_flusher.spark_session import the_session
+def _spark_runner(uri: str, store: ObjectStore, tasks: Tasks, clock: Clock) -> Runner:
+    from lancewal_flusher.runner_spark import SparkRunner
+    from lancewal_flusher.spark_session import the_session
 
-            the_session()  # what cannot work is said at the start
-            return SparkRunner(the_session, settings.table.uri, store, pool, clock)
-        case _:
-            assert_never(kind)
+    the_session()  # what cannot work is said at the start
+    return SparkRunner(the_session, uri, store, tasks, clock)
 
 
 def _problems(loop: _Loop) -> Sequence[str]:
-    problems = []
-    if loop.problem is not None and not (loop.problem == NO_ROUND_YET and loop.control.paused is not None):
-        problems.append(loop.problem)  # a pause is no reason not to be ready: it is wanted
+    problems = [*loop.problems, *loop.damage.values()]
+    if loop.control.paused is not None and NO_ROUND_YET in problems:
+        problems.remove(NO_ROUND_YET)  # a pause is no reason not to be ready: it is wanted
     if loop.control.problem is not None:
         problems.append(f"control cannot be read: {loop.control.problem.kind}")
     return problems

@@ -1,4 +1,4 @@
-"""Showing the job of a merge: a name for Spark's pages, and how many of its slices are done for the log.
+"""Showing the job of a merge or a compaction: a name for Spark's pages, and how many of its slices are done for the log.
 
 Classic Spark is asked now and then by a thread; Spark Connect calls back.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lancewal_flusher.progress import Progress
 from lancewal_flusher.spark_session import is_remote, spark_errors
-from lancewal_flusher.spark_task import MergeJob
+from lancewal_flusher.spark_task import Job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,9 +21,9 @@ _ASK_S = 1.0
 
 
 @contextmanager
-def followed(session: SparkSession, progress: Progress, job: MergeJob, description: str) -> Iterator[None]:
+def followed(session: SparkSession, progress: Progress, job: Job, description: str) -> Iterator[None]:
     """Name the job that this thread starts in here, and tell ``progress`` of it."""
-    tag = f"lancewal-merge-{job.parcel.name}"
+    tag = f"lancewal-{job.work}-{job.parcel.name}"
     with _called_back(session, progress, tag) if is_remote(session) else _asked(session, progress, tag, description):
         yield
 

@@ -1,10 +1,10 @@
-"""What Spark's executors run of a merge: the tasks of one slice of a parcel, one after the other.
+"""What Spark's executors run of a merge or a compaction: the tasks of one slice of a parcel, one after the other.
 
 Guarantees
- 1. Every task gives one row: its place and what came of it, a ``FragmentResult`` or the ``LancewalError`` that the driver
-    is to raise.  An error ends the slice.  Anything else (a lost process, a bug) is Spark's to try again.
+ 1. Every task gives one row: its place and what came of it, the task's result or the ``LancewalError`` that the
+    driver is to raise.  An error ends the slice.  Anything else (a lost process, a bug) is Spark's to try again.
  2. Running a slice twice, at the same time or later, is harmless: a task reads one version of the table, which never
-    changes, and writes a deletion file of a new name, which only the driver's commit makes effective.
+    changes, and writes files of new names, which only the driver's commit makes effective.
 
 A Python process keeps the open table and one parcel between tasks.
 """
@@ -15,7 +15,7 @@ import os
 import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 import pyarrow as pa
 
@@ -23,9 +23,12 @@ from lancewal_core.errors import LancewalError
 from lancewal_core.executor_environment import configure_event_log, storage_options
 from lancewal_core.failpoints import point
 from lancewal_core.store_obstore import open_store
+from lancewal_core.table import Table
 from lancewal_core.table_lance import LanceTable
 from lancewal_core.tasks import ThreadTasks
-from lancewal_flusher.fragment_task import FragmentResult, run_task
+from lancewal_flusher.fragment_task import FragmentResult, FragmentTask, run_task
+from lancewal_flusher.progress import Work
+from lancewal_flusher.rewrite_task import RewriteTask, Rewritten, run_rewrite
 from lancewal_flusher.task_parcel import OpenParcel, Parcel
 
 ROWS = "place int, outcome binary"
@@ -33,13 +36,16 @@ ROWS = "place int, outcome binary"
 _SCHEMA = pa.schema([("place", pa.int32()), ("outcome", pa.binary())])
 _IO_THREADS = 4
 
-Outcome: TypeAlias = FragmentResult | LancewalError
+Task: TypeAlias = FragmentTask | RewriteTask
+Result: TypeAlias = FragmentResult | Rewritten
+Outcome: TypeAlias = Result | LancewalError
 
 
 @dataclass(frozen=True, slots=True)
-class MergeJob:
+class Job:
     """Tasks of one table on their way to executors, in so many slices; neither credentials nor rows show in a plan."""
 
+    work: Work
     uri: str
     parcel: Parcel
     slices: int
@@ -49,7 +55,7 @@ class MergeJob:
         return range(slice_, len(self.parcel), self.slices)
 
 
-def run_slices(job: MergeJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def run_slices(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Rows of ``ROWS`` for the slices whose numbers stand in the first column."""
     configure_event_log()
     for batch in batches:
@@ -68,26 +74,36 @@ def outcome_of(data: bytes) -> Outcome:
     return found
 
 
-def _run(job: MergeJob, place: int) -> Outcome:
+def _run(job: Job, place: int) -> Outcome:
     try:
-        with point("spark.task", kind="merge", task=place):
+        with point("spark.task", kind=job.work.value, task=place):
             opened = _open(job)
-            return run_task(opened.table, opened.parcel.load(place))
+            return _result(opened.table, opened.parcel.load(place))
     except LancewalError as error:
         return type(error)(f"on a Spark executor: {error}", **error.where)
+
+
+def _result(table: Table, task: Task) -> Result:
+    match task:
+        case FragmentTask():
+            return run_task(table, task)
+        case RewriteTask():
+            return run_rewrite(table, task)
+        case _:
+            assert_never(task)
 
 
 class _Opened:
     """A table in this process, and the parcel that it works on."""
 
-    def __init__(self, job: MergeJob) -> None:
+    def __init__(self, job: Job) -> None:
         options = storage_options(os.environ)
         self.table = LanceTable(job.uri, options)
         self._store = open_store(job.uri, options)
         self._pool = ThreadTasks(io_threads=_IO_THREADS)
         self.take(job)
 
-    def take(self, job: MergeJob) -> None:
+    def take(self, job: Job) -> None:
         self.name = job.parcel.name
         self.parcel = OpenParcel(self._store, self._pool, job.parcel)
 
@@ -99,7 +115,7 @@ _opened: dict[str, _Opened] = {}
 """By table; one."""
 
 
-def _open(job: MergeJob) -> _Opened:
+def _open(job: Job) -> _Opened:
     found = _opened.get(job.uri)
     if found is None:
         while _opened:

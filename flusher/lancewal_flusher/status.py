@@ -22,7 +22,8 @@ def command(
 ) -> None:
     """Show how far every region has come: lag, durable and merged positions, what is not merged yet.
 
-    Exit code 1 where it has to report a problem. Which partitions a running ingest has stopped, only its `/readyz` knows.
+    Exit code 1 where it has to report a problem, such as a partition that goes no further although records wait. Why a
+    running ingest has stopped it, only its log and `/readyz` know.
     """
     from lancewal_flusher.region_status import table_status
 

@@ -107,7 +107,7 @@ def export_memwal(
 
     settings = read_settings(config)
     with ExitStack() as stack:
-        details = export_memwal(open_context(settings, stack, merging=False))
+        details = export_memwal(open_context(settings, stack, on_threads=True))
     try:
         file.write_bytes(details)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Merge tasks on their way to other processes.
+"""Tasks on their way to other processes.
 
 Guarantees
  1. ``load`` gives the tasks that were packed.  What several of them hold, such as the set of all keys, is in a parcel once
@@ -58,7 +58,7 @@ def send(store: ObjectStore, pool: Tasks, tasks: Sequence[object], name: str) ->
         key = paths.parcel_part(name, part)
         outcome = put_once(store, key, data[part * PART_BYTES : (part + 1) * PART_BYTES])
         if not isinstance(outcome, Done):
-            raise StoreUnavailable(f"could not write {key!r}, which hands merge tasks to executors", object=key)
+            raise StoreUnavailable(f"could not write {key!r}, which hands tasks to executors", object=key)
 
     pool.map(put, range(_parts(parcel)))
     return parcel
@@ -96,7 +96,9 @@ class OpenParcel:
         start, stop = max(first - begins, 0), min(end - begins, PART_BYTES)
         data = self._store.get_range(key, start, stop)
         if data is None or len(data) != stop - start:
-            raise PlanStale(f"{key!r}, which hands merge tasks to executors, is gone: the merge is over", object=key)
+            raise PlanStale(
+                f"{key!r}, which hands tasks to executors, is gone: what they belong to is over", object=key
+            )
         return data
 
 

@@ -82,10 +82,18 @@ class TopicInspector:
         if start == "latest":
             return tuple(latest[p] for p in range(topic.partitions))
         assert isinstance(start, datetime)
-        at = self._offsets(
-            topic.topic, range(topic.partitions), OffsetSpec.for_timestamp(int(start.timestamp() * 1000))
-        )
-        return tuple(Position(at[p]) if at[p] >= 0 else latest[p] for p in range(topic.partitions))
+        at = self.since(topic.topic, range(topic.partitions), int(start.timestamp() * 1000))
+        return tuple(latest[p] if (first := at[p]) is None else first for p in range(topic.partitions))
+
+    def begins(self, topic: str, partitions: Collection[int]) -> Mapping[int, Position]:
+        """The first offset of each partition that Kafka still has."""
+        earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call] # no annotations there
+        return {p: Position(offset) for p, offset in self._offsets(topic, partitions, earliest).items()}
+
+    def since(self, topic: str, partitions: Collection[int], time_ms: int) -> Mapping[int, Position | None]:
+        """The first record of each partition that is not older than ``time_ms``; None where there is none."""
+        found = self._offsets(topic, partitions, OffsetSpec.for_timestamp(time_ms))
+        return {p: Position(offset) if offset >= 0 else None for p, offset in found.items()}
 
     def ends(self, topic: str, partitions: Collection[int]) -> Mapping[int, Position]:
         """The position behind the last committed record of each partition."""

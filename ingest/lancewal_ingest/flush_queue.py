@@ -1,6 +1,7 @@
 """SEALED generations on their way to snapshots: one flush at a time, oldest first, beside the loop.
 
-A flush that fails is tried again after ``retry_s``; whatever is left undone, any other process can do from the log.
+A flush that fails is tried again after ``retry_s``; whatever is left undone, any other process can do from the log.  Where
+that is damaged the flusher names it until somebody has repaired it: what is consumed meanwhile becomes durable.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lancewal_core.errors import Refresh, Retry
+from lancewal_core.errors import Corrupt, Refresh, Retry
 from lancewal_core.flush import flush_from_log, flush_generation
 from lancewal_core.fold import Folded, fold
 from lancewal_core.ids import Region
@@ -102,9 +103,12 @@ class FlushQueue:
             return
         try:
             snapshot = task.result()
-        except (Retry, Refresh) as error:
-            self._again_at = self._context.clock.monotonic() + self._retry_s
+        except (Retry, Refresh, Corrupt) as error:
             self._observer.failed("flush", error)
+            if isinstance(error, Corrupt) and self._waiting[0].folded is None:
+                self._waiting.popleft()  # its log is damaged: only the flusher goes on asking
+            else:
+                self._again_at = self._context.clock.monotonic() + self._retry_s
             return
         item = self._waiting.popleft()
         give_back()

@@ -136,7 +136,9 @@ def explained(error: BaseException, act: str, topic: str) -> LancewalError:
     if code in _NOT_ALLOWED:
         return InvalidInput(f"{act}: the broker does not allow it: {_text(error)}. Grant the rights on {topic!r}",
                             topic=topic)  # fmt: skip
-    return KafkaUnavailable(f"{act}: {_text(error)}", topic=topic)
+    return KafkaUnavailable(
+        f"{act}: {_text(error)}; check kafka.bootstrap_servers, kafka.librdkafka and the network", topic=topic
+    )
 
 
 def _text(error: BaseException) -> str:

@@ -14,9 +14,10 @@ from lancewal_core.config_commands import ConfigOption, read_settings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lancewal_core.ids import Region
+    from lancewal_core.ids import Position, Region
     from lancewal_core.settings import Settings
     from lancewal_ingest.context import IngestContext
+    from lancewal_ingest.decode.records import Records
     from lancewal_ingest.source import Offsets
 
 app = typer.Typer(
@@ -52,13 +53,21 @@ def reject(
     topic: Topic,
     partition: Partition,
     offset: Annotated[int, typer.Argument(help="Offset of the record that stopped the partition.", min=0)],
+    through: Annotated[
+        int | None,
+        typer.Option(
+            help="Go on up to this offset, itself included: each bad or misrouted record is rejected, the good ones "
+            "become rows. By default the one record alone.",
+            min=0,
+        ),
+    ] = None,
     config: ConfigOption = None,
 ) -> None:
-    """Send the record that stopped a partition to the dead-letter topic, and go on behind it."""
+    """Send the record that stopped a partition to the dead-letter topic, and go on behind it; or all such up to an offset."""
     from lancewal_core.ids import Position
     from lancewal_ingest.context import new_owner
     from lancewal_ingest.dead_letters import KafkaDeadLetters
-    from lancewal_ingest.one_record import read_record
+    from lancewal_ingest.lone_reader import read_records
     from lancewal_ingest.reject import reject
 
     settings = read_settings(config)
@@ -66,13 +75,24 @@ def reject(
         client, group = settings.kafka.client(), settings.kafka.group(place.context.contract.table_uuid)
         letters = KafkaDeadLetters(client, settings.dead_letter_topic(topic), group)
         letters.check()
-        rejected = reject(
-            place.context, new_owner(), place.region, Position(offset), place.offsets,
-            lambda region, at: read_record(client, group, region, at), letters,
+
+        def read(region: Region, first: Position, end: Position) -> tuple[Records, Position]:
+            found = read_records(client, group, region, first, end)
+            place.check_topic()  # after the newest record has come, as ingest does
+            return found
+
+        last = Position(offset if through is None else through)
+        passed = reject(
+            place.context, new_owner(), place.region, Position(offset), last, place.offsets, read, letters
         )  # fmt: skip
     typer.echo(
-        f"topic {topic} partition {partition} offset {offset}: rejected ({rejected.kind}: {rejected.message}); it is in "
-        f"{letters.topic}, and the partition goes on behind it"
+        f"topic {topic} partition {partition} offset {offset}: rejected ({passed.first.kind}: {passed.first.message}); it "
+        f"is in {letters.topic}, and the partition goes on behind it once the ingest process that stopped is restarted"
+        if through is None
+        else f"topic {topic} partition {partition} offsets {offset} to {through}: {sum(passed.rejected.values())} records "
+        f"rejected ({', '.join(f'{kind} {n}' for kind, n in sorted(passed.rejected.items()))}); they are in {letters.topic}. "
+        f"{passed.rows} good ones are rows. The partition goes on at {passed.goes_on} once the ingest process that stopped is "
+        "restarted"
     )
 
 
@@ -82,6 +102,8 @@ class _Place:
     region: Region
     offsets: Callable[[], Offsets]
     """What Kafka has of the partition, asked anew at each call."""
+    check_topic: Callable[[], None]
+    """Raises where the topic is not the table's any more."""
 
 
 @contextmanager
@@ -109,4 +131,9 @@ def _opened(settings: Settings, topic: str, partition: int) -> Iterator[_Place]:
         source = ConfluentSource(settings.kafka.client(), topic, settings.kafka.group(contract.table_uuid))
         stack.callback(source.close)
         check_topic(contract, source)
-        yield _Place(context, contract.regions[partition], lambda: source.offsets(partition))
+        yield _Place(
+            context,
+            contract.regions[partition],
+            lambda: source.offsets(partition),
+            lambda: check_topic(contract, source),
+        )

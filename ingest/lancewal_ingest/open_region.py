@@ -33,6 +33,8 @@ from lancewal_core.errors import (
     OwnershipLost,
     RetentionLost,
     StoreInconsistent,
+    StoreUnavailable,
+    TableMissing,
     TableRestored,
     WatermarkUnknown,
 )
@@ -157,6 +159,12 @@ def _check_newest(context: IngestContext, region: Region, index: RegionIndex | N
     except (TableRestored, WatermarkUnknown):
         # Merges stop until a person has decided; consuming must not, or Kafka loses what nobody has made durable.
         return
+    except TableMissing as error:
+        # It was there when this process started: a proxy answers 404 for what it cannot reach, or somebody deleted it.
+        raise StoreUnavailable(
+            f"region {region.name}: {error}; it was there when this process started: look at the store, or stop ingest",
+            region=region.name,
+        ) from error
     newest = index.newest if index is not None else None
     if merged > (0 if newest is None else newest.generation):
         raise StoreInconsistent(

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from lancewal_core.clock import Clock, SystemClock
 from lancewal_core.contract import Contract
 from lancewal_core.control import ControlReader, ControlWatch, Service
-from lancewal_core.errors import LancewalError, Retry
+from lancewal_core.errors import Corrupt, LancewalError, Retry, StoreInconsistent
 from lancewal_core.http import Health, HealthServer
 from lancewal_core.ids import OwnerId
 from lancewal_core.settings import Settings
@@ -174,7 +174,7 @@ def _closed(source: KafkaSource, metrics: IngestMetrics) -> None:
 
 def _problems(worker: IngestWorker, watch: TopicWatch, control: ControlWatch, admission: _Admission) -> Sequence[str]:
     """Why the service is not ready.  A pause is no reason: it is wanted."""
-    problems = [f"partition {p} stopped: {error.kind}" for p, error in sorted(worker.stopped.items())]
+    problems = [f"partition {p} stopped: {error.kind}: {error}" for p, error in sorted(worker.stopped.items())]
     if watch.silent is not None:
         problems.append(f"Kafka does not answer: {watch.silent}")
     if control.problem is not None:
@@ -186,6 +186,8 @@ def _problems(worker: IngestWorker, watch: TopicWatch, control: ControlWatch, ad
         )
     # Another owner's claim that came first is no fault: the next try meets it.
     refused = {p: error.kind for p, error in worker.refused.items() if isinstance(error, Retry)}
+    damaged = {p: error for p, error in worker.refused.items() if isinstance(error, Corrupt | StoreInconsistent)}
+    problems += [f"partition {p} cannot be opened: {error.kind}: {error}" for p, error in sorted(damaged.items())]
     if refused:
         problems.append(f"partitions {_listed(refused)} cannot be opened: {', '.join(sorted(set(refused.values())))}")
     if not worker.idle_or_progressing:

@@ -7,7 +7,8 @@ Guarantees
  1. ``StoreUnsafe`` where the store let two writers win one key, replaced an object, or does not show what it stored.
     A race that a store loses only now and then may pass: the probe finds stores that do not keep the promise, and is no
     proof that one keeps it always.
- 2. ``StoreNotWritable`` where the store takes no object at all; the message has the store's own reason.
+ 2. ``StoreNotWritable`` where the store takes no object at all and says that it lets nobody in, ``StoreUnavailable`` where it
+    took none for another reason, which may pass; the message has the store's own.
  3. Nothing is left behind where this process may delete, and everything under a key of its own where it may not.
 
 Steps
@@ -24,6 +25,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lancewal_core import paths
+from lancewal_core.error_text import no_way_in
 from lancewal_core.errors import StoreNotWritable, StoreUnavailable, StoreUnsafe
 from lancewal_core.store import ObjectStore, PutOutcome, PutUnknown, Stored
 from lancewal_core.tasks import Tasks
@@ -72,7 +74,7 @@ class _Probe:
 
 
 def check_store(store: ObjectStore, tasks: Tasks, uri: str, new_id: Callable[[], str]) -> None:
-    """Steps 1 to 4.  ``StoreUnavailable`` where the store takes objects and then does not let them be read."""
+    """Steps 1 to 4.  ``StoreUnavailable`` too where the store takes objects and then does not let them be read."""
     probe = _Probe(store, tasks, uri)
     keys = [paths.probe(new_id()) for _ in range(ROUNDS)]
     try:
@@ -83,7 +85,8 @@ def check_store(store: ObjectStore, tasks: Tasks, uri: str, new_id: Callable[[],
             store.delete(keys)
     causes = [reason.cause for reason in silent if reason is not None]
     if len(causes) == ROUNDS:
-        raise StoreNotWritable(
+        error = StoreNotWritable if no_way_in(causes[0]) else StoreUnavailable
+        raise error(
             f"the store at {uri} took no object: {causes[0]}. Check store.options, the credentials, and their right to "
             f"put objects under {paths.ROOT}",
             object=keys[0],

@@ -16,7 +16,8 @@ A region's deletes may be gone if all of this holds:
     acceptance begins where the one before ends.  What grows old within ``ACCEPTED_S`` is accepted with it: the region
     cannot be opened in the same moment.
 
-The third is asked last: it reads trailers of segments, and only where the others hold.
+The third is asked last: it reads trailers of segments, and only where the others hold.  It asks for no listing that doubts a
+log's end (decision 0015): a lost segment makes the time longer, so it can raise the alarm and never silence it.
 """
 
 from __future__ import annotations

@@ -12,13 +12,14 @@ Guarantees
     than ``hold_s``, the consumer is paused and polled, so that the process stays a member of its group.
  4. Held by an operator, it consumes nothing and goes on in all else: it polls, opens, seals, flushes, hands over.
  5. A partition that stops (misrouted record, bad record under ``stop``, lost retention) stops alone; the others go on.
+
+Which partitions wait to be opened, are open or have stopped, and how they come to be so, is in ``partitions``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from typing import assert_never
 
 from lancewal_core.errors import InvalidInput, LancewalError, OwnershipLost, Refresh, Retry
@@ -32,7 +33,8 @@ from lancewal_ingest.flush_queue import FlushQueue
 from lancewal_ingest.long_pause import LongPause
 from lancewal_ingest.memtable import MemTable
 from lancewal_ingest.observer import Observer
-from lancewal_ingest.open_region import open_region
+from lancewal_ingest.offset_commits import OffsetCommits
+from lancewal_ingest.partitions import OpenRegion, Partitions
 from lancewal_ingest.pending import RECORD_OVERHEAD, Pending, joined
 from lancewal_ingest.policy import GenerationStats, MemoryPolicy, SealDecision, SealPolicy
 from lancewal_ingest.seal import reanchor_generation, seal_generation
@@ -66,6 +68,8 @@ class WorkerLimits:
     """At most this often an entry without rows moves a region's position."""
     offset_commit_s: float = 5.0
     retry_s: float = 0.5
+    damaged_s: float = 10.0
+    """Until a partition is tried again of which something stored is lost or damaged: a person has to act first."""
     settle_s: float = 10.0
     """How long a revoked partition may wait for the segment in flight."""
     open_s: float = 1.0
@@ -74,25 +78,6 @@ class WorkerLimits:
     hold_s: float = 1.0
     """How long the loop only waits while nothing more may be consumed; then it pauses the consumer, which throws away
     what it fetched ahead, and polls it again."""
-
-
-@dataclass(slots=True)
-class _OpenRegion:
-    memtable: MemTable
-    fetched: Position
-    """Position behind everything consumed so far."""
-    pending: Pending | None = None
-
-
-@dataclass(slots=True)
-class _State:
-    open: dict[int, _OpenRegion] = field(default_factory=dict)
-    to_open: dict[int, float] = field(default_factory=dict)
-    """Assigned partitions that are not open, and when to try (again)."""
-    refused: dict[int, LancewalError] = field(default_factory=dict)
-    """Of these, why the last try failed."""
-    stopped: dict[int, LancewalError] = field(default_factory=dict)
-    assigned: set[int] = field(default_factory=set)
 
 
 class IngestWorker:
@@ -119,16 +104,23 @@ class IngestWorker:
         self._seal_policy = seal_policy or SealPolicy()
         self._memory_policy = memory_policy or MemoryPolicy()
         self._limits = limits or WorkerLimits()
-        self._state = _State()
         self._flushes = FlushQueue(context, observer, self._limits.retry_s)
-        self._regions = {r.partition: r for r in context.contract.regions}
+        self._commits = OffsetCommits(context.clock, source, observer, self._limits.offset_commit_s)
+        self._partitions = Partitions(
+            context,
+            source,
+            observer,
+            self._flushes,
+            self._commits,
+            retry_s=self._limits.retry_s,
+            damaged_s=self._limits.damaged_s,
+            turn_s=self._limits.open_s,
+        )
         self._writer = self._new_log()
         self._flight = SegmentInFlight(
             context.tasks, context.clock, self._limits.retry_s, lambda cause: observer.failed("append", cause)
         )
         self._sent_at = float("-inf")
-        self._committed_at = context.clock.monotonic()
-        self._committed: dict[int, Position] = {}
         self._record_bytes = float(RECORD_OVERHEAD)
         """Of a record in memory, in the mean of the last poll that brought some."""
         self._memory_full = False
@@ -151,13 +143,13 @@ class IngestWorker:
     @property
     def durable(self) -> dict[int, Position]:
         """Durable position of each open partition."""
-        return {p: r.memtable.position for p, r in self._state.open.items()}
+        return {p: r.memtable.position for p, r in self._partitions.open.items()}
 
     @property
     def oldest_consumed_ms(self) -> dict[int, int]:
         """Kafka's time of the first consumed record of each open partition that is not durable."""
-        found = {p: at for p, at in self._flight.cargo.first_ms.items() if p in self._state.open}
-        for partition, region in self._state.open.items():
+        found = {p: at for p, at in self._flight.cargo.first_ms.items() if p in self._partitions.open}
+        for partition, region in self._partitions.open.items():
             if region.pending is not None and len(region.pending.records):
                 found.setdefault(partition, region.pending.records.timestamps[0])
         return {p: at for p, at in found.items() if at >= 0}
@@ -165,32 +157,32 @@ class IngestWorker:
     @property
     def waiting(self) -> list[int]:
         """Partitions that are ours and not opened yet."""
-        return sorted(self._state.to_open)
+        return sorted(self._partitions.to_open)
 
     @property
     def refused(self) -> dict[int, LancewalError]:
         """Of these, those that could not be opened at the last try, and why."""
-        return {p: error for p, error in self._state.refused.items() if p in self._state.to_open}
+        return self._partitions.refused
 
     @property
     def stopped(self) -> dict[int, LancewalError]:
         """Partitions that stopped, and why."""
-        return dict(self._state.stopped)
+        return dict(self._partitions.stopped)
 
     @property
     def idle(self) -> bool:
         """Nothing consumed is waiting or in flight, and every assigned partition is open or stopped."""
-        state = self._state
+        partitions = self._partitions
         return (
             not self._flight.busy
-            and not any(r.pending for r in state.open.values())
-            and not state.to_open
+            and not any(r.pending for r in partitions.open.values())
+            and not partitions.to_open
             and not self._fenced
         )
 
     @property
     def ready(self) -> bool:
-        return self.idle_or_progressing and not self._state.stopped and not self._fenced
+        return self.idle_or_progressing and not self._partitions.stopped and not self._fenced
 
     @property
     def idle_or_progressing(self) -> bool:
@@ -224,40 +216,36 @@ class IngestWorker:
             self._seal_due()
             self._start_job()
         self._flushes.advance()
-        self._commit_due()
+        self._commits.commit_due(self._partitions.open)
         self._observe()
 
     def drain(self, deadline_s: float) -> bool:
         """Make everything consumed durable, hand over every region and flush; True if all was done in time."""
         end = self._now() + deadline_s
-        self._source.pause(sorted(self._state.open))
-        while self._flight.busy or any(r.pending for r in self._state.open.values()):
+        self._source.pause(sorted(self._partitions.open))
+        while self._flight.busy or any(r.pending for r in self._partitions.open.values()):
             if not self._wait_job(end):
                 return False
             if self._fenced:
                 return False
             self._start_job(now=True)
         handed_over = True
-        leaving = sorted(self._state.open)
+        leaving = sorted(self._partitions.open)
         for partition in leaving:
-            handed_over = self._now() < end and self._hand_over(partition) and handed_over
+            handed_over = self._now() < end and self._partitions.hand_over(partition, self._writer) and handed_over
         while len(self._flushes) and self._now() < end:
             self._flushes.advance()
             self._flushes.wait(end - self._now())
             self._flushes.advance()
         # Last, because it is only a hint and takes as long as a silent coordinator pleases.
         # Of what went to others before, they may have committed more.
-        self._commit({p: self._committed[p] for p in leaving if p in self._committed}, force=True)
+        self._commits.commit(leaving)
         return handed_over and not len(self._flushes)
 
     # -- assignment (called from within poll) --------------------------------------------------------------------
 
     def assigned(self, partitions: Sequence[int]) -> None:
-        now = self._now()
-        for partition in partitions:
-            self._state.assigned.add(partition)
-            self._state.stopped.pop(partition, None)
-            self._state.to_open[partition] = now
+        self._partitions.assign(partitions)
 
     def revoked(self, partitions: Sequence[int]) -> None:
         self._leave(partitions)
@@ -268,44 +256,20 @@ class IngestWorker:
         self._leave(partitions)
 
     def _leave(self, partitions: Sequence[int]) -> None:
-        for partition in partitions:
-            self._state.assigned.discard(partition)
-            self._state.to_open.pop(partition, None)
-            self._state.refused.pop(partition, None)
-            self._state.stopped.pop(partition, None)
-            region = self._state.open.get(partition)
-            if region is not None:
-                region.pending = None  # not durable: the next owner reads it from Kafka
-        leaving = [p for p in partitions if p in self._state.open]
+        self._partitions.leave(partitions)
+        leaving = [p for p in partitions if p in self._partitions.open]
         if not leaving:
             return
         settled = self._wait_job(self._now() + self._limits.settle_s)
         for partition in leaving:
-            self._state.stopped.pop(partition, None)  # the segment waited for may have stopped it
-            if partition not in self._state.open:
+            self._partitions.stopped.pop(partition, None)  # the segment waited for may have stopped it
+            if partition not in self._partitions.open:
                 continue
             if settled and not self._fenced:
                 # A store that fails takes long to do so: it must not use up the rebalance's time once per partition.
-                settled = self._hand_over(partition)
+                settled = self._partitions.hand_over(partition, self._writer)
             else:
-                self._state.open.pop(partition)  # not settled: do not hand over; the next owner fences
-
-    def _hand_over(self, partition: int) -> bool:
-        """False if the region is left as it is: the next owner fences."""
-        region = self._state.open.pop(partition)
-        try:
-            record, _ = seal_generation(self._context, self._writer, region.memtable, hand_over=True)
-        except OwnershipLost as error:
-            self._committed.pop(partition, None)
-            self._observer.ownership_lost(region.memtable.region, error)
-            return True
-        except (Retry, Refresh) as error:
-            self._observer.failed("hand over", error)
-            return False
-        self._committed[partition] = region.memtable.position
-        self._flushes.add(region.memtable, record)
-        self._observer.sealed(region.memtable.region, record)
-        return True
+                self._partitions.open.pop(partition)  # not settled: do not hand over; the next owner fences
 
     # -- consuming -----------------------------------------------------------------------------------------------
 
@@ -338,7 +302,7 @@ class IngestWorker:
 
     def _waiting(self) -> tuple[int, int]:
         """Records consumed and not yet in a segment, and their bytes in memory."""
-        pending = [r.pending for r in self._state.open.values() if r.pending is not None]
+        pending = [r.pending for r in self._partitions.open.values() if r.pending is not None]
         return sum(len(p.records) for p in pending), sum(p.nbytes for p in pending)
 
     def _wait_for_work(self, timeout_s: float) -> bool:
@@ -353,30 +317,28 @@ class IngestWorker:
 
     def _set_paused(self, paused: bool) -> None:
         if paused and not self._paused:
-            consuming = self._consuming()
+            consuming = self._partitions.consuming
             self._source.pause(consuming)
             self._long_pause.begin(consuming)
         elif self._paused and not paused:
             if not self._may_resume():
                 return
-            self._source.resume(self._consuming())
+            self._source.resume(self._partitions.consuming)
         self._paused = paused
-
-    def _consuming(self) -> list[int]:
-        return [p for p in sorted(self._state.open) if p not in self._state.stopped]
 
     def _may_resume(self) -> bool:
         """Stop what has lost something in a long pause; False if that is not known of all yet."""
         if self._now() < self._resume_again_at:
             return False
         try:
-            lost = self._long_pause.lost({self._regions[p]: self._state.open[p].fetched for p in self._consuming()})
+            ours = self._partitions
+            lost = self._long_pause.lost({ours.regions[p]: ours.open[p].fetched for p in ours.consuming})
         except Retry as error:
             self._resume_again_at = self._now() + self._limits.retry_s
             self._observer.failed("resume", error)
             return False
         for partition, problem in (lost or {}).items():
-            self._stop_partition(partition, problem)
+            self._partitions.stop(partition, problem)
         return lost == {}  # else again: what has stopped is not asked about any more
 
     def _poll(self, records_max: int, timeout_s: float) -> Polled:
@@ -388,11 +350,11 @@ class IngestWorker:
                 raise
             # Its next offset is gone: it alone stops.  What was consumed before still becomes durable: Kafka may have
             # lost that too.
-            self._stop_partition(partition, error)
+            self._partitions.stop(partition, error)
             return Polled({}, {})
 
     def _poll_timeout(self, timeout_s: float) -> float:
-        if self._flight.running or any(r.pending for r in self._state.open.values()):
+        if self._flight.running or any(r.pending for r in self._partitions.open.values()):
             return min(timeout_s, self._limits.linger_s / 2)
         if len(self._flushes):
             return min(timeout_s, _FLUSH_POLL_S)
@@ -400,9 +362,9 @@ class IngestWorker:
 
     def _take(self, polled: Polled) -> None:
         now = self._now()
-        for partition, region in self._state.open.items():
+        for partition, region in self._partitions.open.items():
             next_ = polled.next.get(partition)
-            if next_ is None or partition in self._state.stopped:
+            if next_ is None or partition in self._partitions.stopped:
                 continue
             records = polled.records.get(partition)
             if records is not None and len(records):
@@ -421,7 +383,7 @@ class IngestWorker:
                 region.pending = Pending(Records([], [], [], [], []), region.fetched)
 
     def _start_job(self, *, now: bool = False) -> None:
-        waiting = {p: r for p, r in self._state.open.items() if r.pending is not None}
+        waiting = {p: r for p, r in self._partitions.open.items() if r.pending is not None}
         if not waiting or self._fenced:
             return
         rows, nbytes = self._waiting()
@@ -453,7 +415,7 @@ class IngestWorker:
             return
         if isinstance(outcome.result, FencedOut):
             self._fenced = True
-            self._state.open.clear()
+            self._partitions.open.clear()
             self._observer.fenced(outcome.result.fence)
         else:
             self._apply(outcome.job, outcome.result)
@@ -469,26 +431,20 @@ class IngestWorker:
     def _apply(self, job: AppendJob, result: Durable | None) -> None:
         now = self._now()
         for entry in job.entries if result is not None else ():
-            region = self._state.open.get(entry.region.partition)
+            region = self._partitions.open.get(entry.region.partition)
             if region is None or region.memtable.region != entry.region:
                 continue
             with point("memtable.apply", region=entry.region.name, next=entry.next):
                 region.memtable.apply(entry, now)
-            self._committed[entry.region.partition] = entry.next
+            self._commits.reached(entry.region.partition, entry.next)
             self._observer.appended(entry)
         if result is not None:
             self._observer.segment(result, job.rejected)
         for stop in job.stops:
-            region = self._state.open.get(stop.partition)
+            region = self._partitions.open.get(stop.partition)
             if region is not None:  # else given up meanwhile: whoever reads the record again stops there
                 region.pending = None  # lies behind the record that stops it
-                self._stop_partition(stop.partition, stop.error)
-
-    def _stop_partition(self, partition: int, error: LancewalError) -> None:
-        self._state.stopped[partition] = error
-        if partition in self._state.open:
-            self._source.stop(partition)
-        self._observer.stopped(self._regions[partition], error)
+                self._partitions.stop(stop.partition, stop.error)
 
     # -- owning regions ------------------------------------------------------------------------------------------
 
@@ -500,60 +456,26 @@ class IngestWorker:
     def _restart_after_fence(self) -> bool:
         """Begin a new log once the group coordinator confirms that we are a member, or at once if nothing is ours: each
         later assignment is such a confirmation."""
-        if self._state.assigned and not self._source.commit({}):
+        if self._partitions.assigned and not self._source.commit({}):
             return False
         self._fenced = False
         self._writer = self._new_log()
-        now = self._now()
-        self._state.to_open = dict.fromkeys(sorted(self._state.assigned - set(self._state.stopped)), now)
+        self._partitions.open_all_again()
         return True
 
     def _open_due(self) -> None:
         if not self._admitting or self._fenced:
             return  # after a fence nothing is opened into the log that has ended; the next step begins a new one
-        if not self._state.open and not self._flight.busy and self._writer.silent_s > LOG_SILENT_S_MAX:
+        if not self._partitions.open and not self._flight.busy and self._writer.silent_s > LOG_SILENT_S_MAX:
             # Who had our regions since may have ended this log, and its fence may be about to be collected.
             self._writer = self._new_log()
-        now = self._now()
-        for partition in [p for p, at in self._state.to_open.items() if at <= now]:
-            if self._now() - now >= self._limits.open_s:
-                return
-            region = self._regions.get(partition)
-            try:
-                check_topic(self._context.contract, self._source)
-                if region is None:  # check_topic has raised for a partition beyond the contract
-                    continue
-                opened = open_region(self._context, self._writer, region, partial(self._source.offsets, partition))
-            except (Retry, Refresh, OwnershipLost) as error:
-                self._state.to_open[partition] = self._now() + self._limits.retry_s
-                self._state.refused[partition] = error
-                self._observer.failed("open", error)
-                continue
-            except InvalidInput as error:
-                if "partition" not in error.where:
-                    raise
-                del self._state.to_open[partition]
-                self._stop_partition(partition, error)
-                continue
-            del self._state.to_open[partition]
-            self._state.refused.pop(partition, None)
-            record = opened.record
-            memtable = MemTable(region, record.generation, record.first_sequence, record.first, self._now())
-            self._state.open[partition] = _OpenRegion(memtable, record.first)
-            # What was noted before another member had the partition must not be committed any more.
-            self._committed[partition] = record.first
-            for unflushed in opened.unflushed:
-                self._flushes.add_from_log(region, unflushed)
-            self._source.start(partition, record.first)
-            if self._paused:
-                self._source.pause([partition])
-            self._observer.opened(region, record)
+        self._partitions.open_due(self._writer, paused=self._paused)
 
     def _seal_due(self) -> None:
-        largest = max(self._state.open.values(), key=lambda r: r.memtable.nbytes, default=None)
-        total = sum(r.memtable.nbytes for r in self._state.open.values())
+        largest = max(self._partitions.open.values(), key=lambda r: r.memtable.nbytes, default=None)
+        total = sum(r.memtable.nbytes for r in self._partitions.open.values())
         early = largest if largest is not None and self._memory_policy.seal_largest(total) else None
-        for partition, region in list(self._state.open.items()):
+        for partition, region in list(self._partitions.open.items()):
             memtable = region.memtable
             stats = GenerationStats(
                 len(memtable.entries),
@@ -578,7 +500,7 @@ class IngestWorker:
                     case _:
                         assert_never(decision)
             except OwnershipLost as error:
-                self._drop(partition, error)
+                self._partitions.drop(partition, error)
             except Refresh as error:
                 self._observer.failed("seal", error)
             except Retry as error:
@@ -586,7 +508,7 @@ class IngestWorker:
                 return  # no use in asking the same store for each region: the loop must turn
         self._sealing_since = None
 
-    def _seal(self, region: _OpenRegion) -> None:
+    def _seal(self, region: OpenRegion) -> None:
         memtable = region.memtable
         record, following = seal_generation(self._context, self._writer, memtable, hand_over=False)
         if following is None:
@@ -598,39 +520,16 @@ class IngestWorker:
         self._flushes.add(memtable, record)
         self._observer.sealed(memtable.region, record)
 
-    def _drop(self, partition: int, error: OwnershipLost) -> None:
-        """Another owner claimed the region: forget it; while Kafka still says that it is ours, open it again."""
-        region = self._state.open.pop(partition)
-        self._source.stop(partition)
-        self._observer.ownership_lost(region.memtable.region, error)
-        if partition in self._state.assigned:
-            self._state.to_open[partition] = self._now() + self._limits.retry_s
-
     # -- bookkeeping ---------------------------------------------------------------------------------------------
 
     def _now(self) -> float:
         return self._context.clock.monotonic()
 
-    def _commit_due(self) -> None:
-        if self._now() - self._committed_at >= self._limits.offset_commit_s and self._committed:
-            self._commit(dict(self._committed))
-
-    def _commit(self, positions: dict[int, Position], *, force: bool = False) -> None:
-        """Tell the group the durable positions: a hint for lag tools, so a failure is only noted."""
-        mine = {p: n for p, n in positions.items() if force or p in self._state.open}
-        self._committed_at = self._now()
-        self._committed.clear()
-        if mine:
-            with point("offset.commit"):
-                if not self._source.commit(mine):
-                    self._committed.update(mine)  # again when it is due: a quiet partition has nothing newer to tell
-                    self._observer.failed("offset commit", "the group coordinator did not take it")
-
     def _memory(self) -> int:
         _, pending = self._waiting()
-        open_ = sum(r.memtable.nbytes for r in self._state.open.values())
+        open_ = sum(r.memtable.nbytes for r in self._partitions.open.values())
         return pending + self._flight.cargo.nbytes * _DECODE_COPIES + open_ + self._flushes.nbytes
 
     def _observe(self) -> None:
         self._observer.memory(self._memory(), self._memory_full)
-        self._observer.positions(self._regions, self.durable, len(self._flushes))
+        self._observer.positions(self._partitions.regions, self.durable, len(self._flushes))

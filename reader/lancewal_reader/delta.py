@@ -2,7 +2,8 @@
 
 Guarantees
  1. ``load`` is the fold of everything the deltas name, restricted to the columns asked for.
- 2. A snapshot whose files are gone is read from its WAL entries; if these are gone too, ``PlanStale``: plan again.
+ 2. A snapshot whose files are gone is read from its WAL entries; if these are gone too, ``ObjectMissing``: trimmed since it
+    was planned, or, if a new plan names it again, lost.
  3. A corrupt object is an error that names it.
  4. Of a table keyed by bytes (``key_region``) no key is in the deltas of two regions: ``RegionConflict``.
  5. A fold that is remembered is gone on with where the new plan begins at the same positions: only what is behind its
@@ -21,13 +22,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lancewal_core import paths
 from lancewal_core.contract import Contract
-from lancewal_core.errors import Corrupt, ObjectMissing, PlanStale, RegionConflict
+from lancewal_core.errors import LOG_LOST, Corrupt, ObjectMissing, PlanStale
 from lancewal_core.fold import Folded, complete, extend, fold, fold_onto, partial_schema
 from lancewal_core.ids import Position, Region
 from lancewal_core.key_lookup import find_keys
 from lancewal_core.key_match import KeySet
-from lancewal_core.key_region import meeting
+from lancewal_core.key_region import conflict, meeting
 from lancewal_core.log import SegmentCache, read_segment, walk
 from lancewal_core.projection import project_rows
 from lancewal_core.rows import OFFSET, RowSchema
@@ -216,15 +218,12 @@ def _side_by_side(
     partitions = np.repeat(np.array([delta.region.partition for delta in deltas], np.int32), counts)
     met = meeting(pa.concat_tables([projected.key.empty_table(), *keys]), partitions)
     if met is not None:
-        first, second = met.partitions
-        raise RegionConflict(
-            f"topic {contract.topic}: a primary key ({met.keys} in all) came through partitions {first} and {second}, and "
-            "is not merged yet: Kafka does not order partitions, so nothing says which row is newer. Producers must key "
-            "by something that the primary key determines. Until the flusher has merged what conflicts, which it does "
-            'not by itself, only the merged table can be read (consistency="eventual")',
-            topic=contract.topic,
-            partitions=[first, second],
-            keys=met.keys,
+        raise conflict(
+            contract.topic,
+            met,
+            "is not merged yet",
+            "Until the flusher has merged what conflicts, which it does not by itself, only the merged table can be read "
+            '(consistency="eventual")',
         )
     return Folded(
         pa.concat_tables([projected.table.empty_table(), *(fold.rows for fold in folds)]),
@@ -312,7 +311,8 @@ def _from_log(context: DeltaContext, region: Region, ref: SnapshotRef, projected
     walked = walk(context.store, context.tasks, ref.log, ref.first_sequence, before=ref.end_sequence, regions=(region,))
     entries = [e for s in walked.segments for e in s.entries if e.region == region and ref.first <= e.first < ref.next]
     if not ref.wal_entries.is_exactly([e.first for e in entries]):
-        raise PlanStale(
-            f"{ref.key} is gone, and so are its WAL entries: it is merged and trimmed by now", object=ref.key
+        raise ObjectMissing(
+            f"{ref.key} is gone, and so are its WAL entries, from {paths.wal_segment(ref.log, walked.end)} on. {LOG_LOST}",
+            object=ref.key,
         )
     return fold([project_rows(e.rows, context.contract.rows, projected) for e in entries], projected)

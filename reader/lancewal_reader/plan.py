@@ -13,8 +13,8 @@ Steps
  3. The end of a walk counts only if the index of one region of that log, read again after the walk, still keeps a
     generation of this log whose first segment is not above that number: then nothing from there on was trimmed, and a
     segment that is absent before another, or before the end of a generation that is not OPEN, is lost: ``ObjectMissing``.
-    At the same time as that index a listing of the log is asked for later segments; where it shows one, the index is read
-    once more, behind the proof that the end is absent.
+    At the same time as that index a listing of the log is asked for later segments; where it shows some, the walk goes on to
+    the last of them, and if one is absent, the index is read once more, behind the proof of that.
  4. An entry whose ``first`` is not the position reached: the index read is out of date (the same process lost the region
     and has it again, in the same log).
  5. Whatever turns out stale or missing: plan again, a bounded number of times, then a clear error.
@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
+from functools import partial
 
 from lancewal_core import paths
 from lancewal_core.clock import Clock
@@ -41,7 +42,7 @@ from lancewal_core.errors import (
 )
 from lancewal_core.failpoints import point
 from lancewal_core.ids import Generation, LogId, Position, Region, Sequence, TableVersion
-from lancewal_core.log import SegmentCache, Walk, later_number, segment_lost, walk_cached, walk_trailers
+from lancewal_core.log import SegmentCache, Walk, doubted, segment_lost, walk_cached, walk_trailers
 from lancewal_core.region_index import GenerationRecord, RegionIndex, State
 from lancewal_core.regions import RegionIndexes
 from lancewal_core.segment import Segment, Trailer
@@ -181,7 +182,7 @@ def _plan_once(context: PlanContext) -> ReadPlan:
     above = {r: _above(index, in_force) for r, index in indexes.items()}
     walks = _walk_logs(context, above)
     # Step 3
-    _prove_ends(context, above, walks)
+    walks = _prove_ends(context, above, walks)
     deltas = [
         _region_delta(region, records, in_force, walks, indexes[region]) for region, records in sorted(above.items())
     ]
@@ -223,26 +224,29 @@ def check_contract(context: PlanContext) -> None:
 
 def _walk_logs(
     context: PlanContext, above: Mapping[Region, Seq[GenerationRecord]]
-) -> dict[LogId, Walk[Segment] | Walk[Trailer]]:
+) -> dict[LogId, Walk[Segment | Trailer]]:
     starts: dict[LogId, Sequence] = {}
     for records in above.values():
         for record in records:
             if record.state in (State.OPEN, State.SEALED):
                 starts[record.log] = min(starts.get(record.log, record.first_sequence), record.first_sequence)
-    walks: dict[LogId, Walk[Segment] | Walk[Trailer]] = {}
-    for log, start in sorted(starts.items()):
-        if context.cache is None:
-            walks[log] = walk_trailers(context.store, context.tasks, log, start)
-        else:
-            walks[log] = walk_cached(context.store, context.tasks, log, start, context.cache)
-    return walks
+    return {log: walk_from(context, log, start) for log, start in sorted(starts.items())}
+
+
+def walk_from(
+    context: PlanContext, log: LogId, start: Sequence, *, before: Sequence | None = None
+) -> Walk[Segment | Trailer]:
+    """Segments where there is a cache for them, else their trailers."""
+    if context.cache is None:
+        return walk_trailers(context.store, context.tasks, log, start, before=before)
+    return walk_cached(context.store, context.tasks, log, start, context.cache, before=before)
 
 
 def _region_delta(
     region: Region,
     records: Seq[GenerationRecord],
     in_force: InForce,
-    walks: Mapping[LogId, Walk[Segment] | Walk[Trailer]],
+    walks: Mapping[LogId, Walk[Segment | Trailer]],
     index: RegionIndex,
 ) -> RegionDelta:
     sources: list[Source] = []
@@ -295,37 +299,42 @@ def entry_refs(region: Region, record: GenerationRecord, walked: Walk[Segment | 
 def _prove_ends(
     context: PlanContext,
     above: Mapping[Region, Seq[GenerationRecord]],
-    walks: Mapping[LogId, Walk[Segment] | Walk[Trailer]],
-) -> None:
-    """Step 3, one index read and one listing per log, all at the same time."""
+    walks: Mapping[LogId, Walk[Segment | Trailer]],
+) -> dict[LogId, Walk[Segment | Trailer]]:
+    """Step 3, one index read and one listing per log, all at the same time; the walks, perhaps gone on with."""
     if not walks:
-        return
+        return {}
+    # The region from whose first segment on the log was walked: of others the walk may have ended before they began.
     keepers = {
-        log: next(
-            region
-            for region, records in sorted(above.items())
-            if any(r.log == log and r.state in (State.OPEN, State.SEALED) for r in records)
-        )
+        log: min(
+            (r.first_sequence, region)
+            for region, records in above.items()
+            for r in records
+            if r.log == log and r.state in (State.OPEN, State.SEALED)
+        )[1]
         for log in walks
     }
     indexes: dict[Region, RegionIndex | None] = {}
-    later: dict[LogId, Sequence | None] = {}
+    proven: dict[LogId, Walk[Segment | Trailer]] = {}
 
-    def look(at: Region | Walk[Segment] | Walk[Trailer]) -> None:
+    def look(at: Region | Walk[Segment | Trailer]) -> None:
         if isinstance(at, Region):
             indexes[at] = context.indexes.read(at)
         else:
-            later[at.log] = later_number(context.store, at)
+            proven[at.log] = doubted(context.store, at, partial(walk_from, context, at.log))
 
-    context.tasks.map(look, [*sorted(set(keepers.values())), *walks.values()])
+    items: list[Region | Walk[Segment | Trailer]] = [*sorted(set(keepers.values())), *walks.values()]
+    context.tasks.map(look, items)
     for log, walked in walks.items():
         _check_kept(indexes[keepers[log]], walked)
-        if later[log] is not None:
-            _check_kept(context.indexes.read(keepers[log]), walked)
-            raise segment_lost(log, walked.end, f"segment {later[log]} of its log is there")
+        on = proven[log]
+        if on.later is not None:
+            _check_kept(context.indexes.read(keepers[log]), on)
+            raise segment_lost(log, on.end, f"segment {on.later} of its log is there")
+    return proven
 
 
-def _check_kept(index: RegionIndex | None, walked: Walk[Segment] | Walk[Trailer]) -> None:
+def _check_kept(index: RegionIndex | None, walked: Walk[Segment | Trailer]) -> None:
     """``index`` was read after the end of ``walked`` was found absent, or a fence."""
     kept = () if index is None else index.generations
     if not any(r.log == walked.log and r.first_sequence <= walked.end for r in kept):

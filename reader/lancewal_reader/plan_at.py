@@ -17,7 +17,8 @@ Steps
     have been in the read: what is left would be other rows.
  4. A whole generation: its snapshot, if it has one.  One that the cut divides, and one without a snapshot: its WAL entries,
     from a walk of its log that ends where all cuts in it are reached.  No proof of a tail is needed: what the receipt saw
-    was durable, so a walk that ends before the cut has met what is trimmed by now.
+    was durable, so a walk that ends before the cut has met what is trimmed by now; or, if the index read again still keeps
+    the generation and a later segment was there, what is lost.
  5. Of an entry that the cut divides only the rows below the cut count.
  6. Whatever turns out stale or missing: plan again, a bounded number of times.
 
@@ -28,6 +29,7 @@ Outcomes besides a plan
  * ``RecordsGivenUp``: of a segment that was lost; also where the read was made after that and before the next merge, which
    nothing tells apart.
  * ``ContractChanged``: take up the newest contract and plan again.
+ * ``ObjectMissing``: a segment that the receipt needs is lost.
  * ``PlanRetriesExhausted``: the store does not show what it must have; the message says what.
 """
 
@@ -36,6 +38,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, replace
+from functools import partial
 
 from lancewal_core.contract import Contract
 from lancewal_core.errors import (
@@ -50,7 +53,7 @@ from lancewal_core.errors import (
 )
 from lancewal_core.failpoints import point
 from lancewal_core.ids import LogId, Position, Region, Sequence
-from lancewal_core.log import Walk, walk_cached, walk_trailers
+from lancewal_core.log import Walk, doubted, segment_lost
 from lancewal_core.loss_record import read_losses
 from lancewal_core.region_index import GenerationRecord
 from lancewal_core.segment import Segment, Trailer
@@ -69,6 +72,7 @@ from lancewal_reader.plan import (
     Source,
     check_contract,
     entry_refs,
+    walk_from,
 )
 from lancewal_reader.receipt import Receipt
 
@@ -231,17 +235,35 @@ def _walk_to(context: PlanContext, log: LogId, parts: Seq[_Part]) -> Walk[Segmen
     segments: list[Segment | Trailer] = []
     while pending:
         before = Sequence(at + _STRIDE)
-        if context.cache is None:
-            piece: Walk[Segment | Trailer] = walk_trailers(context.store, context.tasks, log, at, before=before)
-        else:
-            piece = walk_cached(context.store, context.tasks, log, at, context.cache, before=before)
+        piece = walk_from(context, log, at, before=before)
         segments += piece.segments
         reached = {entry.region: entry.next for segment in piece.segments for entry in segment.entries}
         pending = [part for part in pending if reached.get(part.region, 0) < part.end]
         at = piece.end
         if at < before:
+            _check_lost(context, pending, piece)
             break
     return Walk(log, tuple(segments), at, None)
+
+
+def _check_lost(context: PlanContext, pending: Seq[_Part], walked: Walk[Segment | Trailer]) -> None:
+    """Raise what names the absent segment at the end of ``walked``, if these parts need it and it was not trimmed."""
+    if not pending or walked.fence is not None:
+        return
+    walked = doubted(context.store, walked, partial(walk_from, context, walked.log))
+    for part in pending:
+        if part.record.first_sequence > walked.end:
+            continue  # it says nothing of what lies before it, which may have been trimmed
+        behind = part.record.end_sequence
+        if walked.later is None and (behind is None or behind <= walked.end):
+            continue  # nothing says that it was ever there but the receipt
+        index = context.indexes.read(part.region)
+        if index is not None and index.trimmed_generation < part.record.generation:
+            raise segment_lost(
+                walked.log,
+                walked.end,
+                f"the receipt's read of region {part.region.name} saw records in it or behind it",
+            )
 
 
 def _sources(parts: Seq[_Part], walks: Mapping[LogId, Walk[Segment | Trailer]]) -> list[Source]:

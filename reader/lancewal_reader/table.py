@@ -93,7 +93,8 @@ class LancewalTable:
         user has restored: its receipt then has no positions.  ``at``: a receipt, or its JSON; the rows are exactly those of
         the read that gave it, in any order (``plan_at``).  The schema's metadata carry the receipt, with the table version
         used.  Raises ``InvalidInput`` for an unknown column, filter, consistency or receipt; with ``at`` also
-        ``VersionGone``, ``OutsideHistoryWindow`` and ``RecordsGivenUp``.
+        ``VersionGone``, ``OutsideHistoryWindow`` and ``RecordsGivenUp``; ``ObjectMissing`` or ``ObjectCorrupt`` where
+        an object that the read needs is lost or damaged.
         """
         names = self._columns(columns)
         check_filter(self.schema, filter)
@@ -122,7 +123,8 @@ class LancewalTable:
             receipt = Receipt(self._contract.uuid, plan.version, plan.cut)
             schema = with_receipt(result_schema(self._contract.rows, names), receipt)
             return pa.RecordBatchReader.from_batches(schema, _chain(first, batches, schema))
-        if isinstance(reason, RegionConflict):
+        # Each plan was made from the newest state: what is trimmed is in none of them, so what is missing is lost.
+        if isinstance(reason, RegionConflict | ObjectMissing):
             raise reason
         raise PlanRetriesExhausted(f"objects vanished under {PLANS_MAX} plans; the last: {reason}") from reason
 

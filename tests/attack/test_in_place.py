@@ -8,8 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from lancewal_core.errors import RewriteFailed
 from lancewal_core.rows import Op
 from lancewal_core.store_obstore import open_store
+from lancewal_core.table_lance import LancePinnedTable
 from lancewal_flusher import in_place
 from lancewal_flusher.merge_outlook import look
 from tests.flusher.test_strategies import LIMITS, columns_where_possible
@@ -50,10 +52,10 @@ def test_fragments_of_a_shallow_clone_are_not_patched_in_place(tmp_path: Path) -
     ],
     ids=["list", "struct"],
 )
-def test_columns_that_lance_cannot_join_become_new_rows(
+def test_columns_that_lance_would_not_join_are_patched_in_place_too(
     tmp_path: Path, type_: pa.DataType, before: object, after: object
 ) -> None:
-    """Somebody has declared what lists and structs hold as not nullable: rows can be appended, columns not joined."""
+    """Somebody has declared what lists and structs hold as not nullable, which an append does not mind."""
     table = FlusherTable(tmp_path, more=[pa.field("w", type_)])
     nothing = {"a": None, "s": None, "tags": None}
     table.generation(0, [Operation(Op.UPSERT, id, {**nothing, "w": before}) for id in range(20)])
@@ -61,10 +63,27 @@ def test_columns_that_lance_cannot_join_become_new_rows(
     table.generation(0, [Operation(Op.PATCH, id, {"w": after}) for id in range(5)])
     look(table.context(), LIMITS, None)
     (merge,) = table.round(LIMITS).merges
-    assert (merge.rows_in_place, merge.rows_written) == (0, 5)
+    assert (merge.rows_in_place, merge.rows_written) == (5, 0)
     table.check()
     table.generation(0, [Operation(Op.PATCH, id, {"a": 5}) for id in range(3, 10)])
     (merge,) = table.round(LIMITS).merges
     assert merge.rows_in_place > 0
+    table.check()
+    table.close()
+
+
+def test_columns_that_cannot_be_written_become_new_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A merge does not wait for a rarer way of writing."""
+
+    def fails(*_: object) -> str:
+        raise RewriteFailed("columns could not be written anew")
+
+    table = FlusherTable(tmp_path)
+    table.generation(0, upserts(range(20)))
+    table.round(LIMITS)
+    table.generation(0, [patch(id, a=7) for id in range(5)])
+    monkeypatch.setattr(LancePinnedTable, "write_columns", fails)
+    (merge,) = table.round(LIMITS).merges
+    assert (merge.rows_in_place, merge.rows_written) == (0, 5)
     table.check()
     table.close()

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pytest
 
 from lancewal_core.contract import Column, Contract
-from lancewal_core.errors import InvalidInput, KafkaUnavailable, RetentionLost, StoreInconsistent
+from lancewal_core.errors import InvalidInput, KafkaUnavailable, OwnershipLost, RetentionLost, StoreInconsistent
 from lancewal_core.http import LOOP_LIMIT_S
 from lancewal_core.ids import OwnerId, Position, Region
 from lancewal_core.ids import Sequence as Number
@@ -781,7 +781,7 @@ def test_while_paused_a_new_partition_starts_paused_and_a_stopped_one_stays(monk
     worker = place.worker(memory=Full())
     worker.assigned([0, 1])
     worker.step()
-    worker._stop_partition(1, RetentionLost("gone", topic="orders", partition=1))
+    worker._partitions.stop(1, RetentionLost("gone", topic="orders", partition=1))
     monkeypatch.setattr(Full, "full", True)
     source.told.clear()
     for _ in range(3):
@@ -794,6 +794,23 @@ def test_while_paused_a_new_partition_starts_paused_and_a_stopped_one_stays(monk
     source.told.clear()
     worker.step()
     assert source.told == [("resume", [0, 2])]
+
+
+def test_a_stopped_partition_that_another_owner_claims_is_not_opened_again() -> None:
+    place = Place(2)
+    worker = place.worker()
+    worker.assigned([0, 1])
+    worker.step()
+    partitions = worker._partitions
+    partitions.stop(1, RetentionLost("gone", topic="orders", partition=1))
+    for partition in (0, 1):
+        partitions.drop(partition, OwnershipLost("claimed"))
+    assert set(partitions.to_open) == {0}
+    place.clock.sleep(60)
+    for _ in range(3):
+        worker.step()
+    assert set(partitions.open) == {0}
+    assert set(worker.stopped) == {1}
 
 
 def test_a_held_worker_makes_durable_what_it_has_and_consumes_nothing_more() -> None:

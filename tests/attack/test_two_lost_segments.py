@@ -9,10 +9,13 @@ import pytest
 
 from lancewal_core import paths
 from lancewal_core.durable_position import durable_position
-from lancewal_core.errors import ObjectMissing, PlanRetriesExhausted
+from lancewal_core.errors import ObjectMissing
 from lancewal_core.ids import LogId, Sequence
+from lancewal_core.murmur2 import partition_of
+from lancewal_core.region_key import encode_region_key
 from lancewal_core.regions import RegionIndexes
-from lancewal_reader import open_table
+from lancewal_ingest.seal import reanchor_generation
+from lancewal_reader import open_table, receipt_of
 from tests.audit.test_repair_segment import feed, goes_on, index_of, pieces, repair
 from tests.support.pipeline import Pipeline, by_key
 from tests.support.repairs import check_strong, content, repairing
@@ -45,12 +48,45 @@ def test_a_strong_read_does_not_end_before_them(pipeline: Pipeline, first: int, 
     before = open_table(pipeline.uri)
     assert by_key(before.to_arrow()) == pipeline.oracle
     lost = lose(pipeline, first, count)
-    with pytest.raises(PlanRetriesExhausted, match=f"{lost[0].stem}.*lancewal repair segment"):
+    with pytest.raises(ObjectMissing, match=f"{lost[0].stem}.*lancewal repair segment"):
         open_table(pipeline.uri).to_arrow()
     # Who has read them remembers them; from behind what it knows, its walk is the first to miss any.
     assert by_key(before.to_arrow()) == pipeline.oracle
     feed(pipeline, 1)
     assert by_key(before.to_arrow()) == pipeline.oracle
+
+
+def test_a_strong_read_names_one_that_only_some_regions_need(tmp_path: Path) -> None:
+    """The first region's generation begins behind it: what that region keeps says nothing about it."""
+    pipeline = Pipeline(tmp_path, partitions=2, seed=23, seal_rows=10_000)
+    (name, *_) = (f"r{n}" for n in range(99) if partition_of(encode_region_key(f"r{n}"), 2) == 1)
+    for id in range(3):
+        pipeline.upsert(name, id)
+        pipeline.ingest()
+    worker = pipeline._worker
+    reanchor_generation(worker._context, worker._writer, worker._partitions.open[0].memtable)
+    feed(pipeline, 2)
+    behind, before = (index_of(pipeline, partition).generations[-1] for partition in (0, 1))
+    assert behind.log == before.log
+    assert before.first_sequence + 1 < behind.first_sequence
+    lost = paths.wal_segment(before.log, Sequence(before.first_sequence + 1))
+    pipeline.store.delete([lost])
+    with pytest.raises(ObjectMissing, match=f"{lost}.*lancewal repair segment"):
+        open_table(pipeline.uri).to_arrow()
+    pipeline.close()
+
+
+@pytest.mark.parametrize("ended", [False, True])
+@pytest.mark.parametrize(("first", "count"), [(1, 1), *ROWS])
+def test_a_read_at_a_receipt_names_them(pipeline: Pipeline, first: int, count: int, ended: bool) -> None:
+    """Of a generation that is OPEN, and of one that the receipt's cut divides."""
+    receipt = receipt_of(open_table(pipeline.uri).scan().schema)
+    feed(pipeline, 2)
+    lost = lose(pipeline, first, count)
+    if ended:
+        pipeline.hand_over()
+    with pytest.raises(ObjectMissing, match=f"{lost[0].stem}.*receipt.*lancewal repair segment"):
+        open_table(pipeline.uri).to_arrow(at=receipt)
 
 
 @pytest.mark.parametrize(("first", "count"), ROWS)

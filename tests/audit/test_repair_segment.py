@@ -15,7 +15,6 @@ from lancewal_core.errors import (
     InvalidInput,
     ObjectCorrupt,
     ObjectMissing,
-    PlanRetriesExhausted,
     RepairRefused,
     RetentionLost,
     TopicUnsuitable,
@@ -144,7 +143,7 @@ def test_of_open_generations(pipeline: Pipeline, how: str, another: bool) -> Non
     """The owner that goes on is told by a fence; another one finds the generations handed over."""
     path = middle(pipeline)
     damage(path, how)
-    with pytest.raises((ObjectCorrupt, PlanRetriesExhausted), match="lancewal repair segment"):
+    with pytest.raises((ObjectCorrupt, ObjectMissing), match="lancewal repair segment"):
         open_table(pipeline.uri).to_arrow()
     before = content(pipeline.uri)
     assert any("are read from Kafka" in line for line in repair(pipeline, path, dry=True))
@@ -306,7 +305,7 @@ def test_a_claim_of_another_region_does_not_end_the_log_where_a_segment_is_lost(
         with pytest.raises(ObjectMissing, match=lost):
             open_region(context, writer, north, lambda: Offsets(Position(0), high))
         assert content(pipeline.uri) == before
-        with pytest.raises((ObjectMissing, PlanRetriesExhausted), match=lost):
+        with pytest.raises(ObjectMissing, match=lost):
             open_table(pipeline.uri).to_arrow()
         records = MemoryRecords(pipeline)
         plan = plan_segment(context, records, lost)

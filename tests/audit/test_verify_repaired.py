@@ -12,6 +12,7 @@ from lancewal_audit.verify.report import report_text
 from lancewal_core import paths
 from lancewal_core.ids import Sequence
 from lancewal_core.region_index import State
+from lancewal_core.segment import Segment, decode_segment
 from lancewal_ingest.flush_queue import FlushQueue
 from tests.audit.test_repair_segment import MemoryRecords, damage, feed, index_of, pieces
 from tests.audit.test_verify_wal import verify
@@ -85,3 +86,43 @@ def test_so_is_one_of_generations_that_had_ended_before(
 
 def wrong(pipeline: Pipeline) -> Mapping[str, int]:
     return verify(pipeline).counts
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_a_damaged_segment_that_nothing_needs_is_named_and_no_difference(tmp_path: Path, merged: bool) -> None:
+    """Its generation is FLUSHED, or merged.  That it is gone altogether is one: something deletes what it must not."""
+    pipeline = Pipeline(tmp_path, partitions=1, seed=5, seal_rows=100_000, batch=10, history_window_s=3600)
+    feed(pipeline, 4)
+    path = Path(pipeline.uri) / paths.wal_segment(pipeline._worker._writer.log, Sequence(1))
+    pipeline.hand_over()
+    if merged:
+        pipeline.merge()
+    flip(path)
+    report = verify(pipeline)
+    assert (report.equal, report.counts) == (True, {"wal_held": 1}), report_text(report)
+    (held,) = report.findings
+    assert "Its rows are held by " + ("the table" if merged else "snapshot _lancewal/") in held.text
+    assert "the WAL lacks" in report.regions[0].why_not
+    next_one = path.with_name(f"{2:020d}.arrow")
+    data = next_one.read_bytes()
+    next_one.unlink()
+    report = verify(pipeline)
+    assert not report.equal
+    assert report.counts.keys() == {"wal_held", "wal_missing"}
+    next_one.write_bytes(data)
+    # One that is gone elsewhere says nothing of what the damaged one held.
+    another = path.with_name(f"{3:020d}.arrow")
+    data = another.read_bytes()
+    decoded = decode_segment(data, another.relative_to(pipeline.uri).as_posix())
+    assert isinstance(decoded, Segment)
+    (own,) = decoded.entries
+    another.unlink()
+    report = verify(pipeline)
+    assert report.counts == {"wal_held": 1, "wal_missing": 1}, report_text(report)
+    assert [f.offset for f in report.findings if f.kind == "wal_missing"] == [own.first]
+    another.write_bytes(data)
+    path.unlink()
+    report = verify(pipeline)
+    assert not report.equal
+    assert report.counts.keys() == {"wal_missing"}
+    pipeline.close()

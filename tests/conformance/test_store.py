@@ -69,6 +69,10 @@ def test_ranges_are_cut_at_the_end(store: ObjectStore) -> None:
     assert store.get_range("a", 2, 5) == b"234"
     assert store.get_range("a", 8, 10) == b"89"
     assert store.get_range("a", 8, 100) == b"89"
+    assert store.get_range("a", 10, 12) == b""
+    assert store.get_range("a", 100, 112) == b""
+    store.put_if_absent("empty", b"")
+    assert store.get_range("empty", 0, 1) == b""
 
 
 def test_a_listing_shows_what_lies_under_a_prefix(store: ObjectStore) -> None:

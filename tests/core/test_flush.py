@@ -327,10 +327,10 @@ def test_what_was_never_flushed_has_nothing_to_rebuild(world: World) -> None:
         rebuild(world, world.record(NORTH, 1))
 
 
-def test_nothing_to_rebuild_from_is_stale(world: World) -> None:
+def test_nothing_to_rebuild_from_is_named(world: World) -> None:
     world.write(north=[(1, "a")])
     world.seal(NORTH)
     world.flush(NORTH)
     world.store.bucket.delete(paths.wal_segment(LOG, Sequence(0)))
-    with pytest.raises(PlanStale, match="has entries"):
+    with pytest.raises(ObjectMissing, match=r"has entries .* repair segment"):
         rebuild(world, world.record(NORTH, 1))

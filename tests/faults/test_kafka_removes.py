@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from lancewal_core.contract import read_contract
 from lancewal_core.loss_record import read_losses
 from lancewal_core.store_obstore import open_store
 from lancewal_demo.stack import KafkaBroker
+from tests.support.retention import delete_records
 from tests.support.whole_path import Service, until
 from tests.whole_path.feed import PARTITIONS, Key, Record
 from tests.whole_path.world import World, make_world
@@ -31,11 +31,11 @@ def test_retention_takes_what_is_durable(kafka: KafkaBroker, topic_name: str, tm
     world.feed.produce(200)
     former = world.lancewal.start("ingest", "run")
     world.wait_caught_up()
-    delete_records(world, dict(world.feed.history.ends))
+    delete_records(world.servers, world.feed.topic, dict(world.feed.history.ends))
     world.feed.produce(100)
     world.wait_caught_up()
     former.kill()
-    delete_records(world, dict(world.feed.history.ends))
+    delete_records(world.servers, world.feed.topic, dict(world.feed.history.ends))
     world.check_strong()
     heir = world.lancewal.start("ingest", "run")
     until(lambda: len(heir.logged("opened")) == PARTITIONS, lambda: heir.tail)
@@ -169,13 +169,6 @@ def compacted_world(kafka: KafkaBroker, topic: str, folder: Path, seed: int, top
         topic_config={**COMPACTED, **topic_config},
         table={"patches": False},
     )  # fmt: skip
-
-
-def delete_records(world: World, before: Mapping[int, int]) -> None:
-    admin = AdminClient({"bootstrap.servers": world.servers})
-    places = [TopicPartition(world.feed.topic, partition, offset) for partition, offset in before.items()]
-    for place, done in admin.delete_records(places).items():
-        assert done.result(60).low_watermark == before[place.partition]
 
 
 def topic_folders(broker: KafkaBroker, topic: str) -> list[Path]:

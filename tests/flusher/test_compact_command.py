@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -82,6 +84,13 @@ def test_to_the_end(table: FlusherTable, compact: Any) -> None:
     table.check()
 
 
+def test_only_looking_needs_no_spark(compact: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+    assert compact("--dry-run", "--runner", "spark")[0] == 0
+    assert compact("--runner", "spark")[0] == 2
+    assert compact("--runner", "threads")[0] == 0
+
+
 def test_merges_that_always_win(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds get smaller, and then the error says how to keep merges away; nothing is lost."""
     monkeypatch.setattr(compact_to_the_end, "PAUSE_S", 0.0)
@@ -103,6 +112,46 @@ def test_merges_that_always_win(table: FlusherTable, monkeypatch: pytest.MonkeyP
     monkeypatch.undo()
     compact_to_the_end.compact_to_the_end(table.context(), CompactionLimits(), with_sentinel=True)
     table.check()
+
+
+PROGRAM = """
+import sys
+from lancewal_core import cli
+from lancewal_flusher.compact_commands import command
+cli.app.command("compact")(command)
+sys.exit(cli.run(sys.argv[1:]))
+"""
+"""``lancewal`` as installed, with this checkout's command."""
+
+
+def test_killed_between_the_writing_and_the_commit(table: FlusherTable) -> None:
+    dies_before_its_commit(table, {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, "threads")
+
+
+def dies_before_its_commit(table: FlusherTable, environment: dict[str, str], runner: str) -> None:
+    """What a killed `lancewal compact` has written is named by no version: rows stay, and the next one goes on."""
+    file = Path(table.uri).parent / "settings.yaml"
+    file.write_text(yaml.safe_dump({"table": {"uri": table.uri}}))
+    command = [sys.executable, "-c", PROGRAM, "compact", "--runner", runner, "--output", "json", "--config", str(file)]
+    version, before = table.dataset.version, data_files(table)
+    killed = {**environment, "LANCEWAL_TESTING": "1", "LANCEWAL_FAILPOINT": "commit.send:before=kill"}
+    ended = subprocess.run(command, env=killed, capture_output=True, text=True, check=False, timeout=200)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    assert table.dataset.version == version
+    assert len(data_files(table) - before) == 1
+    table.check()
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=200)
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["rounds"] == 1
+    assert len(data_files(table) - before) == 2
+    table.check()
+    table.clean_up(delete_unverified=True)
+    assert len(data_files(table)) == fragments(table)
+    table.check()
+
+
+def data_files(table: FlusherTable) -> set[str]:
+    return {file.name for file in (Path(table.uri) / "data").iterdir()}
 
 
 MEASURE = """

@@ -12,6 +12,7 @@ from typing import Any
 import lance
 import pytest
 
+from lancewal_core.clock import SystemClock
 from lancewal_core.errors import ObjectMissing
 from lancewal_core.table import CommitLost, CommitOutcome, Committed, RewriteBounds, TableCommit, TransactionInfo
 from lancewal_core.table_lance import LanceTable
@@ -20,7 +21,11 @@ from lancewal_flusher.commit import Refused
 from lancewal_flusher.compact_to_the_end import compact_to_the_end
 from lancewal_flusher.compaction import PROPERTY_COMPACTION, Compacted, FileSizes, NothingToCompact, compact_next
 from lancewal_flusher.compaction_plan import CompactionLimits, Reason
+from lancewal_flusher.compaction_turns import CompactionTurns, TurnReport
+from lancewal_flusher.index_plan import IndexLimits
+from lancewal_flusher.index_upkeep import extend_indexes
 from lancewal_flusher.merge import Merged, merge_next
+from lancewal_flusher.pace import Pace
 from lancewal_flusher.round import RoundState, run_round
 from tests.support.flusher_tables import COMBINE, OPEN_ROWS, FlusherTable, ScriptedTable, delete, patch, upserts
 
@@ -201,6 +206,25 @@ def test_the_version_goes_before_the_fragments_are_read(table: FlusherTable) -> 
     table.check()
 
 
+def test_groups_land_together_or_not_at_all(table: FlusherTable) -> None:
+    """A merge that hides a row in one of them refuses all; the turn behind takes one group, and then several again."""
+    limits = replace(LIMITS, target_rows=25, groups_max=2)
+    for n in range(5, 9):
+        table.generation(0, upserts(range(10 * n, 10 * n + 10)))
+        table.round()
+    raced = Raced(table.uri, table.round)
+    turns = CompactionTurns(table.context(raced), limits, IndexLimits(), Pace(SystemClock(), 1.0, 0.0))
+    table.generation(0, [delete(70)])
+    sizes = []
+    for _ in range(3):
+        report = turns.turn()
+        assert isinstance(report, TurnReport)
+        done = report.compaction
+        sizes.append((done.fragments_before, done.fragments_after) if isinstance(done, Compacted) else None)
+        table.check()
+    assert sizes == [None, (3, 1), (4, 2)]
+
+
 def test_two_compactions_of_the_same_fragments(table: FlusherTable) -> None:
     assert isinstance(compact(table, Raced(table.uri, lambda: compact(table))), Refused)
     table.check()
@@ -251,6 +275,32 @@ def test_files_that_cannot_be_written_again_are_named(table: FlusherTable) -> No
         compact(table, Taken(table.uri))
     old: Any = lance.dataset(table.uri, version=before)
     assert old.to_table().to_pylist() == rows
+
+
+def test_a_process_that_dies_before_it_looks_for_its_files(table: FlusherTable) -> None:
+    """Nobody writes them again; the next round names them, and the version read has the rows."""
+
+    class Died(BaseException):
+        pass
+
+    class Dying(ScriptedTable):
+        def files_missing(self, files: Sequence[str]) -> Sequence[str]:
+            raise Died
+
+    version, rows = table.dataset.version, table.rows()
+    dying = Dying(table.uri)
+    dying.before = [lambda: table.clean_up(delete_unverified=True)]
+    with pytest.raises(Died):
+        compact(table, dying)
+    assert table.dataset.version == version + 1
+    table.generation(0, [delete(12)])
+    with pytest.raises(ObjectMissing, match=f"version {version + 1} refers to a file that is gone"):
+        table.round()
+    assert isinstance(compact(table, sentinel=True), Refused)
+    old: Any = lance.dataset(table.uri, version=version)
+    assert old.to_table().to_pylist() == rows
+    old.restore()
+    assert table.rows() == rows
 
 
 def test_files_that_others_have_replaced_since_are_not_missed(table: FlusherTable) -> None:
@@ -316,6 +366,20 @@ def test_to_the_end_nothing_is_left(table: FlusherTable) -> None:
     table.check()
 
 
+def test_a_clean_up_behind_several_commits_in_a_row_leaves_what_is_in_force_known(table: FlusherTable) -> None:
+    """Compactions and index builds say nothing of watermarks; no flusher's round comes in between."""
+    lance.dataset(table.uri).create_scalar_index("a", "BTREE")
+    before = table.dataset.version
+    for _ in range(2):
+        assert isinstance(compact(table, None, replace(LIMITS, fragments_max=2), sentinel=True), Compacted)
+    assert extend_indexes(table.context(), IndexLimits(), at_once=True)
+    assert table.dataset.version == before + 3
+    table.generation(0, [delete(1)])
+    table.clean_up()
+    table.round()
+    table.check()
+
+
 def test_random_merges_and_compactions(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     table = FlusherTable(tmp_path, stable_row_ids=rng.random() < 0.5)
@@ -325,6 +389,7 @@ def test_random_merges_and_compactions(tmp_path: Path, seed: int) -> None:
         table.generation(rng.randrange(2), operations)
         act = rng.choice(["merge", "merge", "between", "behind"])
         limits = replace(LIMITS, round_bytes=rng.choice([2_000, 1 << 20]), deleted_share=rng.choice([0.01, 0.5]))
+        limits = replace(limits, fragments_max=rng.choice([2, 1_000]), groups_max=3)
         match act:
             case "merge":
                 table.round(rng.choice([OPEN_ROWS, COMBINE]))

@@ -86,6 +86,25 @@ def test_a_fragment_larger_than_a_round() -> None:
     assert taken([*worn, Stored(1, 1_000, 900, 200 * MB)], LIMITS.to_the_end()) == [1]
 
 
+def test_groups_of_a_round_share_no_fragment_and_have_one_reason() -> None:
+    limits = replace(LIMITS, groups_max=3)
+    many = [*sized(*[100] * 9), *(Stored(i, 1_000, 400, 130 * MB) for i in (20, 21))]
+    chosen = next_round(many, limits, ())
+    assert chosen is not None
+    assert chosen.reason is Reason.SMALL
+    assert [[f.fragment_id for f in group.fragments] for group in chosen.groups] == [[0, 1], [2, 3], [4, 5]]
+    worn = next_round(many[8:], limits, ())  # one small fragment is none
+    assert worn is not None
+    assert worn.reason is Reason.DELETED
+    assert [[f.fragment_id for f in group.fragments] for group in worn.groups] == [[20], [21]]
+
+
+def test_halved_limits_have_fewer_bytes_and_groups() -> None:
+    limits = replace(LIMITS, groups_max=8)
+    assert [limits.halved(times, 100 * MB).groups_max for times in (0, 1, 2, 3, 4)] == [8, 4, 2, 1, 1]
+    assert [limits.halved(times, 100 * MB).round_bytes // MB for times in (0, 1, 2)] == [256, 128, 100]
+
+
 FRAGMENTS = st.lists(
     st.builds(
         lambda rows, deleted, size: (rows, min(deleted, rows - 1), size),
@@ -103,6 +122,7 @@ BOUNDS = st.builds(
     round_bytes=st.integers(1, 512 * MB),
     fragments_min=st.integers(1, 6),
     fragments_max=st.integers(1, 20),
+    groups_max=st.integers(1, 4),
     growth=st.floats(1.0, 4.0),
     oversize=st.booleans(),
 )
@@ -115,25 +135,28 @@ def test_a_round_keeps_its_bounds_and_rounds_end(
 ) -> None:
     """Simulated to the end: bytes, fragments and growth of each round, and fewer fragments or hidden rows by each."""
     kept_rows = sum(f.live_rows for f in fragments)
-    for number in range(1_000):
+    written: list[Stored] = []
+    for _ in range(1_000):
         chosen = next_round(fragments, limits, spared)
         if chosen is None:
             break
         ids = {f.fragment_id for f in chosen.fragments}
         assert not ids & spared
-        assert len(ids) == len(chosen.fragments) <= max(limits.fragments_max, 1)
-        alone = len(ids) == 1
-        assert chosen.nbytes <= limits.round_bytes or (alone and limits.oversize)
-        if chosen.reason is Reason.SMALL:
-            assert len(ids) >= 2
-            live = [f.live_bytes for f in chosen.fragments]
-            assert max(live) * limits.growth <= sum(live)
-            assert sum(f.live_rows for f in chosen.fragments) <= limits.target_rows
-        else:
-            assert all(f.deleted_share >= limits.deleted_share for f in chosen.fragments)
-        size = sum(f.live_bytes for f in chosen.fragments)
-        fragments = [f for f in fragments if f.fragment_id not in ids]
-        fragments.append(Stored(100 + number, chosen.live_rows, 0, max(size, 1)))
+        assert len(ids) == len(chosen.fragments)
+        assert 1 <= len(chosen.groups) <= limits.groups_max
+        for group in chosen.groups:
+            alone = len(group.fragments) == 1
+            assert len(group.fragments) <= max(limits.fragments_max, 1)
+            assert group.nbytes <= limits.round_bytes or (alone and limits.oversize)
+            live = [f.live_bytes for f in group.fragments]
+            if chosen.reason is Reason.SMALL:
+                assert len(group.fragments) >= 2
+                assert max(live) * limits.growth <= sum(live)
+                assert group.live_rows <= limits.target_rows
+            else:
+                assert all(f.deleted_share >= limits.deleted_share for f in group.fragments)
+            written.append(Stored(100 + len(written), group.live_rows, 0, max(sum(live), 1)))
+            fragments = [*(f for f in fragments if f not in group.fragments), written[-1]]
     else:
         pytest.fail("rounds without end")
     assert sum(f.live_rows for f in fragments) == kept_rows

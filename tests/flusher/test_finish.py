@@ -223,8 +223,10 @@ def test_two_flushers_finish_the_same_merge(table: FlusherTable) -> None:
     assert len(followups) == 1
 
 
-def test_a_flusher_that_finishes_what_is_finished_and_trimmed(tmp_path: Path) -> None:
-    """It asked whether the merge is finished, and then another one finished it, merged on, and trimmed all of it."""
+@pytest.mark.parametrize("known", [False, True])
+def test_a_flusher_that_finishes_what_is_finished_and_trimmed(tmp_path: Path, known: bool) -> None:
+    """It asked whether the merge is finished, and then another one finished it, merged on, and trimmed all of it: before or
+    after the slow one has read which generations it took."""
     table = FlusherTable(tmp_path, history_window_s=0, grace_s=0)
     table.generation(0, upserts(range(10)))
     table.round()
@@ -236,12 +238,14 @@ def test_a_flusher_that_finishes_what_is_finished_and_trimmed(tmp_path: Path) ->
 
     def late(context: Any) -> Any:
         patched.undo()
+        seen = read(context)
         table.round()
         table.generation(0, [upsert(1, a=9)])
         table.round()
-        collect_garbage(table.context(), garbage)
+        for _ in range(2):
+            collect_garbage(table.context(), garbage)
         assert next(r.generation for r in table.index(0).generations) > 2
-        return read(context)
+        return seen if known else read(context)
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(type(slow), "read_indexes", late)
@@ -299,7 +303,7 @@ def test_a_clean_up_of_unverified_files_before_the_merge(table: FlusherTable) ->
 def test_a_lost_snapshot_whose_log_is_gone_too_stops(table: FlusherTable) -> None:
     table.generation(0, upserts(range(5, 15), a=1))
     table.remove_files(table.snapshot(0, 2))
-    table.store.delete([info.key for info in table.store.list(paths.wal_prefix())])
+    table.take_away(paths.wal_prefix())
     with pytest.raises(ObjectMissing, match="cannot be rebuilt"):
         table.round()
     assert table.states(0) == ["MERGED", "FLUSHED"]
@@ -341,6 +345,20 @@ def test_one_of_several_adopted_files_is_lost(table: FlusherTable, monkeypatch: 
     report = table.round(context=table.context(raced(table, lose)))
     assert [(f.rows_hidden, f.fragments_rebuilt) for f in report.finished] == [(1, 4)]
     table.check()
+
+
+def test_adopted_files_lost_with_their_log_are_named(table: FlusherTable) -> None:
+    table.generation(0, upserts(range(5, 15), a=1))
+
+    def lose() -> None:
+        table.clean_up(delete_unverified=True)
+        table.take_away(paths.wal_prefix())
+
+    context = table.context(raced(table, lose))
+    for _ in range(2):  # and again, until they are back
+        with pytest.raises(ObjectMissing, match="repair segment"):
+            table.round(context=context)
+    assert table.states(0) == ["MERGED", "FLUSHED"]
 
 
 def test_lost_files_that_nothing_explains_stop(table: FlusherTable) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from lancewal_core.clock import SystemClock
 from lancewal_core.control import Service, pause, resume
-from lancewal_core.errors import StoreUnavailable
+from lancewal_core.errors import LancewalError, ObjectCorrupt, StoreUnavailable
 from lancewal_core.settings import Settings
 from lancewal_flusher import compaction_turns, service
 from lancewal_flusher import round as rounds
@@ -118,17 +118,26 @@ def test_compactions_without_end_leave_merges_theirs(table: FlusherTable, monkey
     table.check()
 
 
-def test_a_failing_compaction_holds_up_no_merge(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "ready"),
+    [
+        (StoreUnavailable("503"), (200, "ok\n")),
+        (ObjectCorrupt("x.lance is corrupt"), (503, "compaction failed: object_corrupt: x.lance is corrupt\n")),
+    ],
+)
+def test_a_failing_compaction_holds_up_no_merge(
+    table: FlusherTable, monkeypatch: pytest.MonkeyPatch, error: LancewalError, ready: tuple[int, str]
+) -> None:
     def fail(*_: Any, **__: Any) -> Any:
-        raise StoreUnavailable("503")
+        raise error
 
     monkeypatch.setattr(compaction_turns, "compact_next", fail)
     with serving(eager(table)) as port:
         for number in range(3):
-            wait_for(lambda n=number: samples(port).get("failures_total{store_unavailable}", 0) > n)  # type: ignore[misc] # no type for a default
+            wait_for(lambda n=number: samples(port).get(f"failures_total{{{error.kind}}}", 0) > n)  # type: ignore[misc] # no type for a default
             table.generation(0, upserts(range(number + 3), a=number))
             wait_for(lambda n=number: table.states(0)[3:] == ["MERGED"] * (n + 1))  # type: ignore[misc] # no type for a default
-        assert get(port, "/readyz")[0] == 200
+        assert get(port, "/readyz") == ready
     table.check()
 
 

@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import lance
@@ -21,24 +22,34 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from lancewal_core.clock import SystemClock
-from lancewal_core.control import Service, pause, resume
+from lancewal_core.control import ControlReader, Service, pause, resume
 from lancewal_core.errors import (
     ContractMismatch,
     FlusherPaused,
     NotALancewalTable,
+    ObjectCorrupt,
+    ObjectMissing,
     PlanRetriesExhausted,
     SettingsError,
     StoreUnavailable,
     TableReplaced,
     TableRestored,
 )
-from lancewal_core.paths import control_version
+from lancewal_core.ids import TableVersion
+from lancewal_core.paths import control_version, wal_prefix
 from lancewal_core.settings import Settings
 from lancewal_core.store_obstore import ObstoreStore
 from lancewal_core.watermarks import TABLE_UUID
 from lancewal_flusher import round as rounds
 from lancewal_flusher import service
+from lancewal_flusher.commit import Refused
+from lancewal_flusher.compaction import NothingToCompact
+from lancewal_flusher.compaction_turns import TurnReport
+from lancewal_flusher.expiry import NothingExpired
+from lancewal_flusher.gc import collect_garbage
 from lancewal_flusher.merge import merge_next
+from lancewal_flusher.metrics import FlusherMetrics
+from lancewal_flusher.pace import TurnFailed
 from lancewal_flusher.round import RoundState, run_round
 from lancewal_flusher.service import run_once, serve
 from tests.support.flusher_tables import COLUMNS, OPEN_ROWS, FlusherTable, delete, patch, upserts
@@ -295,6 +306,134 @@ def test_passing_faults_are_counted_and_tried_again(table: FlusherTable, monkeyp
         wait_for(lambda: get(port, "/readyz")[0] == 200)
         wait_for(lambda: table.states(0) == ["MERGED"])
     table.check()
+
+
+def test_damage_of_a_region_holds_up_no_other_and_is_waited_out(
+    table: FlusherTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "SEALED_GRACE_S", 0.0)
+    table.generation(0, upserts(range(5)), flush=False)
+    held = table.take_away(wal_prefix())
+    table.generation(1, upserts(range(5)))
+    with serving(settings_of(table)) as port:
+        wait_for(lambda: table.states(1) == ["MERGED"])
+        wait_for(lambda: samples(port)["damaged_regions"] == 1)
+        wait_for(lambda: samples(port).get("failures_total{object_missing}", 0) >= 2)
+        status, text = get(port, "/readyz")
+        assert status == 503
+        assert text.startswith(f"region {table.regions[0].name}: object_missing: ")
+        assert get(port, "/livez")[0] == 200
+        table.put_back(held)
+        wait_for(lambda: table.states(0) == ["MERGED"])
+        wait_for(lambda: get(port, "/readyz")[0] == 200)
+        assert samples(port)["damaged_regions"] == 0
+    table.check()
+
+
+def test_a_damaged_index_is_waited_out(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "PAUSE_S", 0.01)
+    table.generation(0, upserts(range(5)))
+    indexes = {path: path.read_bytes() for path in (Path(table.uri) / "_lancewal" / "regions").rglob("*.binpb")}
+    for path, data in indexes.items():
+        path.write_bytes(data[:-3])
+    with serving(settings_of(table)) as port:
+        wait_for(lambda: samples(port).get("failures_total{object_corrupt}", 0) >= 2)
+        status, text = get(port, "/readyz")
+        assert status == 503
+        assert text.startswith("round failed: object_corrupt: ")
+        assert "/regions/" in text
+        for path, data in indexes.items():
+            path.write_bytes(data)
+        wait_for(lambda: table.states(0) == ["MERGED"])
+        wait_for(lambda: get(port, "/readyz")[0] == 200)
+    table.check()
+
+
+def test_damage_that_garbage_collection_meets_is_named_until_it_is_gone(
+    table: FlusherTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though rounds end well meanwhile."""
+    damaged = threading.Event()
+    damaged.set()
+
+    def collect(*arguments: Any) -> Any:
+        if damaged.is_set():
+            raise ObjectCorrupt("a page is corrupt")
+        return collect_garbage(*arguments)
+
+    monkeypatch.setattr(service, "collect_garbage", collect)
+    monkeypatch.setattr(service, "PAUSE_S", 0.01)
+    with serving(settings_of(table, flusher={"gc_interval_s": 1.0})) as port:
+        wait_for(lambda: samples(port).get("failures_total{object_corrupt}", 0) >= 1)
+        rounds_before = samples(port)["round_seconds_count"]
+        wait_for(lambda: samples(port)["round_seconds_count"] >= rounds_before + 3)
+        assert get(port, "/readyz") == (503, "garbage collection failed: object_corrupt: a page is corrupt\n")
+        damaged.clear()
+        wait_for(lambda: get(port, "/readyz")[0] == 200)
+
+
+def test_damaged_regions_are_named_beside_a_fault_of_garbage_collection(
+    table: FlusherTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> Any:
+        raise StoreUnavailable("deleting is forbidden")
+
+    monkeypatch.setattr(service, "SEALED_GRACE_S", 0.0)
+    monkeypatch.setattr(service, "collect_garbage", refuse)
+    monkeypatch.setattr(service, "PAUSE_S", 60.0)
+    table.generation(0, upserts(range(5)), flush=False)
+    table.take_away(wal_prefix())
+    with serving(settings_of(table, flusher={"gc_interval_s": 1.0})) as port:
+        wait_for(lambda: samples(port).get("failures_total{store_unavailable}", 0) >= 1)
+        lines = get(port, "/readyz")[1].splitlines()
+        assert len(lines) == 2
+        assert lines[0].startswith(f"region {table.regions[0].name}: object_missing: ")
+        assert lines[1] == "garbage collection failed: store_unavailable"
+
+
+@pytest.mark.parametrize("act", ["compaction", "expiry"])
+def test_a_turn_that_was_refused_says_nothing_of_the_damage_that_an_earlier_one_met(
+    table: FlusherTable, act: str
+) -> None:
+    context = table.context()
+    loop = service._Loop(
+        context, FlusherMetrics(context.clock), ControlReader(table.store, context.clock, Service.FLUSHER), bool
+    )
+    refused, nothing = Refused("a commit came first"), TableVersion(1)
+    turns: dict[str, Sequence[Any]] = {
+        "compaction": (TurnReport(refused, (), 0, 0, {}), TurnReport(NothingToCompact(nothing), (), 0, 0, {})),
+        "expiry": (refused, NothingExpired(nothing)),
+    }
+    run: Any = {"compaction": loop.compact, "expiry": loop.expire}[act]
+    seen = []
+    for result in (TurnFailed(ObjectCorrupt("a page is corrupt"), 1.0), *turns[act]):
+        run(SimpleNamespace(turn=lambda result=result: result))
+        seen.append(loop.damage.get(act))
+    damage = f"{act} failed: object_corrupt: a page is corrupt"
+    assert seen == [damage, damage, None]
+
+
+def test_a_lost_index_is_named(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "PAUSE_S", 0.01)
+    table.generation(0, upserts(range(5)))
+    table.round()
+    for path in (Path(table.uri) / "_lancewal" / "regions").rglob("*.binpb"):
+        path.unlink()
+    with serving(settings_of(table)) as port:
+        wait_for(lambda: samples(port).get("failures_total{store_inconsistent}", 0) >= 2)
+        status, text = get(port, "/readyz")
+        assert status == 503
+        assert text.startswith(f"round failed: store_inconsistent: region {table.regions[0].name}: ")
+        assert "repair index" in text
+
+
+def test_once_merges_the_others_before_it_ends_by_damage(table: FlusherTable) -> None:
+    table.generation(0, upserts(range(5)), flush=False)
+    table.take_away(wal_prefix())
+    table.generation(1, upserts(range(5)))
+    with pytest.raises(ObjectMissing, match="repair segment"):
+        run_once(settings_of(table))
+    assert table.states(1) == ["MERGED"]
 
 
 def test_a_paused_flusher_begins_no_round(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:

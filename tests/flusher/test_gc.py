@@ -18,6 +18,7 @@ from lancewal_core import paths
 from lancewal_core.contract import Column, Contract, encode_contract
 from lancewal_core.errors import (
     ContractMismatch,
+    ObjectMissing,
     OwnershipLost,
     PlanStale,
     StoreInconsistent,
@@ -1054,7 +1055,7 @@ def test_a_running_plan_reads_on_during_the_grace_period_and_is_stale_after_it(w
     assert [row["v"] for row in world.load(plan)] == ["v0"]
     world.clock.seconds += GRACE_S
     world.collect()
-    with pytest.raises(PlanStale, match="merged and trimmed"):
+    with pytest.raises(ObjectMissing, match="and so are its WAL entries"):
         world.load(plan)
     with pytest.raises(PlanStale, match="entries"):
         entries_of(world.plain, world.tasks, world.region(), record)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from lancewal_core.regions import RegionIndexes
 from lancewal_core.table import fragment_files
 from lancewal_flusher.commit import Refused
 from lancewal_flusher.first_seen import FirstSeen
-from lancewal_flusher.merge import Merged, NothingToMerge, merge_next
+from lancewal_flusher.merge import Merged, MergeResult, NothingToMerge, merge_next
 from lancewal_flusher.plan import MergeLimits, deletion_bytes, unmerged
 from tests.support.flusher_tables import (
     COLUMNS,
@@ -781,27 +782,49 @@ def test_a_key_that_was_deleted_and_comes_again_changes_no_deletion_vector(table
 # -- merges that are put off -------------------------------------------------------------------------------------
 
 
-def test_a_merge_that_would_write_mostly_deletion_vectors_waits_for_more(table: FlusherTable) -> None:
+ONE_OF_EACH = [upsert(start, a=1) for start in range(0, 60, 10)]
+
+
+def _waiting_for_more(table: FlusherTable) -> tuple[ManualClock, Callable[[], MergeResult]]:
+    """Six fragments of ten rows, and a flusher that waits 30 s with an upsert of ``ONE_OF_EACH``."""
     clock = ManualClock()
     context = replace(table.context(), clock=clock)
-    limits = MergeLimits(adopt_rows=1, defer_s=30)
-    first_seen = FirstSeen()
     for start in range(0, 60, 10):
         table.generation(0, upserts(range(start, start + 10)))
         table.round()
+    return clock, partial(merge_next, context, MergeLimits(adopt_rows=1, defer_s=30), FirstSeen())
+
+
+def test_a_merge_that_would_write_mostly_deletion_vectors_waits_for_more(table: FlusherTable) -> None:
+    clock, merge = _waiting_for_more(table)
     version = table.dataset.version
-    few = [upsert(start, a=1) for start in range(0, 60, 10)]
-    table.generation(0, few)  # one row of each fragment
+    table.generation(0, ONE_OF_EACH)
     for waited_s in (0, 10, 29):
         clock.seconds = waited_s
-        left = merge_next(context, limits, first_seen)
+        left = merge()
         assert isinstance(left, NothingToMerge)
         assert left.deferred
         assert [len(records) for records in unmerged(left.indexes, left.in_force).values()] == [1]
     assert table.dataset.version == version
     clock.seconds = 30
-    assert isinstance(merge_next(context, limits, first_seen), Merged)
+    assert isinstance(merge(), Merged)
     table.check()
+
+
+def test_a_region_that_waits_for_a_repair_makes_no_other_hurry(table: FlusherTable) -> None:
+    clock, merge = _waiting_for_more(table)
+    table.generation(1, upserts(range(5)))
+    damaged = Path(table.uri) / table.snapshot(1, 1).key
+    damaged.write_bytes(damaged.read_bytes()[:-3])
+    assert isinstance(merge(), NothingToMerge)
+    clock.seconds = 1_000
+    table.generation(0, ONE_OF_EACH)
+    left = merge()
+    assert isinstance(left, NothingToMerge)
+    assert left.deferred
+    assert list(left.damaged) == [table.regions[1]]
+    clock.seconds = 1_030
+    assert isinstance(merge(), Merged)
 
 
 def test_a_merge_of_mostly_rows_does_not_wait(table: FlusherTable) -> None:

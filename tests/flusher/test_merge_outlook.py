@@ -106,6 +106,21 @@ def test_snapshots_that_are_missing_are_not_rebuilt(table: FlusherTable) -> None
     table.check()
 
 
+def test_a_damaged_region_is_named_beside_what_would_be_merged(table: FlusherTable) -> None:
+    table.generation(0, upserts(range(10), a=5))
+    damaged = Path(table.uri) / table.snapshot(0, 2).key
+    damaged.write_bytes(damaged.read_bytes()[:-3])
+    found = outlook(table)
+    assert found.generations == {}
+    assert list(found.damaged) == [table.regions[0].name]
+    name = table.regions[0].name
+    assert f"{name} is left where it is damaged: object_corrupt: _lancewal/" in outlook_text(found)
+    table.generation(1, upserts(range(10), a=5))
+    found = outlook(table)
+    assert list(found.generations) == [table.regions[1].name]
+    assert f"{name} is left where it is damaged: object_corrupt: _lancewal/" in outlook_text(found)
+
+
 def test_the_command(
     table: FlusherTable, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from lancewal_flusher.progress import PROGRESS_S, Progress
+from lancewal_flusher.progress import PROGRESS_S, Progress, Work
 from lancewal_flusher.runner import ThreadRunner
 from tests.support.scripted import InlineTasks, ManualClock
 
@@ -19,7 +19,7 @@ def clock() -> ManualClock:
 
 
 def test_a_line_now_and_then(clock: ManualClock) -> None:
-    progress = Progress(clock, "spark", 40)
+    progress = Progress(clock, Work.COMPACTION, "spark", 40)
     with capture_logs() as lines:
         for _ in range(4):
             progress.one_done()
@@ -33,6 +33,7 @@ def test_a_line_now_and_then(clock: ManualClock) -> None:
         (20, 40, 10.0),
         (20, 40, 15.0),
     ]
+    assert {line["event"] for line in lines} == {"compaction tasks"}
 
 
 def test_threads_show_it_too(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,7 +65,7 @@ def many_runs(table: FlusherTable) -> None:
 def lost_index(table: FlusherTable) -> None:
     """The catalog is lost: runs are written anew, from what the commits say."""
     index(table)
-    table.store.delete([info.key for info in table.store.list(paths.key_catalog_prefix())])
+    table.take_away(paths.key_catalog_prefix())
     index(table)
 
 
@@ -92,13 +92,18 @@ def conflict(table: FlusherTable, partition: int) -> RegionConflict:
     return raised.value
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_key_of_another_region_stops_the_merge(table: FlusherTable, way: Callable[[FlusherTable], None]) -> None:
+def two_regions(table: FlusherTable, way: Callable[[FlusherTable], None]) -> None:
+    """Keys 0 to 9 of region 0, and 0 to 4 of region 1, merged."""
     table.generation(0, upserts(range(10)))
     table.generation(1, upserts(range(5)))
     merge(table)
     finish(table)
     way(table)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_key_of_another_region_stops_the_merge(table: FlusherTable, way: Callable[[FlusherTable], None]) -> None:
+    two_regions(table, way)
     held = dict(table.model)
     table.generation(1, [upsert(7, s="payload")], of=0)
     error = conflict(table, 1)
@@ -114,11 +119,7 @@ def test_a_key_of_another_region_stops_the_merge(table: FlusherTable, way: Calla
 def test_the_same_key_through_its_own_region_is_merged(
     table: FlusherTable, way: Callable[[FlusherTable], None]
 ) -> None:
-    table.generation(0, upserts(range(10)))
-    table.generation(1, upserts(range(5)))
-    merge(table)
-    finish(table)
-    way(table)
+    two_regions(table, way)
     table.generation(0, [*upserts(range(3, 8), a=1), delete(9), patch(1, a=7)])
     table.generation(1, [delete(0), patch(1, a=7)])
     done = merge(table)
@@ -219,11 +220,7 @@ def altered(table: FlusherTable, positions: tuple[int, ...]) -> FlusherTable:
 def test_what_was_merged_before_partitions_were_added_may_come_through_another(
     table: FlusherTable, way: Callable[[FlusherTable], None]
 ) -> None:
-    table.generation(0, upserts(range(10)))
-    table.generation(1, upserts(range(5)))
-    merge(table)
-    finish(table)
-    way(table)
+    two_regions(table, way)
     altered(table, (10, 5, 10))
     table.generation(1, upserts([3], a=4), of=0)
     merge(table)
@@ -400,7 +397,7 @@ def test_an_index_that_begins_anew_concludes_nothing_from_its_first_half(
     compact(table, 12)  # leaves the fragment where the key was before
     index(table)
     assert [f.metadata.physical_rows for f in table.dataset.get_fragments()] == [10, 3]
-    table.store.delete([info.key for info in table.store.list(paths.key_catalog_prefix())])
+    table.take_away(paths.key_catalog_prefix())
     state = UpkeepState()
     while keep_up(table.context(), state, rows_max=1).indexed:
         pass

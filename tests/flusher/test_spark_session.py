@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from lancewal_core.errors import SettingsError
+from lancewal_flusher.commands import Program, spark_script
 from lancewal_flusher.runner_spark import _reason
 from lancewal_flusher.spark_session import the_session
 
@@ -35,9 +36,16 @@ def test_the_reason_is_pythons_where_a_task_raised() -> None:
     assert _reason(RuntimeError("Job 3 cancelled\nmore")) == "Job 3 cancelled"
 
 
-def test_the_driver_program_loads_lance_after_spark() -> None:
+COMMANDS = {
+    "flush": "from lancewal_flusher.commands import run; run(once=True, runner=None, config=None)",
+    "compact": "from lancewal_flusher.compact_commands import command; command(runner=RunnerName.SPARK, config=None)",
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_driver_program_loads_lance_after_spark(command: str) -> None:
     """Classic PySpark starts Java by a fork."""
-    program = """
+    program = f"""
 import sys
 from lancewal_flusher import spark_session
 
@@ -49,14 +57,26 @@ def the_session():
     raise Ended
 
 spark_session.the_session = the_session
-from lancewal_flusher.commands import run
+from lancewal_flusher.runner_option import RunnerName
 try:
-    run(once=True, runner=None, config=None)
+    {COMMANDS[command]}
 except Ended:
     print("before Lance")
 """
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "LANCEWAL_FLUSHER__RUNNER": "spark"}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    if command == "flush":
+        environment["LANCEWAL_FLUSHER__RUNNER"] = "spark"
     ended = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False
     )
     assert ended.stdout.strip() == "before Lance", ended.stderr
+
+
+@pytest.mark.parametrize("program", Program)
+def test_the_scripts_for_spark_submit(program: Program, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each runs the command of its name, which exists."""
+    spark_script(program)
+    script = capsys.readouterr().out.strip()
+    help_ = subprocess.run([sys.executable, script, "--help"], capture_output=True, text=True, check=False)
+    assert help_.returncode == 0, help_.stderr
+    assert f"lancewal {program}" in help_.stdout

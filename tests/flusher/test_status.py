@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -14,14 +15,14 @@ import pytest
 from confluent_kafka import Producer
 from typer.testing import CliRunner
 
-from lancewal_core import control, transitions
+from lancewal_core import control, paths, transitions
 from lancewal_core.clock import SystemClock
 from lancewal_core.contract import Contract
 from lancewal_core.errors import NotALancewalTable, TableMissing
 from lancewal_core.flush import flush_generation
 from lancewal_core.fold import fold
-from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, TableVersion
-from lancewal_core.log import Durable, LogWriter
+from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion
+from lancewal_core.log import Durable, LogWriter, end_log
 from lancewal_core.region_index import RegionIndex
 from lancewal_core.regions import RegionIndexes
 from lancewal_core.rows import OFFSET, OP, PRESENT, TIMESTAMP
@@ -30,18 +31,23 @@ from lancewal_core.settings import Settings
 from lancewal_core.settings_sections import KafkaSettings
 from lancewal_core.store_obstore import open_store
 from lancewal_core.table_lance import LanceTable
-from lancewal_core.transitions import Claimant
+from lancewal_core.tasks import ThreadTasks
+from lancewal_core.transitions import Claimant, Ended
 from lancewal_core.watermarks import InForce, Watermark, Watermarks
 from lancewal_flusher.create import create_table
 from lancewal_flusher.region_status import RegionStatus, table_status
 from lancewal_flusher.status import status_text
 from tests.flusher.table_settings import content, make_topic, table_settings
+from tests.support.retention import delete_records
 from tests.support.scripted import ManualClock
 
 if TYPE_CHECKING:
     from lancewal_demo.stack import KafkaBroker
 
 pytestmark = pytest.mark.kafka
+
+status_of = partial(table_status, kafka_timeout_s=120.0)
+"""A busy machine is no reason for a problem."""
 
 
 class Ingest:
@@ -65,6 +71,24 @@ class Ingest:
 
         assert self.indexes.swap(region, decide)[0]
         self.open[region] = (Position(start), [])
+        self.batches[region] = []
+
+    def take_over(self, region: Region, former: Ingest, generation: int) -> None:
+        """Of a process that has died: its log is ended, its OPEN generation SEALED there."""
+        tasks = ThreadTasks(workers=1)
+        try:
+            end = end_log(self.store, tasks, self.clock, former.log.log, Sequence(0), self.log.owner, region).end
+        finally:
+            tasks.close()
+        next_, ids = former.open[region]
+        ended = Ended(Generation(generation), former.log.log, next_, end, tuple(map(Position, ids)))
+
+        def decide(index: RegionIndex | None) -> RegionIndex | None:
+            assert index is not None
+            return transitions.claim(index, ended, 1, self.claimant(), uuid4().hex)
+
+        assert self.indexes.swap(region, decide)[0]
+        self.open[region] = (next_, [])
         self.batches[region] = []
 
     def append(self, **counts: int) -> int:
@@ -132,13 +156,22 @@ def contract(settings: Settings) -> Contract:
     return create_table(settings)
 
 
+def fill(kafka: KafkaBroker, contract: Contract, at_ms: int = 0, **counts: int) -> None:
+    """So many records for partition ``p<number>``, of now or of another time."""
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for name, count in counts.items():
+        for _ in range(count):
+            producer.produce(contract.topic, b"{}", partition=int(name[1:]), timestamp=at_ms)
+    assert producer.flush(30) == 0
+
+
 def only(settings: Settings, partition: int) -> RegionStatus:
-    return table_status(settings, settings.table.uri).regions[partition]
+    return status_of(settings, settings.table.uri).regions[partition]
 
 
 def test_a_new_table(settings: Settings, contract: Contract) -> None:
     before = content(Path(settings.table.uri))
-    status = table_status(settings, settings.table.uri)
+    status = status_of(settings, settings.table.uri)
     assert content(Path(settings.table.uri)) == before
     assert (status.table_version, status.table_rows, status.table_fragments) == (2, 0, 0)
     assert (status.topic, status.topic_id, status.contract_version) == (contract.topic, contract.topic_id, 1)
@@ -151,10 +184,7 @@ def test_a_new_table(settings: Settings, contract: Contract) -> None:
 
 def test_every_state_of_a_generation(kafka: KafkaBroker, settings: Settings, contract: Contract) -> None:
     """Region 0: generation 1 FLUSHED, 2 SEALED, 3 OPEN.  Region 1: OPEN in the same log.  Region 2: nobody's."""
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
-    for _ in range(70):
-        producer.produce(contract.topic, b"{}", partition=0)
-    assert producer.flush(30) == 0
+    fill(kafka, contract, p0=70, p1=13)
     zero, one, _ = contract.regions
     ingest = Ingest(Path(settings.table.uri), contract, "host-a")
     ingest.claim(zero, 0)
@@ -170,7 +200,7 @@ def test_every_state_of_a_generation(kafka: KafkaBroker, settings: Settings, con
     ingest.seal(zero, 2)
     ingest.append(p0=3)  # position 41, generation 3
     before = content(Path(settings.table.uri))
-    status = table_status(settings, settings.table.uri)
+    status = status_of(settings, settings.table.uri)
     assert content(Path(settings.table.uri)) == before
     assert status.problems == ()
     found = status.regions[0]
@@ -210,6 +240,44 @@ def test_what_the_table_version_holds_is_merged_whatever_the_index_says(settings
     assert found.generations == {"open": 1, "sealed": 1}
 
 
+def test_a_region_whose_generations_lie_in_two_logs(kafka: KafkaBroker, settings: Settings, contract: Contract) -> None:
+    """Region 0: generation 1 SEALED in the first log, 2 OPEN in the second.  Region 1: OPEN in the first; 2: in the second."""
+    fill(kafka, contract, p0=20, p1=4, p2=5)
+    zero, one, two = contract.regions
+    died, ingest = (Ingest(Path(settings.table.uri), contract, owner) for owner in ("host-a", "host-b"))
+    died.claim(zero, 0)
+    died.claim(one, 0)
+    died.append(p0=4, p1=3)  # positions 5 and 4
+    died.append(p0=2)  # position 8
+    ingest.claim(two, 0)
+    ingest.append(p2=1)  # position 2: region 0 begins behind the log's first segment
+    ingest.take_over(zero, died, 1)
+    taken = only(settings, 0)
+    assert (taken.durable, taken.unmerged_rows) == (8, 6)
+    first_bytes = taken.unmerged_bytes
+    ingest.append(p0=6, p2=2)  # positions 15 and 5
+    status = status_of(settings, settings.table.uri)
+    assert status.problems == ()
+    found = status.regions[0]
+    assert found.unmerged_bytes > first_bytes > 0
+    assert replace(found, unmerged_bytes=0) == RegionStatus(
+        partition=0,
+        owner="host-b",
+        end=20,
+        durable=15,
+        lag=5,
+        merged=None,
+        merged_generation=0,
+        generations={"open": 1, "sealed": 1},
+        unmerged_rows=4 + 2 + 6,
+        unmerged_bytes=0,
+    )
+    assert [(region.owner, region.durable, region.unmerged_rows) for region in status.regions[1:]] == [
+        ("host-a", 4, 3),
+        ("host-b", 5, 3),
+    ]
+
+
 def test_a_long_log_is_walked_to_its_tail(settings: Settings, contract: Contract) -> None:
     ingest = Ingest(Path(settings.table.uri), contract, "host-a")
     ingest.claim(contract.regions[0], 0)
@@ -226,7 +294,7 @@ def test_without_brokers_all_but_the_lag_is_there(settings: Settings, contract: 
     ingest = Ingest(Path(settings.table.uri), contract, "host-a")
     ingest.claim(contract.regions[0], 0)
     ingest.append(p0=3)
-    silent = settings.model_copy(update={"kafka": KafkaSettings(bootstrap_servers="127.0.0.1:1", topic="t")})
+    silent = settings.model_copy(update={"kafka": KafkaSettings(bootstrap_servers="127.0.0.1:1", topic=contract.topic)})
     status = table_status(silent, settings.table.uri, kafka_timeout_s=1.0)
     assert (status.regions[0].durable, status.regions[0].lag, status.regions[0].end) == (4, None, None)
     (problem,) = status.problems
@@ -240,23 +308,23 @@ def test_a_topic_that_is_another_one(kafka: KafkaBroker, settings: Settings, con
 
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 2})
     admin.delete_topics([contract.topic])[contract.topic].result(30)
-    assert table_status(settings, settings.table.uri).problems[0].startswith("topic_missing: ")
+    assert status_of(settings, settings.table.uri).problems[0].startswith("topic_missing: ")
     make_topic(kafka.bootstrap_servers, contract.topic)
-    (problem,) = table_status(settings, settings.table.uri).problems
+    (problem,) = status_of(settings, settings.table.uri).problems
     assert "deleted and recreated" in problem
 
 
 def test_pauses_are_shown_while_they_hold(settings: Settings, contract: Contract) -> None:
     store = open_store(settings.table.uri)
     long_ago = ManualClock()
-    assert table_status(settings, settings.table.uri).paused == {}
+    assert status_of(settings, settings.table.uri).paused == {}
     control.pause(store, long_ago, new_id, control.Service.FLUSHER, 60.0)
     control.pause(store, SystemClock(), new_id, control.Service.INGEST)
-    status = table_status(settings, settings.table.uri)
+    status = status_of(settings, settings.table.uri)
     assert status.paused == {"ingest": "resumed"}
     assert "\npaused    ingest until resumed\n" in status_text(status)
     control.pause(store, ManualClock(epoch_ms=4_000_000_000_000), new_id, control.Service.FLUSHER, 60.0)
-    status = table_status(settings, settings.table.uri)
+    status = status_of(settings, settings.table.uri)
     assert status.paused == {"ingest": "resumed", "flusher": 4_000_000_060_000}
     assert "\npaused    flusher until 2096-10-02T07:07:40Z\n" in status_text(status)
 
@@ -265,11 +333,11 @@ def test_a_restored_and_a_replaced_table(settings: Settings, contract: Contract)
     dataset = lance.dataset(settings.table.uri)
     dataset.update_config({"lancewal.table_uuid": "another"})
     lance.dataset(settings.table.uri, version=2).restore()  # type: ignore[no-untyped-call] # no annotations there
-    status = table_status(settings, settings.table.uri)
+    status = status_of(settings, settings.table.uri)
     assert [problem.split(":")[0] for problem in status.problems] == ["table_restored"]
     assert status.regions[0].merged_generation is None
     lance.dataset(settings.table.uri).update_config({"lancewal.table_uuid": "another"})
-    problems = table_status(settings, settings.table.uri).problems
+    problems = status_of(settings, settings.table.uri).problems
     assert "another" in problems[0]
     assert contract.table_uuid in problems[0]
 
@@ -280,7 +348,7 @@ def test_a_corrupt_index_hides_no_other_region(settings: Settings, contract: Con
         ingest.claim(region, 0)
     (file,) = (Path(settings.table.uri) / "_lancewal").glob("regions/*/*/00000/index/*.binpb")
     file.write_bytes(file.read_bytes()[:-1])
-    status = table_status(settings, settings.table.uri)
+    status = status_of(settings, settings.table.uri)
     assert status.problems[0].startswith("object_corrupt: ")
     assert [region.owner for region in status.regions] == [None, "host-a", None]
 
@@ -293,15 +361,122 @@ def test_tables_that_are_none(tmp_path: Path) -> None:
         table_status(Settings(), str(tmp_path / "plain"))
 
 
+def test_settings_that_contradict_the_contract_are_problems(settings: Settings, contract: Contract) -> None:
+    table = settings.table.model_copy(update={"grace_s": 1, "history_window_s": 2})
+    (problem,) = status_of(settings.model_copy(update={"table": table}), settings.table.uri).problems
+    assert problem.startswith("contract_mismatch: ")
+    assert "table.grace_s" in problem
+    assert "table.history_window_s" in problem
+    elsewhere = settings.model_copy(update={"table": table.model_copy(update={"uri": "/another"})})
+    assert status_of(elsewhere, settings.table.uri).problems == ()
+
+
+@pytest.mark.parametrize(("first", "count"), [(1, 1), (1, 2), (4, 4), (1, 7)])
+def test_lost_segments_are_named_and_end_no_log(
+    kafka: KafkaBroker, settings: Settings, contract: Contract, first: int, count: int
+) -> None:
+    fill(kafka, contract, p0=99)
+    ingest = Ingest(Path(settings.table.uri), contract, "host-a")
+    ingest.claim(contract.regions[0], 0)
+    for _ in range(9):
+        ingest.append(p0=1)
+    lost = [paths.wal_segment(ingest.log.log, Sequence(first + n)) for n in range(count)]
+    ingest.store.delete(lost)
+    status = status_of(settings, settings.table.uri)
+    (problem,) = status.problems
+    assert problem.startswith(f"object_missing: {lost[0]} is missing")
+    assert "lancewal repair segment" in problem
+    found = status.regions[0]
+    assert (found.durable, found.lag, found.unmerged_rows) == (None, None, first)
+
+
+def test_a_lost_segment_that_a_sealed_generation_needs(
+    kafka: KafkaBroker, settings: Settings, contract: Contract
+) -> None:
+    """It is the last of its log, so no later one tells: the generation's end does."""
+    fill(kafka, contract, p0=99)
+    zero = contract.regions[0]
+    ingest = Ingest(Path(settings.table.uri), contract, "host-a")
+    ingest.claim(zero, 0)
+    ingest.append(p0=3)
+    ingest.append(p0=3)
+    ingest.seal(zero, 1, hand_over=True)
+    lost = paths.wal_segment(ingest.log.log, Sequence(1))
+    ingest.store.delete([lost])
+    status = status_of(settings, settings.table.uri)
+    (problem,) = status.problems
+    assert problem.startswith(f"object_missing: {lost} is missing")
+    assert (status.regions[0].durable, status.regions[0].unmerged_rows) == (8, 3)
+
+
+# -- partitions that go no further -----------------------------------------------------------------------------
+
+
+class LaterClock(SystemClock):
+    """The machine's clock, as it will be behind ``STANDS_S``."""
+
+    def now_ms(self) -> int:
+        return super().now_ms() + 90_000
+
+
+def test_a_partition_that_stands_is_a_problem(kafka: KafkaBroker, settings: Settings, contract: Contract) -> None:
+    fill(kafka, contract, p0=9, p1=4)
+    ingest = Ingest(Path(settings.table.uri), contract, "host-a")
+    for region in contract.regions[:2]:
+        ingest.claim(region, 0)
+    ingest.append(p0=5, p1=3)  # positions 6 and 4: partition 1 is at the end
+    fresh = status_of(settings, settings.table.uri)
+    assert (fresh.problems, [region.stands for region in fresh.regions]) == ((), [None, None, None])
+    status = status_of(settings, settings.table.uri, clock=LaterClock())
+    (problem,) = status.problems
+    assert "partition 0: stands at position 6 since 20" in problem
+    assert "records up to position 9 wait. It has stopped, or no ingest has it" in problem
+    assert [region.stands for region in status.regions] == ["stands", None, None]
+    control.pause(ingest.store, SystemClock(), new_id, control.Service.INGEST)
+    assert status_of(settings, settings.table.uri, clock=LaterClock()).problems == ()
+
+
+def test_an_owner_that_writes_for_others_has_stopped_it(
+    kafka: KafkaBroker, settings: Settings, contract: Contract
+) -> None:
+    now_ms = SystemClock().now_ms()
+    fill(kafka, contract, now_ms, p0=9, p1=9)
+    ingest = Ingest(Path(settings.table.uri), contract, "host-a")
+    for region in contract.regions[:2]:
+        ingest.claim(region, 0)
+    ingest.append(p0=5)
+    ingest.log._clock = LaterClock()
+    ingest.append(p1=5)
+    (problem,) = status_of(settings, settings.table.uri, clock=LaterClock()).problems
+    assert "partition 0: stands at position 6" in problem
+    assert "Its owner writes for other partitions, so this one has stopped" in problem
+    ingest.append(p0=1)
+    assert status_of(settings, settings.table.uri, clock=LaterClock()).problems == ()
+
+
+def test_records_that_kafka_no_longer_has(kafka: KafkaBroker, settings: Settings, contract: Contract) -> None:
+    fill(kafka, contract, p0=20)
+    ingest = Ingest(Path(settings.table.uri), contract, "host-a")
+    ingest.claim(contract.regions[0], 0)
+    ingest.claim(contract.regions[1], 7)
+    ingest.append(p0=5)
+    delete_records(kafka.bootstrap_servers, contract.topic, {0: 12})
+    status = status_of(settings, settings.table.uri)
+    assert [region.stands for region in status.regions] == ["retention_lost", "log_truncated", None]
+    assert "partition 0: durable up to position 6, but Kafka begins at 12: offsets 6 to 11" in status.problems[0]
+    assert "partition 1: durable up to position 7, but Kafka ends at 0" in status.problems[1]
+
+
 # -- the command -----------------------------------------------------------------------------------------------
 
 
-def test_the_command_gives_json_and_aligned_text(settings: Settings, contract: Contract) -> None:
+def test_the_command_gives_json_and_aligned_text(kafka: KafkaBroker, settings: Settings, contract: Contract) -> None:
     import typer
 
     from lancewal_flusher.status import command
 
     ingest = Ingest(Path(settings.table.uri), contract, "host-a")
+    fill(kafka, contract, p0=1_004)
     ingest.claim(contract.regions[0], 1_000)
     ingest.append(p0=3)
     app = typer.Typer()
@@ -311,7 +486,7 @@ def test_the_command_gives_json_and_aligned_text(settings: Settings, contract: C
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["regions"][0]["durable"] == 1_004
     text = CliRunner().invoke(app, [settings.table.uri], env=environ).stdout
-    assert text.strip() == status_text(table_status(settings, settings.table.uri)).strip()
+    assert text.strip() == status_text(status_of(settings, settings.table.uri)).strip()
     lines = text.splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith("partition"))
     title, first = lines[at], lines[at + 1]

@@ -17,8 +17,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lancewal_core.errors import ContractMismatch, ObjectMissing, Refresh, Retry
-from lancewal_core.table import Committed, TableCommit
+from lancewal_core.errors import ContractMismatch, ObjectMissing, Refresh, Retry, RewriteFailed
+from lancewal_core.rows import Op
+from lancewal_core.table import Committed, RewriteBounds, TableCommit
 from lancewal_core.table_lance import LanceTable
 from lancewal_core.tasks import ThreadTasks
 from lancewal_flusher import in_place
@@ -28,6 +29,7 @@ from lancewal_flusher.cost import Cost, Strategy
 from lancewal_flusher.fragment_task import FragmentResult, FragmentTask, run_task
 from lancewal_flusher.merge import Merged, merge_next
 from lancewal_flusher.plan import MergeLimits
+from lancewal_flusher.rewrite_task import RewriteTask, Rewritten
 from lancewal_flusher.round import RoundState, run_round
 from lancewal_flusher.runner import ThreadRunner
 from tests.support.flusher_tables import (
@@ -167,6 +169,9 @@ class Elsewhere:
         results = [run_task(LanceTable(self.uri), task) for task in arrived]
         found: list[FragmentResult] = pickle.loads(pickle.dumps(results, 5))
         return found
+
+    def rewrite(self, tasks: Sequence[RewriteTask]) -> list[Rewritten]:
+        raise AssertionError("a merge compacts nothing")
 
 
 def test_tasks_travel(table: FlusherTable) -> None:
@@ -386,7 +391,8 @@ def test_two_flushers_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     table.close()
 
 
-def test_other_types_of_columns_are_patched_in_place_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("storage", ["2.0", "2.1", "2.2"])
+def test_other_types_of_columns_are_patched_in_place_too(tmp_path: Path, storage: str) -> None:
     """Straight on the table: every type that a contract may have, and nulls among the values."""
 
     count = 50
@@ -402,19 +408,80 @@ def test_other_types_of_columns_are_patched_in_place_too(tmp_path: Path) -> None
     }
     rows = pa.table({"id": pa.array(range(count)), **columns})
     uri = str(tmp_path / "typed")
-    lance.write_dataset(rows, uri)
+    lance.write_dataset(rows, uri, data_storage_version=storage)  # type: ignore[arg-type] # one of the literals
     table = LanceTable(uri)
-    for name in columns:
+    expected: list[dict[str, Any]] = []
+    at, hidden = np.array([39, 30, 38, 31, 37, 32, 36, 33, 35, 34]), [3, 31]
+    for names in [[name] for name in columns] + [["words", "struct"], ["raw", "flag", "vector"]]:
         pinned = table.newest()
-        held = pinned.column_bytes(0, [name])
+        held = pinned.column_bytes(0, names)
         assert held is not None
-        assert 0 < held[name] <= pinned.fragments()[0].nbytes
-        values = rows.select([name]).slice(0, 9)
-        values = pa.concat_tables([values, pa.table({name: pa.nulls(1, values.schema.field(0).type)})])
-        at = np.arange(30, 40)
-        written = pinned.write_columns(0, at, values, pinned.fragment_json(0))
-        commit = TableCommit(pinned.version, (), (written,), (), {}, strict=False, columns_written=(name,))
+        assert 0 < min(held.values()) <= max(held.values()) <= pinned.fragments()[0].nbytes
+        first = rows.select(names).slice(0, 9)
+        # Files of format 2.0 know no null struct.
+        last = first.slice(8) if storage == "2.0" and "struct" in names else pa.table(
+            {name: pa.nulls(1, first.schema.field(name).type) for name in names}
+        )  # fmt: skip
+        changed = pinned.hide_rows(0, hidden)
+        assert changed is not None
+        written = pinned.write_columns(0, at, pa.concat_tables([first, last]), changed)
+        commit = TableCommit(pinned.version, (), (written,), (), {}, strict=False, columns_written=tuple(names))
         assert isinstance(table.commit(commit), Committed)
-        source = [*range(30), *range(9), None, *range(40, count)]
-        rows = rows.set_column(rows.schema.get_field_index(name), name, rows[name].take(pa.array(source)))
-        assert table.newest().dataset.to_table().to_pylist() == rows.to_pylist()
+        values = pa.concat_tables([first, last]).to_pylist()
+        expected = rows.to_pylist()
+        for row, value in zip(at, values, strict=True):
+            expected[row] |= value
+        rows = pa.Table.from_pylist(expected, rows.schema)
+        assert table.newest().dataset.to_table().to_pylist() == [r for n, r in enumerate(expected) if n not in hidden]
+    # Written anew as a whole it is the same; after that no row is hidden, and its pages can be copied.
+    for copy in (False, True):
+        pinned = table.newest()
+        fragment_id = pinned.fragments()[0].fragment_id
+        old = pinned.fragment_json(fragment_id)
+        if copy:
+            same = table.newest().dataset.to_table(columns=["raw"])
+            old = pinned.write_columns(fragment_id, np.arange(same.num_rows), same, old)
+            commit = TableCommit(pinned.version, (), (old,), (), {}, strict=False, columns_written=("raw",))
+            assert isinstance(table.commit(commit), Committed)
+            pinned = table.newest()
+        bounds = RewriteBounds(1 << 20, 1 << 20, 1_000, 1 << 20, copy)
+        new = table.rewrite(pinned.version, [fragment_id], bounds)
+        commit = TableCommit(pinned.version, new, (), (), {}, strict=False, rewritten=(old,))
+        assert isinstance(table.commit(commit), Committed)
+        assert len(table.newest().fragments()[0].files) == 1
+        assert table.newest().dataset.to_table().to_pylist() == [r for n, r in enumerate(expected) if n not in hidden]
+
+
+@pytest.mark.parametrize("inner", [["x"], ["x", "y"]])
+@pytest.mark.parametrize("key", ["packed", "lance-encoding:packed"])
+def test_a_packed_struct_keeps_the_rows_that_nobody_patched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, inner: list[str]
+) -> None:
+    """It is one column of a file, which goes by the struct's own id."""
+    monkeypatch.setattr(in_place, "least", columns_where_possible)
+    struct = pa.struct([pa.field(name, pa.int64()) for name in inner])
+    table = FlusherTable(tmp_path, more=[pa.field("w", struct, metadata={key: "true"})])
+    rest: Any = {"a": 1, "s": "s", "tags": None}
+    table.generation(0, [Operation(Op.UPSERT, id, {**rest, "w": dict.fromkeys(inner, id)}) for id in range(20)])
+    table.round(LIMITS)
+    table.generation(0, [Operation(Op.PATCH, id, {"w": dict.fromkeys(inner, 7)}) for id in range(10)])
+    (merge,) = table.round(LIMITS).merges
+    assert merge.rows_in_place == 10
+    table.check()
+
+
+@pytest.mark.parametrize(
+    ("held", "value"),
+    [
+        (pa.list_(pa.field("item", pa.int32(), nullable=False)), [1, None]),
+        (pa.struct([pa.field("x", pa.int32(), nullable=False)]), {"x": None}),
+        (pa.int32(), 1 << 40),
+    ],
+)
+def test_values_that_the_column_does_not_take_are_not_written(tmp_path: Path, held: pa.DataType, value: object) -> None:
+    """The merge goes on with new rows, where the same values are judged as those of an append."""
+    uri = str(tmp_path / "strict")
+    lance.write_dataset(pa.table({"id": [0, 1]}).append_column(pa.field("v", held), pa.nulls(2, held)), uri)
+    pinned = LanceTable(uri).newest()
+    with pytest.raises(RewriteFailed, match=r"columns \['v'\] of fragment 0"):
+        pinned.write_columns(0, np.array([1]), pa.table({"v": [value]}), pinned.fragment_json(0))

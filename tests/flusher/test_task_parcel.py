@@ -88,12 +88,12 @@ def test_a_parcel_that_is_gone_is_named(store: ObjectStore, pool: ThreadTasks, m
     parcel = send(store, pool, TASKS, "p1")
     opened = OpenParcel(store, pool, parcel)
     discard(store, parcel)
-    with pytest.raises(PlanStale, match=r"_lancewal/parcels/p1/00000.*the merge is over"):
+    with pytest.raises(PlanStale, match=r"_lancewal/parcels/p1/00000.*what they belong to is over"):
         opened.load(0)
 
 
 def test_a_store_that_does_not_answer(store: ObjectStore, pool: ThreadTasks, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_parcel, "INLINE_BYTES_MAX", 0)
     store.put_if_absent(paths.parcel_part("p1", 0), b"somebody else's")
-    with pytest.raises(StoreUnavailable, match="hands merge tasks to executors"):
+    with pytest.raises(StoreUnavailable, match="hands tasks to executors"):
         send(store, pool, TASKS, "p1")

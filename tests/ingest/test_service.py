@@ -29,7 +29,6 @@ from confluent_kafka import (
     Message,
     Producer,
     TopicCollection,
-    TopicPartition,
 )
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
@@ -65,6 +64,7 @@ from lancewal_flusher.create import create_table
 from lancewal_ingest import service, topic_watch
 from lancewal_ingest.metrics import IngestMetrics
 from lancewal_ingest.service import Running, serve
+from tests.support.retention import delete_records
 
 TIMESTAMP_TYPE = next(f.type for f in SYSTEM_FIELDS if f.name == TIMESTAMP)
 DEADLINE_S = 240.0
@@ -388,7 +388,8 @@ def test_a_stopped_partition_is_shown_and_the_others_go_on(kafka: KafkaBroker, t
     with serving(settings) as running:
         until(lambda: bool(running.worker.stopped) and running.worker.durable.get(0) == produced.ends[0])
         status, text = get(running.port, "/readyz")
-        assert (status, text) == (503, "partition 1 stopped: bad_record\n")
+        assert status == 503
+        assert text.startswith("partition 1 stopped: bad_record: ")
         assert get(running.port, "/livez")[0] == 200
         labels = {"partition": "1", "kind": "bad_record"}
         until(lambda: metric(running.port, "lancewal_ingest_partition_stopped", **labels) == 1)
@@ -408,9 +409,7 @@ def test_lost_retention_stops_its_partition_alone(kafka: KafkaBroker, topic_name
         open_.begin_transaction()
         open_.produce(topic_name, b"{}", partition=0)
         open_.flush(30)
-        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-        (deleted,) = admin.delete_records([TopicPartition(topic_name, 0, produced.ends[0] + 1)]).values()
-        deleted.result(30)
+        delete_records(kafka.bootstrap_servers, topic_name, {0: produced.ends[0] + 1})
         until(lambda: 0 in running.worker.stopped)
         assert isinstance(running.worker.stopped[0], RetentionLost)
         producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -26,6 +26,7 @@ from lancewal_demo.stack import KafkaBroker
 from lancewal_demo.stack.ports import free_ports
 from lancewal_ingest.decode.records import Records
 from lancewal_ingest.source_kafka import ConfluentSource
+from tests.support.retention import delete_records
 
 DEADLINE_S = 240.0
 
@@ -218,9 +219,7 @@ def test_seek_back_pause_and_resume_repeat_and_skip_nothing(kafka: KafkaBroker, 
 def test_offsets_know_what_retention_removed(kafka: KafkaBroker, topic_name: str) -> None:
     make_topic(kafka, topic_name)
     produce(kafka, topic_name, 10)
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    for deleted in admin.delete_records([TopicPartition(topic_name, 0, 4)]).values():
-        deleted.result(30)
+    delete_records(kafka.bootstrap_servers, topic_name, {0: 4})
     with started(kafka, topic_name, position=4) as follower:
         offsets = follower.source.offsets(0)
         assert (offsets.low, offsets.high) == (4, 10)

@@ -15,7 +15,7 @@ import pytest
 from obstore.store import S3Store
 
 from lancewal_core.clock import SystemClock
-from lancewal_core.errors import InvalidInput, StoreNotWritable, StoreUnavailable, StoreUnsafe
+from lancewal_core.errors import LancewalError, StoreNotWritable, StoreUnavailable, StoreUnsafe
 from lancewal_core.store import ObjectStore, PutOutcome, PutUnknown, Stored, Taken
 from lancewal_core.store_obstore import open_store
 from lancewal_core.tasks import ThreadTasks
@@ -97,7 +97,12 @@ class LateReads(MemoryStore):
 
 class Refusing(MemoryStore):
     def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
-        return PutUnknown("AccessDenied")
+        return PutUnknown("PermissionDeniedError: 403 Forbidden: AccessDenied")
+
+
+class Away(MemoryStore):
+    def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
+        return PutUnknown("GenericError while writing 'key': non-2xx status code: 503 Service Unavailable")
 
 
 class KeepsAll(MemoryStore):
@@ -116,11 +121,12 @@ class KeepsAll(MemoryStore):
         (Late(SystemClock()), StoreUnsafe, "replaced an object"),
         (LateReads(SystemClock()), StoreUnsafe, "does not show an object"),
         (Refusing(SystemClock()), StoreNotWritable, "AccessDenied"),
+        (Away(SystemClock()), StoreUnavailable, "503"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, MemoryStore) else "",
 )
 def test_it_is_refused(
-    check: Callable[[ObjectStore], None], store: ObjectStore, error: type[InvalidInput], message: str
+    check: Callable[[ObjectStore], None], store: ObjectStore, error: type[LancewalError], message: str
 ) -> None:
     with pytest.raises(error, match=message) as raised:
         check(store)

@@ -114,6 +114,19 @@ def test_the_open_generation_counts_once_it_has_entries(tasks: ThreadTasks) -> N
     assert not stage.lost()
 
 
+def test_lost_segments_raise_the_alarm_and_never_silence_it(tasks: ThreadTasks) -> None:
+    """The walk ends before them, so what it knows of is older."""
+    stage = Stage(tasks, HOUR_MS + 2)
+    rows = pa.RecordBatch.from_pylist([], schema=ROWS.wal)
+    for n, ago in enumerate((HOUR_MS + 1, 7, 6, 5)):
+        entry = Entry(REGION, Position(20 + n), Position(21 + n), 1, rows, ())
+        segment = Segment(LogId("log.1"), Sequence(3 + n), "me", (entry,), NOW_MS - ago)
+        stage.store.put_if_absent(paths.wal_segment(segment.log, segment.sequence), encode_segment(segment, ROWS.wal))
+    assert not stage.lost()
+    stage.store.delete([paths.wal_segment(LogId("log.1"), Sequence(n)) for n in (4, 5)])
+    assert stage.lost()
+
+
 def test_a_trimmed_log_proves_nothing(tasks: ThreadTasks) -> None:
     stage = Stage(tasks, 5)
     assert not stage.lost()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+from lancewal_core.testing.sim_clock import EPOCH_MS
 from tests.simulation.services import serve
 from tests.simulation.world import World
 
@@ -12,7 +13,7 @@ _WARPS_S = (60.0, 4_000.0, 8 * 24 * 3_600.0)
 
 
 def chaos(world: World) -> None:
-    """Crashes, freezes, rebalances, retention, jumps of time; each time a look at the state of the stopped world."""
+    """Crashes, freezes, rebalances, retention, lost segments, jumps of time; each time a look at the stopped world."""
     rng = Random(f"{world.seed}/chaos")
     settings = world.settings
     while True:
@@ -45,6 +46,13 @@ def chaos(world: World) -> None:
                 partition = rng.randrange(settings.partitions)
                 log = world.topic.partitions[partition]
                 log.low = rng.randint(log.low, max(log.low, world.acknowledged.get(partition, 0)))
+            case "lose segments":
+                for key in world.losses.lose(rng):
+                    world.note("segment lost")
+                    world.log(f"lost: {key}")
+            case "put segments back":
+                for key in world.losses.put_back(EPOCH_MS + int(world.scheduler.now * 1000)):
+                    world.log(f"put back: {key}")
             case "warp":
                 world.scheduler.now += rng.choice(_WARPS_S)
             case _:

@@ -15,9 +15,11 @@ import coverage
 
 MODULES = (
     "lancewal_ingest.open_region",
+    "lancewal_ingest.partitions",
     "lancewal_ingest.append",
     "lancewal_ingest.seal",
     "lancewal_flusher.merge",
+    "lancewal_flusher.merge_stock",
     "lancewal_flusher.commit",
     "lancewal_flusher.finish",
     "lancewal_flusher.foreign_rows",
@@ -27,7 +29,7 @@ MODULES = (
     "lancewal_reader.plan",
 )
 """Open, append, seal, merge (with commit and finish), trim (with history), read plan."""
-SCHEDULES = {"small": 24, "merges": 12, "lossy": 8, "readers": 6, "swarm": 12, "slow readers": 1}
+SCHEDULES = {"small": 24, "merges": 12, "lossy": 8, "readers": 6, "swarm": 30, "slow readers": 1}
 """Seeds from 0 on, by kind."""
 
 

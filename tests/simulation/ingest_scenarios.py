@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from lancewal_core import paths
+from lancewal_core.errors import ObjectMissing
 from lancewal_core.testing.faults import PutFault
+from tests.simulation.checker import require
+from tests.simulation.script import stops
 from tests.simulation.stage import ALWAYS, NEVER, Stage
 
 
@@ -93,6 +97,30 @@ def region_is_reanchored_under_a_claimer() -> None:
     stage.check()
 
 
+def segments_in_a_row_are_lost() -> None:
+    """From the midst of a log, at either end of what a walk asks for at once: readers and claimers stop.  With them back, all
+    goes on."""
+    for first, count in ((1, 2), (1, 3), (0, 4), (3, 3)):
+        stage = Stage()
+        a, b = stage.member("a", 0, 1), stage.member("b")
+        for _ in range(8):
+            stage.append(a, 0)
+        keys = sorted(info.key for info in stage.bucket.listing(paths.wal_prefix()) if a.log in info.key)
+        lost = {key: stage.bucket.get(key) or b"" for key in keys[first : first + count]}
+        for key in lost:
+            stage.bucket.delete(key)
+        with stops(ObjectMissing):
+            stage.reader("r").read("strong")
+        with stops(ObjectMissing):
+            stage.take_over(a, b, 0)
+        for key, data in lost.items():
+            require(stage.bucket.get(key) is None, "there is something in the place of", key)
+            stage.bucket.put(key, data, 0)
+        stage.step(b, 10)
+        stage.append(b, 0)
+        stage.check()
+
+
 def retention_takes_markers() -> None:
     """Behind the last record lie only transaction markers; retention removes them with all before."""
     stage = Stage()
@@ -123,6 +151,7 @@ SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     put_without_a_verdict: ("unknown is stored", "acknowledged up to"),
     put_refused_without_an_object: ("unknown is stored", "acknowledged up to"),
     region_is_reanchored_under_a_claimer: ("stale claim", "acknowledged up to"),
+    segments_in_a_row_are_lost: ("a log's end is not doubted", "acknowledged before it began"),
     retention_takes_markers: ("next without position", "nothing was lost"),
     more_arrives_behind_a_poll: ("position asked too late", "instead of"),
 }

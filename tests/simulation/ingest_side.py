@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from lancewal_core.errors import KafkaUnavailable
+from lancewal_core.errors import Corrupt, KafkaUnavailable
 from lancewal_core.ids import OwnerId, Region
 from lancewal_core.region_index import GenerationRecord
 from lancewal_core.segment import Entry
@@ -36,7 +36,8 @@ class DeadLetters:
 
 
 class MemberObserver(SilentObserver):
-    """Tells the world what a member holds for durable."""
+    """Tells the world what a member holds for durable, which is compared with what is stored at that very moment: a little
+    later another member may have made it so."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -50,9 +51,11 @@ class MemberObserver(SilentObserver):
     def _know(self, region: Region, position: int) -> None:
         known = self._world.acknowledged
         known[region.partition] = max(known.get(region.partition, 0), position)
+        self._world.checker.check_region(region, position)
 
     def failed(self, act: str, cause: object) -> None:
-        self._world.note(f"failed {act}: {type(cause).__name__}")
+        lost = isinstance(cause, Corrupt) and self._world.losses.named_by(cause)
+        self._world.note(f"failed {act}: {'a segment is lost' if lost else type(cause).__name__}")
 
 
 def ingest_worker(
@@ -79,6 +82,6 @@ def ingest_worker(
         world.settings.seals
         or SealPolicy(rows=rng.choice([5, 15, 40]), age_s=rng.choice([1.0, 3.0]), log_distance=rng.choice([3, 8])),
         MemoryPolicy(),
-        WorkerLimits(linger_s=0.02, idle_position_s=0.2, offset_commit_s=0.5, retry_s=0.1, settle_s=1.0),
+        WorkerLimits(linger_s=0.02, idle_position_s=0.2, offset_commit_s=0.5, retry_s=0.1, damaged_s=0.3, settle_s=1.0),
     )
     return worker, source

@@ -11,6 +11,7 @@ from lancewal_core import paths
 from lancewal_core.errors import (
     CommitUnknown,
     MergeUnproven,
+    ObjectCorrupt,
     ObjectMissing,
     PlanRetriesExhausted,
     StoreInconsistent,
@@ -149,6 +150,34 @@ def snapshot_and_log_are_lost() -> None:
         stage.bucket.delete(key)
     with stops(ObjectMissing):
         stage.round(f)
+
+
+def snapshot_is_damaged() -> None:
+    """Its description, or the keys that it deletes: its region is left, the other one merged; once repaired, all goes on."""
+    for name in ("snapshot.json", "deletes.arrow"):
+        _one_damaged(name)
+
+
+def _one_damaged(name: str) -> None:
+    stage = Stage()
+    a, f = stage.member("a", 0, 1), stage.flusher("f")
+    (k,) = stage.send(0)
+    stage.topic.append(0, lambda offset: Record(offset, 0, encode_region_key(k), None, None, Op.DELETE, k, {}))
+    stage.append_and_seal(a, 0, 1)
+    (key,) = [key for key in snapshot_files(stage, 0) if key.endswith(name)]
+    whole = stage.bucket.get(key) or b""
+    stage.bucket.delete(key)
+    stage.bucket.put(key, whole[:-3], 0)
+    with stops(ObjectCorrupt):
+        stage.round(f)
+    in_force = f.watermarks.newest()[1]
+    merged = [in_force.generation(region) > 0 for region in (stage.region(0), stage.region(1))]
+    require(merged == [False, True], f"{name}: merged of the damaged region, and of the other:", merged)
+    stage.bucket.delete(key)
+    stage.bucket.put(key, whole, 0)
+    stage.round(f)
+    stage.check_table()
+    stage.check()
 
 
 def another_rebuilds_it_first() -> None:
@@ -292,6 +321,7 @@ ACCIDENTS: list[Callable[[], None]] = [
     snapshots_are_lost,
     deletes_of_a_snapshot_are_lost,
     snapshot_and_log_are_lost,
+    snapshot_is_damaged,
     another_rebuilds_it_first,
     another_merges_and_trims_it_first,
     commit_s_fate_is_cleaned_away,

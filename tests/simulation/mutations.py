@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import lancewal_core.durable_position
 import lancewal_core.log
 import lancewal_flusher.commit
 import lancewal_flusher.finish
@@ -89,7 +90,12 @@ def _join_over_a_gap(patch: pytest.MonkeyPatch) -> None:
 
 
 def _no_proof_of_a_walk_s_end(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(lancewal_reader.plan, "_prove_ends", lambda context, above, walks: None)
+    patch.setattr(lancewal_reader.plan, "_prove_ends", lambda context, above, walks: walks)
+
+
+def _a_log_s_end_is_not_doubted(patch: pytest.MonkeyPatch) -> None:
+    for module in (lancewal_core.log, lancewal_core.durable_position, lancewal_reader.plan):
+        patch.setattr(module, "doubted", lambda store, walked, walk_on: walked)
 
 
 def list_late(patch: pytest.MonkeyPatch) -> None:
@@ -199,6 +205,7 @@ MUTATIONS: dict[str, Patch] = {
     "an index changes while a segment is unsettled": _index_changes_while_unsettled,
     "joining over a gap": _join_over_a_gap,
     "no proof of a walk's end": _no_proof_of_a_walk_s_end,
+    "a log's end is not doubted": _a_log_s_end_is_not_doubted,
     "candidates after the indexes": _candidates_after_the_indexes,
     "regions by listing": _regions_by_listing,
     "commit by dataset object": _commit_by_dataset_object,
@@ -212,9 +219,10 @@ MUTATIONS: dict[str, Patch] = {
 KINDS_TO_SEARCH: dict[str, str] = {
     "no fence": "slow members",
     "an index changes while a segment is unsettled": "slow members",
-    "stale claim": "deaf members",
+    "stale claim": "quiet regions",
     "joining over a gap": "hand-overs",
     "no proof of a walk's end": "slow readers",
+    "a log's end is not doubted": "lost segments",
     "regions by listing": "lost listings",
     "commit by dataset object": "slow flushers",
     "marked before the follow-up": "slow flushers",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lancewal_core import paths
-from lancewal_core.errors import ObjectMissing, PlanRetriesExhausted, RetentionLost
+from lancewal_core.errors import ObjectMissing, RetentionLost
 from lancewal_core.ids import Sequence
 from lancewal_core.testing.faults import PutFault
 from lancewal_ingest.policy import GenerationStats, SealDecision, SealPolicy
@@ -69,29 +69,6 @@ def segment_in_the_middle_of_a_log_is_lost() -> None:
     with stops(ObjectMissing):
         stage.take_over(a, b, 0)
     require(stage.bucket.get(lost) is None, "there is something in the place of", lost)
-
-
-def segments_in_a_row_are_lost() -> None:
-    """As above, at either end of what a walk asks for at once; a reader stops too.  With them back, all goes on."""
-    for first, count in ((1, 2), (1, 3), (0, 4), (3, 3)):
-        stage = Stage()
-        a, b = stage.member("a", 0, 1), stage.member("b")
-        for _ in range(8):
-            stage.append(a, 0)
-        keys = sorted(info.key for info in stage.bucket.listing(paths.wal_prefix()) if a.log in info.key)
-        lost = {key: stage.bucket.get(key) or b"" for key in keys[first : first + count]}
-        for key in lost:
-            stage.bucket.delete(key)
-        with stops(PlanRetriesExhausted):
-            stage.reader("r").read("strong")
-        with stops(ObjectMissing):
-            stage.take_over(a, b, 0)
-        for key, data in lost.items():
-            require(stage.bucket.get(key) is None, "there is something in the place of", key)
-            stage.bucket.put(key, data, 0)
-        stage.step(b, 10)
-        stage.append(b, 0)
-        stage.check()
 
 
 def member_opens_long_after_its_log_was_ended() -> None:
@@ -313,13 +290,31 @@ def owner_hears_late_that_it_was_expelled() -> None:
     stage.check()
 
 
+def partition_takes_long_to_open() -> None:
+    """The others are opened by the next turn: the loop turns in time, and group and store hear of it."""
+    stage = Stage()
+    b = stage.member("b")
+
+    def take_long() -> None:
+        stage.scheduler.now += 2
+
+    b.script.before("kafka", "broker", take_long)
+    stage.give(b, 0, 1)
+    stage.step(b)
+    opened = set(b.worker.durable)
+    require(opened == {0}, "opened by the first turn:", opened)
+    stage.step(b)
+    require(set(b.worker.durable) == {0, 1}, "by the second:", b.worker.durable)
+    stage.append(b, 1)
+    stage.check()
+
+
 ACCIDENTS: list[Callable[[], None]] = [
     owner_hears_late_that_it_was_expelled,
     log_is_trimmed_under_a_claimer,
     retention_follows_another_owner,
     region_was_elsewhere_in_between,
     segment_in_the_middle_of_a_log_is_lost,
-    segments_in_a_row_are_lost,
     member_opens_long_after_its_log_was_ended,
     records_are_lost_behind_what_another_owner_did,
     hand_over_fails_and_the_region_comes_back,
@@ -328,4 +323,5 @@ ACCIDENTS: list[Callable[[], None]] = [
     owner_sleeps_through_a_claim,
     index_would_change_too_early,
     member_drains_behind_a_rebalance,
+    partition_takes_long_to_open,
 ]

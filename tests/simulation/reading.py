@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lancewal_core.errors import (
+    ObjectMissing,
     OutsideHistoryWindow,
     TableRestored,
     VersionGone,
@@ -76,7 +77,11 @@ class Reading:
             result = self.table.scan(at=receipt.to_json())
             used = receipt_of(result.schema)
             found, _ = world.by_hand.split(result, used.version)
-        except (*PASSING, VersionGone, OutsideHistoryWindow, WatermarkUnknown, TableRestored) as error:
+        except (
+            *PASSING, VersionGone, OutsideHistoryWindow, WatermarkUnknown, TableRestored, ObjectMissing
+        ) as error:  # fmt: skip
+            lost = world.losses.named_by(error)
+            require(lost or not isinstance(error, ObjectMissing), f"{self._process.name}: nothing is lost, but", error)
             require(world.restored is not None or not isinstance(error, TableRestored), "nobody restored, but", error)
             world.note(f"read again: {type(error).__name__}")
             world.log(f"{self._process.name} could not read again: {error}")
@@ -95,8 +100,10 @@ def reader(world: World, process: Process) -> None:
             reading.read_again(*process.rng.choice(world.reads))
         try:
             reading.read("strong" if process.rng.random() < 0.8 else "eventual")
-        except (*PASSING, VersionGone) as error:
-            world.note(f"read: {type(error).__name__}")
+        except (*PASSING, VersionGone, ObjectMissing) as error:
+            lost = world.losses.named_by(error)
+            require(lost or not isinstance(error, ObjectMissing), f"{process.name}: nothing is lost, but", error)
+            world.note("read: a segment is lost" if lost else f"read: {type(error).__name__}")
             world.log(f"{process.name} could not read: {error}")
         except TableRestored:
             require(world.restored is not None, f"{process.name}: nobody has restored the table")

@@ -7,13 +7,15 @@ from collections.abc import Mapping
 from lancewal_core import paths
 from lancewal_core.errors import TableRestored
 from lancewal_core.ids import Region, TableVersion
+from lancewal_core.testing.sim_clock import EPOCH_MS
 from tests.simulation import operating, reading
 from tests.simulation.checker import require
 from tests.simulation.world import World
 
 
 def come_to_rest(world: World, switches_max: int) -> None:
-    """No more faults; everything that was produced becomes durable, and merged where somebody merges."""
+    """No more faults, and what was lost is there again: everything that was produced becomes durable, and merged where
+    somebody merges."""
     world.faults.enabled = False
     world.bodies = {group: body for group, body in world.bodies.items() if not group.startswith("operator")}
     for group in world.scheduler.groups() - set(world.bodies) - {"supervisor"}:
@@ -21,6 +23,7 @@ def come_to_rest(world: World, switches_max: int) -> None:
     for group in world.bodies:
         world.scheduler.pause(group, 0.0)
     operating.resume_everything(world)
+    world.losses.put_back(EPOCH_MS + int(world.scheduler.now * 1000))
     world.log("coming to rest")
     ends = {p: log.high for p, log in enumerate(world.topic.partitions)}
     world.scheduler.run(lambda: all(world.acknowledged.get(p, 0) >= n for p, n in ends.items()), switches_max)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -27,21 +27,23 @@ from tests.simulation.checker import require
 from tests.simulation.ingest_side import ingest_worker
 from tests.simulation.world import PASSING, Process, World
 
-_EAGER_S = 0.02
-
 Body = Callable[[World, Process], None]
 
 
 def serve(world: World, group: str, body: Body) -> None:
-    """Spawn a process that begins again after a passing fault."""
+    """Spawn a process that begins again after a passing fault, or one that names what is lost."""
 
     def run() -> None:
         while True:
             process = world.process(group)
             try:
                 body(world, process)
-            except PASSING as error:
-                world.note(f"{group.rstrip('0123456789')} restarts: {type(error).__name__}")
+            except (*PASSING, ObjectMissing) as error:
+                lost = world.losses.named_by(error)
+                if not lost and isinstance(error, ObjectMissing):
+                    raise
+                said = "a segment is lost" if lost else type(error).__name__
+                world.note(f"{group.rstrip('0123456789')} restarts: {said}")
                 world.group.expel(process.name)
                 world.log(f"{process.name} restarts: {error}")
             world.scheduler.sleep(0.1)
@@ -162,12 +164,15 @@ def flusher(world: World, process: Process) -> None:
                 if merge.landed_behind:
                     world.note("merge rebased")
             world.counts["refused"] = world.counts.get("refused", 0) + len(report.refused)
+            if report.damaged:
+                world.note("region left where it is damaged")
+                world.log(f"{process.name} round: left {report.damaged}")
             for done in report.finished:
                 if done.rows_hidden or done.fragments_rebuilt:
                     world.note("follow-up")
             if put_off.look(report.left, began, process.clock.monotonic()):
                 world.note("merge put off")
-        world.scheduler.sleep(_EAGER_S if world.settings.eager else process.rng.choice([0.05, 0.3]))
+        _rest(world, process, [0.05, 0.3])
 
 
 def collector(world: World, process: Process) -> None:
@@ -186,7 +191,13 @@ def collector(world: World, process: Process) -> None:
             world.note(f"garbage: {type(error).__name__}")
         except TableRestored:
             _wait_for_a_person(world, "garbage")
-        world.scheduler.sleep(_EAGER_S if world.settings.eager else process.rng.choice([0.1, 0.5]))
+        _rest(world, process, [0.1, 0.5])
+
+
+def _rest(world: World, process: Process, seconds: Sequence[float]) -> None:
+    """Between two rounds."""
+    rest_s = world.settings.rest_s
+    world.scheduler.sleep(process.rng.choice(seconds) if rest_s is None else rest_s)
 
 
 def _wait_for_a_person(world: World, act: str) -> None:

@@ -73,8 +73,8 @@ class Settings:
     """At most so many at once."""
     burst_s: float = 0.3
     """Mean time between two bursts of records."""
-    eager: bool = False
-    """Flushers and collectors hardly rest between two rounds."""
+    rest_s: float | None = None
+    """How long flushers and collectors rest between two rounds.  None: each draws, each time."""
     seals: SealPolicy | None = None
     """When members seal.  None: each draws its own."""
     history_window_s: int = 4

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
+from lancewal_core.errors import Corrupt
 from lancewal_core.ids import Region
 from lancewal_core.murmur2 import partition_of
 from lancewal_core.region_key import encode_region_key
@@ -59,6 +60,7 @@ class Stage(World):
         self, partitions: int = 2, history_window_s: int = 4, misrouted: Literal["stop", "dlq"] = "stop"
     ) -> None:
         self.scripts: dict[str, Script] = {}
+        self._raised: list[object] = []
         settings = Settings(partitions=partitions, history_window_s=history_window_s, stay=0.0, misrouted=misrouted)
         super().__init__(0, settings, Alone("stage"))
 
@@ -100,6 +102,10 @@ class Stage(World):
         for _ in range(times):
             self.scheduler.now += 0.05
             member.worker.step(0.1)
+            for error in member.worker.refused.values():
+                if isinstance(error, Corrupt) and error.where.get("object") not in self._raised:
+                    self._raised.append(error.where.get("object"))
+                    raise error  # it waits for somebody who repairs that
 
     def append(self, member: Member, partition: int, records: int = 1) -> None:
         """Records with new keys are produced, and the member makes them durable."""
@@ -163,7 +169,9 @@ class Stage(World):
     def round(
         self, context: FlusherContext, limits: MergeLimits | None = None, state: RoundState | None = None
     ) -> RoundReport:
-        return run_round(context, limits or MergeLimits(), state or RoundState(), sealed_grace_s=0.0)
+        report = run_round(context, limits or MergeLimits(), state or RoundState(), sealed_grace_s=0.0)
+        report.raise_damaged()
+        return report
 
     def collect(self, context: FlusherContext, state: GarbageState | None = None) -> GarbageReport:
         """Trim what the history window allows, and delete it when the grace period is over."""

@@ -19,9 +19,9 @@ SCHEDULES = 2_000
 SWITCHES = 300
 """At least so many in each."""
 SEEDS = {
-    "small": 480, "merges": 320, "ingest": 330, "readers": 320, "compaction": 50, "lossy": 270, "whole": 10,
+    "small": 480, "merges": 320, "ingest": 320, "readers": 320, "compaction": 50, "lossy": 270, "whole": 10,
     "swarm": 150, "slow members": 40, "slow flushers": 40, "slow readers": 40, "long lives": 20, "restores": 20,
-    "lost listings": 20, "deaf members": 10,
+    "lost listings": 20, "deaf members": 10, "quiet regions": 2, "lost segments": 8,
 }  # fmt: skip
 
 EVENTS = [
@@ -33,6 +33,7 @@ EVENTS = [
     "user: append", "user: append to a shared key", "user: clean up", "user: compact", "user: lose files",
     "user: restore", "read: TableRestored", "read of a restored table", "round: TableRestored", "operator: pause ingest",
     "operator: pause for a while flusher", "ingest turns, paused", "flusher waits, paused", "drained",
+    "segment lost", "failed open: a segment is lost",
 ]  # fmt: skip
 """What must have happened, in some schedule."""
 

@@ -113,15 +113,34 @@ def bad_record_stops() -> None:
     stage.checker.check(stage.acknowledged)
 
 
+def stopped_region_is_claimed() -> None:
+    """A stops at a bad record, and is taken for dead while it still looks after its region: it does not open that again."""
+    stage = Stage()
+    a, b = stage.member("a", 0, 1, bad_records="stop"), stage.member("b")
+    stage.append(a, 0)
+    stage.topic.append(
+        0, lambda offset: Record(offset, 0, stage.topic.partitions[0].records[0].key, b"{", None, None, 0, {})
+    )
+    stage.step(a, 3)
+    _stopped(a, 0, BadRecordStop)
+    stage.take_over(a, b, 1)
+    stage.step(a, 3)
+    require(not a.worker.durable, "open at A:", a.worker.durable)
+    stage.append(b, 1)
+    stage.checker.check(stage.acknowledged)
+
+
 def topic_is_recreated() -> None:
     """The topic has another id by the time a batch has arrived: ingest ends, and nothing of the batch is written."""
     stage = Stage()
-    a = stage.member("a", 0, 1)
+    a, b = stage.member("a", 0, 1), stage.member("b")
     stage.append(a, 0)
     stage.send(0)
     stage.topic.topic_id = "topic-id-2"
     with stops(TopicReplaced):
         stage.step(a, 2)
+    with stops(TopicReplaced):  # as does who opens a partition of it
+        stage.take_over(a, b, 1)
     stage.check()
 
 
@@ -144,6 +163,7 @@ ACCIDENTS: list[Callable[[], None]] = [
     producer_uses_another_partitioner,
     misrouted_records_are_dead_letters,
     bad_record_stops,
+    stopped_region_is_claimed,
     topic_is_recreated,
     topic_gets_more_partitions,
 ]

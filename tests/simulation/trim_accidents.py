@@ -8,7 +8,7 @@ from lancewal_core import paths
 from lancewal_core.contract import encode_contract
 from lancewal_core.errors import (
     ContractMismatch,
-    PlanRetriesExhausted,
+    ObjectMissing,
     StoreInconsistent,
     StoreUnavailable,
 )
@@ -163,7 +163,7 @@ def sealed_segment_is_lost() -> None:
     require(index is not None and index.generations[0].state is State.SEALED, "not flushed yet:", index)
     newest = max(info.key for info in stage.bucket.listing(paths.wal_prefix()))
     stage.bucket.delete(newest)
-    with stops(PlanRetriesExhausted):
+    with stops(ObjectMissing):
         stage.reader("r").read("strong")
 
 

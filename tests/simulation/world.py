@@ -21,7 +21,7 @@ from lancewal_core.murmur2 import partition_of
 from lancewal_core.region_key import encode_region_key
 from lancewal_core.regions import RegionIndexes
 from lancewal_core.tasks import Tasks
-from lancewal_core.testing.faults import Faultless, Faults, RandomFaults
+from lancewal_core.testing.faults import Faults, RandomFaults
 from lancewal_core.testing.memory_store import MemoryBucket, MemoryStore
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from lancewal_core.testing.scheduler import Scheduler
@@ -33,6 +33,7 @@ from tests.simulation import oracle, swarm
 from tests.simulation.by_hand import ByHand
 from tests.simulation.checker import Checker, require
 from tests.simulation.delays import Delayed
+from tests.simulation.losses import Losses, WithWhatIsLost
 from tests.simulation.memory_kafka import MemoryGroup, MemoryTopic
 from tests.simulation.settings import Settings
 
@@ -70,6 +71,7 @@ class World:
         """Highest durable position that a member reported, by partition."""
         self.group = MemoryGroup(self.settings.partitions, self._check_commit)
         self.bucket = MemoryBucket()
+        self.losses = Losses(self.bucket)
         self.contract = _contract(self.settings)
         self.dataset = MemoryDataset(self.contract.rows.table, {TABLE_UUID: self.contract.table_uuid})
         self.faults = RandomFaults(Random(f"{seed}/faults"), self.settings.rates)
@@ -88,7 +90,7 @@ class World:
         """Name of the newest process of each group."""
         self._incarnations = 0
         clock = SimClock(self.scheduler)
-        store = MemoryStore(clock, self.bucket, Faultless())
+        store = WithWhatIsLost(clock, self.bucket, self.losses)
         store.put_if_absent(paths.contract_version(1), encode_contract(self.contract))
         table = MemoryTable(self.dataset)
         tasks = SimTasks(self.scheduler, Random(0), 0.0)

@@ -1,4 +1,4 @@
-"""One table that most tests read."""
+"""One table that most tests read, and the flusher's runner for a test's own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from lancewal_flusher.runner_spark import SparkRunner
+from tests.support.flusher_tables import FlusherTable
 from tests.support.pipeline import EVERY_TYPE, Pipeline
+from tests.support.spark import LocalSpark, spark_runner
 
 
 @pytest.fixture(scope="session")
@@ -23,3 +26,10 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
     made.ingest()
     yield made
     made.close()
+
+
+@pytest.fixture
+def runner(spark: LocalSpark, table: FlusherTable) -> SparkRunner:
+    """Of the table that the module's own fixture makes."""
+    spark.tasks()
+    return spark_runner(spark, table)

@@ -21,8 +21,12 @@ from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from lancewal_core.clock import SystemClock
 from lancewal_flusher import task_parcel
+from lancewal_flusher.compaction import Compacted, FileSizes, compact_next
+from lancewal_flusher.compaction_plan import CompactionLimits
 from lancewal_flusher.fragment_task import FragmentResult, FragmentTask
+from lancewal_flusher.rewrite_task import RewriteTask, Rewritten
 from lancewal_flusher.runner_spark import SparkRunner
+from tests.flusher.test_compact_command import dies_before_its_commit
 from tests.support.flusher_tables import FlusherTable, delete, patch, upserts
 from tests.support.spark import spark_environment
 from tests.support.spark_connect import ConnectServer, connect_server
@@ -90,12 +94,46 @@ def test_an_executor_killed_in_the_middle(
             def run(self, tasks: Sequence[FragmentTask]) -> list[FragmentResult]:
                 return runner.run([*tasks[:-1], gate.before(tasks[-1])])
 
+            def rewrite(self, tasks: Sequence[RewriteTask]) -> list[Rewritten]:
+                return runner.rewrite([*tasks[:-1], gate.before(tasks[-1])])
+
         merging = pool.submit(table.round, context=replace(table.context(), runner=Gated()))
         executor = java_above(gate.held())
         os.kill(executor, signal.SIGKILL)
         merging.result()
     table.check()
     assert table.states(0) == table.states(1) == ["MERGED"] * 3
+
+
+def test_an_executor_killed_in_the_middle_of_a_compaction(
+    server: ConnectServer, table: FlusherTable, tmp_path: Path
+) -> None:
+    table.round()
+    (tmp_path / "gate").mkdir()
+    gate = Gate(tmp_path / "gate")
+    with connected(server) as session, ThreadPoolExecutor(1) as pool:
+        runner = SparkRunner(lambda: session, table.uri, table.store, table.tasks, SystemClock())
+
+        class Gated:
+            run = runner.run
+
+            def rewrite(self, tasks: Sequence[RewriteTask]) -> list[Rewritten]:
+                return runner.rewrite([*tasks[:-1], gate.before(tasks[-1])])
+
+        limits = CompactionLimits(target_rows=250, fragments_min=2, growth=1.0, groups_max=4)
+        context = replace(table.context(), runner=Gated())
+        compacting = pool.submit(compact_next, context, limits, FileSizes(), with_sentinel=True)
+        os.kill(java_above(gate.held()), signal.SIGKILL)
+        done = compacting.result()
+    assert isinstance(done, Compacted)
+    table.check()
+
+
+def test_a_compaction_that_dies_before_its_commit(server: ConnectServer, table: FlusherTable) -> None:
+    """On executors: it leaves nothing but files that no version names, and the next one goes on."""
+    table.round()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "SPARK_REMOTE": server.remote}
+    dies_before_its_commit(table, environment, "spark")
 
 
 def flush(command: list[str | Path], table: FlusherTable, environment: dict[str, str]) -> list[dict[str, Any]]:

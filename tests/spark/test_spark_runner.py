@@ -15,16 +15,16 @@ import pytest
 from structlog.testing import capture_logs
 
 from lancewal_core import paths
-from lancewal_core.clock import SystemClock
 from lancewal_core.errors import ObjectMissing, SparkJobFailed, SparkStopped, VersionGone
 from lancewal_core.ids import TableVersion
 from lancewal_flusher import progress, spark_progress, spark_session, task_parcel
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.fragment_task import FragmentResult, FragmentTask
+from lancewal_flusher.rewrite_task import RewriteTask, Rewritten
 from lancewal_flusher.runner import Runner, ThreadRunner
 from lancewal_flusher.runner_spark import SparkRunner
 from tests.support.flusher_tables import FlusherTable, delete, patch, upsert, upserts
-from tests.support.spark import LocalSpark
+from tests.support.spark import LocalSpark, spark_runner
 from tests.support.spark_gate import Broken, Gate
 
 pytestmark = pytest.mark.spark
@@ -46,16 +46,6 @@ def table(tmp_path: Path) -> Iterator[FlusherTable]:
     made.close()
 
 
-@pytest.fixture
-def runner(spark: LocalSpark, table: FlusherTable) -> SparkRunner:
-    spark.tasks()
-    return spark_runner(spark, table)
-
-
-def spark_runner(spark: LocalSpark, table: FlusherTable) -> SparkRunner:
-    return SparkRunner(lambda: spark.session, table.uri, table.store, table.tasks, SystemClock())
-
-
 @dataclass(slots=True)
 class Changed:
     """A runner whose tasks are changed on their way to another."""
@@ -67,6 +57,9 @@ class Changed:
     def run(self, tasks: Sequence[FragmentTask]) -> list[FragmentResult]:
         self.tasks = list(tasks)
         return self.inner.run(self.change(list(tasks)))
+
+    def rewrite(self, tasks: Sequence[RewriteTask]) -> list[Rewritten]:
+        raise AssertionError("a merge compacts nothing")
 
 
 def flusher(table: FlusherTable, runner: Runner) -> FlusherContext:
@@ -122,6 +115,8 @@ def test_results_are_those_of_threads(table: FlusherTable, runner: SparkRunner, 
         def run(self, tasks: Sequence[FragmentTask]) -> list[FragmentResult]:
             expected.extend(seen.run(tasks))
             return list(expected)
+
+        rewrite = seen.rewrite
 
     table.round(context=flusher(table, Threads()))
     found = replace(runner, slices_max=slices_max).run(seen.tasks)

@@ -285,8 +285,20 @@ class FlusherTable:
     def round(
         self, limits: MergeLimits = OPEN_ROWS, context: FlusherContext | None = None, grace_s: float = 0.0
     ) -> RoundReport:
-        """One round of a flusher, by default of one that has just started."""
-        return run_round(context or self.context(), limits, RoundState(), grace_s)
+        """One round of a flusher, by default of one that has just started.  Raises what of a region is damaged."""
+        report = run_round(context or self.context(), limits, RoundState(), grace_s)
+        report.raise_damaged()
+        return report
+
+    def take_away(self, prefix: str) -> dict[str, bytes]:
+        """All objects below it; ``put_back`` takes them."""
+        found = {info.key: self.store.get(info.key) or b"" for info in self.store.list(prefix)}
+        self.store.delete(list(found))
+        return found
+
+    def put_back(self, objects: Mapping[str, bytes]) -> None:
+        for key, data in objects.items():
+            self.store.put_if_absent(key, data)
 
     def index(self, partition: int) -> RegionIndex:
         found = RegionIndexes(self.store, self._clock).read(self.regions[partition])

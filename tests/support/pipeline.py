@@ -27,6 +27,7 @@ from lancewal_core import paths
 from lancewal_core.clock import SystemClock
 from lancewal_core.column_types import format_type
 from lancewal_core.contract import Column, Contract, encode_contract
+from lancewal_core.errors import Corrupt
 from lancewal_core.ids import OwnerId, Position, Region
 from lancewal_core.key_catalog import KeyCatalogs
 from lancewal_core.key_index import KeyIndex
@@ -227,6 +228,7 @@ class Pipeline:
         self._rounds = RoundState()
         self._garbage = GarbageState()
         self._workers: list[IngestWorker] = []
+        self._raised: list[object] = []
         self._worker = self._new_worker()
 
     def copied(self, folder: Path) -> Pipeline:
@@ -277,10 +279,15 @@ class Pipeline:
         assert self.ingest_for(240), f"not durable: {self._worker.durable}, stopped {self._worker.stopped}"
 
     def ingest_for(self, timeout_s: float) -> bool:
-        """Run the worker until everything produced is durable, or for so long; whether it is."""
+        """Run the worker until everything produced is durable, or for so long; whether it is.  ``Corrupt``: what a partition
+        that cannot be opened waits for."""
         end = time.monotonic() + timeout_s
         while time.monotonic() < end:
             self._worker.step(0)
+            for error in self._worker.refused.values():
+                if isinstance(error, Corrupt) and error.where.get("object") not in self._raised:
+                    self._raised.append(error.where.get("object"))
+                    raise error  # the worker waits for somebody who repairs that
             durable = self._worker.durable
             if self._worker.idle and all(durable.get(p, 0) == len(m) for p, m in enumerate(self._messages)):
                 return True
@@ -312,8 +319,10 @@ class Pipeline:
         self._worker = self._new_worker()
 
     def merge(self, limits: MergeLimits | None = None, sealed_grace_s: float = 0.0) -> RoundReport:
-        """One round of a flusher."""
-        return run_round(self._flusher(), limits or MergeLimits(), self._rounds, sealed_grace_s)
+        """One round of a flusher.  Raises what of a region is damaged."""
+        report = run_round(self._flusher(), limits or MergeLimits(), self._rounds, sealed_grace_s)
+        report.raise_damaged()
+        return report
 
     def collect(self) -> GarbageReport:
         """One garbage collection of a flusher that remembers its earlier ones."""
@@ -393,7 +402,7 @@ class Pipeline:
             self._observer,
             SealPolicy(rows=self._seal_rows),
             MemoryPolicy(),
-            WorkerLimits(linger_s=0.0, retry_s=0.01),
+            WorkerLimits(linger_s=0.0, retry_s=0.01, damaged_s=0.1),
         )
         worker.subscribe()
         self._workers.append(worker)

@@ -24,7 +24,10 @@ import pyspark
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from lancewal_core.clock import SystemClock
 from lancewal_demo.stack.java import spark_java_home
+from lancewal_flusher.runner_spark import SparkRunner
+from tests.support.flusher_tables import FlusherTable
 
 CONF = {
     # Two cores; a task is tried four times, as on a cluster.
@@ -80,6 +83,11 @@ class LocalSpark:
             for event in events
             if event["point"] == "spark.task" and event["when"] == "after"
         ]
+
+
+def spark_runner(spark: LocalSpark, table: FlusherTable) -> SparkRunner:
+    """The flusher's runner for this table."""
+    return SparkRunner(lambda: spark.session, table.uri, table.store, table.tasks, SystemClock())
 
 
 def spark_environment(folder: Path) -> dict[str, str]:

@@ -64,7 +64,7 @@ class Lancewal:
     def __init__(self, folder: Path, tree: Mapping[str, Any]) -> None:
         self.folder = folder
         self.config = folder / "lancewal.yaml"
-        self._started = 0
+        self._started: list[Service] = []
         info = folder / "site" / "lancewal-0.dist-info"
         info.mkdir(parents=True)
         (info / "METADATA").write_text("Metadata-Version: 2.4\nName: lancewal\nVersion: 0\n")
@@ -102,8 +102,7 @@ class Lancewal:
         self, *command: str, failpoint: str | None = None, environment: Mapping[str, str] | None = None
     ) -> Service:
         """Start ``lancewal COMMAND``; ``failpoint`` as in ``LANCEWAL_FAILPOINT``, the last one is how it ends."""
-        self._started += 1
-        name = f"{self._started:03d}-{command[0]}"
+        name = f"{len(self._started) + 1:03d}-{command[0]}"
         events, log = self.folder / f"{name}.events", self.folder / f"{name}.log"
         variables = {**(environment or {}), "LANCEWAL_EVENT_LOG": str(events)}
         if failpoint is not None:
@@ -113,7 +112,16 @@ class Lancewal:
             log,
             environment=self._environment(variables),
         )
-        return Service(name, process, events, failpoint)
+        self._started.append(Service(name, process, events, failpoint))
+        return self._started[-1]
+
+    @property
+    def tails(self) -> str:
+        """How every service stands that nobody has killed, and the end of its log."""
+        shown = [s for s in self._started if s.exit_code != -signal.SIGKILL]
+        return "\n".join(
+            f"{s.name}: {'running' if s.running else f'ended with {s.exit_code}'}\n{s.tail}" for s in shown
+        )
 
     def _environment(self, more: Mapping[str, str]) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("LANCEWAL_")}

@@ -129,7 +129,10 @@ def check_stopped(world: World, ingest: Service, port: int, wrong: int, right: i
     assert f"partition {wrong} offset {offset}" in line["reason"]
     assert f"belongs to partition {right} of {PARTITIONS}" in line["reason"]
     assert SECRET not in ingest.log
-    assert answer(port, "/readyz") == (503, f"partition {wrong} stopped: misrouted\n")
+    status, text = answer(port, "/readyz")
+    assert status == 503
+    assert text.startswith(f"partition {wrong} stopped: misrouted: topic ")
+    assert " offset " in text
     assert answer(port, "/livez") == (200, "ok\n")
     labels = {"partition": str(wrong), "kind": "misrouted"}
     until(lambda: metric(port, "lancewal_ingest_partition_stopped", **labels) == 1)

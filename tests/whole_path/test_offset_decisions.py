@@ -7,13 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from lancewal_core.contract import read_contract
 from lancewal_core.loss_record import read_losses
 from lancewal_core.store_obstore import open_store
 from lancewal_demo.stack import KafkaBroker
+from tests.support.retention import delete_records
 from tests.support.whole_path import Service, until
 from tests.whole_path.feed import PARTITIONS, Record
 from tests.whole_path.test_bad_records import GOOD, headers_of, read_letters
@@ -49,6 +48,35 @@ def test_rejecting_the_misrouted_record_that_stopped_a_partition(
     world.wait_caught_up()
     world.check_strong()
     refused(world, "goes on at offset", "reject", topic_name, wrong, offset)  # it is behind us
+    world.finish([ingest])
+    world.verify()
+
+
+def test_rejecting_all_that_a_wrong_partitioner_wrote(
+    kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int
+) -> None:
+    """Good records lie in between, and more than one turn of reading."""
+    world = make_world(kafka, topic_name, tmp_path, seed)
+    world.feed.produce(50)
+    wrong, first = misroute(world)
+    sources, last = {f"{topic_name}-{wrong}-{first}"}, first
+    for _ in range(40):
+        world.feed.produce(30)
+        _, last = misroute(world)
+        sources.add(f"{topic_name}-{wrong}-{last}")
+    world.feed.produce(50)
+    ingest = world.lancewal.start("ingest", "run")
+    until(stopped(ingest, "misrouted"), lambda: ingest.tail)
+    refused(world, "expected one from", "reject", topic_name, wrong, first, "--through", last + 100_000)
+    said = world.lancewal.succeed("offsets", "reject", topic_name, str(wrong), str(first), "--through", str(last))
+    assert "41 records rejected (misrouted 41)" in said
+    assert f"The partition goes on at {last + 1}" in said
+    ingest.stop()
+    letters = read_letters(world, f"{topic_name}.dead-letters", sources)
+    assert {dict(headers_of(letter))["__connect.errors.class.name"] for letter in letters} == {b"misrouted"}
+    ingest = world.lancewal.start("ingest", "run")
+    world.wait_caught_up()
+    world.check_strong()
     world.finish([ingest])
     world.verify()
 
@@ -114,9 +142,7 @@ def test_accepting_the_loss_of_what_retention_took(
     world.feed.produce(200)
     partition, end = max(world.feed.history.ends.items(), key=lambda item: item[1] - before[item[0]])
     first, behind = before[partition], end - 3
-    admin = AdminClient({"bootstrap.servers": world.servers})
-    (deleted,) = admin.delete_records([TopicPartition(topic_name, partition, behind)]).values()
-    assert deleted.result(60).low_watermark == behind
+    delete_records(world.servers, topic_name, {partition: behind})
 
     ingest = world.lancewal.start("ingest", "run")
     until(stopped(ingest, "retention_lost"), lambda: ingest.tail)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from confluent_kafka import TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # imported there, not listed
     AdminClient,
     AlterConfigOpType,
@@ -25,6 +24,7 @@ from lancewal_core.store_obstore import open_store
 from lancewal_demo.stack import KafkaBroker
 from lancewal_reader import open_table
 from tests.support.repairs import content
+from tests.support.retention import delete_records
 from tests.support.whole_path import until
 from tests.whole_path.test_bad_records import GOOD
 from tests.whole_path.world import SESSION_MS, World, make_world
@@ -108,10 +108,7 @@ def test_a_segment_is_lost_and_kafka_has_dropped_its_records(
     path = max(segments[1:-1], key=lambda segment: segment.stat().st_size)  # not one that only moves positions
     key = path.relative_to(world.uri).as_posix()
     path.unlink()
-    admin = AdminClient({"bootstrap.servers": world.servers})
-    ends = [TopicPartition(topic_name, partition, end) for partition, end in world.feed.history.ends.items()]
-    for deleted in admin.delete_records(ends).values():
-        deleted.result(60)
+    delete_records(world.servers, topic_name, world.feed.history.ends)
     refused(world, "--accept-loss", "segment", key)
     before = content(Path(world.uri) / "_lancewal" / "regions")
     shown = world.lancewal.succeed("repair", "segment", key, "--accept-loss", "--dry-run")

@@ -115,7 +115,10 @@ class World:
             assert all(positions(receipt).get(partition, 0) >= end for partition, end in ends.items()), receipt
 
     def wait_caught_up(self, consistency: str = "strong") -> None:
-        until(lambda: self.caught_up(consistency), lambda: f"{consistency} reads see {self.feed.history.ends}")
+        until(
+            lambda: self.caught_up(consistency),
+            lambda: f"{consistency} reads do not see {self.feed.history.ends}\n{self.lancewal.tails}",
+        )
 
     def _checked(self, rows: pa.Table) -> Receipt:
         receipt = receipt_of(rows.schema)

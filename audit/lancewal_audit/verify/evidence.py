@@ -124,8 +124,17 @@ def _beginning(scope: Scope, wal: WalRecords, region: Region) -> Position | None
 
 def _tell_gaps(wal: WalRecords, ranges: dict[Region, Range], findings: Findings) -> None:
     for damaged in wal.damaged:
-        if wal.needs(damaged.key):
+        if wal.is_repaired(damaged.key):
+            continue
+        holders = wal.holders(damaged.key)
+        if holders is None:
             findings.add(Finding("wal_damaged", WAL, damaged.problem, object=damaged.key))
+        else:
+            text = (
+                f"{damaged.problem}. Its rows are held by {', '.join(sorted(set(holders)))}: nothing is lost but reads at "
+                "receipts from before that was merged; it goes with the trim behind the history window"
+            )
+            findings.add(Finding("wal_held", WAL, text, object=damaged.key))
     for region, range_ in ranges.items():
         for first, end in range_.gaps:
             if wal.missed(region, first, end):

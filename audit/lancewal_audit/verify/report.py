@@ -19,6 +19,7 @@ KINDS: dict[str, str] = {
     "foreign": "no record explains the row: somebody wrote it by hand",
     "wal_missing": "the WAL must hold these records and does not",
     "wal_damaged": "a segment cannot be read",
+    "wal_held": "a segment cannot be read, and nothing is lost: snapshots or the table hold its rows",
     "wal_lacks": "Kafka's record is a row, and the WAL has none at its offset",
     "wal_adds": "the WAL has a row at an offset where Kafka has none",
     "wal_differs": "the WAL's row is another than Kafka's record gives",

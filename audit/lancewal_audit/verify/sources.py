@@ -82,6 +82,12 @@ class EntryPlaces:
         self._rows.sort()
         return [(Position(first), Position(next_)) for first, next_, _, _ in self._rows]
 
+    def around(self, log: LogId, first: int, end: int) -> tuple[int | None, int | None]:
+        """Numbers in a log of the last entry before an offset, and of the first from another one on."""
+        ours = [row for row in self._rows if self._logs[row[2]] == log]
+        before = max((row[3] for row in ours if row[1] <= first), default=None)
+        return before, min((row[3] for row in ours if row[0] >= end), default=None)
+
     def object_of(self, offset: int) -> str | None:
         """Key of the segment with the entry that covers an offset."""
         self._rows.sort()

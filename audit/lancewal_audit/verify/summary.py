@@ -27,7 +27,8 @@ def summarise(
 ) -> Report:
     """See ``Report``."""
     # What is hidden is missing or differs as well.
-    named_only = findings.counts["hidden"] + (0 if foreign_rows_differ else findings.counts["foreign"])
+    only_named = ("hidden", "wal_held") if foreign_rows_differ else ("hidden", "wal_held", "foreign")
+    named_only = sum(findings.counts[kind] for kind in only_named)
     names = [name for name, side in (("the topic", evidence.topic), ("the WAL", evidence.wal)) if side]
     return Report(
         uri=uri,

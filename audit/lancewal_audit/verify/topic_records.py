@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import Consumer
 
-from lancewal_audit.topic_reading import OutOfRange, between, consumed, lone_consumer, same_topic
+from lancewal_audit.same_topic import same_topic
 from lancewal_audit.verify.eras import Eras
 from lancewal_audit.verify.sources import Range, Taken
 from lancewal_core.contract import Contract
@@ -29,6 +29,7 @@ from lancewal_core.settings import Settings
 from lancewal_flusher.topic_checks import TopicInspector
 from lancewal_ingest.append import Consumed, Preparer
 from lancewal_ingest.decode.records import Records
+from lancewal_ingest.lone_reader import OutOfRange, between, consumed, lone_consumer
 from lancewal_ingest.retention_kafka import KafkaRetention
 
 _TRIES = 20

@@ -7,6 +7,9 @@ Guarantees
  3. What was trimmed meanwhile is no gap.
  4. Of a generation that ``lancewal repair segment`` has flushed nothing is missed: its snapshot, which says so, has its
     records.
+ 5. A damaged segment takes nothing along of a generation that is merged, or FLUSHED: the table or the snapshot, which the
+    read that is verified has just read, holds its rows.  A segment that is gone is missed all the same: something deletes
+    what it must not.
 
 Steps
  1. ``ranges``: each region's index and history pages; the range begins at the trimmed position.
@@ -18,16 +21,16 @@ Steps
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lancewal_audit.verify.sources import EntryPlaces, Range, Taken
 from lancewal_core import paths
 from lancewal_core.errors import Corrupt, OutsideHistoryWindow
 from lancewal_core.ids import LogId, Position, Region, Sequence
-from lancewal_core.region_index import GenerationRecord
+from lancewal_core.region_index import GenerationRecord, State
 from lancewal_core.regions import RegionIndexes
 from lancewal_core.segment import Entry, Fence, Segment, decode_segment
-from lancewal_core.snapshot import read_snapshot
+from lancewal_core.snapshot import Snapshot, read_snapshot
 from lancewal_core.store import ObjectStore
 from lancewal_core.tasks import Tasks
 from lancewal_reader.history import generations_behind
@@ -57,6 +60,8 @@ class WalRecords:
         self._kept: dict[Region, list[GenerationRecord]] = {}
         self.places: dict[Region, EntryPlaces] = {}
         self.damaged: list[Damaged] = []
+        self._gone: set[str] = set()
+        """Keys of segments that must be there and are not."""
 
     # -- step 1 --------------------------------------------------------------------------------------------------
 
@@ -153,7 +158,7 @@ class WalRecords:
                             tail = True
                             break
                         case None:
-                            pass  # ``close`` sees which records it had
+                            self._gone.add(paths.wal_segment(log, Sequence(at)))  # ``close`` sees which records it had
                     at += 1
 
     # -- step 3 --------------------------------------------------------------------------------------------------
@@ -173,35 +178,70 @@ class WalRecords:
                     range_.gaps.append((max(first, trimmed), end))
                     range_.starts_at(end, f"the WAL lacks {max(first, trimmed)} to {end - 1}")
 
-    # -- what a repair has made good -------------------------------------------------------------------------------
+    # -- what is lacking and not missed ----------------------------------------------------------------------------
 
     def missed(self, region: Region, first: Position, end: Position) -> bool:
-        """Whether anything needs the entries of a gap: not in generations that a repair has flushed."""
+        """Whether anything needs the entries of a gap (guarantees 4 and 5)."""
         at = first
         for record in self._kept[region]:
-            if record.next is not None and record.first <= at < record.next and self._repaired(record):
+            if record.next is None or not record.first <= at < record.next:
+                continue
+            if self._repaired(record) or (
+                self._in_damaged(region, record, at, min(end, record.next)) and self._held(record)
+            ):
                 at = record.next
         return at < end
 
-    def needs(self, key: str) -> bool:
-        """The same of a segment, for all generations that may lie in it."""
-        place = paths.parse_wal_segment(key)
-        return place is None or not all(
-            self._repaired(record)
-            for records in self._kept.values()
-            for record in records
-            if record.log == place[0]
-            and record.first_sequence <= place[1]
-            and (record.end_sequence is None or place[1] < record.end_sequence)
+    def _in_damaged(self, region: Region, record: GenerationRecord, first: int, end: int) -> bool:
+        """Whether these offsets of a generation lay in segments that are there and cannot be read."""
+        before, behind = self.places[region].around(record.log, first, end)
+        low = record.first_sequence if before is None else max(Sequence(before + 1), record.first_sequence)
+        part = replace(
+            record, first_sequence=low, end_sequence=record.end_sequence if behind is None else Sequence(behind)
         )
+        damaged, gone = (any(_spans(part, key) for key in keys) for keys in ([d.key for d in self.damaged], self._gone))
+        return damaged and not gone
+
+    def is_repaired(self, key: str) -> bool:
+        """Guarantee 4 of a segment: for all generations that may lie in it."""
+        return all(self._repaired(record) for record in self._in(key))
+
+    def holders(self, key: str) -> list[str] | None:
+        """Guarantee 5 of a damaged segment: what holds the rows of all generations that may lie in it; None if not all are
+        held."""
+        records = self._in(key)
+        return [_holder(record) for record in records] if all(self._held(record) for record in records) else None
+
+    def _in(self, key: str) -> list[GenerationRecord]:
+        return [record for records in self._kept.values() for record in records if _spans(record, key)]
+
+    def _held(self, record: GenerationRecord) -> bool:
+        return record.state is State.MERGED or self._snapshot(record) is not None
 
     def _repaired(self, record: GenerationRecord) -> bool:
-        if record.snapshot is None:
-            return False
+        snapshot = self._snapshot(record)
+        return snapshot is not None and snapshot.repaired
+
+    def _snapshot(self, record: GenerationRecord) -> Snapshot | None:
+        """None also where it cannot be read."""
         try:
-            return read_snapshot(self._store, record.snapshot).repaired
+            return None if record.snapshot is None else read_snapshot(self._store, record.snapshot)
         except Corrupt:
-            return False
+            return None
+
+
+def _spans(record: GenerationRecord, key: str) -> bool:
+    """Whether entries of the generation may lie in this segment."""
+    log, number = paths.parse_wal_segment(key) or (None, 0)
+    return (
+        record.log == log
+        and record.first_sequence <= number
+        and (record.end_sequence is None or number < record.end_sequence)
+    )
+
+
+def _holder(record: GenerationRecord) -> str:
+    return "the table" if record.state is State.MERGED else f"snapshot {record.snapshot}"
 
 
 def _belongs(entry: Entry, number: int, record: GenerationRecord) -> bool:

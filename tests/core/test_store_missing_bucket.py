@@ -1,0 +1,70 @@
+"""A 404 that is not about the object says nothing about the object: a proxy, or a bucket that is gone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from lancewal_core.errors import StoreUnavailable
+from lancewal_core.store import PutUnknown
+from lancewal_core.store_obstore import ObstoreStore, open_store
+
+
+class Answers404(BaseHTTPRequestHandler):
+    code = "NoSuchBucket"
+
+    def answer(self) -> None:
+        self.rfile.read(int(self.headers.get("content-length") or 0))
+        body = f"<?xml version='1.0'?><Error><Code>{self.code}</Code></Error>".encode()
+        self.send_response(404)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_PUT = answer  # noqa: N815 # names that the base class calls
+
+    def do_HEAD(self) -> None:  # as above
+        self.send_response(404)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None: ...
+
+
+@pytest.fixture
+def store() -> Iterator[ObstoreStore]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers404) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        endpoint = f"http://127.0.0.1:{server.server_address[1]}"
+        keys = {"aws_access_key_id": "a", "aws_secret_access_key": "b", "aws_region": "us-east-1"}
+        yield open_store("s3://bucket/t", {"aws_endpoint": endpoint, "allow_http": "true", **keys})
+        server.shutdown()
+        thread.join()
+
+
+def test_without_its_bucket_no_object_is_absent(store: ObstoreStore) -> None:
+    with pytest.raises(StoreUnavailable, match="could not read 'x'"):
+        store.get("x")
+    with pytest.raises(StoreUnavailable, match="could not read 'x'"):
+        store.get_range("x", 0, 4)
+    with pytest.raises(StoreUnavailable, match="could not read 'x'"):
+        store.size("x")
+
+
+def test_a_listing_and_a_put_get_no_verdict_from_it(store: ObstoreStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    for code in ("NoSuchBucket", "NoSuchKey"):
+        monkeypatch.setattr(Answers404, "code", code)
+        with pytest.raises(StoreUnavailable, match="could not list"):
+            store.list("x/")
+        assert isinstance(store.put_if_absent("x", b"1"), PutUnknown)
+
+
+def test_an_object_that_is_absent_is_absent(store: ObstoreStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Answers404, "code", "NoSuchKey")
+    for key in ("x", "NoSuchBucket/x"):
+        assert store.get(key) is None
+        assert store.get_range(key, 0, 4) is None
+        assert store.size(key) is None

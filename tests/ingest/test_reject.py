@@ -1,0 +1,148 @@
+"""``lancewal offsets reject --through``: what of a range becomes dead letters, what rows, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from lancewal_core.durable_position import durable_position
+from lancewal_core.errors import InvalidInput, KafkaUnavailable
+from lancewal_core.ids import OwnerId, Position, Region
+from lancewal_core.murmur2 import partition_of
+from lancewal_core.region_key import encode_region_key
+from lancewal_ingest.decode.records import Records, Rejected
+from lancewal_ingest.reject import Passed, reject
+from lancewal_reader import open_table
+from tests.support.pipeline import Pipeline, by_key
+
+HERE, ELSEWHERE = (
+    next(f"r{n}" for n in range(99) if partition_of(encode_region_key(f"r{n}"), 2) == partition) for partition in (0, 1)
+)
+STOPS_AT = Position(3)
+
+
+class Letters:
+    """Dead letters that were acknowledged: (offset, kind); refuses all from the ``refuses``-th call on."""
+
+    def __init__(self, pipeline: Pipeline, refuses: int | None = None) -> None:
+        self.sent: list[tuple[int, str]] = []
+        self._pipeline = pipeline
+        self._refuses = refuses
+        self._calls = 0
+
+    def send(self, region: Region, records: Records, rejected: Sequence[Rejected]) -> None:
+        if self._calls == self._refuses:
+            raise KafkaUnavailable("not now")
+        self._calls += 1
+        assert rejected
+        assert durable(self._pipeline) <= rejected[0].offset, "durable before it was acknowledged"
+        assert {letter.offset for letter in rejected} <= set(records.offsets)
+        self.sent += [(letter.offset, letter.kind) for letter in rejected]
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
+    """Of partition 0, offsets 3, 4, 6 and 9 are misrouted, 7 is no row, all others are good; it has stopped at 3."""
+    made = Pipeline(tmp_path, partitions=2, seed=7, seal_rows=100_000)
+    for offset in range(12):
+        match offset:
+            case 3 | 4 | 6 | 9:
+                value = json.dumps({"region": ELSEWHERE, "id": offset, "a": -1}).encode()
+                made._messages[0].append((encode_region_key(ELSEWHERE), value, "upsert"))
+            case 7:
+                made._messages[0].append((encode_region_key(HERE), b"{", "upsert"))
+            case _:
+                made.upsert(HERE, offset, a=offset)
+    while not made._worker.stopped:
+        made._worker.step(0)
+    yield made
+    made.close()
+
+
+def durable(pipeline: Pipeline) -> int:
+    context = pipeline._worker._context
+    found = durable_position(
+        context.store, context.tasks, context.indexes, pipeline.contract, pipeline.contract.regions[0]
+    )
+    assert found is not None
+    return found
+
+
+def pass_over(pipeline: Pipeline, letters: Letters, through: int, offset: int = STOPS_AT, at_once: int = 2) -> Passed:
+    """Reads so many records at once."""
+    source = pipeline._worker._source
+
+    def read(region: Region, first: Position, end: Position) -> tuple[Records, Position]:
+        behind = Position(min(first + at_once, end))
+        taken = pipeline.messages(region.partition)[first:behind]
+        return Records(
+            list(range(first, behind)), [0] * len(taken), [k for k, _, _ in taken], [v for _, v, _ in taken],
+            [None] * len(taken),
+        ), behind  # fmt: skip
+
+    return reject(
+        pipeline._worker._context, OwnerId("person"), pipeline.contract.regions[0], Position(offset), Position(through),
+        lambda: source.offsets(0), read, letters,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3, 100])
+def test_of_a_range_only_what_is_no_row_here_is_rejected(pipeline: Pipeline, at_once: int) -> None:
+    letters = Letters(pipeline)
+    passed = pass_over(pipeline, letters, 10, at_once=at_once)
+    assert letters.sent == [(3, "misrouted"), (4, "misrouted"), (6, "misrouted"), (7, "not_json"), (9, "misrouted")]
+    assert (passed.first.offset, dict(passed.rejected)) == (3, {"misrouted": 4, "not_json": 1})
+    assert (passed.rows, passed.goes_on) == (3, 11)
+    assert durable(pipeline) == 11
+    pipeline.crash()
+    assert by_key(open_table(pipeline.uri).to_arrow()) == pipeline.oracle
+    pipeline.merge_all()
+    assert by_key(open_table(pipeline.uri).to_arrow(consistency="eventual")) == pipeline.oracle
+
+
+def test_one_record_alone(pipeline: Pipeline) -> None:
+    letters = Letters(pipeline)
+    assert pass_over(pipeline, letters, STOPS_AT).goes_on == 4
+    assert (letters.sent, durable(pipeline)) == ([(3, "misrouted")], 4)
+
+
+def test_where_the_range_ends_the_partition_stops_again(pipeline: Pipeline) -> None:
+    pass_over(pipeline, Letters(pipeline), 6)
+    pipeline.replace_worker()
+    while not pipeline._worker.stopped:
+        pipeline._worker.step(0)
+    assert pipeline._worker.stopped[0].where["offset"] == 7
+
+
+def test_letters_that_are_not_acknowledged_end_it_behind_whole_pieces(pipeline: Pipeline) -> None:
+    letters = Letters(pipeline, refuses=1)
+    with pytest.raises(KafkaUnavailable):
+        pass_over(pipeline, letters, 10)
+    assert (letters.sent, durable(pipeline)) == ([(3, "misrouted"), (4, "misrouted")], 5)
+    with pytest.raises(InvalidInput, match="the record at offset 5 is a good one"):
+        pass_over(pipeline, Letters(pipeline), 10, offset=5)
+    pipeline.replace_worker()
+    while not pipeline._worker.stopped:
+        pipeline._worker.step(0)
+    assert pass_over(pipeline, Letters(pipeline), 10, offset=6).goes_on == 11
+    pipeline.crash()
+    assert by_key(open_table(pipeline.uri).to_arrow()) == pipeline.oracle
+
+
+@pytest.mark.parametrize(
+    ("offset", "through", "text"),
+    [
+        (4, 10, "goes on at offset 3, not at 4"),
+        (2, 10, "goes on at offset 3, not at 2"),
+        (3, 2, "through offset 2: expected one from 3 to 11"),
+        (3, 12, "through offset 12: expected one from 3 to 11"),
+    ],
+)
+def test_what_is_refused_changes_nothing(pipeline: Pipeline, offset: int, through: int, text: str) -> None:
+    letters = Letters(pipeline)
+    with pytest.raises(InvalidInput, match=f"{text}.*Nothing was changed"):
+        pass_over(pipeline, letters, through, offset=offset)
+    assert (letters.sent, durable(pipeline)) == ([], 3)
