@@ -81,7 +81,7 @@ class UpsertedTable:
         self.contract = _attach(store, self._table)
         self._context = FlusherContext(
             store, self._table, RegionIndexes(store, self._clock), Watermarks(store, self._table),
-            KeyIndex(KeyCatalogs(store, self._clock), MappedParts(store, path, path, 1 << 40)),
+            KeyIndex(KeyCatalogs(store, self._clock), MappedParts(store, path, path, 1 << 40), self._threads),
             ThreadRunner(self._table, self._threads), self._tasks, self._clock, self.contract, _new_id,
         )  # fmt: skip
         self._owner = OwnerId("benchmark")
