@@ -12,7 +12,7 @@ import lance
 
 from lancewal_demo.stack import KafkaBroker, S3Server
 from tests.support.whole_path import Service, until
-from tests.whole_path.world import World, make_world, plain_rows, positions
+from tests.whole_path.world import World, make_world, plain_rows
 
 _PATIENCE_S = 150.0
 _POLL_S = 0.03
@@ -96,11 +96,10 @@ class Fleet(AbstractContextManager["Fleet"]):
 
     def check_end(self) -> None:
         world = self.world
-        ends = world.feed.history.ends
-        assert positions(world.check_strong()) == ends
-        assert positions(world.check_merged()) == ends
+        world.check_all_in(world.check_strong())
+        world.check_all_in(world.check_merged())
         newest = lance.dataset(world.uri, storage_options=dict(world.options)).to_table()
-        world.compare(plain_rows(newest), ends, "plain Lance")
+        world.compare(plain_rows(newest), world.feed.history.ends, "plain Lance")
 
     def _start(self, *command: str, failpoint: str | None) -> Service:
         service = self.world.lancewal.start(*command, failpoint=failpoint)

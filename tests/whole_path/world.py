@@ -103,6 +103,13 @@ class World:
                 return
         raise AssertionError("five runs of `lancewal flush run --once` have left something unmerged")
 
+    def check_all_in(self, receipt: Receipt) -> None:
+        """The receipt's cut is everything that was produced; partitions without a record may stand in it with 0."""
+        cut = {partition: position for partition, position in positions(receipt).items() if position}
+        assert cut == self.feed.history.ends, (
+            f"a read of version {receipt.version} saw {cut}, not {self.feed.history.ends}"
+        )
+
     def finish(self, services: Sequence[Service] = ()) -> None:
         """End the services in this order, merge, and compare: everything produced is in the table, once, read in every way."""
         self.check_strong()
