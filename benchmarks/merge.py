@@ -7,7 +7,7 @@ compared with the model (number of rows, sums of two columns): a difference ends
  * 10 k and 250 k upserts (90 % updates, 10 % inserts, random keys),
  * 250 k with a scalar index on the key: ``merge_insert`` with it, and told not to use it,
  * a sweep of updates of 5, 25 and 50 % of the rows, each run on tables of its own,
- * ten rounds of 100 k; then scans of the table against a freshly written one, before and after a compaction.
+ * ten rounds of 100 k; then scans of the table against a freshly written one, before and after ``lancewal compact --all``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import shutil
 import statistics
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,21 +34,12 @@ SWEEP_RUNS = 5
 SWEEP_PERCENT = (5, 25, 50)
 LOOKUPS = 1_000
 
-Compact = Callable[[Path], None]
 
-
-def compact_with_lance(path: Path) -> None:
-    """Lance's own compaction: every fragment with a deleted row is written anew."""
-    lance.dataset(str(path)).optimize.compact_files(
-        target_rows_per_fragment=ROWS_PER_FRAGMENT, materialize_deletions_threshold=0.0
-    )
-
-
-def run(compact: Compact = compact_with_lance) -> dict[str, float]:
+def run() -> dict[str, float]:
     with workplace(free_gib=8) as place:
         base = place.base(ROWS)
         result: dict[str, float] = {}
-        for measure in (_upserts, _indexed, _sweep, partial(_scans, compact)):
+        for measure in (_upserts, _indexed, _sweep, _scans):
             own = place.folder / "measure"  # goes after each: nothing piles up on the disk
             own.mkdir()
             result |= measure(base, own)
@@ -108,7 +98,7 @@ def _sweep(base: Base, folder: Path) -> dict[str, float]:
     return result
 
 
-def _scans(compact: Compact, base: Base, folder: Path) -> dict[str, float]:
+def _scans(base: Base, folder: Path) -> dict[str, float]:
     pair = Pair.of(base, folder, 3)
     result = pair.runs(100_000, 10).figures("100k")
     pair.check()
@@ -118,9 +108,7 @@ def _scans(compact: Compact, base: Base, folder: Path) -> dict[str, float]:
     )
     paths = {"ours": pair.ours.path, "merge_insert": pair.peer.path, "fresh": fresh}
     result |= _scan_figures("merged", paths, pair.upserts.model)
-    start = time.perf_counter()
-    compact(pair.ours.path)
-    result["compaction_s"] = time.perf_counter() - start
+    result["compaction_s"] = pair.ours.compact_all()
     result |= _scan_figures("compacted", {"ours": pair.ours.path, "fresh": fresh}, pair.upserts.model)
     pair.runs(10_000, 1)  # the compacted table takes upserts
     pair.check()

@@ -42,6 +42,7 @@ from lancewal_core.transitions import Claimant, first_claim, seal
 from lancewal_core.watermarks import Watermarks
 from lancewal_flusher.attach import existing_rows
 from lancewal_flusher.commit import Refused
+from lancewal_flusher.compact_to_the_end import compact_to_the_end
 from lancewal_flusher.compaction import Compacted, FileSizes, compact_next
 from lancewal_flusher.compaction_plan import CompactionLimits
 from lancewal_flusher.context import FlusherContext
@@ -172,6 +173,12 @@ class UpsertedTable:
         start = time.perf_counter()
         while isinstance(compact_next(self._context, limits, FileSizes(), with_sentinel=True), Compacted):
             keep_up(self._context, self._rounds.upkeep)
+        return time.perf_counter() - start
+
+    def compact_all(self) -> float:
+        """As ``lancewal compact --all``; seconds."""
+        start = time.perf_counter()
+        compact_to_the_end(self._context, CompactionLimits(), with_sentinel=True)
         return time.perf_counter() - start
 
     def _wal_batch(self, rows: pa.Table) -> pa.RecordBatch:

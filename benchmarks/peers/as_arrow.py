@@ -9,7 +9,7 @@ reads merge them.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,16 +25,28 @@ AIM, SMALL_AIM = Aim("at most", 1.6), Aim("at most", 2.5)
 
 
 def measure(base: Base, folder: Path, sizes: Sizes, engine: Engine) -> Iterator[Measured]:
+    """Rounds of each size into tables of their own; and small ones into those that have had the large rounds, of which
+    every fragment hides rows by then: each merge reads and writes what hides them."""
+    small = sizes.small_round_rows
+    large = ((sizes.round_rows, AIM, ""), (small, None, f", behind {sizes.rounds} rounds of {sizes.round_rows:,}"))
+    for name, rounds in (("large", large), ("small", ((small, SMALL_AIM, ""),))):
+        own = folder / name
+        own.mkdir()
+        yield from _into_new_tables(base, own, sizes, engine, rounds)
+
+
+def _into_new_tables(
+    base: Base, folder: Path, sizes: Sizes, engine: Engine, rounds: Sequence[tuple[int, Aim | None, str]]
+) -> Iterator[Measured]:
     upserts = Upserts(base, 11)
     with RemotePeer(engine, folder / "peer") as peer:
         peer.create(as_parquet(base))
         ours = UpsertedTable(copy_table(base.table, folder / "ours"))
         try:
-            for count, aim in ((sizes.round_rows, AIM), (sizes.small_round_rows, SMALL_AIM)):
+            for count, aim, behind in rounds:
                 _in_turns(ours, peer, upserts, WARM_UP_ROWS, WARM_UPS, folder)
-                found = _in_turns(ours, peer, upserts, count, sizes.rounds, folder)
-                whole, committed, theirs = found
-                name = f"upsert {count:,} Arrow rows into {sizes.rows:,}"
+                whole, committed, theirs = _in_turns(ours, peer, upserts, count, sizes.rounds, folder)
+                name = f"upsert {count:,} Arrow rows into {sizes.rows:,}{behind}"
                 yield Measured.of_times("b", f"{name}, key index kept up", peer.name, whole, theirs, aim)
                 yield Measured.of_times("b", f"{name}, until our commit", peer.name, committed, theirs)
             check(ours.path, upserts.model)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 
 import lance
@@ -21,10 +20,6 @@ from benchmarks.peers.measure import Aim, Measured
 from benchmarks.peers.remote import RemotePeer, Spent
 from benchmarks.peers.sizes import Sizes, as_parquet, write_round
 from benchmarks.upserted_table import UpsertedTable, copy_table
-from lancewal_core.settings import Settings
-from lancewal_flusher.compact_to_the_end import compact_to_the_end
-from lancewal_flusher.compaction_limits import compaction_limits
-from lancewal_flusher.service import open_context
 
 RUNS = 7
 AIM, COMPACTED_AIM = Aim("at most", 1.5), Aim("at most", 1.1)
@@ -47,7 +42,7 @@ def against_lance(base: Base, folder: Path, sizes: Sizes) -> Iterator[Measured]:
             FRESH: lambda kind: _read(fresh, kind, model),
             MERGE_INSERT: lambda kind: _read(pair.peer.path, kind, model),
         }
-        yield from _before_and_after(reads, path, sizes)
+        yield from _before_and_after(reads, pair.ours, sizes)
     finally:
         pair.ours.close()
 
@@ -70,16 +65,16 @@ def against_peer(base: Base, folder: Path, sizes: Sizes, engine: Engine) -> Iter
                 OURS: lambda kind: _read(ours.path, kind, upserts.model),
                 peer.name: lambda kind: peer.scan() if kind == "full" else peer.aggregate()[1],
             }
-            yield from _before_and_after(reads, ours.path, sizes)
+            yield from _before_and_after(reads, ours, sizes)
         finally:
             ours.close()
 
 
-def _before_and_after(reads: Reads, path: Path, sizes: Sizes) -> Iterator[Measured]:
+def _before_and_after(reads: Reads, ours: UpsertedTable, sizes: Sizes) -> Iterator[Measured]:
     after = f"after {sizes.rounds} rounds of {sizes.round_rows:,} into {sizes.rows:,}"
     yield from _lines(reads, after, AIM)
-    spent = compact(path)
-    print(f"   compaction: {spent.wall:.1f} s, {spent.cpu:.1f} s of the CPUs", flush=True)
+    cpu, wall = time.process_time(), ours.compact_all()
+    print(f"   compaction: {wall:.1f} s, {time.process_time() - cpu:.1f} s of the CPUs", flush=True)
     yield from _lines(reads, f"{after}, ours compacted", COMPACTED_AIM)
 
 
@@ -87,16 +82,6 @@ def _fresh(path: Path, fresh: Path) -> Path:
     rows = lance.dataset(str(path)).scanner().to_reader()
     lance.write_dataset(rows, str(fresh), max_rows_per_file=ROWS_PER_FRAGMENT)
     return fresh
-
-
-def compact(path: Path) -> Spent:
-    """As ``lancewal compact --all``."""
-    settings = Settings.model_validate({"table": {"uri": str(path)}})
-    cpu, start = time.process_time(), time.perf_counter()
-    with ExitStack() as stack:
-        context = open_context(settings, stack)
-        compact_to_the_end(context, compaction_limits(settings.flusher), with_sentinel=True)
-    return Spent(time.perf_counter() - start, time.process_time() - cpu)
 
 
 def _lines(reads: Reads, name: str, aim: Aim) -> Iterator[Measured]:

@@ -67,9 +67,9 @@ def test_a_peer_ends_what_it_started_also_when_nobody_listens_any_more(tmp_path:
 
 def test_arrow_upserts_are_measured_in_turns(base: Base, tmp_path: Path) -> None:
     found = list(as_arrow.measure(base, tmp_path, SIZES, ENGINE))
-    assert [str(m.aim) for m in found] == ["at most 1.6", "None", "at most 2.5", "None"]
+    assert [str(m.aim) for m in found] == ["at most 1.6", "None", "None", "None", "at most 2.5", "None"]
     assert all(m.ours > 0 and m.theirs > 0 and m.runs == 2 for m in found)
-    for whole, committed in (found[:2], found[2:]):
+    for whole, committed in (found[:2], found[2:4], found[4:]):
         assert committed.ours < whole.ours
         assert committed.theirs == whole.theirs
 
@@ -98,7 +98,7 @@ def test_a_peer_that_cannot_be_had_is_named_and_the_others_are_measured(
     content = json.loads(output.read_text())
     assert list(content["missing"]) == ["b-absent"]
     assert "No module named" in content["missing"]["b-absent"]
-    assert [m["peer"] for m in content["measured"]] == ["dict"] * 4
+    assert [m["peer"] for m in content["measured"]] == ["dict"] * 6
     assert "b-absent: not measured" in capsys.readouterr().out
 
 
