@@ -36,19 +36,27 @@ def command(
         if not dry_run:
             stack.enter_context(session_for(settings))
         summary = _look(settings, everything) if dry_run else _compact(settings, everything)
+    if isinstance(summary, str):
+        typer.echo(
+            json.dumps({"refused": summary}) if output is Output.JSON else f"nothing can be compacted now: {summary}"
+        )
+        return
     typer.echo(json.dumps(asdict(summary), indent=1) if output is Output.JSON else summary_text(summary, dry_run))
     if summary.indexes_refused:
         raise typer.Exit(1)
 
 
-def _look(settings: Settings, everything: bool) -> CompactionSummary:
+def _look(settings: Settings, everything: bool) -> CompactionSummary | str:
+    """What it would do, or why nothing can be done now."""
+    from lancewal_flusher.commit import Refused
     from lancewal_flusher.compact_to_the_end import look
     from lancewal_flusher.compaction_limits import compaction_limits
     from lancewal_flusher.service import open_context
 
     with ExitStack() as stack:
         context = open_context(settings, stack, on_threads=True)
-        return look(context, compaction_limits(settings.flusher), with_sentinel=everything)
+        found = look(context, compaction_limits(settings.flusher), with_sentinel=everything)
+    return found.reason if isinstance(found, Refused) else found
 
 
 def _compact(settings: Settings, everything: bool) -> CompactionSummary:

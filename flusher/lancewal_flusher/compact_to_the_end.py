@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from lancewal_core.errors import PlanRetriesExhausted
 from lancewal_flusher.commit import Refused
-from lancewal_flusher.compaction import Compacted, FileSizes, compact_next, spared, stored
-from lancewal_flusher.compaction_plan import CompactionLimits, Round, Stored, next_round
+from lancewal_flusher.compaction import Compacted, FileSizes, choice_of, compact_next, may_compact
+from lancewal_flusher.compaction_plan import CompactionLimits, Round
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.index_plan import IndexLimits
 from lancewal_flusher.index_upkeep import IndexExtended, IndexRefused, extend_indexes
@@ -95,27 +95,21 @@ def compact_to_the_end(
     )
 
 
-def look(context: FlusherContext, limits: CompactionLimits, *, with_sentinel: bool) -> CompactionSummary:
-    """What ``compact_to_the_end`` would do if nobody else did anything; changes nothing."""
-    pinned = context.table.newest()
-    fragments = stored(context, pinned.fragments(), FileSizes())
-    left_alone = spared(pinned, fragments, limits, with_sentinel=with_sentinel)
-    rounds: list[Round] = []
-    at = max((f.fragment_id for f in fragments), default=0) + 1
-    while True:
-        chosen = next_round(fragments, limits.to_the_end(), left_alone)
-        if chosen is None:
-            break
+def look(context: FlusherContext, limits: CompactionLimits, *, with_sentinel: bool) -> CompactionSummary | Refused:
+    """What ``compact_to_the_end`` would do if nobody else did anything; changes nothing.  ``Refused``: nothing, for now."""
+    pinned = may_compact(context)
+    if isinstance(pinned, Refused):
+        return pinned
+    choice = choice_of(context, pinned, FileSizes(), with_sentinel=with_sentinel)
+    before = len(choice.fragments)
+    bounded, rounds = limits.to_the_end(), list[Round]()
+    while chosen := choice.next_round(bounded):
         rounds.append(chosen)
-        taken = {f.fragment_id for f in chosen.fragments}
-        fragments = [f for f in fragments if f.fragment_id not in taken]
-        for group in chosen.groups:
-            fragments.append(Stored(at, group.live_rows, 0, sum(f.live_bytes for f in group.fragments)))
-            at += 1
+        choice = choice.after(chosen, bounded)
     return CompactionSummary(
         len(rounds),
-        len(pinned.fragments()),
-        len(fragments),
+        before,
+        len(choice.fragments),
         sum(r.rows - r.live_rows for r in rounds),
         sum(r.nbytes for r in rounds),
         sum(f.live_bytes for r in rounds for f in r.fragments),

@@ -35,8 +35,8 @@ from lancewal_core.errors import ObjectMissing, VersionGone
 from lancewal_core.ids import TableVersion
 from lancewal_core.open_checks import check_table
 from lancewal_core.table import Fragment, PinnedTable, RewriteBounds, TableCommit, files_of, fragment_bytes
-from lancewal_flusher.commit import Refused, is_finished, lost_files, send, sentinel
-from lancewal_flusher.compaction_plan import CompactionLimits, Group, Reason, Stored, next_round
+from lancewal_flusher.commit import Refused, is_finished, lost_files, send
+from lancewal_flusher.compaction_plan import Choice, CompactionLimits, Group, Reason, Stored
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.entry_regions import told_by_commits_alone
 from lancewal_flusher.rewrite_task import RewriteTask
@@ -86,17 +86,12 @@ def compact_next(
 ) -> CompactionResult:
     """One round.  ``with_sentinel``: no merge of this process is under way."""
     # Step 1
-    pinned = context.table.newest()
-    check_table(pinned, context.contract)
-    in_force = context.watermarks.at(pinned.version)
-    if not is_finished(context, in_force):
-        return Refused(f"the merge of table version {in_force.version} is not finished yet")
+    pinned = may_compact(context)
+    if isinstance(pinned, Refused):
+        return pinned
     try:
         # Step 2
-        fragments = pinned.fragments()
-        found = stored(context, fragments, sizes)
-        left_alone = spared(pinned, found, limits, with_sentinel=with_sentinel) | told_by_commits_alone(context, pinned)
-        chosen = next_round(found, limits, left_alone)
+        chosen = choice_of(context, pinned, sizes, with_sentinel=with_sentinel).next_round(limits)
         if chosen is None:
             return NothingToCompact(pinned.version)
         # Step 3
@@ -121,6 +116,22 @@ def compact_next(
         bytes_read=chosen.nbytes,
         bytes_written=sum(fragment_bytes(text) for text in written),
     )
+
+
+def may_compact(context: FlusherContext) -> PinnedTable | Refused:
+    """Step 1."""
+    pinned = context.table.newest()
+    check_table(pinned, context.contract)
+    in_force = context.watermarks.at(pinned.version)
+    if not is_finished(context, in_force):
+        return Refused(f"the merge of table version {in_force.version} is not finished yet")
+    return pinned
+
+
+def choice_of(context: FlusherContext, pinned: PinnedTable, sizes: FileSizes, *, with_sentinel: bool) -> Choice:
+    """What step 2 chooses from, and who only looks too.  ``VersionGone``: a clean-up has taken the version's files."""
+    left_alone = pinned.unrewritable_fragments() | told_by_commits_alone(context, pinned)
+    return Choice(tuple(stored(context, pinned.fragments(), sizes)), left_alone, with_sentinel)
 
 
 def _replace(
@@ -171,16 +182,6 @@ def _mend(
         "too; then `lancewal repair restored --after-restore replay`",
         version=landed,
     )
-
-
-def spared(
-    pinned: PinnedTable, fragments: Sequence[Stored], limits: CompactionLimits, *, with_sentinel: bool
-) -> frozenset[int]:
-    """Fragments that no round may take; the sentinel only in a bounded one."""
-    guard = sentinel(pinned.fragments())
-    free = {f.fragment_id for f in fragments if f.nbytes <= limits.round_bytes} if with_sentinel else set()
-    ours = frozenset() if guard is None or guard.fragment_id in free else frozenset({guard.fragment_id})
-    return ours | pinned.unrewritable_fragments()
 
 
 def stored(context: FlusherContext, fragments: Sequence[Fragment], sizes: FileSizes) -> list[Stored]:

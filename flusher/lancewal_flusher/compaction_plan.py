@@ -10,6 +10,9 @@ deleted rows, and only where ``oversize`` says so: it keeps merges waiting for a
 
 A *round* has up to ``groups_max`` groups, of one reason and without a common fragment: each is chosen as if those before it
 were not there, so what holds of a group holds of each.  They are written at the same time.
+
+A *choice* is what a round chooses from, and what is left alone; ``Choice.after`` foresees what the next round would choose
+from, so that one who only looks and one who compacts choose by the same rules.
 """
 
 from __future__ import annotations
@@ -125,6 +128,37 @@ class Round:
         return sum(group.live_rows for group in self.groups)
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a round chooses from."""
+
+    fragments: tuple[Stored, ...]
+    """All of one version."""
+    left_alone: frozenset[int]
+    """Those that no round may take, whatever its limits."""
+    with_sentinel: bool
+    """Whether a round may take the sentinel, if it is no larger than a round."""
+
+    def spared(self, limits: CompactionLimits) -> frozenset[int]:
+        """Fragments that no round of these limits may take."""
+        guard = min(self.fragments, key=lambda f: f.fragment_id, default=None)
+        if guard is None or (self.with_sentinel and guard.nbytes <= limits.round_bytes):
+            return self.left_alone
+        return self.left_alone | {guard.fragment_id}
+
+    def next_round(self, limits: CompactionLimits) -> Round | None:
+        """What to write anew now, None if nothing is worth it."""
+        return next_round(self.fragments, limits, self.spared(limits))
+
+    def after(self, done: Round, limits: CompactionLimits) -> Choice:
+        """What the next round would choose from if nobody else did anything; sizes are those of the rows left, about."""
+        taken = {f.fragment_id for f in done.fragments}
+        sizes = [size for group in done.groups for size in _written(group, limits)]
+        first = max(f.fragment_id for f in self.fragments) + 1
+        new = [Stored(number, rows, 0, nbytes) for number, (rows, nbytes) in enumerate(sizes, first)]
+        return replace(self, fragments=(*(f for f in self.fragments if f.fragment_id not in taken), *new))
+
+
 def next_round(fragments: Sequence[Stored], limits: CompactionLimits, spared: Collection[int]) -> Round | None:
     """What to write anew now, None if nothing is worth it; ``spared`` ids are left alone."""
     free = [f for f in fragments if f.fragment_id not in spared]
@@ -133,6 +167,15 @@ def next_round(fragments: Sequence[Stored], limits: CompactionLimits, spared: Co
         if groups:
             return Round(reason, groups)
     return None
+
+
+def _written(group: Group, limits: CompactionLimits) -> Iterator[tuple[int, int]]:
+    """Rows and bytes of the fragments that it becomes: none where no row is left, several of what is larger than one."""
+    rows, nbytes = group.live_rows, sum(f.live_bytes for f in group.fragments)
+    most = max(1, min(limits.target_rows, limits.target_bytes * rows // max(nbytes, 1)))
+    for first in range(0, rows, most):
+        part = min(most, rows - first)
+        yield part, nbytes * part // rows
 
 
 def _groups(

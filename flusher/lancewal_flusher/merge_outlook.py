@@ -16,8 +16,8 @@ from lancewal_core.key_lookup import find_keys
 from lancewal_core.key_match import KeySet
 from lancewal_core.table import Fragment, PinnedTable
 from lancewal_flusher.commit import Refused
-from lancewal_flusher.compaction import FileSizes, spared, stored
-from lancewal_flusher.compaction_plan import CompactionLimits
+from lancewal_flusher.compaction import FileSizes, stored
+from lancewal_flusher.compaction_plan import Choice, CompactionLimits
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.cost import KEY_ENTRY_BYTES, Cost, FragmentChange, Rates, Strategy, costs, least
 from lancewal_flusher.first_seen import FirstSeen
@@ -111,7 +111,7 @@ def _left_alone(
     if compaction is None:
         return frozenset(f.fragment_id for f in fragments)
     others = frozenset(f.fragment_id for f in fragments if not bytes_min <= f.nbytes <= compaction.round_bytes)
-    return others | spared(pinned, fragments, compaction, with_sentinel=True)
+    return others | Choice(tuple(fragments), pinned.unrewritable_fragments(), with_sentinel=True).spared(compaction)
 
 
 def _outlook(

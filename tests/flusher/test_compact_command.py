@@ -23,14 +23,21 @@ from lancewal_core.table import RewriteBounds
 from lancewal_core.table_lance import LanceTable
 from lancewal_flusher import compact_commands, compact_to_the_end
 from lancewal_flusher.compaction_plan import CompactionLimits
+from lancewal_flusher.finish import finish_newest
+from lancewal_flusher.merge import Merged, merge_next
 from tests.flusher.test_flusher_service import tree
-from tests.support.flusher_tables import FlusherTable, delete, upserts
+from tests.support.flusher_tables import OPEN_ROWS, FlusherTable, delete, upserts
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Iterator[FlusherTable]:
+def keyed_by_bytes() -> bool:
+    return False
+
+
+@pytest.fixture
+def table(tmp_path: Path, keyed_by_bytes: bool) -> Iterator[FlusherTable]:
     """Four fragments of ten rows, five of them hidden in one."""
-    made = FlusherTable(tmp_path)
+    made = FlusherTable(tmp_path, keyed_by_bytes=keyed_by_bytes)
     for number in range(4):
         made.generation(0, upserts(range(10 * number, 10 * number + 10)))
         made.round()
@@ -47,8 +54,7 @@ def compact(table: FlusherTable, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     app = cli.app
     monkeypatch.setattr(app, "registered_commands", [*app.registered_commands])
     app.command("compact")(compact_commands.command)
-    file = Path(table.uri).parent / "settings.yaml"
-    file.write_text(yaml.safe_dump(tree(table)))
+    file = write_settings(table)
 
     def run(*options: str) -> tuple[int, str]:
         capsys.readouterr()
@@ -56,6 +62,12 @@ def compact(table: FlusherTable, monkeypatch: pytest.MonkeyPatch, capsys: pytest
         return code, capsys.readouterr().out
 
     return run
+
+
+def write_settings(table: FlusherTable, **flusher: Any) -> Path:
+    file = Path(table.uri).parent / "settings.yaml"
+    file.write_text(yaml.safe_dump(tree(table, flusher=flusher)))
+    return file
 
 
 def fragments(table: FlusherTable) -> int:
@@ -82,6 +94,47 @@ def test_to_the_end(table: FlusherTable, compact: Any) -> None:
     assert (code, out.splitlines()[1:]) == (0, ["index id_idx extended"])
     assert fragments(table) == 1
     table.check()
+
+
+def merge_without_index(table: FlusherTable, ids: range) -> None:
+    """One more fragment, of a flusher that dies before it has indexed it."""
+    table.generation(0, upserts(ids))
+    assert isinstance(merge_next(table.context(), OPEN_ROWS), Merged)
+    finish_newest(table.context())
+
+
+@pytest.mark.parametrize(
+    ("keyed_by_bytes", "options", "left"), [(False, [], 5), (False, ["--all"], 4), (True, [], 7), (True, ["--all"], 7)]
+)
+def test_a_run_does_what_looking_has_said(table: FlusherTable, compact: Any, left: int, options: list[str]) -> None:
+    """Several rounds, small and worn fragments.  Of a table keyed by bytes what is not indexed yet is left alone."""
+    for number in range(4, 9):
+        merge_without_index(table, range(10 * number, 10 * number + 10))
+    write_settings(table, compaction_target_rows=25)
+    _, out = compact("--dry-run", "--output", "json", *options)
+    _, text = compact("--dry-run", *options)
+    looked, version = json.loads(out), table.dataset.version
+    code, out = compact("--output", "json", *options)
+    done = json.loads(out)
+    assert code == 0
+    assert table.dataset.version > version
+    for about in ("bytes_read", "bytes_written", "indexes_extended"):
+        looked.pop(about), done.pop(about)
+    assert looked == done
+    assert f"{done['rounds']} rounds: 9 fragments to {done['fragments_after']}, 5 hidden rows dropped" in text
+    assert done["fragments_after"] == fragments(table) == left
+    table.check()
+
+
+def test_looking_while_a_merge_is_not_finished(table: FlusherTable, compact: Any) -> None:
+    """A run would be refused until a flusher has finished it."""
+    table.generation(0, upserts(range(100, 110)))
+    assert isinstance(merge_next(table.context(), OPEN_ROWS), Merged)
+    why = f"the merge of table version {table.dataset.version} is not finished yet"
+    assert compact("--dry-run") == (0, f"nothing can be compacted now: {why}\n")
+    assert compact("--dry-run", "--output", "json") == (0, json.dumps({"refused": why}) + "\n")
+    table.round()
+    assert "would compact in 1 rounds: 5 fragments to 2" in compact("--dry-run")[1]
 
 
 def test_only_looking_needs_no_spark(compact: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lancewal_flusher.compaction_plan import CompactionLimits, Reason, Stored, next_round
+from lancewal_flusher.compaction_plan import Choice, CompactionLimits, Reason, Stored, next_round
 
 MB = 1 << 20
 LIMITS = CompactionLimits(target_rows=1_000, target_bytes=256 * MB, round_bytes=256 * MB, fragments_min=2)
@@ -84,6 +84,30 @@ def test_a_fragment_larger_than_a_round() -> None:
     assert taken(worn, LIMITS.to_the_end()) == [0]
     assert taken(sized(1_000), LIMITS.to_the_end()) is None
     assert taken([*worn, Stored(1, 1_000, 900, 200 * MB)], LIMITS.to_the_end()) == [1]
+
+
+def foreseen(fragments: list[Stored], limits: CompactionLimits, with_sentinel: bool, *left_alone: int) -> list[Stored]:
+    choice = Choice(tuple(fragments), frozenset(left_alone), with_sentinel)
+    while chosen := choice.next_round(limits):
+        choice = choice.after(chosen, limits)
+    return list(choice.fragments)
+
+
+def test_who_only_looks_foresees_what_rounds_leave() -> None:
+    small = [*sized(1, 1, 1), Stored(3, 10, 10, MB)]
+    assert foreseen(small, LIMITS, True) == [Stored(4, 30, 0, 3 * MB)]
+    assert foreseen(small, LIMITS, False) == [Stored(0, 10, 0, MB), Stored(4, 20, 0, 2 * MB)]
+    assert foreseen(small, LIMITS, True, 0, 2) == sized(1, 1, 1)
+    # One larger than a fragment should be becomes several; no row left, none.
+    wide = [Stored(0, 10, 0, MB), Stored(1, 5_000, 2_500, 400 * MB), Stored(2, 50, 50, 400 * MB)]
+    left = foreseen(wide, LIMITS.to_the_end(), False)
+    assert [(f.rows, f.nbytes // MB) for f in left] == [(10, 1), (1_000, 80), (1_000, 80), (500, 40)]
+
+
+def test_whoever_is_the_sentinel_by_now_is_taken_only_in_a_bounded_round() -> None:
+    """The small one has been, and is written anew with another; the worn one behind it is larger than a round."""
+    fragments = [Stored(0, 10, 0, MB), Stored(1, 1_000, 900, 800 * MB), Stored(2, 10, 0, MB)]
+    assert [f.fragment_id for f in foreseen(fragments, LIMITS.to_the_end(), True)] == [1, 3]
 
 
 def test_groups_of_a_round_share_no_fragment_and_have_one_reason() -> None:

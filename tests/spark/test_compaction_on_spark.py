@@ -20,7 +20,7 @@ from lancewal_core.errors import LancewalError, RewriteFailed, SparkJobFailed, V
 from lancewal_core.ids import TableVersion
 from lancewal_flusher import progress, spark_progress, task_parcel
 from lancewal_flusher.commit import Refused
-from lancewal_flusher.compact_to_the_end import compact_to_the_end, look
+from lancewal_flusher.compact_to_the_end import CompactionSummary, compact_to_the_end, look
 from lancewal_flusher.compaction import Compacted, CompactionResult, FileSizes, compact_next
 from lancewal_flusher.compaction_plan import CompactionLimits
 from lancewal_flusher.compaction_turns import CompactionTurns, TurnReport
@@ -132,6 +132,7 @@ def test_the_same_fragments_as_on_threads(
 def test_to_the_end(table: FlusherTable, runner: SparkRunner) -> None:
     context = on(table, runner)
     foreseen = look(context, LIMITS, with_sentinel=True)
+    assert isinstance(foreseen, CompactionSummary)
     done = compact_to_the_end(context, LIMITS, with_sentinel=True)
     assert (done.rounds, done.fragments_after, done.rows_dropped) == (1, 4, 7)
     assert (foreseen.rounds, foreseen.fragments_after, foreseen.rows_dropped) == (1, 4, 7)
