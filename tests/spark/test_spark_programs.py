@@ -136,12 +136,12 @@ def test_a_compaction_that_dies_before_its_commit(server: ConnectServer, table: 
     dies_before_its_commit(table, environment, "spark")
 
 
-def flush(command: list[str | Path], table: FlusherTable, environment: dict[str, str]) -> list[dict[str, Any]]:
-    """Run a program to its end; its log."""
+def run(command: Sequence[str | Path], table: FlusherTable, environment: dict[str, str], **flusher: Any) -> list[str]:
+    """Run a program to its end, with these settings of the flusher; the lines that it wrote."""
     file = Path(table.uri).parent / "settings.yaml"
-    file.write_text(yaml.safe_dump({"table": {"uri": table.uri}, "metrics": {"port": 0}}))
+    file.write_text(yaml.safe_dump({"table": {"uri": table.uri}, "metrics": {"port": 0}, "flusher": flusher}))
     ended = subprocess.run(
-        [*command, "--once", "--config", file],
+        [*command, "--config", file],
         env=environment,
         capture_output=True,
         text=True,
@@ -150,40 +150,74 @@ def flush(command: list[str | Path], table: FlusherTable, environment: dict[str,
     )
     assert ended.returncode == 0, ended.stderr[-3000:]
     # spark-submit writes to its own standard output what the script writes to standard error.
-    lines = [*ended.stdout.splitlines(), *ended.stderr.splitlines()]
-    return [json.loads(line) for line in lines if line.startswith("{")]
+    return [*ended.stdout.splitlines(), *ended.stderr.splitlines()]
+
+
+def logged(lines: Sequence[str], event: str) -> list[dict[str, Any]]:
+    """These lines of the log."""
+    return [found for line in lines if line.startswith("{") and (found := json.loads(line))["event"] == event]
 
 
 def test_a_program_by_spark_connect(server: ConnectServer, table: FlusherTable) -> None:
     before = server.event_log.read_text() if server.event_log.exists() else ""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "SPARK_REMOTE": server.remote}
-    log = flush([sys.executable, "-c", PROGRAM, "flush", "run", "--runner", "spark"], table, environment)
-    assert [line["runner"] for line in log if line["event"] == "started"] == ["spark"]
-    assert len([line for line in log if line["event"] == "merged"]) == 1
+    lines = run([sys.executable, "-c", PROGRAM, "flush", "run", "--runner", "spark", "--once"], table, environment)
+    assert [line["runner"] for line in logged(lines, "started")] == ["spark"]
+    assert len(logged(lines, "merged")) == 1
     table.check()
     events = [json.loads(line) for line in server.event_log.read_text()[len(before) :].splitlines()]
     assert {(e["point"], e["when"]) for e in events} >= {("spark.task", "after"), ("dv.write", "after")}
 
 
-def test_a_program_by_spark_submit(table: FlusherTable, tmp_path: Path) -> None:
+def by_spark_submit(
+    program: Sequence[str], options: Sequence[str], table: FlusherTable, folder: Path, **flusher: Any
+) -> tuple[list[str], list[dict[str, Any]]]:
+    """Submit the script of ``program`` as people do; the lines that it wrote, and the events of all its processes."""
     printed = subprocess.run(
-        [sys.executable, "-c", PROGRAM, "flush", "spark-script"],
+        [sys.executable, "-c", PROGRAM, "flush", "spark-script", *program],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
         check=True,
     )
-    (tmp_path / "spark").mkdir()
-    events = tmp_path / "spark" / "events.jsonl"
-    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
-    options = ["--master", "local[2]", "--driver-memory", "512m"]
+    (folder / "spark").mkdir()
+    events = folder / "spark" / "events.jsonl"
+    submit: list[str | Path] = [Path(pyspark.__file__).parent / "bin" / "spark-submit"]
+    submit += ["--master", "local[2]", "--driver-memory", "512m"]
     for name, value in (("ui.enabled", "false"), ("driver.host", "127.0.0.1"), ("driver.bindAddress", "127.0.0.1")):
-        options += ["--conf", f"spark.{name}={value}"]
-    environment = {**spark_environment(tmp_path / "spark"), "LANCEWAL_EVENT_LOG": str(events)}
-    log = flush([submit, *options, printed.stdout.strip()], table, environment)
-    assert len([line for line in log if line["event"] == "merged"]) == 1
+        submit += ["--conf", f"spark.{name}={value}"]
+    environment = {**spark_environment(folder / "spark"), "LANCEWAL_EVENT_LOG": str(events)}
+    lines = run([*submit, printed.stdout.strip(), *options], table, environment, **flusher)
+    return lines, [json.loads(line) for line in events.read_text().splitlines()]
+
+
+def test_a_program_by_spark_submit(table: FlusherTable, tmp_path: Path) -> None:
+    lines, events = by_spark_submit([], ["--once"], table, tmp_path)
+    assert len(logged(lines, "merged")) == 1
     table.check()
-    passed = [json.loads(line) for line in events.read_text().splitlines()]
-    driver = {e["pid"] for e in passed if e["point"] == "commit.send"}
+    driver = {e["pid"] for e in events if e["point"] == "commit.send"}
     assert len(driver) == 1
-    assert driver.isdisjoint(e["pid"] for e in passed if e["point"] == "dv.write")
+    assert driver.isdisjoint(e["pid"] for e in events if e["point"] == "dv.write")
+
+
+def test_a_compaction_by_spark_submit(table: FlusherTable, tmp_path: Path) -> None:
+    """Small and worn fragments, in two groups: rows are those of the dict before and after."""
+    for partition in (0, 1):
+        table.generation(partition, [*upserts(range(200, 280)), *(delete(id) for id in range(150, 190))])
+    table.round()
+    table.check()
+    version, before = table.dataset.version, table.dataset.get_fragments()
+    hidden = sum(f.num_deletions for f in before[1:])
+    assert (len(before), hidden > 100) == (9, True)
+    lines, events = by_spark_submit(["compact"], [], table, tmp_path, compaction_target_rows=300)
+    (landed,) = logged(lines, "compacted")
+    assert (landed["version"], landed["fragments_before"], landed["rows_dropped"]) == (version + 1, 8, hidden)
+    after = table.dataset.get_fragments()
+    assert len(after) == 1 + landed["fragments_after"] < len(before)
+    assert f"compacted in 1 rounds: {len(before)} fragments to {len(after)}, " in "\n".join(lines)
+    assert [f.num_deletions for f in after[1:]] == [0] * landed["fragments_after"]
+    table.check()
+    driver = {e["pid"] for e in events if e["point"] == "commit.send"}
+    writers = [e["pid"] for e in events if (e["point"], e["when"]) == ("fragment.write", "after")]
+    assert (len(driver), len(writers)) == (1, 2)
+    assert driver.isdisjoint(writers)
