@@ -195,6 +195,8 @@ class Pipeline:
         self.uri = str(folder / "table")
         self.columns = columns
         self.rng = random.Random(seed)
+        self._polls = random.Random(f"polls {seed}")
+        """Of its own: how often a worker polls is a matter of time, and what is produced is none."""
         self.oracle: dict[Key, Row] = {}
         self.keyed_by = keyed_by
         self._messages: list[list[Message]] = [[] for _ in range(partitions)]
@@ -237,6 +239,7 @@ class Pipeline:
         shutil.copytree(self.uri, folder / "table")
         other.uri = str(folder / "table")
         other.store, other.table = open_store(other.uri), LanceTable(other.uri)
+        other.rng, other._polls = copy.deepcopy(self.rng), copy.deepcopy(self._polls)
         other.oracle, other._messages = dict(self.oracle), [list(sent) for sent in self._messages]
         other._tasks, other._rounds, other._garbage = [], RoundState(), GarbageState()
         other._worker = other._new_worker()
@@ -392,7 +395,7 @@ class Pipeline:
             self.contract,
             lambda: uuid.uuid4().hex,
         )
-        source = MemoryTopic(len(self._messages), self.rng, self._messages, self._batch)
+        source = MemoryTopic(len(self._messages), self._polls, self._messages, self._batch)
         worker = IngestWorker(
             context,
             source,
