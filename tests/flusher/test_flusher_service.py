@@ -450,11 +450,12 @@ def test_a_paused_flusher_begins_no_round(table: FlusherTable, monkeypatch: pyte
         resume(table.store, clock, lambda: "2", Service.FLUSHER)
         wait_for(lambda: table.states(0) == ["MERGED"])
         wait_for(lambda: samples(port)["paused_by_operator"] == 0)
-        pause(table.store, clock, lambda: "3", Service.FLUSHER, 0.5)
+        pause(table.store, clock, lambda: "3", Service.FLUSHER)
         wait_for(lambda: samples(port)["paused_by_operator"] == 1)
         rounds = samples(port)["round_seconds_count"]
         table.generation(0, upserts(range(5), a=1))
         assert table.states(0) == ["MERGED", "FLUSHED"]
+        pause(table.store, clock, lambda: "4", Service.FLUSHER, 0.5)
         wait_for(lambda: table.states(0) == ["MERGED", "MERGED"])  # the pause ends by itself
         wait_for(lambda: samples(port)["round_seconds_count"] > rounds)  # counted when the round ends
     table.check()

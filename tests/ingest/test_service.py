@@ -338,7 +338,7 @@ def test_a_paused_ingest_consumes_nothing_and_stays_a_member(
         control.resume(store, SystemClock(), lambda: "2", control.Service.INGEST)
         until(lambda: running.worker.durable == produced.ends, lambda: running.worker.durable)
         until(lambda: shown("paused_by_operator") == 0)
-        control.pause(store, SystemClock(), lambda: "3", control.Service.INGEST, for_s=7.0)
+        control.pause(store, SystemClock(), lambda: "3", control.Service.INGEST)
         until(lambda: shown("paused_by_operator") == 1)
         before = dict(running.worker.durable)
         produce(kafka, topic_name, 1000, 1000, produced)
@@ -348,7 +348,8 @@ def test_a_paused_ingest_consumes_nothing_and_stays_a_member(
         )
         assert running.worker.durable == before
         assert get(running.port, "/readyz") == (200, "ok\n")
-        # The pause ends by itself, later than a member that does not poll would have been thrown out.
+        # From here on it ends by itself, later than a member that does not poll would have been thrown out.
+        control.pause(store, SystemClock(), lambda: "4", control.Service.INGEST, for_s=7.0)
         until(lambda: running.worker.durable == produced.ends, lambda: running.worker.durable)
         assert shown("generations_sealed_total") == 0  # nothing was handed over
     assert wal_offsets(contract, settings.table.uri) == {p: sorted(o) for p, o in produced.by_partition.items()}
