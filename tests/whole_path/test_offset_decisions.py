@@ -103,6 +103,7 @@ def test_rejecting_a_bad_record_under_the_policy_stop(
     kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int
 ) -> None:
     world = make_world(kafka, topic_name, tmp_path, seed, ingest={"bad_records": "stop"})
+    world.feed.send([Record("upsert", GOOD)])  # so that the bad record is not its partition's first
     world.feed.produce(40)
     partition, offset = world.feed.send_raw(b'{"customer": 7}', world.feed.kafka_key(GOOD))
     world.feed.produce(40)
