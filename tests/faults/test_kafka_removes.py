@@ -38,7 +38,7 @@ def test_retention_takes_what_is_durable(kafka: KafkaBroker, topic_name: str, tm
     delete_records(world.servers, world.feed.topic, dict(world.feed.history.ends))
     world.check_strong()
     heir = world.lancewal.start("ingest", "run")
-    until(lambda: len(heir.logged("opened")) == PARTITIONS, lambda: heir.tail)
+    until(lambda: len(heir.opened) == PARTITIONS, lambda: heir.tail)
     world.check_strong()
     world.feed.produce(100)
     world.wait_caught_up()

@@ -81,7 +81,7 @@ def test_who_takes_over_a_log_larger_than_its_memory(
     written = peak_bytes(nobody_else)
     nobody_else.kill()
     heir = world.lancewal.start("ingest", "run")
-    until(lambda: len(heir.logged("opened")) == PARTITIONS, lambda: heir.tail)
+    until(lambda: len(heir.opened) == PARTITIONS, lambda: heir.tail)
     until(lambda: heir.passed("memtable.apply") > 0 or world.caught_up(), lambda: heir.tail)
     replayed = peak_bytes(heir)
     world.check_strong()

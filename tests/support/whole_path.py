@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -184,6 +184,11 @@ class Service:
     def logged(self, event: str) -> list[dict[str, Any]]:
         return [line for line in self.lines if line.get("event") == event]
 
+    @property
+    def opened(self) -> set[str]:
+        """The regions that this ingest has opened, some of them perhaps again after a rebalance."""
+        return {line["region"] for line in self.logged("opened")}
+
     def reached(self) -> str | None:
         """``point:when`` if its failpoint was reached: passed exactly as often as the failpoint says."""
         if self.failpoint is None or (found := _last(self.failpoint)) is None:
@@ -246,6 +251,8 @@ class Life:
 
     failpoint: str | None = None
     after_s: float = 0.0
+    certain: bool = False
+    """Whether the failpoint must be met, however long that takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +270,8 @@ class Slot:
     """One place of the fleet: a process, and its successor as soon as it is dead."""
 
     def __init__(self, lancewal: Lancewal, command: Sequence[str], lives: Sequence[Life], patience_s: float) -> None:
-        """After the last of ``lives`` the process lives on.  A failpoint not met in ``patience_s`` becomes a random kill."""
+        """After the last of ``lives`` the process lives on.  A failpoint not met in ``patience_s`` becomes a random kill, unless
+        it must be met."""
         self._lancewal = lancewal
         self._command = tuple(command)
         self._lives = list(lives)
@@ -297,9 +305,14 @@ class Slot:
         if self._turning_at is None and service.events:
             self._turning_at = now
         turning = 0.0 if self._turning_at is None else now - self._turning_at
-        if turning > (life.after_s if life.failpoint is None else self._patience_s):
+        if turning > self._longest_s(life):
             service.kill()
         return None
+
+    def _longest_s(self, life: Life) -> float:
+        if life.failpoint is None:
+            return life.after_s
+        return DEADLINE_S if life.certain else self._patience_s
 
     def _next(self) -> Service:
         self._life = self._lives.pop(0) if self._lives else None
@@ -308,8 +321,10 @@ class Slot:
         return self._lancewal.start(*self._command, failpoint=failpoint)
 
 
-def shuffled(rng: random.Random, failpoints: Sequence[str], randoms: int, longest_s: float) -> list[Life]:
-    """These failpoints and so many random moments, in random order."""
-    lives = [Life(f) for f in failpoints] + [Life(after_s=rng.uniform(0.0, longest_s)) for _ in range(randoms)]
+def shuffled(
+    rng: random.Random, failpoints: Sequence[str], randoms: int, longest_s: float, certain: Set[str] = frozenset()
+) -> list[Life]:
+    """These failpoints and so many random moments, in random order; ``certain``: ``point:when`` that must be met."""
+    lives = [Life(f, certain=_at(f"{f}=kill") in certain) for f in failpoints] + [Life(after_s=rng.uniform(0.0, longest_s)) for _ in range(randoms)]
     rng.shuffle(lives)
     return lives
