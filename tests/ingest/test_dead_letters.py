@@ -38,7 +38,7 @@ def read(broker: KafkaBroker, topic: str, count: int) -> list[Message]:
         {"bootstrap.servers": broker.bootstrap_servers, "group.id": topic, "auto.offset.reset": "error"}
     )
     consumer.assign([TopicPartition(topic, 0, 0)])
-    found = [*consumer.consume(count, 30.0), *consumer.consume(1, 0.3)]
+    found = [*consumer.consume(count, 240.0), *consumer.consume(1, 0.3)]
     consumer.close()
     return found
 

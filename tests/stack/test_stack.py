@@ -203,14 +203,14 @@ def is_gone(pid: int) -> bool:
 
 def test_stop_ends_a_process_by_sigterm(tmp_path: Path) -> None:
     process = Process(SLEEP, tmp_path / "log")
-    process.wait_until(says_up(tmp_path / "log"), "the child", 15)
+    process.wait_until(says_up(tmp_path / "log"), "the child", 120)
     process.stop()
     assert process.exit_code == -signal.SIGTERM
 
 
 def test_stop_kills_what_ignores_sigterm(tmp_path: Path) -> None:
     process = Process(STUBBORN, tmp_path / "log")
-    process.wait_until(says_up(tmp_path / "log"), "the child", 15)
+    process.wait_until(says_up(tmp_path / "log"), "the child", 120)
     process.stop(grace_s=0.2)
     assert process.exit_code == -signal.SIGKILL
 
@@ -218,7 +218,7 @@ def test_stop_kills_what_ignores_sigterm(tmp_path: Path) -> None:
 def test_a_process_that_ends_early_shows_its_log(tmp_path: Path) -> None:
     process = Process([sys.executable, "-c", "import sys; print('the reason'); sys.exit(3)"], tmp_path / "log")
     with pytest.raises(StackError, match=r"(?s)exit code 3.*the reason"):
-        process.wait_until(lambda: False, "the child", 15)
+        process.wait_until(lambda: False, "the child", 120)
 
 
 def test_a_process_must_not_be_tied_to_a_passing_thread(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from typing import Any, Literal
 
 from confluent_kafka import Message, Producer
 
+from tests.support.whole_path import DEADLINE_S
+
 COLUMNS = {
     "customer": "string",
     "id": "int64",
@@ -234,4 +236,4 @@ class Feed:
         return delivered
 
     def _flush(self) -> None:
-        assert self._producer.flush(60) == 0
+        assert self._producer.flush(DEADLINE_S) == 0
