@@ -57,6 +57,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         for _ in range(3):
             pipeline.produce(20)
             pipeline.ingest()
+        pipeline.upsert("r1", 1_000, a=1)  # of a few records, as a last segment may have, all may be deletes of nothing
+        pipeline.ingest()
         # What the worker left to do in the background must not be done by it later: a copy has no worker that runs.
         template = pipeline.copied(tmp_path_factory.mktemp("template"))
     pipeline.close()
