@@ -270,8 +270,8 @@ class Slot:
     """One place of the fleet: a process, and its successor as soon as it is dead."""
 
     def __init__(self, lancewal: Lancewal, command: Sequence[str], lives: Sequence[Life], patience_s: float) -> None:
-        """After the last of ``lives`` the process lives on.  A failpoint not met in ``patience_s`` becomes a random kill, unless
-        it must be met."""
+        """After the last of ``lives`` the process lives on.  A failpoint not met in ``patience_s`` becomes a random kill,
+        unless it must be met."""
         self._lancewal = lancewal
         self._command = tuple(command)
         self._lives = list(lives)
@@ -325,6 +325,8 @@ def shuffled(
     rng: random.Random, failpoints: Sequence[str], randoms: int, longest_s: float, certain: Set[str] = frozenset()
 ) -> list[Life]:
     """These failpoints and so many random moments, in random order; ``certain``: ``point:when`` that must be met."""
-    lives = [Life(f, certain=_at(f"{f}=kill") in certain) for f in failpoints] + [Life(after_s=rng.uniform(0.0, longest_s)) for _ in range(randoms)]
+    lives = [Life(f, certain=_at(f"{f}=kill") in certain) for f in failpoints] + [
+        Life(after_s=rng.uniform(0.0, longest_s)) for _ in range(randoms)
+    ]
     rng.shuffle(lives)
     return lives
