@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined] # imported there, not listed
-
 from lancewal_core.settings import Settings
 from lancewal_core.settings_sections import KafkaSettings, TableSettings
+from tests.support.topics import make_topics
 
 COLUMNS = {
     "region": "string",
@@ -22,17 +20,7 @@ COLUMNS = {
 
 
 def make_topic(servers: str, topic: str, partitions: int = 3, config: Mapping[str, str] | None = None) -> None:
-    """Create the topic and wait until the broker says that it is there."""
-    new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
-    admin = AdminClient({"bootstrap.servers": servers, "log_level": 2})  # a name of its own: it must outlive the call
-    admin.create_topics([new])[topic].result(timeout=30)
-    while True:  # until the broker itself knows what the controller has done
-        try:
-            admin.describe_topics(TopicCollection([topic]))[topic].result(timeout=30)
-            return
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise
+    make_topics(servers, {topic: partitions}, config)
 
 
 def table_settings(folder: Path, servers: str, topic: str, **table: Any) -> Settings:

@@ -40,6 +40,7 @@ from lancewal_flusher.status import status_text
 from tests.flusher.table_settings import content, make_topic, table_settings
 from tests.support.retention import delete_records
 from tests.support.scripted import ManualClock
+from tests.support.whole_path import until
 
 if TYPE_CHECKING:
     from lancewal_demo.stack import KafkaBroker
@@ -308,7 +309,8 @@ def test_a_topic_that_is_another_one(kafka: KafkaBroker, settings: Settings, con
 
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 2})
     admin.delete_topics([contract.topic])[contract.topic].result(30)
-    assert status_of(settings, settings.table.uri).problems[0].startswith("topic_missing: ")
+    # A broker may go on describing for a moment what its controller has deleted.
+    until(lambda: any(p.startswith("topic_missing: ") for p in status_of(settings, settings.table.uri).problems))
     make_topic(kafka.bootstrap_servers, contract.topic)
     (problem,) = status_of(settings, settings.table.uri).problems
     assert "deleted and recreated" in problem

@@ -6,8 +6,6 @@ import random
 
 import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from lancewal_core.errors import KafkaUnavailable, TopicMissing, TopicUnsuitable
 from lancewal_core.ids import Region, TopicId
@@ -15,6 +13,7 @@ from lancewal_demo.stack import KafkaBroker
 from lancewal_demo.stack.ports import free_ports
 from lancewal_ingest.dead_letters import KafkaDeadLetters
 from lancewal_ingest.decode.records import Records, Rejected
+from tests.support.topics import make_topics
 
 REGION = Region("orders", TopicId("abc"), 3)
 SECRET = "hunter2"
@@ -29,8 +28,7 @@ REJECTED = (Rejected(10, "not_json", "expected one JSON value"), Rejected(15, "n
 
 
 def make_topic(broker: KafkaBroker, topic: str, config: dict[str, str] | None = None) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.create_topics([NewTopic(topic, num_partitions=1, config=config or {})])[topic].result(30)
+    make_topics(broker.bootstrap_servers, {topic: 1}, config)
 
 
 def read(broker: KafkaBroker, topic: str, count: int) -> list[Message]:

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from lancewal_core import control
 from lancewal_core.clock import SystemClock
@@ -29,6 +28,7 @@ from lancewal_ingest.topic_watch import RETENTION_S, TOPIC_CHECK_S, TopicWatch
 from tests.attack.test_ingest_worker import AtOnce, Place
 from tests.ingest.test_service import get, metric, serving, settings_tree, until
 from tests.support.scripted import ManualClock
+from tests.support.topics import make_topics
 
 HOUR = 3600.0
 NOW_MS = 1_700_000_000_000
@@ -307,9 +307,8 @@ def test_the_worker_knows_the_oldest_record_that_it_has_consumed() -> None:
 
 
 def make_topic(broker: KafkaBroker, topic: str, partitions: int, **config: str) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     named = {name.replace("_", "."): value for name, value in config.items()}
-    admin.create_topics([NewTopic(topic, num_partitions=partitions, config=named)])[topic].result(30)
+    make_topics(broker.bootstrap_servers, {topic: partitions}, named)
 
 
 def retention_of(broker: KafkaBroker, topic: str) -> KafkaRetention:

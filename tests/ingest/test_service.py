@@ -31,7 +31,7 @@ from confluent_kafka import (
     TopicCollection,
 )
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewPartitions, NewTopic
+from confluent_kafka.cimpl import NewPartitions
 from prometheus_client.parser import text_string_to_metric_families
 
 from lancewal_core import control
@@ -65,6 +65,7 @@ from lancewal_ingest import service, topic_watch
 from lancewal_ingest.metrics import IngestMetrics
 from lancewal_ingest.service import Running, serve
 from tests.support.retention import delete_records
+from tests.support.topics import make_topics
 
 TIMESTAMP_TYPE = next(f.type for f in SYSTEM_FIELDS if f.name == TIMESTAMP)
 DEADLINE_S = 240.0
@@ -73,8 +74,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def make_topic(broker: KafkaBroker, topic: str, partitions: int) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.create_topics([NewTopic(topic, num_partitions=partitions)])[topic].result(30)
+    make_topics(broker.bootstrap_servers, {topic: partitions})
 
 
 def recreate_topic(broker: KafkaBroker, topic: str) -> None:

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from lancewal_core.errors import (
     Fenced,
@@ -27,6 +26,7 @@ from lancewal_demo.stack.ports import free_ports
 from lancewal_ingest.decode.records import Records
 from lancewal_ingest.source_kafka import ConfluentSource
 from tests.support.retention import delete_records
+from tests.support.topics import make_topics
 
 DEADLINE_S = 240.0
 
@@ -79,8 +79,7 @@ class Follower:
 
 
 def make_topic(broker: KafkaBroker, topic: str, partitions: int = 1, config: dict[str, str] | None = None) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.create_topics([NewTopic(topic, num_partitions=partitions, config=config or {})])[topic].result(30)
+    make_topics(broker.bootstrap_servers, {topic: partitions}, config)
 
 
 def produce(broker: KafkaBroker, topic: str, count: int, partition: int = 0) -> None:

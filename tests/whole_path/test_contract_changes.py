@@ -15,9 +15,10 @@ from lancewal_core.store_obstore import open_store
 from lancewal_core.topic_id import topic_id
 from lancewal_demo.stack import KafkaBroker
 from lancewal_reader import open_table
+from tests.support.topics import make_topics
 from tests.support.whole_path import until
 from tests.whole_path.feed import PARTITIONS, Feed, History, Row, apply
-from tests.whole_path.world import World, make_topics, make_world
+from tests.whole_path.world import World, make_world
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 

@@ -14,9 +14,9 @@ from confluent_kafka.admin import AdminClient
 
 from lancewal_demo.stack import KafkaBroker
 from lancewal_demo.stack.ports import free_ports
+from tests.support.topics import make_topics
 from tests.support.whole_path import Lancewal
 from tests.whole_path.feed import COLUMNS
-from tests.whole_path.world import make_topics
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 

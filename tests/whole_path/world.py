@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,9 +9,6 @@ from typing import Any
 
 import lance
 import pyarrow as pa
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from lancewal_audit.verify.report import Report, report_text
 from lancewal_audit.verify.verification import Asked, Sources, verify_table
@@ -20,6 +16,7 @@ from lancewal_core.config_commands import read_settings
 from lancewal_demo.stack import KafkaBroker
 from lancewal_flusher.create import create_table
 from lancewal_reader import LancewalTable, Receipt, open_table, receipt_of
+from tests.support.topics import make_topics
 from tests.support.whole_path import Lancewal, Service, until
 from tests.whole_path.feed import COLUMNS, PARTITIONS, PRIMARY_KEY, Feed, Key, Row
 
@@ -194,27 +191,6 @@ def make_world(
     patches = tree["table"].get("patches", True) is not False
     feed = Feed(kafka.bootstrap_servers, topic, seed, region_key, patches=patches)
     return World(lancewal, feed, place, dict(options or {}), kafka.bootstrap_servers)
-
-
-def make_topics(servers: str, partitions_of: Mapping[str, int], config: Mapping[str, str] | None = None) -> None:
-    """Create topics and wait until the broker itself knows them."""
-    admin = AdminClient({"bootstrap.servers": servers, "log_level": 2})
-    new = [NewTopic(name, num_partitions=n, config=dict(config or {})) for name, n in partitions_of.items()]
-    for created in admin.create_topics(new).values():
-        created.result(60)
-    for name in partitions_of:
-        _wait_known(admin, name)
-
-
-def _wait_known(admin: AdminClient, topic: str) -> None:
-    deadline = time.monotonic() + 240
-    while True:
-        try:
-            admin.describe_topics(TopicCollection([topic]))[topic].result(60)
-            return
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART or time.monotonic() > deadline:
-                raise
 
 
 def _once(row: Row | None) -> Sequence[Row]:
