@@ -36,6 +36,7 @@ from lancewal_core.store_obstore import open_store
 from lancewal_core.table_lance import LanceTable
 from lancewal_core.ttl import Ttl
 from lancewal_core.watermarks import NOTHING_MERGED, Watermarks
+from lancewal_demo.stack.ports import free_ports
 from lancewal_flusher import register as register_module
 from lancewal_flusher.create import create_table
 from lancewal_flusher.table_commands import app
@@ -186,11 +187,8 @@ def test_the_brokers_are_down(folder: Path, unused_port: int) -> None:
 
 @pytest.fixture
 def unused_port() -> int:
-    import socket
-
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        return int(bound.getsockname()[1])
+    (port,) = free_ports(1)
+    return port
 
 
 def test_librdkafka_does_not_know_an_option(settings: Settings, folder: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyspark
 
+from lancewal_demo.stack.ports import free_ports
 from tests.support.spark import spark_environment
 
 CONF = {
@@ -39,9 +40,7 @@ class ConnectServer:
 def connect_server(folder: Path) -> Iterator[ConnectServer]:
     """Start a server; it and its executors end with the context."""
     event_log = folder / "events.jsonl"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     conf = {
         **CONF,
         "spark.connect.grpc.binding.port": str(port),
