@@ -48,7 +48,7 @@ def java() -> Iterator[Any]:
     finally:
         gateway.shutdown()
         process.stdin.close()
-        process.wait(timeout=30)
+        process.wait(timeout=240)
 
 
 @pytest.fixture(scope="module")

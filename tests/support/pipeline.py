@@ -318,7 +318,7 @@ class Pipeline:
 
     def hand_over(self) -> None:
         """Stop the worker in order (everything is FLUSHED then) and start another."""
-        assert self._worker.drain(30)
+        assert self._worker.drain(240)
         self._worker = self._new_worker()
 
     def merge(self, limits: MergeLimits | None = None, sealed_grace_s: float = 0.0) -> RoundReport:

@@ -270,8 +270,8 @@ class Slot:
     """One place of the fleet: a process, and its successor as soon as it is dead."""
 
     def __init__(self, lancewal: Lancewal, command: Sequence[str], lives: Sequence[Life], patience_s: float) -> None:
-        """After the last of ``lives`` the process lives on.  A failpoint not met in ``patience_s`` becomes a random kill,
-        unless it must be met."""
+        """After the last of ``lives`` the process lives on.  A failpoint not met in ``patience_s`` becomes a random kill, but
+        for those that must be met."""
         self._lancewal = lancewal
         self._command = tuple(command)
         self._lives = list(lives)
