@@ -310,7 +310,7 @@ def test_a_decompression_bomb_is_refused_before_anything_is_allocated() -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 10 * len(data)
-    assert pa.total_allocated_bytes() == before
+    assert pa.total_allocated_bytes() <= before  # what earlier tests left may be collected meanwhile
 
 
 def test_rows_of_a_foreign_schema_are_refused() -> None:
