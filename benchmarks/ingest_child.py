@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import resource
 import sys
 import time
 from pathlib import Path
@@ -14,6 +13,7 @@ import pyarrow.json
 from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks.ingest import PARTITIONS
+from benchmarks.peak_memory import peak_mib
 from benchmarks.workload import COLUMNS, PRIMARY_KEY, REGION_KEY, SCHEMA
 from lancewal_core.settings import load_settings
 from lancewal_flusher.create import create_table
@@ -80,8 +80,7 @@ metrics: {{port: 0}}
         return False
 
     serve(settings, stop, running.append)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return rows / (ended[0] - began[0]), peak
+    return rows / (ended[0] - began[0]), peak_mib()
 
 
 def main(act: str, servers: str, topic: str, rows: str, table: str, budget: str) -> None:

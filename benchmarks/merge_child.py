@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 
+from benchmarks.peak_memory import peak_mib
 from lancewal_core.settings import Settings
 from lancewal_flusher.service import run_once
 
 
 def main(table: str) -> None:
     run_once(Settings.model_validate({"table": {"uri": table}}))
-    print(json.dumps({"peak_mib": _peak_kib() / 1024}))
-
-
-def _peak_kib() -> int:
-    """Of this program alone: ``ru_maxrss`` would count the parent's memory as of the moment of the fork."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1])
-    raise RuntimeError("/proc/self/status has no VmHWM")
+    print(json.dumps({"peak_mib": peak_mib()}))
 
 
 if __name__ == "__main__":
