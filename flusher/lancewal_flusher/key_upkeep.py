@@ -63,8 +63,6 @@ class UpkeepState:
     """What one flusher remembers between calls."""
 
     done_for: TableVersion | None = None
-    looked_at: TableVersion | None = None
-    """Newest version of which a file was not there, and all its files were asked for: once is enough."""
     unfit: set[str] = field(default_factory=set)
     """Files that cannot be indexed: rows whose key is null, or too much of them."""
 
@@ -88,9 +86,8 @@ def keep_up(context: FlusherContext, state: UpkeepState, rows_max: int = UPKEEP_
     try:
         return _keep_up(context, pinned, state, rows_max)
     except VersionGone:
-        if state.looked_at != pinned.version and version_exists(context.table, pinned.version):
+        if version_exists(context.table, pinned.version):
             mend_left(context)  # what it does not know of, merges name
-            state.looked_at = pinned.version
         return UpkeepReport()  # mended, or cleaned up meanwhile: the next call looks at a newer one
 
 
