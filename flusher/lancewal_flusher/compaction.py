@@ -9,8 +9,9 @@ Guarantees
     merges do (``runner``), and what a task writes is named by no version before step 4, however often it runs.
  4. Fragments of a merge that is not finished are left alone: ``finish`` knows them by their files.
  5. It carries no watermarks, and is found again by its uuid.
- 6. The files that it wrote exist, also where a clean-up took some before the commit (``compaction_files``): if this process
-    dies before it has looked, the next round of a flusher or of a compaction does.
+ 6. The files that it wrote exist: those that a clean-up took before the commit (`delete_unverified`) are written again from
+    V, which holds their rows as long as no clean-up takes V too; then ``ObjectMissing``.  A process that dies between
+    the commit and this look leaves them lost: the next merge stops with ``ObjectMissing``, and V still has the rows.
  7. Queries by a secondary index find the same rows before and after it; ``index_upkeep`` makes them fast again.
  8. Of a table keyed by bytes it leaves files alone of which a commit alone knows through which regions their rows came: what
     it writes of them would be taken for rows of whatever region their keys had before.
@@ -30,17 +31,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from lancewal_core.errors import VersionGone
+from lancewal_core.errors import ObjectMissing, VersionGone
 from lancewal_core.ids import TableVersion
 from lancewal_core.open_checks import check_table
-from lancewal_core.table import Fragment, PinnedTable, fragment_bytes
-from lancewal_flusher.commit import Refused, is_finished
-from lancewal_flusher.compaction_files import bounds, mend, mend_left, replace_fragments, write_anew
+from lancewal_core.table import Fragment, PinnedTable, RewriteBounds, TableCommit, files_of, fragment_bytes
+from lancewal_flusher.commit import Refused, is_finished, lost_files, send
 from lancewal_flusher.compaction_plan import Choice, CompactionLimits, Group, Reason, Stored
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.entry_regions import told_by_commits_alone
 from lancewal_flusher.rewrite_task import RewriteTask
 
+PROPERTY_COMPACTION = "lancewal.compaction"
+_TRIES = 3
+BATCH_BYTES = 2 << 20
+BUFFER_BYTES = 32 << 20
 COPIED_BYTES_MIN = 16 << 20
 """Mean size from which on the pages of fragments are copied: of small files they are small, and stay so."""
 
@@ -92,19 +96,16 @@ def compact_next(
             return NothingToCompact(pinned.version)
         # Step 3
         tasks = [_task(pinned, group, limits) for group in chosen.groups]
-        written = write_anew(context, tasks)
+        written = _write(context, tasks)
     except VersionGone as error:
-        mended = mend_left(context)
-        if mended is not None:
-            return Refused(f"what an earlier compaction had left lost is there again since table version {mended}")
         return Refused(f"files of table version {pinned.version} went while they were written anew: {error}")
     # Step 4, 5
     ids = [f.fragment_id for f in chosen.fragments]
-    landed = replace_fragments(context, pinned, ids, written)
+    landed = _replace(context, pinned, ids, written)
     if isinstance(landed, Refused):
         return landed
     # Step 6
-    written, landed = mend(context, tasks, written, landed)
+    written, landed = _mend(context, tasks, written, landed)
     return Compacted(
         landed,
         chosen.reason,
@@ -133,6 +134,56 @@ def choice_of(context: FlusherContext, pinned: PinnedTable, sizes: FileSizes, *,
     return Choice(tuple(stored(context, pinned.fragments(), sizes)), left_alone, with_sentinel)
 
 
+def _replace(
+    context: FlusherContext, pinned: PinnedTable, ids: Sequence[int], written: Sequence[str]
+) -> TableVersion | Refused:
+    """Steps 4 and 5."""
+    commit = TableCommit(
+        read_version=pinned.version,
+        new_fragments=tuple(written),
+        updated_fragments=(),
+        removed_fragment_ids=(),
+        properties={PROPERTY_COMPACTION: context.new_id()},
+        strict=False,
+        rewritten=tuple(pinned.fragment_json(number) for number in sorted(ids)),
+    )
+    return send(context, commit, PROPERTY_COMPACTION)
+
+
+def _mend(
+    context: FlusherContext, tasks: Sequence[RewriteTask], written: tuple[str, ...], landed: TableVersion
+) -> tuple[tuple[str, ...], TableVersion]:
+    """Step 6; the fragments that are in the table now, and since when.
+
+    V has their rows: the commit that landed says that nobody had touched them before, and the next one that nobody has since.
+    """
+    cause, lost = "", lost_files(context, written)
+    for _ in range(_TRIES):
+        if not lost:
+            return written, landed
+        try:
+            again = _write(context, tasks)
+            broken = context.table.at(landed)
+        except VersionGone as error:
+            cause = str(error)
+            break
+        files = files_of(written)
+        done = _replace(context, broken, [f.fragment_id for f in broken.fragments() if files & {*f.files}], again)
+        if isinstance(done, Refused):
+            cause = done.reason
+        else:
+            written, landed = again, done
+        lost = lost_files(context, written)
+    if not lost:
+        return written, landed
+    raise ObjectMissing(
+        f"table version {landed} refers to data files that a compaction had written and a clean-up (delete_unverified) has "
+        f"taken: {lost[:3]}; they cannot be written again: {cause}. Restore version {landed - 1}, before a clean-up takes it "
+        "too; then `lancewal repair restored --after-restore replay`",
+        version=landed,
+    )
+
+
 def stored(context: FlusherContext, fragments: Sequence[Fragment], sizes: FileSizes) -> list[Stored]:
     """Fragments by their sizes; asks the store for what the table does not record."""
     unknown = [f for f in fragments if f.nbytes == 0]
@@ -152,6 +203,17 @@ def stored(context: FlusherContext, fragments: Sequence[Fragment], sizes: FileSi
     ]
 
 
+def _write(context: FlusherContext, tasks: Sequence[RewriteTask]) -> tuple[str, ...]:
+    """Step 3; raises ``VersionGone``."""
+    return tuple(text for done in context.runner.rewrite(tasks) for text in done.fragments)
+
+
 def _task(pinned: PinnedTable, group: Group, limits: CompactionLimits) -> RewriteTask:
-    copy = group.nbytes >= COPIED_BYTES_MIN * len(group.fragments)
-    return RewriteTask(pinned.version, tuple(f.fragment_id for f in group.fragments), bounds(limits, copy=copy))
+    bounds = RewriteBounds(
+        batch_bytes=BATCH_BYTES,
+        buffer_bytes=BUFFER_BYTES,
+        file_rows=limits.target_rows,
+        file_bytes=limits.target_bytes,
+        copy=group.nbytes >= COPIED_BYTES_MIN * len(group.fragments),
+    )
+    return RewriteTask(pinned.version, tuple(f.fragment_id for f in group.fragments), bounds)

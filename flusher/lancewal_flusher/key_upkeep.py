@@ -9,9 +9,6 @@ Guarantees
 It needs no word of who wrote a file: merges, users, bulk loads and compactions all leave files that no run covers.  Of a table
 whose rows do not tell their region, an entry says through which its key came, where that is known (``entry_regions``).
 
-It is the first to read what a compaction wrote, so files that are gone because one died too early are seen here, and mended
-(``compaction_files``).
-
 Steps of ``keep_up``
  1. Was the newest version looked at before, and nothing left to do?  Or does a newer release keep the catalog?  Then that
     is all.  Are the table's columns not the contract's?  Then it stops.
@@ -41,8 +38,7 @@ from lancewal_core.key_region import counting
 from lancewal_core.key_run import Entries, Regions, cut, encode_part, sorted_entries
 from lancewal_core.open_checks import check_table
 from lancewal_core.store import Done, put_once
-from lancewal_core.table import Fragment, PinnedTable, version_exists
-from lancewal_flusher.compaction_files import mend_left
+from lancewal_core.table import Fragment, PinnedTable
 from lancewal_flusher.context import FlusherContext, check_contract
 from lancewal_flusher.entry_regions import EntryRegions
 from lancewal_flusher.key_tiers import in_use, merge_runs, run_regions, to_merge
@@ -86,9 +82,7 @@ def keep_up(context: FlusherContext, state: UpkeepState, rows_max: int = UPKEEP_
     try:
         return _keep_up(context, pinned, state, rows_max)
     except VersionGone:
-        if version_exists(context.table, pinned.version):
-            mend_left(context)  # what it does not know of, merges name
-        return UpkeepReport()  # mended, or cleaned up meanwhile: the next call looks at a newer one
+        return UpkeepReport()  # cleaned up meanwhile: the next call looks at a newer one
 
 
 def _keep_up(context: FlusherContext, pinned: PinnedTable, state: UpkeepState, rows_max: int) -> UpkeepReport:

@@ -2,8 +2,7 @@
 
 Guarantee: rounds of any number of flushers may run at the same time and stop anywhere; each step is decided by a
 compare-and-swap or by the table commit.  A region whose log or snapshot is damaged or lost holds up no other: the report
-names it, and every round tries it again.  A damaged index ends the round.  A data file that is gone because a compaction died
-too early (``compaction_files``) is written again, and the round begins anew.
+names it, and every round tries it again.  A damaged index ends the round.
 
 Steps
  1. Check that the newest version is the contract's table, and finish the newest unfinished merge.
@@ -21,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from lancewal_core.errors import Corrupt, ObjectMissing
+from lancewal_core.errors import Corrupt
 from lancewal_core.failpoints import point
 from lancewal_core.flush import flush_from_log
 from lancewal_core.ids import Region
@@ -30,7 +29,6 @@ from lancewal_core.region_index import RegionIndex, State
 from lancewal_core.transitions import merged
 from lancewal_core.watermarks import InForce
 from lancewal_flusher.commit import Refused, checkpoint
-from lancewal_flusher.compaction_files import mend_left
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.finish import Finished, finish_newest
 from lancewal_flusher.first_seen import FirstSeen
@@ -82,28 +80,6 @@ def run_round(
     enough: Callable[[], bool] = lambda: False,
 ) -> RoundReport:
     """See the module docstring.  ``sealed_grace_s``: how long an ingester may take to flush what it sealed."""
-
-    def once() -> RoundReport:
-        return _run_round(context, limits, state, sealed_grace_s, stopping, merges_max, refusals_max, enough)
-
-    try:
-        return once()
-    except ObjectMissing:
-        if mend_left(context) is None:
-            raise
-        return once()
-
-
-def _run_round(
-    context: FlusherContext,
-    limits: MergeLimits,
-    state: RoundState,
-    sealed_grace_s: float,
-    stopping: Callable[[], bool],
-    merges_max: int,
-    refusals_max: int,
-    enough: Callable[[], bool],
-) -> RoundReport:
     # Step 1
     check_table(context.table.newest(), context.contract)
     settled = finish_newest(context)

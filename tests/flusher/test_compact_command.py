@@ -203,28 +203,6 @@ def dies_before_its_commit(table: FlusherTable, environment: dict[str, str], run
     table.check()
 
 
-def test_killed_between_its_commit_and_its_look_for_the_files(table: FlusherTable, compact: Any) -> None:
-    """And a clean-up had taken these before the commit: the next one, and then merges, go on as if nothing had been."""
-    command = [sys.executable, "-c", PROGRAM, "compact", "--config", str(write_settings(table))]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "LANCEWAL_TESTING": "1"}
-    environment["LANCEWAL_FAILPOINT"] = "commit.send:before=stop,commit.recv:before=kill"
-    version = table.dataset.version
-    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as dying:
-        assert os.WIFSTOPPED(os.waitpid(dying.pid, os.WUNTRACED)[1])
-        table.clean_up(delete_unverified=True)
-        dying.send_signal(signal.SIGCONT)
-        assert dying.wait(60) == -signal.SIGKILL
-    assert table.dataset.version == version + 1
-    with pytest.raises((OSError, ValueError), match=r"[Nn]ot found"):
-        table.rows()
-    code, out = compact("--all")
-    assert (code, out.splitlines()[0].split(",")[0]) == (0, "compacted in 1 rounds: 2 fragments to 1")
-    table.check()
-    table.generation(0, [delete(30), *upserts(range(35, 45), a=2)])
-    table.round()
-    table.check()
-
-
 def data_files(table: FlusherTable) -> set[str]:
     return {file.name for file in (Path(table.uri) / "data").iterdir()}
 
@@ -233,7 +211,7 @@ MEASURE = """
 import sys
 from lancewal_core.table import RewriteBounds
 from lancewal_core.table_lance import LanceTable
-from lancewal_flusher.compaction_files import BATCH_BYTES, BUFFER_BYTES
+from lancewal_flusher.compaction import BATCH_BYTES, BUFFER_BYTES
 
 def kilobytes(name):
     return int(open("/proc/self/status").read().split(name + ":")[1].split()[0])
