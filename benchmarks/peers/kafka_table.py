@@ -47,9 +47,19 @@ class KafkaTable:
     """Use in ``with``; the broker is the caller's."""
 
     def __init__(
-        self, table: Path, broker: KafkaBroker, topic: str, seal_rows: int, seal_age_s: float, others: Collection[int]
+        self,
+        table: Path,
+        broker: KafkaBroker,
+        topic: str,
+        seal_rows: int,
+        seal_age_s: float,
+        interval_s: float,
+        others: Collection[int],
     ) -> None:
-        """Attach ``table`` to a new topic and start the services; ``others`` are children that do not work for it."""
+        """Attach ``table`` to a new topic and start the services; ``interval_s`` is the flusher's.
+
+        ``others`` are children that do not work for it.
+        """
         self.path = table
         _make_topics(broker.bootstrap_servers, topic)
         folder = table.parent
@@ -57,9 +67,9 @@ class KafkaTable:
         settings: dict[str, Any] = {
             "table": {"uri": str(table), "primary_key": [KEY], "region_key": [KEY]},
             "kafka": {"bootstrap_servers": broker.bootstrap_servers, "topic": topic},
-            # A merge as soon as there is something, for rows that shall be in the table at once.
+            # Nothing is put off: rows shall be in the table at once.
             "ingest": {"seal_rows": seal_rows, "seal_age_s": seal_age_s},
-            "flusher": {"interval_s": 0.1, "defer_s": 0},
+            "flusher": {"interval_s": interval_s, "defer_s": 0},
             "metrics": {"port": 0},
         }
         config.write_text(yaml.safe_dump(settings))

@@ -5,12 +5,13 @@ ingest service and the flusher as processes: produce, broker, decoding JSON, WAL
 JSON.  Peers get the same rows as a cached DataFrame and are counted for the upsert alone: no Kafka, no decoding, no log.
 
  1. Round by round, in turns with the peer: ours waits until each round is merged before the next begins.
- 2. In a stream: the rounds produced one behind the other, as producers do, until all are merged; against the median of the
-    peer's rounds.  lancewal decides itself how many merges that takes.
+ 2. In a stream: the rounds produced one behind the other, as producers do, until all are merged, into a table of their own
+    each time; against the median of the peer's rounds.  lancewal decides itself how many merges that takes.
 """
 
 from __future__ import annotations
 
+import shutil
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,9 @@ from lancewal_demo.stack import KafkaBroker
 AIM = Aim("at least", 4)
 SEAL_AGE_S = 0.5
 """What ages so is merged: most of a round in one merge, its rest in a second."""
+ROUND_INTERVAL_S, STREAM_INTERVAL_S = 0.1, 0.5
+"""Of the flusher: at once, and with more rows a merge."""
+STREAMS = 5
 
 
 def measure(base: Base, folder: Path, sizes: Sizes, engine: Engine, broker: KafkaBroker) -> Iterator[Measured]:
@@ -36,7 +40,8 @@ def measure(base: Base, folder: Path, sizes: Sizes, engine: Engine, broker: Kafk
         (folder / "ours").mkdir()
         table = copy_table(base.table, folder / "ours" / "table")
         seal_rows = sizes.round_rows // PARTITIONS
-        with KafkaTable(table, broker, f"benchmark-{engine.name}", seal_rows, SEAL_AGE_S, peer.roots) as ours:
+        topic = f"benchmark-{engine.name}"
+        with KafkaTable(table, broker, topic, seal_rows, SEAL_AGE_S, ROUND_INTERVAL_S, peer.roots) as ours:
             _in_turns(ours, peer, upserts, WARM_UP_ROWS, WARM_UPS, folder)
             before = ours.version
             by_round, theirs = _in_turns(ours, peer, upserts, sizes.round_rows, sizes.rounds, folder)
@@ -46,12 +51,25 @@ def measure(base: Base, folder: Path, sizes: Sizes, engine: Engine, broker: Kafk
             print(f"   {versions} table versions of ours in {sizes.rounds} rounds", flush=True)
             name = f"{sizes.rounds} rounds of {sizes.round_rows:,} into {sizes.rows:,} through Kafka"
             yield _rates(f"{name}, each merged before the next", peer.name, sizes, by_round, theirs, AIM)
-            rounds = [messages_of(upserts.batch(sizes.round_rows)) for _ in range(sizes.rounds)]
-            stream = ours.upsert(rounds)
-            print(f"   {ours.version - before - versions} table versions of ours in the stream", flush=True)
-            check(table, upserts.model)
-            per_round = Spent(stream.wall / sizes.rounds, stream.cpu / sizes.rounds)
-            yield _rates(f"{name}, in a stream", peer.name, sizes, [per_round], theirs, AIM)
+        streams = [_stream(base, folder / f"stream-{n}", sizes, peer, broker, n) for n in range(STREAMS)]
+        yield _rates(f"{name}, in a stream", peer.name, sizes, streams, theirs, AIM)
+
+
+def _stream(base: Base, folder: Path, sizes: Sizes, peer: RemotePeer, broker: KafkaBroker, seed: int) -> Spent:
+    """Of a round, on average, into a table of its own."""
+    upserts = Upserts(base, seed)
+    folder.mkdir()
+    table = copy_table(base.table, folder / "table")
+    topic = f"benchmark-{peer.name}-{folder.name}"
+    with KafkaTable(table, broker, topic, sizes.round_rows // 2, SEAL_AGE_S, STREAM_INTERVAL_S, peer.roots) as ours:
+        for _ in range(WARM_UPS):
+            ours.upsert([messages_of(upserts.batch(WARM_UP_ROWS))])
+        before = ours.version
+        spent = ours.upsert([messages_of(upserts.batch(sizes.round_rows)) for _ in range(sizes.rounds)])
+        print(f"   {ours.version - before} table versions of ours in a stream", flush=True)
+        check(table, upserts.model)
+    shutil.rmtree(folder)
+    return Spent(spent.wall / sizes.rounds, spent.cpu / sizes.rounds)
 
 
 def _in_turns(
