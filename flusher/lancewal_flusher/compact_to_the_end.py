@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lancewal_core.errors import PlanRetriesExhausted
+from lancewal_core.errors import PlanRetriesExhausted, VersionGone
 from lancewal_flusher.commit import Refused
 from lancewal_flusher.compaction import Compacted, FileSizes, choice_of, compact_next, may_compact
 from lancewal_flusher.compaction_plan import CompactionLimits, Round
@@ -100,7 +100,10 @@ def look(context: FlusherContext, limits: CompactionLimits, *, with_sentinel: bo
     pinned = may_compact(context)
     if isinstance(pinned, Refused):
         return pinned
-    choice = choice_of(context, pinned, FileSizes(), with_sentinel=with_sentinel)
+    try:
+        choice = choice_of(context, pinned, FileSizes(), with_sentinel=with_sentinel)
+    except VersionGone as error:
+        return Refused(f"files of table version {pinned.version} are gone: {error}")
     before = len(choice.fragments)
     bounded, rounds = limits.to_the_end(), list[Round]()
     while chosen := choice.next_round(bounded):

@@ -46,6 +46,7 @@ from lancewal_core.table import (
     TransactionGone,
     TransactionInfo,
     TransactionUnreadable,
+    version_exists,
 )
 from lancewal_core.watermarks import PROPERTY_FOLLOWUP, InForce
 from lancewal_flusher.commit import Refused, hide, is_finished, prove, send, with_sentinel
@@ -135,7 +136,13 @@ def _follow_up(context: FlusherContext, in_force: InForce, facts: MergeFacts) ->
     check_table(current, context.contract)  # keys are looked up by the names of their columns
     ours = [f for f in current.fragments() if facts.files.intersection(f.files)]
     # Step 3
-    hidden = _hidden(context, in_force, facts, current)
+    try:
+        hidden = _hidden(context, in_force, facts, current)
+    except VersionGone as error:
+        if all(version_exists(context.table, version) for version in (in_force.version, current.version)):
+            # Damage: the service waits for a repair.
+            raise ObjectMissing(f"table version {current.version} refers to a file that is gone: {error}") from error
+        return None
     # Step 4
     missing = set(context.table.files_missing(sorted({name for f in ours for name in f.files})))
     if not hidden and not missing:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import yaml
 from lancewal_core import cli
 from lancewal_core.errors import PlanRetriesExhausted
 from lancewal_core.table import RewriteBounds
-from lancewal_core.table_lance import LanceTable
+from lancewal_core.table_lance import LancePinnedTable, LanceTable
 from lancewal_flusher import compact_commands, compact_to_the_end
 from lancewal_flusher.compaction_plan import CompactionLimits
 from lancewal_flusher.finish import finish_newest
@@ -135,6 +136,19 @@ def test_looking_while_a_merge_is_not_finished(table: FlusherTable, compact: Any
     assert compact("--dry-run", "--output", "json") == (0, json.dumps({"refused": why}) + "\n")
     table.round()
     assert "would compact in 1 rounds: 5 fragments to 2" in compact("--dry-run")[1]
+
+
+def test_looking_while_a_file_is_gone(table: FlusherTable, compact: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of those whose sizes the store is asked for, as after a compaction of others that copied pages."""
+    fragments_of = LancePinnedTable.fragments
+    monkeypatch.setattr(LancePinnedTable, "fragments", lambda self: [replace(f, nbytes=0) for f in fragments_of(self)])
+    assert "would compact in 1 rounds" in compact("--dry-run")[1]
+    (gone,) = table.context().table.newest().fragments()[1].files
+    (Path(table.uri) / "data" / gone).unlink()
+    code, out = compact("--dry-run", "--output", "json")
+    assert code == 0
+    assert f"data file {gone} " in json.loads(out)["refused"]
+    assert compact("--dry-run")[1].startswith("nothing can be compacted now: files of table version")
 
 
 def test_only_looking_needs_no_spark(compact: Any, monkeypatch: pytest.MonkeyPatch) -> None:

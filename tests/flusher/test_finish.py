@@ -61,6 +61,26 @@ def newest_transaction(table: FlusherTable) -> TransactionInfo:
 # -- rows that users append between plan and commit ------------------------------------------------------------
 
 
+def test_a_file_of_others_that_must_be_searched_is_gone(table: FlusherTable) -> None:
+    """Damage, which a service waits for: nothing is taken for finished that could not be looked through."""
+    table.generation(0, upserts(range(5, 15), a=1))
+    appending = raced(table, lambda: table.user_append(0, [7], in_model=False))
+    assert isinstance(merge_next(table.context(appending), OPEN_ROWS), Merged)
+    version = table.dataset.version
+    (appended,) = lance.dataset(table.uri, version=version - 1).get_fragments()[-1].data_files()
+    file = Path(table.uri) / "data" / appended.path
+    data = file.read_bytes()
+    file.unlink()
+    with pytest.raises(ObjectMissing, match=f"version {version} refers to a file that is gone"):
+        finish_newest(table.context())
+    assert version not in table.finished()
+    file.write_bytes(data)
+    finished = finish_newest(table.context()).finished
+    assert finished is not None
+    assert finished.rows_hidden == 1
+    table.check()
+
+
 def test_the_same_key_appended_in_between_is_hidden(table: FlusherTable) -> None:
     table.generation(0, [*upserts(range(5, 15), a=1), patch(3, a=3), delete(4), delete(88)])
 
