@@ -181,6 +181,7 @@ def write_page(results: Path, page: Path) -> None:
             value = content["figures"].get(key)
             lines.append(f"| {text} | {'none' if value is None else format(value, form)} | {aim} |")
     lines += _peer_lines(results / "peers.json")
+    lines += _MISSED.splitlines()
     page.write_text("\n".join(lines) + "\n")
 
 
@@ -198,6 +199,21 @@ it; `--output FILE` leaves this page as it is.  A peer that cannot be had is nam
 * b: rows given as Arrow: snapshot, merge and key index, without WAL, against LakeSoul's native upsert.  LakeSoul does
   not look for old rows: its reads merge by key, those of the Lance table need not.
 * c: reads by plain Lance after these rounds, before and after `lancewal compact --all`."""
+
+
+_MISSED = """
+## Aims that are missed, and why
+
+* **Upserts given as Arrow, against LakeSoul** (b). LakeSoul writes sorted rows and looks for nothing; each of its reads then
+  merges by key (c). A Lance table needs no merging afterwards, so the rows that are replaced must be found, and hidden in
+  every fragment, since random keys touch all of them. Writing the rows with `write_fragments` alone takes about as long as
+  LakeSoul's whole upsert. Behind large rounds every fragment hides rows already, and each merge writes what hides them
+  anew; compaction ends that.
+* **Scans before a compaction** (merge, c). Plain Lance reads hidden rows and drops them column by column, whatever their
+  share; `merge_insert` leaves the same behind. lancewal's own reader drops them in one pass (strong-read). In a service,
+  compaction takes a fragment as soon as a fifth of it is hidden.
+* **Each round merged before the next** (a). All of the latency of Kafka, sealing by age and merging stands between two rounds;
+  producers that do not wait are the row *in a stream*."""
 
 
 def _peer_lines(file: Path) -> list[str]:
