@@ -112,7 +112,9 @@ class Failpoints:
                 case "kill":
                     os.kill(os.getpid(), signal.SIGKILL)
                 case "stop":
-                    os.kill(os.getpid(), signal.SIGSTOP)
+                    # To this thread, which then goes no further.  Sent to the process it may reach another thread first,
+                    # and this one, and whoever waits for the lock, pass points until that one has woken up.
+                    signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
                 case "error":
                     raise FailpointError(f"failpoint {name}:{when}")
 

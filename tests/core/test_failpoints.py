@@ -223,6 +223,35 @@ def test_beside_other_threads_the_line_of_a_kill_is_the_last_one(tmp_path: Path)
     assert events(log).count(("wal.put", "before")) == 5
 
 
+WORKERS = """
+import os, threading
+from lancewal_core.failpoints import configure, point
+configure(os.environ)
+def pass_points():
+    while True:
+        with point("dv.write"):
+            pass
+threads = [threading.Thread(target=pass_points) for _ in range(4)]
+for thread in threads:
+    thread.start()
+threads[0].join()
+"""
+
+
+def test_beside_other_threads_the_line_of_a_stop_is_the_last_one(tmp_path: Path) -> None:
+    """Who freezes is a worker thread, while the main thread sleeps.  Several times: it may be the last one by chance."""
+    for n in range(5):
+        log = tmp_path / f"events-{n}"
+        with start(log, "dv.write:before:50=stop", WORKERS) as process:
+            try:
+                _, status = os.waitpid(process.pid, os.WUNTRACED)
+                assert os.WIFSTOPPED(status)
+                assert events(log)[-1] == ("dv.write", "before")
+                assert events(log).count(("dv.write", "before")) == 50
+            finally:
+                process.kill()
+
+
 def test_stop_freezes_the_process_until_it_is_continued(tmp_path: Path) -> None:
     log = tmp_path / "events"
     process = start(log, "wal.put:before:2=stop")
