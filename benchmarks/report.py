@@ -209,6 +209,8 @@ _MISSED = """
   every fragment, since random keys touch all of them. Writing the rows with `write_fragments` alone takes about as long as
   LakeSoul's whole upsert. Behind large rounds every fragment hides rows already, and each merge writes what hides them
   anew; compaction ends that.
+* **250 k upserts from the MemTable** (merge), by a few percent: most of that time is Lance writing the rows into a file, which
+  `merge_insert` does too; from FLUSHED, where the file is there, the aim is met.
 * **Scans before a compaction** (merge, c). Plain Lance reads hidden rows and drops them column by column, whatever their
   share; `merge_insert` leaves the same behind. lancewal's own reader drops them in one pass (strong-read). In a service,
   compaction takes a fragment as soon as a fifth of it is hidden.
