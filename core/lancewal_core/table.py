@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lancewal_core.errors import VersionGone
+from lancewal_core.errors import ObjectMissing, VersionGone
 from lancewal_core.ids import TableVersion
 
 RowNumbers: TypeAlias = "Sequence[int] | npt.NDArray[np.int64]"
@@ -295,3 +295,10 @@ def version_exists(table: Table, version: TableVersion) -> bool:
         return table.at(version).version == version
     except VersionGone:
         return False
+
+
+def file_lost(table: Table, error: VersionGone, *versions: TableVersion) -> ObjectMissing | None:
+    """What is to be raised instead of ``error`` where none of these versions was cleaned up: the last one lacks a file."""
+    if not all(version_exists(table, version) for version in versions):
+        return None
+    return ObjectMissing(f"table version {versions[-1]} refers to a file that is gone: {error}")

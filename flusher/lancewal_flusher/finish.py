@@ -46,7 +46,7 @@ from lancewal_core.table import (
     TransactionGone,
     TransactionInfo,
     TransactionUnreadable,
-    version_exists,
+    file_lost,
 )
 from lancewal_core.watermarks import PROPERTY_FOLLOWUP, InForce
 from lancewal_flusher.commit import Refused, hide, is_finished, prove, send, with_sentinel
@@ -131,7 +131,7 @@ def _facts(context: FlusherContext, in_force: InForce) -> MergeFacts:
 
 
 def _follow_up(context: FlusherContext, in_force: InForce, facts: MergeFacts) -> Finished | None:
-    """Steps 3 to 5; None when another commit came first."""
+    """Steps 3 to 5; None when another commit, or a clean-up, came first."""
     current, _ = context.watermarks.newest()  # nothing of a restored or an overwritten table is ours to hide
     check_table(current, context.contract)  # keys are looked up by the names of their columns
     ours = [f for f in current.fragments() if facts.files.intersection(f.files)]
@@ -139,9 +139,9 @@ def _follow_up(context: FlusherContext, in_force: InForce, facts: MergeFacts) ->
     try:
         hidden = _hidden(context, in_force, facts, current)
     except VersionGone as error:
-        if all(version_exists(context.table, version) for version in (in_force.version, current.version)):
-            # Damage: the service waits for a repair.
-            raise ObjectMissing(f"table version {current.version} refers to a file that is gone: {error}") from error
+        lost = file_lost(context.table, error, in_force.version, current.version)
+        if lost is not None:
+            raise lost from error
         return None
     # Step 4
     missing = set(context.table.files_missing(sorted({name for f in ours for name in f.files})))

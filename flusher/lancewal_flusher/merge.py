@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lancewal_core.errors import Corrupt, MergeUnproven, ObjectMissing, RewriteFailed, VersionGone
+from lancewal_core.errors import Corrupt, MergeUnproven, RewriteFailed, VersionGone
 from lancewal_core.failpoints import point
 from lancewal_core.fold import complete
 from lancewal_core.ids import Region, TableVersion
@@ -42,7 +42,7 @@ from lancewal_core.key_match import KeySet
 from lancewal_core.key_region import counting
 from lancewal_core.open_checks import check_table
 from lancewal_core.region_index import RegionIndex
-from lancewal_core.table import PinnedTable, TableCommit, files_of, fragment_live_rows, version_exists
+from lancewal_core.table import PinnedTable, TableCommit, file_lost, files_of, fragment_live_rows
 from lancewal_core.watermarks import PROPERTY_MERGE, InForce, Watermark, merge_properties
 from lancewal_flusher.commit import Refused, is_finished, prove, send, with_sentinel
 from lancewal_flusher.context import FlusherContext
@@ -124,8 +124,9 @@ def merge_next(context: FlusherContext, limits: MergeLimits, first_seen: FirstSe
     try:
         plan = _plan(context, pinned, limits, first_seen or FirstSeen())
     except VersionGone as error:
-        if version_exists(context.table, pinned.version):
-            raise ObjectMissing(f"table version {pinned.version} refers to a file that is gone: {error}") from error
+        lost = file_lost(context.table, error, pinned.version)
+        if lost is not None:
+            raise lost from error
         return Refused(f"version {pinned.version} was cleaned up while the merge was planned")
     if not isinstance(plan, _Planned):
         return plan
