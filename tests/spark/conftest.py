@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from lancewal_flusher import progress, spark_progress, task_parcel
 from lancewal_flusher.runner_spark import SparkRunner
 from tests.support.flusher_tables import FlusherTable
 from tests.support.pipeline import EVERY_TYPE, Pipeline
 from tests.support.spark import LocalSpark, spark_runner
+from tests.support.spark_gate import Gate
 
 
 @pytest.fixture(scope="session")
@@ -33,3 +36,17 @@ def runner(spark: LocalSpark, table: FlusherTable) -> SparkRunner:
     """Of the table that the module's own fixture makes."""
     spark.tasks()
     return spark_runner(spark, table)
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Gate:
+    (tmp_path / "gate").mkdir()
+    return Gate(tmp_path / "gate")
+
+
+@pytest.fixture
+def seen_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is seen of large jobs alone, of small ones too: a parcel on the store, and progress."""
+    monkeypatch.setattr(task_parcel, "INLINE_BYTES_MAX", 0)
+    monkeypatch.setattr(spark_progress, "_ASK_S", 0.05)
+    monkeypatch.setattr(progress, "PROGRESS_S", 0.0)

@@ -18,7 +18,6 @@ from lancewal_core import paths
 from lancewal_core.clock import SystemClock
 from lancewal_core.errors import LancewalError, RewriteFailed, SparkJobFailed, VersionGone
 from lancewal_core.ids import TableVersion
-from lancewal_flusher import progress, spark_progress, task_parcel
 from lancewal_flusher.commit import Refused
 from lancewal_flusher.compact_to_the_end import CompactionSummary, compact_to_the_end, look
 from lancewal_flusher.compaction import Compacted, CompactionResult, FileSizes, compact_next
@@ -139,15 +138,8 @@ def test_to_the_end(table: FlusherTable, runner: SparkRunner) -> None:
     table.check()
 
 
-def test_groups_at_the_same_time(
-    table: FlusherTable, runner: SparkRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_groups_at_the_same_time(table: FlusherTable, runner: SparkRunner, gate: Gate, seen_meanwhile: None) -> None:
     """One is held, and the others go on; progress is shown; the tasks lie on the store meanwhile."""
-    monkeypatch.setattr(task_parcel, "INLINE_BYTES_MAX", 0)
-    monkeypatch.setattr(spark_progress, "_ASK_S", 0.05)
-    monkeypatch.setattr(progress, "PROGRESS_S", 0.0)
-    (tmp_path / "gate").mkdir()
-    gate = Gate(tmp_path / "gate")
     gated = Changed(runner, lambda tasks: [gate.before(tasks[0]), *tasks[1:]])
     with capture_logs() as logs, ThreadPoolExecutor(1) as pool:
         compacting = pool.submit(compact, table, gated)
@@ -164,11 +156,9 @@ def test_groups_at_the_same_time(
 
 
 def test_a_python_worker_killed_in_the_middle(
-    spark: LocalSpark, table: FlusherTable, runner: SparkRunner, tmp_path: Path
+    spark: LocalSpark, table: FlusherTable, runner: SparkRunner, gate: Gate
 ) -> None:
     """It has written one group: that task runs again, and the first file is nobody's."""
-    (tmp_path / "gate").mkdir()
-    gate = Gate(tmp_path / "gate")
     # Two slices: the first one has the tasks 0 and 2.
     gated = Changed(replace(runner, slices_max=2), lambda tasks: [tasks[0], tasks[1], gate.before(tasks[2])])
     with ThreadPoolExecutor(1) as pool:

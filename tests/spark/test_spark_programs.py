@@ -82,11 +82,9 @@ def java_above(pid: int) -> int:
 
 
 def test_an_executor_killed_in_the_middle(
-    server: ConnectServer, table: FlusherTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: ConnectServer, table: FlusherTable, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(task_parcel, "INLINE_BYTES_MAX", 0)
-    (tmp_path / "gate").mkdir()
-    gate = Gate(tmp_path / "gate")
     with connected(server) as session, ThreadPoolExecutor(1) as pool:
         runner = SparkRunner(lambda: session, table.uri, table.store, table.tasks, SystemClock())
 
@@ -106,11 +104,9 @@ def test_an_executor_killed_in_the_middle(
 
 
 def test_an_executor_killed_in_the_middle_of_a_compaction(
-    server: ConnectServer, table: FlusherTable, tmp_path: Path
+    server: ConnectServer, table: FlusherTable, gate: Gate
 ) -> None:
     table.round()
-    (tmp_path / "gate").mkdir()
-    gate = Gate(tmp_path / "gate")
     with connected(server) as session, ThreadPoolExecutor(1) as pool:
         runner = SparkRunner(lambda: session, table.uri, table.store, table.tasks, SystemClock())
 

@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 from lancewal_core import paths
 from lancewal_core.errors import ObjectMissing, SparkJobFailed, SparkStopped, VersionGone
 from lancewal_core.ids import TableVersion
-from lancewal_flusher import progress, spark_progress, spark_session, task_parcel
+from lancewal_flusher import spark_session
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.fragment_task import FragmentResult, FragmentTask
 from lancewal_flusher.rewrite_task import RewriteTask, Rewritten
@@ -132,14 +132,9 @@ def about(result: FragmentResult) -> tuple[Any, ...]:
 
 
 def test_large_parcels_lie_on_the_store_meanwhile(
-    table: FlusherTable, runner: SparkRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    table: FlusherTable, runner: SparkRunner, gate: Gate, seen_meanwhile: None
 ) -> None:
     """And progress is shown, which needs a merge that takes a while."""
-    monkeypatch.setattr(task_parcel, "INLINE_BYTES_MAX", 0)
-    monkeypatch.setattr(spark_progress, "_ASK_S", 0.05)
-    monkeypatch.setattr(progress, "PROGRESS_S", 0.0)
-    (tmp_path / "gate").mkdir()
-    gate = Gate(tmp_path / "gate")
     gated = Changed(runner, lambda tasks: [gate.before(tasks[0]), *tasks[1:]])
     with capture_logs() as logs, ThreadPoolExecutor(1) as pool:
         merging = pool.submit(table.round, context=flusher(table, gated))
@@ -156,11 +151,9 @@ def test_large_parcels_lie_on_the_store_meanwhile(
 
 
 def test_a_python_worker_killed_in_the_middle(
-    spark: LocalSpark, table: FlusherTable, runner: SparkRunner, tmp_path: Path
+    spark: LocalSpark, table: FlusherTable, runner: SparkRunner, gate: Gate
 ) -> None:
     """It has hidden rows of one fragment: that task runs again and writes a second file, which no version names."""
-    (tmp_path / "gate").mkdir()
-    gate = Gate(tmp_path / "gate")
     # Two slices: the first one has the tasks 0 and 2.
     gated = Changed(replace(runner, slices_max=2), lambda tasks: [tasks[0], tasks[1], gate.before(tasks[2]), tasks[3]])
     with ThreadPoolExecutor(1) as pool:
