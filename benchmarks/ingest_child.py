@@ -13,9 +13,9 @@ import pyarrow.json
 from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks.ingest import PARTITIONS
-from benchmarks.peak_memory import peak_mib
 from benchmarks.workload import COLUMNS, PRIMARY_KEY, REGION_KEY, SCHEMA
 from lancewal_core.settings import load_settings
+from lancewal_demo.stack.resident import resident_bytes
 from lancewal_flusher.create import create_table
 from lancewal_ingest.service import Running, serve
 
@@ -80,7 +80,7 @@ metrics: {{port: 0}}
         return False
 
     serve(settings, stop, running.append)
-    return rows / (ended[0] - began[0]), peak_mib()
+    return rows / (ended[0] - began[0]), resident_bytes("VmHWM") / (1 << 20)
 
 
 def main(act: str, servers: str, topic: str, rows: str, table: str, budget: str) -> None:

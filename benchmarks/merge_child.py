@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import sys
 
-from benchmarks.peak_memory import peak_mib
 from lancewal_core.settings import Settings
+from lancewal_demo.stack.resident import resident_bytes
 from lancewal_flusher.service import run_once
 
 
 def main(table: str) -> None:
     run_once(Settings.model_validate({"table": {"uri": table}}))
-    print(json.dumps({"peak_mib": peak_mib()}))
+    print(json.dumps({"peak_mib": resident_bytes("VmHWM") / (1 << 20)}))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import random
-import re
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # imported the
 )
 
 from lancewal_demo.stack import KafkaBroker
+from lancewal_demo.stack.resident import resident_bytes
 from tests.support.whole_path import Service, until
 from tests.whole_path.feed import PARTITIONS, Record
 from tests.whole_path.test_bad_records import headers_of, read_letters
@@ -139,7 +139,5 @@ def log_bytes(folder: Path) -> int:
 
 
 def peak_bytes(service: Service) -> int:
-    """Most memory that the process ever had, by the word of the operating system."""
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{service.pid}/status").read_text())
-    assert found is not None
-    return int(found[1]) * 1024
+    """Most memory that the process ever had."""
+    return resident_bytes("VmHWM", service.pid)

@@ -226,16 +226,14 @@ import sys
 from lancewal_core.table import RewriteBounds
 from lancewal_core.table_lance import LanceTable
 from lancewal_flusher.compaction import BATCH_BYTES, BUFFER_BYTES
-
-def kilobytes(name):
-    return int(open("/proc/self/status").read().split(name + ":")[1].split()[0])
+from lancewal_demo.stack.resident import resident_bytes
 
 table = LanceTable(sys.argv[1])
 pinned = table.newest()
-before = kilobytes("VmRSS")
+before = resident_bytes("VmRSS")
 bounds = RewriteBounds(BATCH_BYTES, BUFFER_BYTES, 1 << 20, 256 << 20, copy=True)
 table.rewrite(pinned.version, [f.fragment_id for f in pinned.fragments()], bounds)
-print((kilobytes("VmHWM") - before) >> 10)
+print((resident_bytes("VmHWM") - before) >> 20)
 """
 
 

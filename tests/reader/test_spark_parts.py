@@ -379,17 +379,13 @@ def test_looking_for_data_sources_does_not_load_lance() -> None:
 
 
 PLAN_IN_PROCESS = """
-import json, pathlib, sys
+import json, sys
 import lancewal_reader.spark as spark, pyarrow as pa
-
-def peak():  # of this program alone: ru_maxrss may begin with the peak of the process that started it
-    (line,) = [s for s in pathlib.Path("/proc/self/status").read_text().splitlines() if s.startswith("VmHWM:")]
-    return int(line.split()[1]) * 1024
-
+from lancewal_demo.stack.resident import resident_bytes
 spark.pin_read({"table": sys.argv[1], "consistency": "eventual"})  # everything imported and opened once
-before = peak()
+before = resident_bytes("VmHWM")
 read = spark.pin_read({"table": sys.argv[1]})
-after = peak()
+after = resident_bytes("VmHWM")
 print(json.dumps({"grown": after - before, "arrow": pa.default_memory_pool().max_memory(),
                   "rows": sum(spark._rows(d) for d in read.pinned_plan.plan.deltas)}))
 """

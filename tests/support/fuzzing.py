@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from lancewal_core.errors import FormatUnknown, ObjectCorrupt
+from lancewal_demo.stack.resident import resident_bytes
 
 T = TypeVar("T")
 
@@ -45,7 +46,6 @@ _NUMBERS = (
     2**63,
     2**64 - 1,
 )
-_STATUS = Path("/proc/self/status")
 
 
 def add_option(parser: pytest.Parser) -> None:
@@ -123,16 +123,11 @@ def memory_bound(limit: int) -> Iterator[None]:
     pool = pa.default_memory_pool()
     arrow_before, arrow_peak = pool.bytes_allocated(), pool.max_memory() or 0
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
-    before = _resident("VmRSS")
+    before = resident_bytes("VmRSS")
     try:
         yield
     finally:
-        taken = _resident("VmHWM") - before
+        taken = resident_bytes("VmHWM") - before
         peak = pool.max_memory() or 0
     assert taken <= limit, f"took {taken} bytes at the peak, allowed are {limit}"
     assert peak == arrow_peak or peak - arrow_before <= limit, f"Arrow took {peak - arrow_before} bytes"
-
-
-def _resident(field: str) -> int:
-    line = next(line for line in _STATUS.read_text().splitlines() if line.startswith(f"{field}:"))
-    return int(line.split()[1]) * 1024
