@@ -25,10 +25,8 @@ import pytest
 import yaml
 from confluent_kafka import (
     ConsumerGroupTopicPartitions,
-    KafkaException,
     Message,
     Producer,
-    TopicCollection,
 )
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
@@ -65,7 +63,7 @@ from lancewal_ingest import service, topic_watch
 from lancewal_ingest.metrics import IngestMetrics
 from lancewal_ingest.service import Running, serve
 from tests.support.retention import delete_records
-from tests.support.topics import make_topics
+from tests.support.topics import delete_topic, make_topics
 
 TIMESTAMP_TYPE = next(f.type for f in SYSTEM_FIELDS if f.name == TIMESTAMP)
 DEADLINE_S = 240.0
@@ -78,17 +76,7 @@ def make_topic(broker: KafkaBroker, topic: str, partitions: int) -> None:
 
 
 def recreate_topic(broker: KafkaBroker, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-
-    def gone() -> bool:
-        try:
-            admin.describe_topics(TopicCollection([topic]))[topic].result(30)
-        except KafkaException:
-            return True
-        return False
-
-    admin.delete_topics([topic])[topic].result(30)
-    until(gone)
+    delete_topic(broker.bootstrap_servers, topic)
     make_topic(broker, topic, 1)
 
 

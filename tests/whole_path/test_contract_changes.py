@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
@@ -15,7 +15,7 @@ from lancewal_core.store_obstore import open_store
 from lancewal_core.topic_id import topic_id
 from lancewal_demo.stack import KafkaBroker
 from lancewal_reader import open_table
-from tests.support.topics import make_topics
+from tests.support.topics import delete_topic, make_topics
 from tests.support.whole_path import until
 from tests.whole_path.feed import PARTITIONS, Feed, History, Row, apply
 from tests.whole_path.world import World, make_world
@@ -65,12 +65,11 @@ def test_a_topic_made_anew_is_taken_up(kafka: KafkaBroker, topic_name: str, tmp_
     world.feed.produce(150)
     ingest = world.lancewal.start("ingest", "run")
     world.wait_caught_up()
-    admin = AdminClient({"bootstrap.servers": world.servers})
-    admin.delete_topics([topic_name])[topic_name].result(60)
-    until(lambda: not exists(admin, topic_name))
+    delete_topic(world.servers, topic_name)
     make_topics(world.servers, {topic_name: 2})
     until(lambda: not ingest.running, lambda: ingest.tail)
     assert ingest.exit_code == 2
+    admin = AdminClient({"bootstrap.servers": world.servers})
     new = topic_id(str(admin.describe_topics(TopicCollection([topic_name]))[topic_name].result(60).topic_id))
     if "topic_replaced" not in ingest.log:  # it may have looked while there was no topic
         answer = world.lancewal.run("ingest", "run")
@@ -120,14 +119,6 @@ def by_key(rows: list[Row]) -> dict[tuple[str, int], Row]:
     found = {(row["customer"], row["id"]): row for row in rows}
     assert len(found) == len(rows)
     return found
-
-
-def exists(admin: AdminClient, topic: str) -> bool:
-    try:
-        admin.describe_topics(TopicCollection([topic]))[topic].result(60)
-    except KafkaException:
-        return False
-    return True
 
 
 def refused(world: World, text: str, *command: str) -> None:
