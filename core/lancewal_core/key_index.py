@@ -125,7 +125,7 @@ def fragments_by_file(pinned: PinnedTable, names: Sequence[str]) -> dict[str, li
 
 def live_rows(pinned: PinnedTable, fragment_id: int, rows: RowsOfKeys) -> RowsOfKeys:
     """Those of the rows that no deletion vector hides."""
-    live = np.flatnonzero(~np.isin(rows.rows, pinned.hidden_rows(fragment_id)))
+    live = np.flatnonzero(~np.isin(rows.rows, pinned.hidden_rows(fragment_id), kind="table"))
     return RowsOfKeys(rows.rows[live], rows.places[live], None if rows.partitions is None else rows.partitions[live])
 
 

@@ -208,17 +208,19 @@ def find_in_part(part: Entries, sought: SoughtKeys) -> FoundEntries:
 
 def _equal(some: npt.NDArray[np.int64], ascending: npt.NDArray[np.int64]) -> tuple[Places, Places]:
     """All pairs of places with equal numbers."""
-    left = np.searchsorted(ascending, some)
-    chosen = np.flatnonzero(left < len(ascending))
+    nothing = np.zeros(0, np.int64)
+    if not len(ascending):
+        return nothing, nothing
+    last = len(ascending) - 1
+    left = np.minimum(np.searchsorted(ascending, some), last)
+    chosen = np.flatnonzero(ascending[left] == some)
     left = left[chosen]
-    found: list[tuple[Places, Places]] = []
+    found: list[tuple[Places, Places]] = [(nothing, nothing)]
     while len(chosen):
-        same = ascending[left] == some[chosen]
-        chosen, left = chosen[same], left[same]
         found.append((chosen, left))
         # A number may stand several times: rows of earlier generations, or other keys with the same hash.
-        more = left + 1 < len(ascending)
+        more = np.flatnonzero(left < last)
         chosen, left = chosen[more], left[more] + 1
-    if not found:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        same = np.flatnonzero(ascending[left] == some[chosen])
+        chosen, left = chosen[same], left[same]
     return np.concatenate([f[0] for f in found]), np.concatenate([f[1] for f in found])

@@ -257,9 +257,9 @@ def _run_tasks(
 
 def _candidates(pinned: PinnedTable, found: KeyRows, keys: int) -> dict[int, Scan | Candidates]:
     """Rows of the covered fragments.  Where every key lies elsewhere too, it may be that none of the rows lives."""
-    often = np.zeros(keys, np.int64)
-    for rows in found.covered.values():
-        often += np.bincount(rows.places, minlength=keys)
+    often = np.bincount(
+        np.concatenate([np.zeros(0, np.int64), *(rows.places for rows in found.covered.values())]), minlength=keys
+    )
     live = {f.fragment_id: f.physical_rows - f.deleted_rows for f in pinned.fragments()}
     return {
         i: Candidates(rows, live[i], doubtful=bool((often[rows.places] > 1).all()))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import lance
 import numpy as np
@@ -10,7 +12,10 @@ import pyarrow as pa
 import pytest
 from pyroaring import BitMap
 
+from lancewal_core.deletions_lance import DeletionFiles
 from lancewal_core.errors import ObjectCorrupt, VersionGone
+from lancewal_core.store import ObjectStore
+from lancewal_core.store_obstore import open_store
 from lancewal_core.table import Committed, TableCommit
 from lancewal_core.table_lance import LancePinnedTable, LanceTable
 
@@ -95,3 +100,69 @@ def test_plain_lance_reads_what_was_hidden_over_what_was_deleted(made: tuple[Lan
 def test_a_row_that_is_not_there(made: tuple[LancePinnedTable, Path], row: int) -> None:
     with pytest.raises(ValueError, match="fragment 0 has no row"):
         made[0].hide_rows(0, [1, row])
+
+
+class CountingStore:
+    """Which objects are read."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self.read: list[str] = []
+
+    def get(self, key: str) -> bytes | None:
+        self.read.append(key)
+        return self._store.get(key)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def hide(uri: str, files: DeletionFiles, rows: list[int]) -> None:
+    """And commit it."""
+    table = LanceTable(uri)
+    pinned = table.newest()
+    changed = files.hide_rows(pinned.dataset, 0, np.array(rows))
+    assert changed is not None
+    commit = TableCommit(pinned.version, (), (json.dumps(changed),), (), {}, strict=False)
+    assert isinstance(table.commit(commit), Committed)
+
+
+@pytest.mark.parametrize(("bytes_max", "reads"), [(1 << 20, 1), (0, 4)])
+def test_a_file_is_read_once_and_what_was_written_not_at_all(
+    made: tuple[LancePinnedTable, Path], bytes_max: int, reads: int
+) -> None:
+    """While there is room for it."""
+    pinned, file = made
+    uri, gone = pinned.dataset.uri, int(pinned.dataset.get_fragment(0).metadata.num_deletions)
+    store = CountingStore(open_store(uri))
+    files = DeletionFiles(store, bytes_max)
+    for n in range(3):
+        hide(uri, files, [40_000 + n])
+    found = files.hidden_rows(lance.dataset(uri), 0)
+    assert found == BitMap([*range(gone), 40_000, 40_001, 40_002])
+    assert lance.dataset(uri).count_rows() == 60_000 - gone - 3
+    assert len(store.read) == reads
+    assert store.read[0] == f"_deletions/{file.name}"
+
+
+def test_the_files_longest_unused_are_forgotten(tmp_path: Path) -> None:
+    uri = str(tmp_path / "table")
+    lance.write_dataset(pa.table({"k": range(300)}), uri, max_rows_per_file=100)
+    lance.dataset(uri).delete("k % 10 = 0")
+    store = CountingStore(open_store(uri))
+    sizes = [path.stat().st_size for path in (tmp_path / "table" / "_deletions").iterdir()]
+    files, dataset = DeletionFiles(store, bytes_max=2 * max(sizes)), lance.dataset(uri)
+    for fragment_id in (0, 1, 0, 2, 0, 1):
+        assert len(files.hidden_rows(dataset, fragment_id)) == 10
+    names = [fragment.deletion_file() for fragment in dataset.get_fragments()]
+    assert [names.index(key) for key in store.read] == [0, 1, 2, 1]
+
+
+def test_gone_after_it_was_read(made: tuple[LancePinnedTable, Path]) -> None:
+    """The next file says all that it said: plain Lance reads the table again."""
+    pinned, file = made
+    uri, files = pinned.dataset.uri, DeletionFiles(open_store(pinned.dataset.uri))
+    hidden = len(files.hidden_rows(pinned.dataset, 0))
+    file.unlink()
+    hide(uri, files, [40_000])
+    assert lance.dataset(uri).to_table().num_rows == 60_000 - hidden - 1
