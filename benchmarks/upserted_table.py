@@ -27,6 +27,7 @@ from lancewal_core.ids import LogId, OwnerId, Position
 from lancewal_core.key_catalog import KeyCatalogs
 from lancewal_core.key_index import KeyIndex
 from lancewal_core.key_parts import MappedParts
+from lancewal_core.lance_threads import use_all_cores
 from lancewal_core.log import Durable, LogWriter
 from lancewal_core.region_index import State
 from lancewal_core.regions import RegionIndexes
@@ -74,6 +75,7 @@ class UpsertedTable:
 
     def __init__(self, path: Path) -> None:
         """Make the Lance table at ``path`` a lancewal table."""
+        use_all_cores()  # as the services do; ``merge_insert`` in the same process has them too
         self.path = path
         self._clock = SystemClock()
         self._table = _TimedTable(str(path))

@@ -38,7 +38,6 @@ from lancewal_core.errors import (
 )
 from lancewal_core.ids import TableVersion
 from lancewal_core.lance_errors import IO_ERROR, NOT_FOUND, file_corrupt, read_error, reading
-from lancewal_core.lance_threads import use_all_cores
 from lancewal_core.paths import DATA
 from lancewal_core.rewrite_lance import rewrite_fragments
 from lancewal_core.store_obstore import ObstoreStore, open_store
@@ -279,7 +278,6 @@ class LanceTable:
     """The data set at ``uri``; ``options`` are Lance storage options."""
 
     def __init__(self, uri: str, options: Mapping[str, str] | None = None) -> None:
-        use_all_cores()
         self.uri = uri
         self._options = dict(options or {})
         self._store: ObstoreStore | None = None

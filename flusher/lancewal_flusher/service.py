@@ -48,6 +48,7 @@ from lancewal_core.http import Health, HealthServer
 from lancewal_core.key_catalog import KeyCatalogs
 from lancewal_core.key_index import KeyIndex
 from lancewal_core.key_parts import MappedParts
+from lancewal_core.lance_threads import use_all_cores
 from lancewal_core.open_checks import check_settings, check_table
 from lancewal_core.regions import RegionIndexes
 from lancewal_core.settings import Settings
@@ -272,6 +273,7 @@ def open_context(settings: Settings, stack: ExitStack, *, on_threads: bool = Fal
     ``on_threads``: whatever the settings say, for what neither merges nor compacts: nothing waits for a Spark session then.
     """
     settings.need("table.uri")
+    use_all_cores()
     clock = SystemClock()
     uri, options = settings.table.uri, settings.store.options
     store = open_store(uri, options)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from lancewal_core.clock import Clock
 from lancewal_core.contract import Contract, read_contract
 from lancewal_core.ids import OwnerId
+from lancewal_core.lance_threads import use_all_cores
 from lancewal_core.open_checks import check_settings, check_table
 from lancewal_core.regions import RegionIndexes
 from lancewal_core.settings import Settings
@@ -37,6 +38,7 @@ class IngestContext:
 
 def open_context(settings: Settings, store: ObjectStore, tasks: Tasks, clock: Clock) -> IngestContext:
     """The table that the settings name, over its ``store``; checks that contract, table and settings agree."""
+    use_all_cores()
     uri = settings.table.uri
     contract = read_contract(store, uri)
     check_settings(settings, contract)

@@ -1,4 +1,4 @@
-"""How Lance writes rows for us: large ones as two files at the same time, with as many threads as there are cores."""
+"""How Lance writes rows for us: large ones as two files at the same time; services with as many threads as cores."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,25 @@ import pytest
 from lance.fragment import write_fragments
 
 from lancewal_core import table_lance
+from lancewal_core.clock import SystemClock
 from lancewal_core.errors import StoreUnavailable
+from lancewal_core.settings import Settings
+from lancewal_core.store_obstore import open_store
 from lancewal_core.table import fragment_rows
 from lancewal_core.table_lance import BYTES_IN_HALVES, LanceTable
+from lancewal_core.tasks import ThreadTasks
+from lancewal_flusher.service import open_context as open_flusher
+from lancewal_ingest.context import open_context as open_ingest
+from tests.support.flusher_tables import FlusherTable
 
+RESERVED = "LANCE_IO_CORE_RESERVATION"
 COUNT = """
 import os, sys
 from pathlib import Path
 import lance, pyarrow as pa
-from lancewal_core.table_lance import LanceTable
+from lancewal_core.lance_threads import use_all_cores
 if sys.argv[2] == "ours":
-    LanceTable(sys.argv[1])
+    use_all_cores()
 rows = pa.array(range(100_000))
 lance.write_dataset(pa.table({str(column): rows for column in range(32)}), sys.argv[1])  # encoded side by side
 names = [task.joinpath("comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
@@ -94,3 +103,17 @@ def test_lance_has_a_thread_for_each_core(tmp_path: Path) -> None:
     theirs = lance_threads(tmp_path / "theirs", "theirs")
     assert ours - theirs in ((0,) if os.cpu_count() == 1 else (1, 2))
     assert lance_threads(tmp_path / "told", "ours", LANCE_IO_CORE_RESERVATION="2") == theirs
+
+
+def test_services_have_a_thread_for_each_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = FlusherTable(tmp_path)
+    settings = Settings.model_validate({"table": {"uri": made.uri}})
+    monkeypatch.delenv(RESERVED, raising=False)
+    with ExitStack() as stack:
+        open_flusher(settings, stack)
+        assert os.environ.pop(RESERVED) == "0"
+        tasks = ThreadTasks()
+        stack.callback(tasks.close)
+        open_ingest(settings, open_store(made.uri), tasks, SystemClock())
+        assert os.environ[RESERVED] == "0"
+    made.close()
