@@ -162,13 +162,23 @@ class Upserts:
 
 def check(table: Path, model: Model) -> None:
     """Compare what a plain Lance reader sees with the model."""
+    check_sums(table, sums(table), model)
+
+
+def sums(table: Path) -> Sums:
+    """What a plain Lance reader sees."""
     rows, a, b = 0, 0, 0.0
     for batch in lance.dataset(str(table)).scanner(columns=["a", "b"]).to_batches():
         rows += batch.num_rows
         a += pc.sum(batch["a"]).as_py() or 0
         b += pc.sum(batch["b"]).as_py() or 0.0
-    if Sums(rows, a, b) != model.sums:
-        raise AssertionError(f"{table} holds {Sums(rows, a, b)}, the model {model.sums}")
+    return Sums(rows, a, b)
+
+
+def check_sums(table: Path, found: Sums, model: Model) -> None:
+    """``AssertionError`` unless they are the model's."""
+    if found != model.sums:
+        raise AssertionError(f"{table} holds {found}, the model {model.sums}")
 
 
 def _rows(rng: np.random.Generator, ids: Ids, time: int) -> pa.Table:

@@ -14,17 +14,16 @@ from __future__ import annotations
 
 import shutil
 import statistics
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import lance
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from benchmarks.keyed_rows import KEY, SCHEMA, Base, Model, check
+from benchmarks.keyed_rows import KEY, SCHEMA, Base, Model
 from benchmarks.merge_runs import MergeRuns, Pair
+from benchmarks.plain_lance import Kind, PlainLance, plain_lance
 from benchmarks.upserted_table import MergeInsertTable, copy_table
 from benchmarks.workplace import workplace
 
@@ -107,35 +106,29 @@ def _scans(base: Base, folder: Path) -> dict[str, float]:
     # By Lance's own defaults, as the compaction: fewer, larger fragments take some 5 % longer to scan.
     lance.write_dataset(lance.dataset(str(pair.ours.path)).scanner().to_reader(), str(fresh))
     paths = {"ours": pair.ours.path, "merge_insert": pair.peer.path, "fresh": fresh}
-    result |= _scan_figures("merged", paths, pair.upserts.model)
-    result["compaction_s"] = pair.ours.compact_all()
-    result |= _scan_figures("compacted", {"ours": pair.ours.path, "fresh": fresh}, pair.upserts.model)
+    with plain_lance() as reader:
+        result |= _scan_figures(reader, "merged", paths, pair.upserts.model)
+        result["compaction_s"] = pair.ours.compact_all()
+        compacted = {"ours": pair.ours.path, "fresh": fresh}
+        result |= _scan_figures(reader, "compacted", compacted, pair.upserts.model)
     pair.runs(10_000, 1)  # the compacted table takes upserts
     pair.check()
     pair.ours.close()
     return result
 
 
-def _scan_figures(name: str, paths: dict[str, Path], model: Model) -> dict[str, float]:
-    scans: dict[str, Callable[[Path], object]] = {"full": _full, "aggregate": lambda path: check(path, model)}
+def _scan_figures(reader: PlainLance, name: str, paths: dict[str, Path], model: Model) -> dict[str, float]:
     result: dict[str, float] = {}
-    for kind, scan in scans.items():
+    for kind in get_args(Kind):
         seconds: dict[str, list[float]] = {of: [] for of in paths}
         for _ in range(SCANS):
             for of, path in paths.items():
-                start = time.perf_counter()
-                scan(path)
-                seconds[of].append(time.perf_counter() - start)
+                seconds[of].append(reader.scan(path, kind, model).wall)
         medians = {of: statistics.median(found) for of, found in seconds.items()}
         result[f"{name}_{kind}_fresh_s"] = medians["fresh"]
         for of in medians.keys() - {"fresh"}:
             result[f"{name}_{kind}_{of}_ratio"] = medians[of] / medians["fresh"]
     return result
-
-
-def _full(path: Path) -> int:
-    """All columns of all rows, as an Arrow table in memory."""
-    return int(lance.dataset(str(path)).to_table().num_rows)
 
 
 def _index(path: Path) -> None:

@@ -17,8 +17,9 @@ import pyarrow as pa
 from benchmarks.keyed_rows import Base, Upserts, check
 from benchmarks.peers.engines import Engine
 from benchmarks.peers.measure import Aim, Measured
-from benchmarks.peers.remote import RemotePeer, Spent
+from benchmarks.peers.remote import RemotePeer
 from benchmarks.peers.sizes import WARM_UP_ROWS, WARM_UPS, Sizes, as_parquet, write_round
+from benchmarks.spent import Spent
 from benchmarks.upserted_table import UpsertedTable, copy_table
 
 AIM, SMALL_AIM = Aim("at most", 1.6), Aim("at most", 2.5)

@@ -22,7 +22,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from benchmarks.keyed_rows import KEY
 from benchmarks.peers.cpu_time import cpu_s
-from benchmarks.peers.remote import Spent
+from benchmarks.spent import Spent
 from lancewal_core.settings import load_settings
 from lancewal_core.store_obstore import open_store
 from lancewal_core.table_lance import LanceTable

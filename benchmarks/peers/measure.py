@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from benchmarks.peers.remote import Spent
+from benchmarks.spent import Spent
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,19 +12,12 @@ from benchmarks.keyed_rows import Model, Sums
 from benchmarks.peers.cpu_time import cpu_s
 from benchmarks.peers.engines import Engine
 from benchmarks.peers.fetch import IVY, ivy_folder, python_of
+from benchmarks.spent import Spent
 from lancewal_demo.stack import StackError, spark_java_home
 from lancewal_demo.stack.processes import log_tail
 
 _ROOT = Path(__file__).parents[2]
 _END_S = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Spent:
-    """Seconds, by the clock and of the CPUs."""
-
-    wall: float
-    cpu: float
 
 
 class RemotePeer:

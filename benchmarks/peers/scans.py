@@ -13,19 +13,22 @@ from pathlib import Path
 
 import lance
 
-from benchmarks.keyed_rows import Base, Model, Upserts, check
+from benchmarks.keyed_rows import Base, Upserts
 from benchmarks.merge_runs import Pair
 from benchmarks.peers.engines import Engine
 from benchmarks.peers.measure import Aim, Measured
-from benchmarks.peers.remote import RemotePeer, Spent
+from benchmarks.peers.remote import RemotePeer
 from benchmarks.peers.sizes import Sizes, as_parquet, write_round
+from benchmarks.plain_lance import Kind, plain_lance
+from benchmarks.spent import Spent
 from benchmarks.upserted_table import UpsertedTable, copy_table
 
 RUNS = 15
 AIM, COMPACTED_AIM = Aim("at most", 1.5), Aim("at most", 1.1)
+TEXTS: Mapping[Kind, str] = {"full": "all columns", "aggregate": "two columns, summed"}
 OURS, FRESH, MERGE_INSERT = "ours", "fresh Lance table", "Lance after merge_insert"
 
-Reads = Mapping[str, Callable[[str], Spent]]
+Reads = Mapping[str, Callable[[Kind], Spent]]
 """By whose table it is; the argument is the kind of read."""
 
 
@@ -37,12 +40,13 @@ def against_lance(base: Base, folder: Path, sizes: Sizes) -> Iterator[Measured]:
         pair.check()
         path, model = pair.ours.path, pair.upserts.model
         fresh = _fresh(path, folder / "fresh")
-        reads = {
-            OURS: lambda kind: _read(path, kind, model),
-            FRESH: lambda kind: _read(fresh, kind, model),
-            MERGE_INSERT: lambda kind: _read(pair.peer.path, kind, model),
-        }
-        yield from _before_and_after(reads, pair.ours, sizes)
+        with plain_lance() as reader:
+            reads = {
+                OURS: lambda kind: reader.scan(path, kind, model),
+                FRESH: lambda kind: reader.scan(fresh, kind, model),
+                MERGE_INSERT: lambda kind: reader.scan(pair.peer.path, kind, model),
+            }
+            yield from _before_and_after(reads, pair.ours, sizes)
     finally:
         pair.ours.close()
 
@@ -61,11 +65,12 @@ def against_peer(base: Base, folder: Path, sizes: Sizes, engine: Engine) -> Iter
                 ours.merge()
                 peer.upsert(write_round(rows, folder))
             peer.check(upserts.model)
-            reads = {
-                OURS: lambda kind: _read(ours.path, kind, upserts.model),
-                peer.name: lambda kind: peer.scan() if kind == "full" else peer.aggregate()[1],
-            }
-            yield from _before_and_after(reads, ours, sizes)
+            with plain_lance() as reader:
+                reads = {
+                    OURS: lambda kind: reader.scan(ours.path, kind, upserts.model),
+                    peer.name: lambda kind: peer.scan() if kind == "full" else peer.aggregate()[1],
+                }
+                yield from _before_and_after(reads, ours, sizes)
         finally:
             ours.close()
 
@@ -85,7 +90,7 @@ def _fresh(path: Path, fresh: Path) -> Path:
 
 
 def _lines(reads: Reads, name: str, aim: Aim) -> Iterator[Measured]:
-    for kind, text in (("full", "all columns"), ("aggregate", "two columns, summed")):
+    for kind, text in TEXTS.items():
         spent: dict[str, list[Spent]] = {whose: [] for whose in reads}
         for _ in range(RUNS):
             for whose, read in reads.items():
@@ -93,12 +98,3 @@ def _lines(reads: Reads, name: str, aim: Aim) -> Iterator[Measured]:
         for whose in [whose for whose in reads if whose != OURS]:
             aimed = aim if whose == FRESH else None
             yield Measured.of_times("c", f"{text}, {name}", whose, spent[OURS], spent[whose], aimed)
-
-
-def _read(path: Path, kind: str, model: Model) -> Spent:
-    cpu, start = time.process_time(), time.perf_counter()
-    if kind == "full":
-        lance.dataset(str(path)).to_table()
-    else:
-        check(path, model)
-    return Spent(time.perf_counter() - start, time.process_time() - cpu)

@@ -20,8 +20,9 @@ from benchmarks.keyed_rows import Base, Upserts, check
 from benchmarks.peers.engines import Engine
 from benchmarks.peers.kafka_table import PARTITIONS, KafkaTable, messages_of
 from benchmarks.peers.measure import Aim, Measured
-from benchmarks.peers.remote import RemotePeer, Spent
+from benchmarks.peers.remote import RemotePeer
 from benchmarks.peers.sizes import WARM_UP_ROWS, WARM_UPS, Sizes, as_parquet, write_round
+from benchmarks.spent import Spent
 from benchmarks.upserted_table import copy_table
 from lancewal_demo.stack import KafkaBroker
 

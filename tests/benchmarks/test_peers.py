@@ -17,8 +17,9 @@ from benchmarks.peers import as_arrow, remote, scans
 from benchmarks.peers.cpu_time import cpu_s
 from benchmarks.peers.engines import Engine
 from benchmarks.peers.measure import Aim, Measured, cells
-from benchmarks.peers.remote import RemotePeer, Spent
+from benchmarks.peers.remote import RemotePeer
 from benchmarks.peers.sizes import Sizes, as_parquet, write_round
+from benchmarks.spent import Spent
 from lancewal_demo.stack import StackError
 from tests.benchmarks.dict_peer import CLOSED, FAULT
 
