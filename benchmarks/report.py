@@ -206,11 +206,9 @@ _MISSED = """
 
 * **Upserts given as Arrow, against LakeSoul** (b). LakeSoul writes sorted rows and looks for nothing; each of its reads then
   merges by key (c). A Lance table needs no merging afterwards, so the rows that are replaced must be found, and hidden in
-  every fragment, since random keys touch all of them. Writing the rows with `write_fragments` alone takes about as long as
+  every fragment, since random keys touch all of them. Writing the rows with `write_fragments` alone takes two thirds of
   LakeSoul's whole upsert. Behind large rounds every fragment hides rows already, and each merge writes what hides them
   anew; compaction ends that.
-* **250 k upserts from the MemTable** (merge), by a few percent: most of that time is Lance writing the rows into a file, which
-  `merge_insert` does too; from FLUSHED, where the file is there, the aim is met.
 * **Scans before a compaction** (merge, c). Plain Lance reads hidden rows and drops them column by column, whatever their
   share; `merge_insert` leaves the same behind. lancewal's own reader drops them in one pass (strong-read). In a service,
   compaction takes a fragment as soon as a fifth of it is hidden.

@@ -101,7 +101,8 @@ class Cost:
 @dataclass(frozen=True, slots=True)
 class Rates:
     """Seconds of work on one core (2 cores, x86-64, local folder): single steps as ``python -m benchmarks.calibrate`` measures
-    them, the others so that whole merges of the benchmark ``merge-strategies`` come out."""
+    them, the others so that whole merges of the benchmark ``merge-strategies`` come out: the same virtual machine is twice as fast on
+    one day as on another, and these lie in between."""
 
     vector_s: float = 0.0003
     """A deletion vector."""
@@ -109,21 +110,21 @@ class Rates:
     """A row in it."""
     completed_row_s: float = 2.5e-6
     """A patched row: its base read, completed, written anew."""
-    column_row_s: float = 2.5e-8
+    column_row_s: float = 5.0e-8
     """A row of a fragment of which columns are written anew in place: read, overlaid, written."""
     column_byte_s: float = 1.0e-8
     """A byte of these columns."""
-    patched_row_s: float = 4.0e-7
+    patched_row_s: float = 3.5e-7
     """A row that is patched in place."""
-    rewritten_byte_s: float = 7.0e-9
+    rewritten_byte_s: float = 6.0e-9
     """A byte that compaction writes."""
-    read_byte_s: float = 2.7e-9
+    read_byte_s: float = 2.2e-9
     """A byte that it reads."""
-    indexed_row_s: float = 3.0e-7
+    indexed_row_s: float = 2.5e-7
     """A row that the key index takes in after compaction."""
     commit_s: float = 0.02
     """A commit, with what stands around it."""
-    key_s: float = 5.0e-7
+    key_s: float = 2.2e-7
     """A key of the merge: read from its snapshot, looked up in the key index."""
     scanned_row_s: float = 5.0e-8
     """A row of a fragment that the key index does not cover."""
