@@ -209,9 +209,9 @@ _MISSED = """
   every fragment, since random keys touch all of them. Writing the rows with `write_fragments` alone takes two thirds of
   LakeSoul's whole upsert. Behind large rounds every fragment hides rows already, and each merge writes what hides them
   anew; compaction ends that.
-* **Scans before a compaction** (merge, c). Plain Lance reads hidden rows and drops them column by column, whatever their
-  share; `merge_insert` leaves the same behind. lancewal's own reader drops them in one pass (strong-read). In a service,
-  compaction takes a fragment as soon as a fifth of it is hidden.
+* **Scans before a compaction** (merge, c). Plain Lance reads hidden rows and drops them column by column: all columns took
+  1.3 times as long with 2 % of the rows hidden, 2.3 times with 18 %; `merge_insert` leaves the same behind. lancewal's
+  own reader drops them in one pass (strong-read). In a service, compaction takes a fragment once a fifth of it is hidden.
 * **Each round merged before the next** (a). All of the latency of Kafka, sealing by age and merging stands between two rounds;
   producers that do not wait are the row *in a stream*."""
 

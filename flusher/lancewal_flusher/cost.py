@@ -101,8 +101,8 @@ class Cost:
 @dataclass(frozen=True, slots=True)
 class Rates:
     """Seconds of work on one core (2 cores, x86-64, local folder): single steps as ``python -m benchmarks.calibrate`` measures
-    them, the others so that whole merges of the benchmark ``merge-strategies`` come out: the same virtual machine is twice as fast on
-    one day as on another, and these lie in between."""
+    them, the others so that whole merges of the benchmark ``merge-strategies`` come out.  The same virtual machine is twice
+    as fast on one day as on another; these lie in between."""
 
     vector_s: float = 0.0003
     """A deletion vector."""
