@@ -248,3 +248,20 @@ def test_wide_rows_take_bounded_memory(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", MEASURE, uri], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 260
+
+
+def test_wide_texts_that_pack_well_take_bounded_memory(tmp_path: Path) -> None:
+    """2 GB of texts in files of some KB, some of them hidden; a batch of 32,768 such rows alone would be 1 GB."""
+    uri = str(tmp_path / "texts")
+    texts = pa.array([chr(97 + n % 26) * 30_000 for n in range(40)])
+    for number in range(4):
+        few = texts.take(pa.array(np.random.default_rng(number).integers(0, 40, 17_000)).cast(pa.int64()))
+        columns = [pa.array(range(17_000)), few]
+        lance.write_dataset(pa.table(columns, ["id", "text"]), uri, mode="append" if number else "create")
+    lance.dataset(uri).delete("id % 50 = 0")
+    environment = {**os.environ, "LANCE_IO_CORE_RESERVATION": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE, uri], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 260
