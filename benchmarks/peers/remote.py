@@ -29,6 +29,7 @@ class RemotePeer:
         self.name = engine.name
         self._log = folder / f"{engine.name}.log"
         environment = {**os.environ, "PYTHONPATH": str(_ROOT), IVY: str(ivy_folder())}
+        environment.pop("LANCE_IO_CORE_RESERVATION", None)  # as Lance's own users have it
         python = str(python_of(engine))
         if engine.by_spark:
             spark = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python, "SPARK_LOCAL_IP": "127.0.0.1"}

@@ -37,6 +37,8 @@ from lancewal_core.table import Fragment, PinnedTable, key_file
 from lancewal_core.tasks import Tasks
 
 Places = npt.NDArray[np.int64]
+_TABLE_ROWS = 1 << 24
+"""Fragments up to here are looked at by a byte for each row, which takes half the time; longer ones by sorting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,9 @@ def fragments_by_file(pinned: PinnedTable, names: Sequence[str]) -> dict[str, li
 
 def live_rows(pinned: PinnedTable, fragment_id: int, rows: RowsOfKeys) -> RowsOfKeys:
     """Those of the rows that no deletion vector hides."""
-    live = np.flatnonzero(~np.isin(rows.rows, pinned.hidden_rows(fragment_id), kind="table"))
+    hidden = pinned.hidden_rows(fragment_id)
+    few = not len(hidden) or hidden.max() < _TABLE_ROWS
+    live = np.flatnonzero(~np.isin(rows.rows, hidden, kind="table" if few else None))
     return RowsOfKeys(rows.rows[live], rows.places[live], None if rows.partitions is None else rows.partitions[live])
 
 

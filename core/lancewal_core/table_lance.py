@@ -65,9 +65,10 @@ _CONFLICT = "commit conflict"
 _SYSTEM_INDEX = "__lance_"
 ROWS_PER_FILE = 1_048_576
 """Most rows that one new data file takes."""
-BYTES_IN_HALVES = 16 << 20
-"""Rows of so many bytes are written as two files at the same time: Lance encodes most of a file in one thread (250,000 rows
-of 28 MB took 80 ms in one file, 53 ms in two).  Not in more, since each fragment costs each merge a deletion file."""
+BYTES_IN_HALVES = range(16 << 20, 128 << 20)
+"""Rows of so many bytes, and of at most half the rows of a file, are written as two files: Lance encodes most of a file in one
+thread (250,000 rows of 28 MB took 80 ms in one file, 53 ms in two).  Not in more, since each fragment costs each merge a
+deletion file; and not more rows, since compaction would leave alone what it bundles in halves."""
 
 
 class LancePinnedTable:
@@ -282,7 +283,7 @@ class LanceTable:
         self._options = dict(options or {})
         self._store: ObstoreStore | None = None
         self._deletions: DeletionFiles | None = None
-        self._session = LanceSession(index_cache_size_bytes=256 << 20, metadata_cache_size_bytes=1216 << 20)
+        self._session = LanceSession(index_cache_size_bytes=256 << 20, metadata_cache_size_bytes=128 << 20)
 
     def newest(self) -> LancePinnedTable:
         try:
@@ -334,12 +335,12 @@ class LanceTable:
         )
 
     def write_rows(self, rows: pa.Table) -> tuple[str, ...]:
-        if rows.num_rows < 2 or rows.nbytes < BYTES_IN_HALVES:
+        part = _rows_of_one_writer(rows)
+        if part == rows.num_rows:
             return self._write_rows(rows)
-        half = -(-rows.num_rows // 2)
         with ThreadPoolExecutor(1, thread_name_prefix="lancewal-write") as beside:
-            first = beside.submit(self._write_rows, rows.slice(0, half))
-            second = self._write_rows(rows.slice(half))
+            first = beside.submit(self._write_rows, rows.slice(0, part))
+            second = self._write_rows(rows.slice(part))
             return (*first.result(), *second)
 
     def _write_rows(self, rows: pa.Table) -> tuple[str, ...]:
@@ -449,6 +450,17 @@ class LanceTable:
         if self._deletions is None:
             self._deletions = DeletionFiles(self._objects())
         return self._deletions
+
+
+def _rows_of_one_writer(rows: pa.Table) -> int:
+    """So many are written by one, and the others at the same time by another one: whole files, or half a file."""
+    count = int(rows.num_rows)
+    files = -(-count // ROWS_PER_FILE)
+    if files > 1:
+        return -(-files // 2) * ROWS_PER_FILE
+    if 2 <= count <= ROWS_PER_FILE // 2 and rows.nbytes in BYTES_IN_HALVES:
+        return -(-count // 2)
+    return count
 
 
 def _fragment(metadata: Any) -> Fragment:

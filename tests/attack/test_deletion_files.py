@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -151,7 +153,7 @@ def test_the_files_longest_unused_are_forgotten(tmp_path: Path) -> None:
     lance.dataset(uri).delete("k % 10 = 0")
     store = CountingStore(open_store(uri))
     sizes = [path.stat().st_size for path in (tmp_path / "table" / "_deletions").iterdir()]
-    files, dataset = DeletionFiles(store, bytes_max=2 * max(sizes)), lance.dataset(uri)
+    files, dataset = DeletionFiles(store, bytes_max=2 * (max(sizes) + 512)), lance.dataset(uri)
     for fragment_id in (0, 1, 0, 2, 0, 1):
         assert len(files.hidden_rows(dataset, fragment_id)) == 10
     names = [fragment.deletion_file() for fragment in dataset.get_fragments()]
@@ -166,3 +168,18 @@ def test_gone_after_it_was_read(made: tuple[LancePinnedTable, Path]) -> None:
     file.unlink()
     hide(uri, files, [40_000])
     assert lance.dataset(uri).to_table().num_rows == 60_000 - hidden - 1
+
+
+def test_many_small_files_take_no_more_than_they_may(tmp_path: Path) -> None:
+    """A row each: what stands around it takes more than the file."""
+    uri = str(tmp_path / "table")
+    lance.write_dataset(pa.table({"k": range(100)}), uri)
+    files, dataset = DeletionFiles(open_store(uri), bytes_max=256 << 10), lance.dataset(uri)
+    gc.collect()
+    tracemalloc.start()
+    for n in range(6_000):
+        files.hide_rows(dataset, 0, np.array([n % 100]))
+    gc.collect()
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert taken < 512 << 10

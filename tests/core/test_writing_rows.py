@@ -24,6 +24,7 @@ from lancewal_core.store_obstore import open_store
 from lancewal_core.table import fragment_rows
 from lancewal_core.table_lance import BYTES_IN_HALVES, LanceTable
 from lancewal_core.tasks import ThreadTasks
+from lancewal_flusher.compaction_plan import CompactionLimits
 from lancewal_flusher.service import open_context as open_flusher
 from lancewal_ingest.context import open_context as open_ingest
 from tests.support.flusher_tables import FlusherTable
@@ -44,27 +45,55 @@ print(names.count("lance-cpu"))
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> LanceTable:
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LanceTable:
+    """Small files: rows take 16 bytes."""
+    monkeypatch.setattr(table_lance, "ROWS_PER_FILE", 400)
+    monkeypatch.setattr(table_lance, "BYTES_IN_HALVES", range(1_600, 4_000))
     uri = str(tmp_path / "table")
     lance.write_dataset(pa.schema([("k", pa.int64()), ("v", pa.int64())]).empty_table(), uri)
     return LanceTable(uri)
 
 
-def rows(nbytes: int) -> pa.Table:
-    keys = np.arange(nbytes // 16)
+def rows(count: int) -> pa.Table:
+    keys = np.arange(count)
     return pa.table({"k": keys, "v": keys * 3})
 
 
-@pytest.mark.parametrize(("nbytes", "files"), [(BYTES_IN_HALVES - 16, 1), (BYTES_IN_HALVES + 16, 2)])
-def test_large_rows_become_two_files_in_their_order(table: LanceTable, nbytes: int, files: int) -> None:
-    written = rows(nbytes)
-    fragments = table.write_rows(written)
-    assert len(fragments) == files
-    assert max(map(fragment_rows, fragments)) == -(-written.num_rows // files)
-    assert pa.Table.from_batches(table.read_unadopted(fragments, ["k", "v"])) == written
+@pytest.mark.parametrize(
+    ("count", "files"),
+    [
+        (1, [1]),
+        (99, [99]),
+        (100, [50, 50]),
+        (199, [100, 99]),
+        (200, [100, 100]),
+        (201, [201]),
+        (400, [400]),
+        (401, [400, 1]),
+        (1_001, [400, 400, 201]),
+    ],
+)
+def test_files_and_the_order_of_rows(table: LanceTable, count: int, files: list[int]) -> None:
+    """In halves are those alone that compaction would bundle as one file too."""
+    fragments = table.write_rows(rows(count))
+    assert [fragment_rows(f) for f in fragments] == files
+    assert pa.Table.from_batches(table.read_unadopted(fragments, ["k", "v"])) == rows(count)
 
 
-def test_the_halves_are_written_at_the_same_time(table: LanceTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_large_by_bytes_is_one_file(table: LanceTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_lance, "BYTES_IN_HALVES", range(1_600, 3_200))
+    assert [len(table.write_rows(rows(count))) for count in (199, 200)] == [2, 1]
+
+
+def test_half_a_file_is_never_more_than_compaction_bundles() -> None:
+    """By the sizes that hold."""
+    limits = CompactionLimits()
+    assert limits.target_rows == table_lance.ROWS_PER_FILE
+    assert BYTES_IN_HALVES.stop * 2 <= limits.target_bytes
+
+
+@pytest.mark.parametrize("count", [100, 401])
+def test_two_are_written_at_the_same_time(table: LanceTable, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     both = threading.Barrier(2, timeout=60)
 
     def meet(*args: Any, **options: Any) -> Any:
@@ -72,7 +101,7 @@ def test_the_halves_are_written_at_the_same_time(table: LanceTable, monkeypatch:
         return write_fragments(*args, **options)
 
     monkeypatch.setattr(table_lance, "write_fragments", meet)
-    assert len(table.write_rows(rows(BYTES_IN_HALVES))) == 2
+    assert len(table.write_rows(rows(count))) == 2
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -84,7 +113,7 @@ def test_a_half_that_fails(table: LanceTable, monkeypatch: pytest.MonkeyPatch, f
 
     monkeypatch.setattr(table_lance, "write_fragments", fail)
     with pytest.raises(StoreUnavailable, match="no space left"):
-        table.write_rows(rows(BYTES_IN_HALVES))
+        table.write_rows(rows(100))
 
 
 def lance_threads(uri: Path, whose: str, **environment: str) -> int:
@@ -99,9 +128,9 @@ def lance_threads(uri: Path, whose: str, **environment: str) -> int:
 
 def test_lance_has_a_thread_for_each_core(tmp_path: Path) -> None:
     """With its own settings it leaves two cores without; what the environment says, stays."""
-    ours = lance_threads(tmp_path / "ours", "ours")
+    all_cores = lance_threads(tmp_path / "all", "theirs", LANCE_IO_CORE_RESERVATION="0")
     theirs = lance_threads(tmp_path / "theirs", "theirs")
-    assert ours - theirs in ((0,) if os.cpu_count() == 1 else (1, 2))
+    assert lance_threads(tmp_path / "ours", "ours") == all_cores
     assert lance_threads(tmp_path / "told", "ours", LANCE_IO_CORE_RESERVATION="2") == theirs
 
 
