@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from benchmarks.keyed_rows import KEY, SCHEMA, Base, Model
 from benchmarks.merge_runs import MergeRuns, Pair
-from benchmarks.plain_lance import Kind, PlainLance, plain_lance
+from benchmarks.plain_lance import Kind, PlainLance, plain_lance, write_fresh
 from benchmarks.upserted_table import MergeInsertTable, copy_table
 from benchmarks.workplace import workplace
 
@@ -103,8 +103,7 @@ def _scans(base: Base, folder: Path) -> dict[str, float]:
     result = pair.runs(100_000, 10).figures("100k")
     pair.check()
     fresh = folder / "fresh"
-    # By Lance's own defaults, as the compaction: fewer, larger fragments take some 5 % longer to scan.
-    lance.write_dataset(lance.dataset(str(pair.ours.path)).scanner().to_reader(), str(fresh))
+    write_fresh(pair.ours.path, fresh)
     paths = {"ours": pair.ours.path, "merge_insert": pair.peer.path, "fresh": fresh}
     with plain_lance() as reader:
         result |= _scan_figures(reader, "merged", paths, pair.upserts.model)

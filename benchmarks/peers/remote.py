@@ -13,6 +13,7 @@ from benchmarks.peers.cpu_time import cpu_s
 from benchmarks.peers.engines import Engine
 from benchmarks.peers.fetch import IVY, ivy_folder, python_of
 from benchmarks.spent import Spent
+from lancewal_core.lance_threads import CORES_RESERVED
 from lancewal_demo.stack import StackError, spark_java_home
 from lancewal_demo.stack.processes import log_tail
 
@@ -29,7 +30,7 @@ class RemotePeer:
         self.name = engine.name
         self._log = folder / f"{engine.name}.log"
         environment = {**os.environ, "PYTHONPATH": str(_ROOT), IVY: str(ivy_folder())}
-        environment.pop("LANCE_IO_CORE_RESERVATION", None)  # as Lance's own users have it
+        environment.pop(CORES_RESERVED, None)  # as Lance's own users have it
         python = str(python_of(engine))
         if engine.by_spark:
             spark = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python, "SPARK_LOCAL_IP": "127.0.0.1"}

@@ -11,15 +11,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-import lance
-
 from benchmarks.keyed_rows import Base, Upserts
 from benchmarks.merge_runs import Pair
 from benchmarks.peers.engines import Engine
 from benchmarks.peers.measure import Aim, Measured
 from benchmarks.peers.remote import RemotePeer
 from benchmarks.peers.sizes import Sizes, as_parquet, write_round
-from benchmarks.plain_lance import Kind, plain_lance
+from benchmarks.plain_lance import Kind, plain_lance, write_fresh
 from benchmarks.spent import Spent
 from benchmarks.upserted_table import UpsertedTable, copy_table
 
@@ -39,7 +37,8 @@ def against_lance(base: Base, folder: Path, sizes: Sizes) -> Iterator[Measured]:
         pair.runs(sizes.round_rows, sizes.rounds)
         pair.check()
         path, model = pair.ours.path, pair.upserts.model
-        fresh = _fresh(path, folder / "fresh")
+        fresh = folder / "fresh"
+        write_fresh(path, fresh)
         with plain_lance() as reader:
             reads = {
                 OURS: lambda kind: reader.scan(path, kind, model),
@@ -81,12 +80,6 @@ def _before_and_after(reads: Reads, ours: UpsertedTable, sizes: Sizes) -> Iterat
     cpu, wall = time.process_time(), ours.compact_all()
     print(f"   compaction: {wall:.1f} s, {time.process_time() - cpu:.1f} s of the CPUs", flush=True)
     yield from _lines(reads, f"{after}, ours compacted", COMPACTED_AIM)
-
-
-def _fresh(path: Path, fresh: Path) -> Path:
-    """By Lance's own defaults, as the compaction: fewer, larger fragments take some 5 % longer to scan."""
-    lance.write_dataset(lance.dataset(str(path)).scanner().to_reader(), str(fresh))
-    return fresh
 
 
 def _lines(reads: Reads, name: str, aim: Aim) -> Iterator[Measured]:

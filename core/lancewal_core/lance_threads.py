@@ -8,9 +8,11 @@ cores.  Readers stay as Lance has it: what they do with the rows takes the other
 from __future__ import annotations
 
 import os
-from collections.abc import MutableMapping
+
+CORES_RESERVED = "LANCE_IO_CORE_RESERVATION"
+"""Lance's variable."""
 
 
-def use_all_cores(environ: MutableMapping[str, str] = os.environ) -> None:
+def use_all_cores() -> None:
     """To be called before Lance reads or writes in this process; what the environment says already stays."""
-    environ.setdefault("LANCE_IO_CORE_RESERVATION", "0")
+    os.environ.setdefault(CORES_RESERVED, "0")

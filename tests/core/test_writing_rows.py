@@ -19,6 +19,7 @@ from lance.fragment import write_fragments
 from lancewal_core import table_lance
 from lancewal_core.clock import SystemClock
 from lancewal_core.errors import StoreUnavailable
+from lancewal_core.lance_threads import CORES_RESERVED
 from lancewal_core.settings import Settings
 from lancewal_core.store_obstore import open_store
 from lancewal_core.table import fragment_rows
@@ -29,7 +30,6 @@ from lancewal_flusher.service import open_context as open_flusher
 from lancewal_ingest.context import open_context as open_ingest
 from tests.support.flusher_tables import FlusherTable
 
-RESERVED = "LANCE_IO_CORE_RESERVATION"
 COUNT = """
 import os, sys
 from pathlib import Path
@@ -137,12 +137,12 @@ def test_lance_has_a_thread_for_each_core(tmp_path: Path) -> None:
 def test_services_have_a_thread_for_each_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = FlusherTable(tmp_path)
     settings = Settings.model_validate({"table": {"uri": made.uri}})
-    monkeypatch.delenv(RESERVED, raising=False)
+    monkeypatch.delenv(CORES_RESERVED, raising=False)
     with ExitStack() as stack:
         open_flusher(settings, stack)
-        assert os.environ.pop(RESERVED) == "0"
+        assert os.environ.pop(CORES_RESERVED) == "0"
         tasks = ThreadTasks()
         stack.callback(tasks.close)
         open_ingest(settings, open_store(made.uri), tasks, SystemClock())
-        assert os.environ[RESERVED] == "0"
+        assert os.environ[CORES_RESERVED] == "0"
     made.close()
