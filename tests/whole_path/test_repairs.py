@@ -19,7 +19,7 @@ from lancewal_core.errors import LancewalError
 from lancewal_core.ids import Region
 from lancewal_core.loss_record import read_losses
 from lancewal_core.regions import index_family
-from lancewal_core.segment import FOOTER_SIZE
+from lancewal_core.segment import FOOTER_SIZE, Trailer, decode_trailer
 from lancewal_core.store_obstore import open_store
 from lancewal_demo.stack import KafkaBroker
 from lancewal_reader import open_table
@@ -51,8 +51,7 @@ def test_a_segment_is_damaged_and_an_index_is_lost(
     world.check_strong()
 
     # -- a segment, under a running ingest
-    segments = sorted((Path(world.uri) / "_lancewal" / "wal").rglob("*.arrow"))
-    path = segments[len(segments) // 2]
+    path = in_the_midst(world)
     key = path.relative_to(world.uri).as_posix()
     path.write_bytes(path.read_bytes()[:-FOOTER_SIZE])
     with pytest.raises(LancewalError, match="lancewal repair segment"):
@@ -104,8 +103,7 @@ def test_a_segment_is_lost_and_kafka_has_dropped_its_records(
         world.feed.produce(60)
         world.wait_caught_up()
     world.check_strong()
-    segments = sorted((Path(world.uri) / "_lancewal" / "wal").rglob("*.arrow"))
-    path = max(segments[1:-1], key=lambda segment: segment.stat().st_size)  # not one that only moves positions
+    path = in_the_midst(world)
     key = path.relative_to(world.uri).as_posix()
     path.unlink()
     delete_records(world.servers, topic_name, world.feed.history.ends)
@@ -129,6 +127,27 @@ def test_a_segment_is_lost_and_kafka_has_dropped_its_records(
     world.wait_caught_up()  # the same process goes on, in a new log
     world.finish([ingest])
     world.verify()
+
+
+def in_the_midst(world: World) -> Path:
+    """The largest segment but the first behind which its log goes on in each region that it has.
+
+    What the last entry of an open generation held, nothing else shows: ingest reads it from Kafka, and no repair does.
+    """
+    segments = sorted((Path(world.uri) / "_lancewal" / "wal").rglob("*.arrow"))
+    regions = {path: regions_of(path, path.relative_to(world.uri).as_posix()) for path in segments}
+
+    def goes_on(path: Path) -> bool:
+        later = [regions[other] for other in segments if other.parent == path.parent and other > path]
+        return regions[path] <= set().union(*later)
+
+    return max(filter(goes_on, segments[1:]), key=lambda path: path.stat().st_size)
+
+
+def regions_of(path: Path, key: str) -> set[Region]:
+    data = path.read_bytes()
+    trailer = decode_trailer(data, key, len(data))
+    return {entry.region for entry in trailer.entries} if isinstance(trailer, Trailer) else set()
 
 
 def index_versions(world: World, region: Region) -> list[Path]:
