@@ -7,7 +7,8 @@ compared with the model (number of rows, sums of two columns): a difference ends
  * 10 k and 250 k upserts (90 % updates, 10 % inserts, random keys),
  * 250 k with a scalar index on the key: ``merge_insert`` with it, and told not to use it,
  * a sweep of updates of 5, 25 and 50 % of the rows, each run on tables of its own,
- * ten rounds of 100 k; then scans of the table against a freshly written one, before and after ``lancewal compact --all``.
+ * ten rounds of 100 k; then scans of the table, by lancewal's reader and by plain Lance, against one by plain Lance of a
+   freshly written table; before and after ``lancewal compact --all``.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import pyarrow.compute as pc
 
 from benchmarks.keyed_rows import KEY, SCHEMA, Base, Model
 from benchmarks.merge_runs import MergeRuns, Pair
-from benchmarks.plain_lance import Kind, PlainLance, plain_lance, write_fresh
+from benchmarks.table_scans import By, Kind, TableScans, table_scans, write_fresh
 from benchmarks.upserted_table import MergeInsertTable, copy_table
 from benchmarks.workplace import workplace
 
@@ -33,6 +34,9 @@ SCANS = 15
 SWEEP_RUNS = 5
 SWEEP_PERCENT = (5, 25, 50)
 LOOKUPS = 1_000
+
+Tables = dict[str, tuple[Path, By]]
+"""What is scanned, and by whom."""
 
 
 def run() -> dict[str, float]:
@@ -104,25 +108,29 @@ def _scans(base: Base, folder: Path) -> dict[str, float]:
     pair.check()
     fresh = folder / "fresh"
     write_fresh(pair.ours.path, fresh)
-    paths = {"ours": pair.ours.path, "merge_insert": pair.peer.path, "fresh": fresh}
-    with plain_lance() as reader:
-        result |= _scan_figures(reader, "merged", paths, pair.upserts.model)
+    ours: Tables = {
+        "fresh": (fresh, "Lance"),
+        "reader": (pair.ours.path, "lancewal"),
+        "lance": (pair.ours.path, "Lance"),
+    }
+    with table_scans() as scans:
+        all_tables: Tables = {**ours, "merge_insert": (pair.peer.path, "Lance")}
+        result |= _scan_figures(scans, "merged", all_tables, pair.upserts.model)
         result["compaction_s"] = pair.ours.compact_all()
-        compacted = {"ours": pair.ours.path, "fresh": fresh}
-        result |= _scan_figures(reader, "compacted", compacted, pair.upserts.model)
+        result |= _scan_figures(scans, "compacted", ours, pair.upserts.model)
     pair.runs(10_000, 1)  # the compacted table takes upserts
     pair.check()
     pair.ours.close()
     return result
 
 
-def _scan_figures(reader: PlainLance, name: str, paths: dict[str, Path], model: Model) -> dict[str, float]:
+def _scan_figures(scans: TableScans, name: str, tables: Tables, model: Model) -> dict[str, float]:
     result: dict[str, float] = {}
     for kind in get_args(Kind):
-        seconds: dict[str, list[float]] = {of: [] for of in paths}
+        seconds: dict[str, list[float]] = {of: [] for of in tables}
         for _ in range(SCANS):
-            for of, path in paths.items():
-                seconds[of].append(reader.scan(path, kind, model).wall)
+            for of, (path, by) in tables.items():
+                seconds[of].append(scans.scan(path, kind, model, by).wall)
         medians = {of: statistics.median(found) for of, found in seconds.items()}
         result[f"{name}_{kind}_fresh_s"] = medians["fresh"]
         for of in medians.keys() - {"fresh"}:

@@ -3,25 +3,29 @@
 Ours is counted from the rows in memory to the end of the flusher's round: snapshot written, merged in one table commit,
 the merge finished and marked, the key index kept up; the WAL, which LakeSoul does not have, is not.  Any Lance reader then
 sees the rows without merging.  LakeSoul is counted from the rows in memory to its commit: it does not look for old rows,
-reads merge them.
+reads merge them.  Beside them the floor (``lance_alone``): what the rows and deletion files of such a merge take by pylance.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
 
 from benchmarks.keyed_rows import Base, Upserts, check
 from benchmarks.peers.engines import Engine
+from benchmarks.peers.lance_alone import LanceAlone
 from benchmarks.peers.measure import Aim, Measured
 from benchmarks.peers.remote import RemotePeer
 from benchmarks.peers.sizes import WARM_UP_ROWS, WARM_UPS, Sizes, as_parquet, write_round
 from benchmarks.spent import Spent
 from benchmarks.upserted_table import UpsertedTable, copy_table
 
+FLOOR = "pylance, rows known"
 AIM, SMALL_AIM = Aim("at most", 1.6), Aim("at most", 2.5)
 
 
@@ -40,38 +44,64 @@ def _into_new_tables(
     base: Base, folder: Path, sizes: Sizes, engine: Engine, rounds: Sequence[tuple[int, Aim | None, str]]
 ) -> Iterator[Measured]:
     upserts = Upserts(base, 11)
-    with RemotePeer(engine, folder / "peer") as peer:
+    with ExitStack() as stack:
+        peer = stack.enter_context(RemotePeer(engine, folder / "peer"))
         peer.create(as_parquet(base))
-        ours = UpsertedTable(copy_table(base.table, folder / "ours"))
-        try:
-            for count, aim, behind in rounds:
-                _in_turns(ours, peer, upserts, WARM_UP_ROWS, WARM_UPS, folder)
-                whole, committed, theirs = _in_turns(ours, peer, upserts, count, sizes.rounds, folder)
-                name = f"upsert {count:,} Arrow rows into {sizes.rows:,}{behind}"
-                yield Measured.of_times("b", f"{name}, key index kept up", peer.name, whole, theirs, aim)
-                yield Measured.of_times("b", f"{name}, until our commit", peer.name, committed, theirs)
-            check(ours.path, upserts.model)
-            peer.check(upserts.model)
-        finally:
-            ours.close()
+        ours = stack.enter_context(closing(UpsertedTable(copy_table(base.table, folder / "ours"))))
+        alone = stack.enter_context(closing(LanceAlone(copy_table(base.table, folder / "alone"))))
+        for count, aim, behind in rounds:
+            _in_turns(ours, alone, peer, upserts, WARM_UP_ROWS, WARM_UPS, folder)
+            spent = _in_turns(ours, alone, peer, upserts, count, sizes.rounds, folder)
+            name = f"upsert {count:,} Arrow rows into {sizes.rows:,}{behind}"
+            whole = f"{name}, key index kept up"
+            yield Measured.of_times("b", whole, peer.name, spent.whole, spent.peer, aim)
+            yield Measured.of_times("b", f"{name}, until our commit", peer.name, spent.committed, spent.peer)
+            yield Measured.of_times("b", whole, FLOOR, spent.whole, spent.alone)
+            yield Measured.of_times("b", f"{name}, the floor instead of ours", peer.name, spent.alone, spent.peer)
+        for path in (ours.path, alone.path):
+            check(path, upserts.model)
+        peer.check(upserts.model)
+
+
+@dataclass(slots=True)
+class _Turns:
+    """What each round took: ours as a whole and until its commit, the floor, the peer."""
+
+    whole: list[Spent] = field(default_factory=list)
+    committed: list[Spent] = field(default_factory=list)
+    alone: list[Spent] = field(default_factory=list)
+    peer: list[Spent] = field(default_factory=list)
 
 
 def _in_turns(
-    ours: UpsertedTable, peer: RemotePeer, upserts: Upserts, count: int, rounds: int, folder: Path
-) -> tuple[list[Spent], list[Spent], list[Spent]]:
-    """Ours, ours until the commit, theirs; who goes first changes from round to round."""
-    both: list[tuple[Spent, Spent]] = []
-    theirs: list[Spent] = []
-    for n in range(rounds):
+    ours: UpsertedTable,
+    alone: LanceAlone,
+    peer: RemotePeer,
+    upserts: Upserts,
+    count: int,
+    rounds: int,
+    folder: Path,
+) -> _Turns:
+    """Who goes first changes from round to round."""
+    spent = _Turns()
+
+    def our_turn(rows: pa.Table, _file: Path) -> None:
+        whole, committed = _our_turn(ours, rows)
+        spent.whole.append(whole)
+        spent.committed.append(committed)
+
+    turns: list[Callable[[pa.Table, Path], None]] = [
+        our_turn,
+        lambda rows, _: spent.alone.append(alone.upsert(rows)),
+        lambda _, file: spent.peer.append(peer.upsert(file)),
+    ]
+    for _ in range(rounds):
         rows = upserts.batch(count)
         file = write_round(rows, folder)
-        if n % 2:
-            both.append(_our_turn(ours, rows))
-            theirs.append(peer.upsert(file))
-        else:
-            theirs.append(peer.upsert(file))
-            both.append(_our_turn(ours, rows))
-    return [whole for whole, _ in both], [committed for _, committed in both], theirs
+        for turn in turns:
+            turn(rows, file)
+        turns.append(turns.pop(0))
+    return spent
 
 
 def _our_turn(ours: UpsertedTable, rows: pa.Table) -> tuple[Spent, Spent]:

@@ -1,8 +1,8 @@
-"""Row c: reads of a table after rounds of upserts, before and after compaction, by plain Lance.
+"""Row c: reads of a table after rounds of upserts, before and after compaction, by lancewal's reader and by plain Lance.
 
-Against the same rows freshly written, and against an equal table after ``merge_insert`` of the same rounds; also against
-LakeSoul's own reader, if it is among the peers.  *Full*: all columns of all rows into an Arrow table.  *Aggregate*: a
-streamed scan of two columns, summed; it is compared with the model.
+Against the same rows freshly written, and an equal table after ``merge_insert`` of the same rounds, both scanned by plain
+Lance; also against LakeSoul's own reader, if it is among the peers.  *Full*: all columns of all rows into an Arrow table.
+*Aggregate*: a streamed scan of two columns, summed; it is compared with the model.
 """
 
 from __future__ import annotations
@@ -11,23 +11,24 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from benchmarks.keyed_rows import Base, Upserts
+from benchmarks.keyed_rows import Base, Model, Upserts
 from benchmarks.merge_runs import Pair
 from benchmarks.peers.engines import Engine
 from benchmarks.peers.measure import Aim, Measured
 from benchmarks.peers.remote import RemotePeer
 from benchmarks.peers.sizes import Sizes, as_parquet, write_round
-from benchmarks.plain_lance import Kind, plain_lance, write_fresh
 from benchmarks.spent import Spent
+from benchmarks.table_scans import By, Kind, TableScans, table_scans, write_fresh
 from benchmarks.upserted_table import UpsertedTable, copy_table
 
 RUNS = 15
 AIM, COMPACTED_AIM = Aim("at most", 1.5), Aim("at most", 1.1)
+"""Of a read of all columns over a plain Lance scan of a fresh table."""
 TEXTS: Mapping[Kind, str] = {"full": "all columns", "aggregate": "two columns, summed"}
-OURS, FRESH, MERGE_INSERT = "ours", "fresh Lance table", "Lance after merge_insert"
+OURS: Mapping[str, By] = {"by lancewal": "lancewal", "by plain Lance": "Lance"}
+FRESH, MERGE_INSERT = "fresh Lance table", "Lance after merge_insert"
 
-Reads = Mapping[str, Callable[[Kind], Spent]]
-"""By whose table it is; the argument is the kind of read."""
+Read = Callable[[Kind], Spent]
 
 
 def against_lance(base: Base, folder: Path, sizes: Sizes) -> Iterator[Measured]:
@@ -36,16 +37,15 @@ def against_lance(base: Base, folder: Path, sizes: Sizes) -> Iterator[Measured]:
     try:
         pair.runs(sizes.round_rows, sizes.rounds)
         pair.check()
-        path, model = pair.ours.path, pair.upserts.model
+        model = pair.upserts.model
         fresh = folder / "fresh"
-        write_fresh(path, fresh)
-        with plain_lance() as reader:
-            reads = {
-                OURS: lambda kind: reader.scan(path, kind, model),
-                FRESH: lambda kind: reader.scan(fresh, kind, model),
-                MERGE_INSERT: lambda kind: reader.scan(pair.peer.path, kind, model),
+        write_fresh(pair.ours.path, fresh)
+        with table_scans() as scans:
+            others: dict[str, Read] = {
+                FRESH: lambda kind: scans.scan(fresh, kind, model),
+                MERGE_INSERT: lambda kind: scans.scan(pair.peer.path, kind, model),
             }
-            yield from _before_and_after(reads, pair.ours, sizes)
+            yield from _before_and_after(scans, pair.ours, model, others, sizes)
     finally:
         pair.ours.close()
 
@@ -64,30 +64,38 @@ def against_peer(base: Base, folder: Path, sizes: Sizes, engine: Engine) -> Iter
                 ours.merge()
                 peer.upsert(write_round(rows, folder))
             peer.check(upserts.model)
-            with plain_lance() as reader:
-                reads = {
-                    OURS: lambda kind: reader.scan(ours.path, kind, upserts.model),
+            with table_scans() as scans:
+                others: dict[str, Read] = {
                     peer.name: lambda kind: peer.scan() if kind == "full" else peer.aggregate()[1],
                 }
-                yield from _before_and_after(reads, ours, sizes)
+                yield from _before_and_after(scans, ours, upserts.model, others, sizes)
         finally:
             ours.close()
 
 
-def _before_and_after(reads: Reads, ours: UpsertedTable, sizes: Sizes) -> Iterator[Measured]:
+def _before_and_after(
+    scans: TableScans, ours: UpsertedTable, model: Model, others: Mapping[str, Read], sizes: Sizes
+) -> Iterator[Measured]:
     after = f"after {sizes.rounds} rounds of {sizes.round_rows:,} into {sizes.rows:,}"
-    yield from _lines(reads, after, AIM)
+    reads: dict[str, Read] = {
+        how: lambda kind, by=by: scans.scan(ours.path, kind, model, by)  # type: ignore[misc] # mypy infers no type for it
+        for how, by in OURS.items()
+    }
+    reads.update(others)
+    yield from _lines(reads, after, {"by lancewal": AIM})
     cpu, wall = time.process_time(), ours.compact_all()
     print(f"   compaction: {wall:.1f} s, {time.process_time() - cpu:.1f} s of the CPUs", flush=True)
-    yield from _lines(reads, f"{after}, ours compacted", COMPACTED_AIM)
+    yield from _lines(reads, f"{after}, ours compacted", dict.fromkeys(OURS, COMPACTED_AIM))
 
 
-def _lines(reads: Reads, name: str, aim: Aim) -> Iterator[Measured]:
+def _lines(reads: Mapping[str, Read], name: str, aims: Mapping[str, Aim]) -> Iterator[Measured]:
+    """Each of ours against each of the others; ``aims``, by how ours is read, for all columns against a fresh table."""
     for kind, text in TEXTS.items():
         spent: dict[str, list[Spent]] = {whose: [] for whose in reads}
         for _ in range(RUNS):
             for whose, read in reads.items():
                 spent[whose].append(read(kind))
-        for whose in [whose for whose in reads if whose != OURS]:
-            aimed = aim if whose == FRESH else None
-            yield Measured.of_times("c", f"{text}, {name}", whose, spent[OURS], spent[whose], aimed)
+        for whose in [whose for whose in reads if whose not in OURS]:
+            for how in OURS:
+                aim = aims.get(how) if (whose, kind) == (FRESH, "full") else None
+                yield Measured.of_times("c", f"{text} {how}, {name}", whose, spent[how], spent[whose], aim)

@@ -68,11 +68,13 @@ def test_a_peer_ends_what_it_started_also_when_nobody_listens_any_more(tmp_path:
 
 def test_arrow_upserts_are_measured_in_turns(base: Base, tmp_path: Path) -> None:
     found = list(as_arrow.measure(base, tmp_path, SIZES, ENGINE))
-    assert [str(m.aim) for m in found] == ["at most 1.6", "None", "None", "None", "at most 2.5", "None"]
+    assert [str(m.aim) for m in found if m.aim] == ["at most 1.6", "at most 2.5"]
     assert all(m.ours > 0 and m.theirs > 0 and m.runs == 2 for m in found)
-    for whole, committed in (found[:2], found[2:4], found[4:]):
-        assert committed.ours < whole.ours
-        assert committed.theirs == whole.theirs
+    for whole, committed, over_floor, floor in (found[:4], found[4:8], found[8:]):
+        assert committed.ours < whole.ours == over_floor.ours
+        assert committed.theirs == whole.theirs == floor.theirs
+        assert over_floor.peer == as_arrow.FLOOR
+        assert over_floor.theirs == floor.ours
 
 
 def test_a_peer_that_loses_a_row_is_no_peer(base: Base, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,8 +85,13 @@ def test_a_peer_that_loses_a_row_is_no_peer(base: Base, tmp_path: Path, monkeypa
 
 def test_scans_are_measured_before_and_after_compaction(base: Base, tmp_path: Path) -> None:
     found = list(scans.against_lance(base, tmp_path, SIZES))
-    assert [m.peer for m in found] == [scans.FRESH, scans.MERGE_INSERT] * 4
-    assert [str(m.aim) for m in found if m.aim] == ["at most 1.5"] * 2 + ["at most 1.1"] * 2
+    assert [m.peer for m in found] == [scans.FRESH, scans.FRESH, scans.MERGE_INSERT, scans.MERGE_INSERT] * 4
+    aimed = [(m.measure.split(",")[0], m.peer, str(m.aim)) for m in found if m.aim]
+    assert aimed == [
+        ("all columns by lancewal", scans.FRESH, "at most 1.5"),
+        ("all columns by lancewal", scans.FRESH, "at most 1.1"),
+        ("all columns by plain Lance", scans.FRESH, "at most 1.1"),
+    ]
 
 
 def test_a_peer_that_cannot_be_had_is_named_and_the_others_are_measured(
@@ -99,7 +106,7 @@ def test_a_peer_that_cannot_be_had_is_named_and_the_others_are_measured(
     content = json.loads(output.read_text())
     assert list(content["missing"]) == ["b-absent"]
     assert "No module named" in content["missing"]["b-absent"]
-    assert [m["peer"] for m in content["measured"]] == ["dict"] * 6
+    assert [m["peer"] for m in content["measured"]] == ["dict", "dict", as_arrow.FLOOR, "dict"] * 3
     assert "b-absent: not measured" in capsys.readouterr().out
 
 

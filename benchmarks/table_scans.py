@@ -1,4 +1,4 @@
-"""Scans by plain Lance as its users have it, in a process of its own.
+"""Scans of a table by plain Lance as its users have it, or by lancewal's reader, in a process of its own.
 
 The process that merges encodes with more threads than Lance takes by itself (``lance_threads``), and Lance has one setting
 for a process.
@@ -13,27 +13,30 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import lance
 
-from benchmarks.keyed_rows import Model, Sums, check_sums, sums
+from benchmarks.keyed_rows import Model, Sums, check_sums, sum_up
 from benchmarks.spent import Spent
 from lancewal_core.lance_threads import CORES_RESERVED
+from lancewal_reader import open_table
 
 Kind = Literal["full", "aggregate"]
 """All columns of all rows into an Arrow table, or a streamed scan of two columns, summed."""
+By = Literal["Lance", "lancewal"]
+"""``lance.dataset``, or a strong read by ``lancewal_reader.open_table``; each scan opens the table anew."""
 
 
-class PlainLance:
-    """Use ``plain_lance()``."""
+class TableScans:
+    """Use ``table_scans()``."""
 
     def __init__(self, pool: ProcessPoolExecutor) -> None:
         self._pool = pool
 
-    def scan(self, path: Path, kind: Kind, model: Model) -> Spent:
+    def scan(self, path: Path, kind: Kind, model: Model, by: By = "Lance") -> Spent:
         """What a scan takes; ``AssertionError`` if it finds other rows than the model has."""
-        spent, found = self._pool.submit(_scan, path, kind).result()
+        spent, found = self._pool.submit(_scan, path, kind, by).result()
         if isinstance(found, Sums):
             check_sums(path, found, model)
         elif found != model.sums.rows:
@@ -42,9 +45,9 @@ class PlainLance:
 
 
 @contextmanager
-def plain_lance() -> Iterator[PlainLance]:
+def table_scans() -> Iterator[TableScans]:
     with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_as_lance_has_it) as pool:
-        yield PlainLance(pool)
+        yield TableScans(pool)
 
 
 def write_fresh(source: Path, target: Path) -> None:
@@ -56,7 +59,12 @@ def _as_lance_has_it() -> None:
     os.environ.pop(CORES_RESERVED, None)
 
 
-def _scan(path: Path, kind: Kind) -> tuple[Spent, Sums | int]:
+def _scan(path: Path, kind: Kind, by: By) -> tuple[Spent, Sums | int]:
     cpu, start = time.process_time(), time.perf_counter()
-    found = sums(path) if kind == "aggregate" else int(lance.dataset(str(path)).to_table().num_rows)
+    table: Any = lance.dataset(str(path)) if by == "Lance" else open_table(str(path))
+    found: Sums | int
+    if kind == "aggregate":
+        found = sum_up(table.scanner(["a", "b"]).to_batches() if by == "Lance" else table.scan(["a", "b"]))
+    else:
+        found = (table.to_table() if by == "Lance" else table.to_arrow()).num_rows
     return Spent(time.perf_counter() - start, time.process_time() - cpu), found
