@@ -12,7 +12,8 @@ whose rows do not tell their region, an entry says through which its key came, w
 Steps of ``keep_up``
  1. Was the newest version looked at before, and nothing left to do?  Or does a newer release keep the catalog?  Then that
     is all.  Are the table's columns not the contract's?  Then it stops.
- 2. Data files in use that no sound run covers: read their keys, up to ``rows_max`` rows in all, and write runs.
+ 2. Data files in use that no sound run covers: read their keys, where the merge that adopted them has not, up to ``rows_max``
+    rows in all, and write runs.
  3. Compare-and-swap: the new runs come in; of those read before, the ones without a file in use go, and broken ones.
     (While step 2 leaves files for the next call, runs that may know the regions of their keys stay, and step 4 waits.)
  4. Merge runs that were read before, or are new, where ``to_merge`` says so; each group by a compare-and-swap of its own.
@@ -39,6 +40,7 @@ from lancewal_core.key_run import Entries, Regions, cut, encode_part, sorted_ent
 from lancewal_core.open_checks import check_table
 from lancewal_core.store import Done, put_once
 from lancewal_core.table import Fragment, PinnedTable
+from lancewal_flusher.adopted_keys import AdoptedKeys
 from lancewal_flusher.context import FlusherContext, check_contract
 from lancewal_flusher.entry_regions import EntryRegions
 from lancewal_flusher.key_tiers import in_use, merge_runs, run_regions, to_merge
@@ -61,6 +63,8 @@ class UpkeepState:
     done_for: TableVersion | None = None
     unfit: set[str] = field(default_factory=set)
     """Files that cannot be indexed: rows whose key is null, or too much of them."""
+    adopted: AdoptedKeys = field(default_factory=AdoptedKeys)
+    """Of the merges since the last call, which forgets them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,8 @@ def keep_up(context: FlusherContext, state: UpkeepState, rows_max: int = UPKEEP_
         return _keep_up(context, pinned, state, rows_max)
     except VersionGone:
         return UpkeepReport()  # cleaned up meanwhile: the next call looks at a newer one
+    finally:
+        state.adopted.clear()
 
 
 def _keep_up(context: FlusherContext, pinned: PinnedTable, state: UpkeepState, rows_max: int) -> UpkeepReport:
@@ -143,7 +149,7 @@ def _runs(
     keys: list[CodedKeys] = []
     through: list[Regions] = []
     for name, fragment in missing.items():
-        coded = _keys_of(context, pinned, fragment)
+        coded = _keys_of(context, pinned, fragment, state.adopted.take(name))
         if coded is None:
             state.unfit.add(name)
             continue
@@ -174,10 +180,14 @@ def _run(
     return KeyRun(name=context.new_id(), files=tuple(files), parts=parts, regions=run_regions(regions.regions))
 
 
-def _keys_of(context: FlusherContext, pinned: PinnedTable, fragment: Fragment) -> CodedKeys | None:
+def _keys_of(
+    context: FlusherContext, pinned: PinnedTable, fragment: Fragment, known: pa.Table | None
+) -> CodedKeys | None:
     """The keys of all physical rows, in their order; None if one of them is null, or they are too many to be held."""
     if fragment.physical_rows > FILE_ROWS_MAX:
         return None
+    if known is not None and known.num_rows == fragment.physical_rows:
+        return code_keys(known)
     schema = context.contract.rows.key
     batches: list[pa.RecordBatch] = []
     nbytes = 0

@@ -44,6 +44,7 @@ from lancewal_core.open_checks import check_table
 from lancewal_core.region_index import RegionIndex
 from lancewal_core.table import PinnedTable, TableCommit, file_lost, files_of, fragment_live_rows
 from lancewal_core.watermarks import PROPERTY_MERGE, InForce, Watermark, merge_properties
+from lancewal_flusher.adopted_keys import AdoptedKeys
 from lancewal_flusher.commit import Refused, is_finished, prove, send, with_sentinel
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.cost import FragmentChange, Rates, Strategy, costs, least
@@ -118,8 +119,16 @@ class _Planned:
     regions_not_known: int
 
 
-def merge_next(context: FlusherContext, limits: MergeLimits, first_seen: FirstSeen | None = None) -> MergeResult:
-    """One merge of what waits; the caller has finished the merges before it and keeps ``first_seen`` between calls."""
+def merge_next(
+    context: FlusherContext,
+    limits: MergeLimits,
+    first_seen: FirstSeen | None = None,
+    adopted_keys: AdoptedKeys | None = None,
+) -> MergeResult:
+    """One merge of what waits; the caller has finished the merges before it and keeps ``first_seen`` between calls.
+
+    ``adopted_keys`` takes up those of a merge that has landed.
+    """
     pinned = context.table.newest()
     try:
         plan = _plan(context, pinned, limits, first_seen or FirstSeen())
@@ -135,6 +144,9 @@ def merge_next(context: FlusherContext, limits: MergeLimits, first_seen: FirstSe
     if isinstance(version, Refused):
         return version
     landed = InForce(version, plan.merge, plan.marks)
+    if adopted_keys is not None:
+        for work in plan.stock.works:
+            adopted_keys.add(work.adopted, work.row_keys)
     try:
         # Step 6
         prove(context, pinned.version, version)

@@ -40,8 +40,13 @@ class Work:
     """Rows to write anew: survivors of combined generations."""
     partials: pa.Table
     keys: pa.Table
-    """All keys it touches, those of ``partials`` first."""
+    """All keys it touches, those of ``partials`` first, of deleted rows next."""
     gone: int
+
+    @property
+    def row_keys(self) -> pa.Table:
+        """Of the rows adopted, or to be written, in their order."""
+        return self.keys.slice(self.partials.num_rows + self.gone)
 
 
 @dataclass(frozen=True, slots=True)

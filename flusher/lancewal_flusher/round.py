@@ -101,7 +101,7 @@ def run_round(
     while left is None and len(merges) < merges_max and in_a_row < refusals_max and not stopping():
         if merges and enough():
             break
-        result: MergeResult = merge_next(context, limits, state.waiting)
+        result: MergeResult = merge_next(context, limits, state.waiting, state.upkeep.adopted)
         match result:
             case NothingToMerge():
                 left = result

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from lancewal_core import paths
+from lancewal_core import paths, table_lance
 from lancewal_core.failpoints import FailpointError, configure
 from lancewal_core.key_catalog import FAMILY, CoveredFile, KeyCatalog, KeyPart, KeyRun
 from lancewal_core.table_lance import LancePinnedTable
 from lancewal_core.versioned import newest_version
-from lancewal_flusher import key_upkeep
+from lancewal_flusher import adopted_keys, key_upkeep
 from lancewal_flusher.gc import GarbageState, collect_garbage
 from lancewal_flusher.key_tiers import FAN_IN, RunInUse, to_merge
 from lancewal_flusher.key_upkeep import UpkeepState, keep_up
@@ -29,6 +30,20 @@ def table(tmp_path: Path) -> Iterator[FlusherTable]:
     made = FlusherTable(tmp_path)
     yield made
     made.close()
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Fragments of which whole columns are read, in their order."""
+    found: list[int] = []
+    real = LancePinnedTable.all_rows
+
+    def all_rows(pinned: LancePinnedTable, fragment_id: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        found.append(fragment_id)
+        return real(pinned, fragment_id, columns)
+
+    monkeypatch.setattr(LancePinnedTable, "all_rows", all_rows)
+    return found
 
 
 def catalog(table: FlusherTable) -> KeyCatalog:
@@ -76,6 +91,64 @@ def test_many_rows_are_indexed_in_several_calls(table: FlusherTable, monkeypatch
     assert keep_up(context, state, rows_max=20).indexed == 10
     assert keep_up(context, state, rows_max=20).indexed == 0
     assert covered(table) == files(table)
+
+
+def test_keys_of_files_that_a_merge_adopts_are_not_read_again(table: FlusherTable, read: list[int]) -> None:
+    table.generation(0, [*upserts(range(20, 9, -1)), delete(3), delete(99), patch(4, a=1)])
+    table.generation(1, upserts([2, 7, 5]))
+    state = RoundState()
+    run_round(table.context(), OPEN_ROWS, state, 0.0)
+    fragments = {f.files[0]: f for f in table.context().table.newest().fragments()}
+    assert covered(table) == set(fragments)
+    written = [f.fragment_id for f in fragments.values() if f.physical_rows == 1]  # the patch, which nobody has adopted
+    assert read == written
+    assert state.upkeep.adopted.take(next(iter(fragments))) is None  # nothing is kept beyond its use
+    table.check()
+    # The entries are those of the files: keys found by them are replaced, and no other.
+    table.generation(0, [*upserts(range(8, 15), a=7), delete(20)])
+    table.generation(1, [delete(7), *upserts([5], a=7)])
+    run_round(table.context(), OPEN_ROWS, RoundState(), 0.0)
+    table.check()
+
+
+def test_more_keys_than_may_be_held_are_read_from_the_files(
+    table: FlusherTable, read: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.generation(0, upserts(range(4)))
+    table.generation(1, upserts(range(4)))
+    of_one = pa.table({"region": ["r0"] * 4, "id": range(4)}).nbytes
+    monkeypatch.setattr(adopted_keys, "BYTES_MAX", of_one + of_one // 2)
+    table.round()
+    assert covered(table) == files(table)
+    assert len(read) == 1
+    table.generation(0, upserts(range(2, 6), a=1))
+    table.generation(1, upserts(range(2, 6), a=1))
+    table.round()
+    table.check()
+
+
+def test_a_snapshot_of_several_files_is_adopted_with_the_keys_of_each(
+    table: FlusherTable, read: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_lance, "ROWS_PER_FILE", 4)
+    table.generation(0, [delete(77), *upserts(range(10))])
+    table.round()
+    assert len(files(table)) == 3
+    assert covered(table) == files(table)
+    assert read == []
+    table.generation(0, upserts([1, 4, 7, 9], a=1))
+    table.round()
+    table.check()
+
+
+def test_keys_of_files_that_are_out_of_use_are_forgotten(table: FlusherTable) -> None:
+    table.generation(0, upserts(range(4)))
+    table.round()
+    state = UpkeepState()
+    gone = json.dumps({"files": [{"path": "gone.lance"}], "physical_rows": 1})
+    state.adopted.add([gone], pa.table({"region": ["r0"], "id": [1]}))
+    keep_up(table.context(), state)
+    assert state.adopted.take("gone.lance") is None
 
 
 def test_rows_with_a_null_key_are_left_to_scans(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
