@@ -1,9 +1,9 @@
 """What a merge has to go on: its region indexes and snapshots, read at a pinned version (steps 1 and 2 of ``merge``).
 
 Guarantee: the indexes are not older than the watermarks, so a region without one has lost it; what a merge takes of each
-region is one generation to adopt, or several to combine (``plan``).  Of a region, what follows a snapshot that is lost, or
-whose ``snapshot.json`` is damaged, is left; where the content of one is damaged, all of it is; by name, and every other
-region's is taken.
+region is one generation, adopted or combined with those of other regions, or several to combine (``plan``).  Of a region,
+what follows a snapshot that is lost, or whose ``snapshot.json`` is damaged, is left; where the content of one is damaged, all
+of it is; by name, and every other region's is taken.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lancewal_core.watermarks import InForce
 from lancewal_flusher.commit import Refused, is_finished
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.first_seen import FirstSeen
-from lancewal_flusher.plan import MergeLimits, RegionMerge, choose, unmerged
+from lancewal_flusher.plan import MergeLimits, RegionMerge, choose, combined_regions, unmerged
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +99,16 @@ def take_stock(
     damaged: dict[Region, Corrupt] = {}
     snapshots = _snapshots(context, waiting, rebuild, damaged)
     share = limits.share(len(snapshots))
+    merges = [choose(region, found, share) for region, found in sorted(snapshots.items())]
+    together = combined_regions(merges, limits)
     works: list[Work] = []
-    for region, found in sorted(snapshots.items()):
+    for merge in merges:
         try:
-            work = _prepare(context, region, found, share)
+            work = _prepare(context, merge, adopt=len(merge.snapshots) == 1 and merge.region not in together)
         except ObjectMissing as error:
             return Refused(f"gone since the merge looked at it: {error}")  # the next look says what that means
         except Corrupt as error:
-            damaged[region] = error
+            damaged[merge.region] = error
             continue
         works.append(work)
     # Not of a region that is left: it waits for a repair, however long that takes.
@@ -184,11 +186,10 @@ def _intact(context: FlusherContext, record: GenerationRecord) -> Snapshot | Cor
     return None if context.table.files_missing(sorted(files_of(snapshot.fragments))) else snapshot
 
 
-def _prepare(context: FlusherContext, region: Region, snapshots: Sequence[Snapshot], limits: MergeLimits) -> Work:
-    merge = choose(region, snapshots, limits)
+def _prepare(context: FlusherContext, merge: RegionMerge, *, adopt: bool) -> Work:
     rows = context.contract.rows
     names = list(rows.primary_key)
-    if len(merge.snapshots) == 1:
+    if adopt:
         (only,) = merge.snapshots
         gone = read_gone(context.store, only, rows)
         partials = read_partials(context.store, only, rows)

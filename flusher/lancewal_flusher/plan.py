@@ -3,6 +3,10 @@
 Per region a merge either *adopts* the files of one generation as they are, or *combines* several consecutive small ones:
 folds them and writes the survivors as new rows.  It never adopts two generations of a region, because a new fragment must
 not carry a deletion file (Lance names that file by the fragment id, which is assigned at the commit).
+
+A fragment for each region would be a thousand a minute where a thousand regions seal every minute: every later merge would
+hide rows in all of them, and compaction would write them anew.  So where many regions have one small generation each, these
+are combined too: their rows are written together.
 """
 
 from __future__ import annotations
@@ -25,6 +29,9 @@ class MergeLimits:
 
     adopt_rows: int = 50_000
     """A generation with at least this many rows and nothing else to write is adopted by itself."""
+    adopt_small_max: int = 16
+    """Most smaller ones that one merge adopts, each of a region that has but one: so many fragments compaction bundles in its
+    time.  Where there are more, they are combined."""
     combine_changes: int = 2_000_000
     """Most changes that one region puts into one merge."""
     combine_bytes: int = 256 << 20
@@ -99,6 +106,21 @@ def choose(region: Region, snapshots: Sequence[Snapshot], limits: MergeLimits) -
             break
         taken.append(snapshot)
     return RegionMerge(region, tuple(taken))
+
+
+def combined_regions(merges: Sequence[RegionMerge], limits: MergeLimits) -> frozenset[Region]:
+    """Regions of which the one generation taken is combined with those of others: the smallest, as many as bytes allow."""
+    small = [m for m in merges if len(m.snapshots) == 1 and 0 < m.snapshots[0].rows < limits.adopt_rows]
+    if len(small) <= limits.adopt_small_max:
+        return frozenset()
+    left = limits.combine_bytes - sum(s.nbytes for m in merges if len(m.snapshots) > 1 for s in m.snapshots)
+    found: set[Region] = set()
+    for merge in sorted(small, key=lambda m: m.snapshots[0].nbytes):
+        left -= merge.snapshots[0].nbytes
+        if left < 0:
+            break
+        found.add(merge.region)
+    return frozenset(found)
 
 
 def unmerged(indexes: Mapping[Region, RegionIndex], in_force: InForce) -> dict[Region, tuple[GenerationRecord, ...]]:

@@ -105,6 +105,45 @@ def test_a_large_one_ends_what_is_combined(filled: FlusherTable) -> None:
     filled.check()
 
 
+def test_small_generations_of_many_regions_become_one_fragment(tmp_path: Path) -> None:
+    table = FlusherTable(tmp_path, partitions=8)
+    limits = MergeLimits(adopt_rows=50, adopt_small_max=3)
+    for partition in range(8):
+        table.generation(partition, upserts(range(3 * partition, 3 * partition + 3)))
+    (merge,) = table.round(limits).merges
+    assert (merge.rows_adopted, merge.rows_written) == (0, 24)
+    assert len(table.dataset.get_fragments()) == 1
+    table.check()
+    # A large one is adopted beside them, and deletes and patches of small ones are taken as ever.
+    table.generation(0, upserts(range(60), a=1))
+    for partition in range(1, 6):
+        first = 3 * partition
+        table.generation(partition, [upsert(first, a=1), delete(first + 1), patch(first + 2, s="new"), upsert(77)])
+    (merge,) = table.round(limits).merges
+    assert (merge.rows_adopted, merge.rows_written) == (60, 15)
+    assert len(table.dataset.get_fragments()) == 3
+    table.check()
+    # No more than may be adopted: none is written a second time.
+    for partition in range(3):
+        table.generation(partition, [upsert(1, a=2)])
+    (merge,) = table.round(limits).merges
+    assert (merge.rows_adopted, merge.rows_written) == (3, 0)
+    table.check()
+    table.close()
+
+
+def test_of_many_regions_as_much_is_combined_as_bytes_allow(tmp_path: Path) -> None:
+    table = FlusherTable(tmp_path, partitions=6)
+    for partition in range(6):
+        table.generation(partition, upserts(range(4 if partition < 4 else 40)))
+    sizes = [s.nbytes for s in (table.snapshot(partition, 1) for partition in range(6))]
+    (merge,) = table.round(MergeLimits(adopt_small_max=2, combine_bytes=sum(sizes[:4]) + sizes[4] // 2)).merges
+    assert (merge.rows_adopted, merge.rows_written) == (80, 16)
+    assert len(table.dataset.get_fragments()) == 3
+    table.check()
+    table.close()
+
+
 def test_regions_share_a_commit(filled: FlusherTable) -> None:
     filled.generation(0, [upsert(3, a=3), delete(4)])
     filled.generation(1, [upsert(3, a=33), delete(5), patch(6, a=66)])

@@ -56,8 +56,8 @@ COLUMNS = pa.schema(
 )
 OPEN_ROWS = MergeLimits(adopt_rows=1)
 """Adopt whatever comes."""
-COMBINE = MergeLimits(adopt_rows=1_000_000)
-"""Combine whatever waits."""
+COMBINE = MergeLimits(adopt_rows=1_000_000, adopt_small_max=0)
+"""Combine whatever waits, also if it is one generation."""
 
 Row = dict[str, Any]
 Key = tuple[str, int]
