@@ -7,6 +7,9 @@ Guarantees
     (``checkpoint``, before each; it raises what reading W raises).  Of two in a row of others it is not.
  3. ``prove`` returns only if no merge lies between the version that a merge, or a part of a load, was computed from and
     its own.
+ 4. Lance compares a commit with the versions above the one it was computed from, as far as these are still there.  A tag
+    keeps one while a clean-up takes those above it, and what they did to a fragment would be undone.  So ``send`` refuses
+    where one of them is gone; where that happened only while it sent, it raises ``MergeUnproven``, and so does ``prove``.
 
 A commit that was lost may still land after ``send`` has given it up.  The sentinel makes that harmless: either it lands
 before our next commit, which is then refused, or it is refused itself.
@@ -19,7 +22,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from lancewal_core import paths
-from lancewal_core.errors import ATTACH_A_COPY, CommitUnknown, MergeUnproven, WatermarkUnknown
+from lancewal_core.errors import ATTACH_A_COPY, CommitUnknown, MergeUnproven, VersionGone, WatermarkUnknown
 from lancewal_core.failpoints import point
 from lancewal_core.ids import TableVersion
 from lancewal_core.table import (
@@ -34,6 +37,7 @@ from lancewal_core.table import (
     TransactionInfo,
     TransactionUnreadable,
     files_of,
+    version_exists,
 )
 from lancewal_core.watermarks import InForce
 from lancewal_flusher.context import FlusherContext
@@ -52,18 +56,27 @@ def send(context: FlusherContext, commit: TableCommit, uuid_property: str) -> Ta
     ``CommitUnknown`` when the fate cannot be learned now: the next round learns it from W.
     """
     checkpoint(context, commit.read_version)
+    gone = _first_gone(context, commit.read_version)
+    if gone is not None:
+        return Refused(
+            f"version {gone} was cleaned up: what it did to the fragments of {commit.read_version} is not known"
+        )
     with point("commit.send", read_version=commit.read_version):
         outcome = context.table.commit(commit)
     with point("commit.recv", read_version=commit.read_version):
         pass
     match outcome:
         case Committed(version=version):
+            _check_nothing_undone(context, commit.read_version, version)
             return version
         case Conflicted(reason=reason):
             return Refused(reason)
         case CommitLost(cause=cause):
             landed = _find(context, commit.read_version, uuid_property, commit.properties[uuid_property])
-            return landed if landed is not None else Refused(f"the commit did not land: {cause}")
+            if landed is None:
+                return Refused(f"the commit did not land: {cause}")
+            _check_nothing_undone(context, commit.read_version, landed)
+            return landed
         case _:
             assert_never(outcome)
 
@@ -77,9 +90,11 @@ def checkpoint(context: FlusherContext, version: TableVersion) -> None:
 
 
 def prove(context: FlusherContext, read_version: TableVersion, version: TableVersion, what: str = "merge") -> None:
-    """Guarantee 3: what was in force right below the version landed was so at the version read; else ``MergeUnproven``."""
+    """Guarantees 3 and 4: what was in force right below the version landed was so at the version read, and nothing is undone;
+    else ``MergeUnproven``."""
     if version == read_version + 1:
         return
+    _check_nothing_undone(context, read_version, version)
     computed = f"table version {version} is a {what} computed at version {read_version}"
     doubt = f"rows of both may be there, keys twice: `lancewal verify` names them. To go on, {ATTACH_A_COPY}"
     try:
@@ -90,6 +105,38 @@ def prove(context: FlusherContext, read_version: TableVersion, version: TableVer
         ) from error
     if before.version > read_version:
         raise MergeUnproven(f"{computed}, but version {before.version} is a merge too: {doubt}", version=version)
+
+
+def _first_gone(context: FlusherContext, version: TableVersion) -> TableVersion | None:
+    """The first version above this one, and below the newest, that a clean-up has taken."""
+    above = range(version + 1, context.table.newest().version)
+    return next((TableVersion(v) for v in above if not version_exists(context.table, TableVersion(v))), None)
+
+
+def _check_nothing_undone(context: FlusherContext, read_version: TableVersion, version: TableVersion) -> None:
+    """Guarantee 4, as far as the three versions that tell it are there."""
+    if version == read_version + 1:
+        return
+    try:
+        read, below, landed = (context.table.at(TableVersion(v)) for v in (read_version, version - 1, version))
+        before = {f.fragment_id: f for f in read.fragments()}
+        left = {f.fragment_id: f for f in below.fragments()}
+        now = {f.fragment_id for f in landed.fragments()}
+        changed = [i for i, fragment in before.items() if left.get(i) != fragment]
+        undone = [i for i in changed if (i in left) != (i in now) or (i in now and _differ(below, landed, i))]
+    except VersionGone:
+        return
+    if undone:
+        raise MergeUnproven(
+            f"table version {version} was computed at version {read_version}, and undoes what versions in between, which a "
+            f"clean-up took too early, did to fragments {undone[:5]}: rows may be there twice, or be back. Restore version "
+            f"{version - 1}, and have clean-ups leave versions alone that are younger than an hour",
+            version=version,
+        )
+
+
+def _differ(one: PinnedTable, other: PinnedTable, fragment_id: int) -> bool:
+    return one.fragment_json(fragment_id) != other.fragment_json(fragment_id)
 
 
 def is_finished(context: FlusherContext, in_force: InForce) -> bool:
