@@ -6,6 +6,7 @@ topic that is not there, and ``TopicUnsuitable`` where the broker refuses to say
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -30,6 +31,13 @@ from lancewal_core.topic_id import topic_id
 
 T = TypeVar("T")
 
+_NO_LEADER = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+)
+_ELECTION_PAUSE_S = 0.1
 EARLIEST = -1
 """In a contract's ``start``: whatever position is the first that Kafka has when the partition is first claimed."""
 
@@ -102,12 +110,26 @@ class TopicInspector:
         return {partition: Position(offset) for partition, offset in offsets.items()}
 
     def _offsets(self, topic: str, partitions: Collection[int], spec: OffsetSpec) -> dict[int, int]:
-        futures = self._admin.list_offsets(
-            {TopicPartition(topic, partition): spec for partition in partitions},
-            isolation_level=IsolationLevel.READ_COMMITTED,
-            request_timeout=self._timeout_s,
-        )
-        return {at.partition: int(self._answer(future, topic).offset) for at, future in futures.items()}
+        until = time.monotonic() + self._timeout_s
+        while True:
+            futures = self._admin.list_offsets(
+                {TopicPartition(topic, partition): spec for partition in partitions},
+                isolation_level=IsolationLevel.READ_COMMITTED,
+                request_timeout=self._timeout_s,
+            )
+            if time.monotonic() > until or not any(map(self._leaderless, futures.values())):
+                return {at.partition: int(self._answer(future, topic).offset) for at, future in futures.items()}
+            time.sleep(_ELECTION_PAUSE_S)
+
+    def _leaderless(self, future: Future[Any]) -> bool:
+        """Right behind a topic's creation, or while a broker goes: Kafka's client does not ask again by itself."""
+        try:
+            future.result(timeout=self._timeout_s + 5)
+        except KafkaException as error:
+            return error.args[0].code() in _NO_LEADER
+        except FutureTimeoutError:
+            pass
+        return False
 
     def _answer(self, future: Future[T], topic: str) -> T:
         try:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import Future
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import lance
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner
 
@@ -321,6 +323,32 @@ def test_of_two_at_once_one_contract_stands(settings: Settings, folder: Path) ->
     stored = read_contract(open_store(str(folder)), str(folder))
     assert stored == made[0]
     assert lance.dataset(str(folder)).config()["lancewal.table_uuid"] == stored.table_uuid
+
+
+def test_a_partition_without_a_leader_is_asked_again(
+    settings: Settings, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As right behind a topic's creation, when the broker knows the topic and does not lead its partitions yet."""
+    inspector = TopicInspector(settings.kafka)
+    real, asked, failures = inspector._admin.list_offsets, 0, 2
+
+    def electing(partitions: dict[Any, Any], **arguments: Any) -> dict[Any, Future[Any]]:
+        nonlocal asked
+        asked += 1
+        found = dict(real(partitions, **arguments))
+        if asked <= failures:
+            failed: Future[Any] = Future()
+            found[next(iter(found))] = failed
+            failed.set_exception(KafkaException(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION)))
+        return found
+
+    monkeypatch.setattr(inspector, "_admin", SimpleNamespace(list_offsets=electing, poll=inspector._admin.poll))
+    assert set(inspector.ends(topic, range(3))) == set(range(3))
+    assert asked == 3
+    failures = 1_000_000
+    monkeypatch.setattr(inspector, "_timeout_s", 1.0)
+    with pytest.raises(KafkaUnavailable, match="Not leader"):
+        inspector.ends(topic, range(3))
 
 
 # -- the command -----------------------------------------------------------------------------------------------
