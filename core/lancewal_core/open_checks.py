@@ -66,7 +66,9 @@ def check_table(pinned: PinnedTable, contract: Contract) -> None:
     wanted = {c.name: (c.type, c.field_ids) for c in contract.columns}
     ids = pinned.field_ids
     found = {field.name: (_type_text(field.type), ids[field.name]) for field in pinned.schema}
-    if found == wanted:
+    nulls = {f.name: f.nullable for f in pinned.schema if f.name in wanted}
+    wrong_nulls = [name for name, nullable in nulls.items() if nullable == (name in contract.primary_key)]
+    if found == wanted and not wrong_nulls:
         return
     problems = [f"column {name!r} is missing" for name in wanted.keys() - found.keys()]
     problems += [f"column {name!r} is not in the contract" for name in found.keys() - wanted.keys()]
@@ -78,9 +80,14 @@ def check_table(pinned: PinnedTable, contract: Contract) -> None:
             problems.append(
                 f"column {name!r} has field ids {found_ids}, the contract says {field_ids}: it was dropped and made anew"
             )
+    for name in wrong_nulls:
+        problems.append(
+            f"column {name!r} is {'' if nulls[name] else 'not '}nullable: key columns must not be, all others must; declare "
+            f'it so by `dataset.alter_columns({{"path": "{name}", "nullable": {not nulls[name]}}})`'
+        )
     raise ContractMismatch(
         f"version {pinned.version} of the Lance table does not have the contract's columns: "
-        f"{'; '.join(sorted(problems))}. Rename them back, or restore the version before that change",
+        f"{'; '.join(sorted(problems))}. Change them back, or restore the version before that change",
         version=pinned.version,
     )
 

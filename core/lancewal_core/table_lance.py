@@ -61,6 +61,7 @@ from lancewal_core.table import (
 
 _ROW_ID = "_rowid"
 _OTHER_SCHEMA = "append with different schema"
+_NULLS_REFUSED = "contained null values even though the field is marked non-null"
 _CONFLICT = "commit conflict"
 _SYSTEM_INDEX = "__lance_"
 ROWS_PER_FILE = 1_048_576
@@ -349,7 +350,7 @@ class LanceTable:
                 rows, self.uri, mode="append", storage_options=self._options, max_rows_per_file=ROWS_PER_FILE
             )
         except OSError as error:
-            if _OTHER_SCHEMA in str(error).lower():
+            if any(text in str(error).lower() for text in (_OTHER_SCHEMA, _NULLS_REFUSED)):
                 raise ContractMismatch(
                     f"rows of the contract's columns do not fit into {self.uri}: {first_line(error)}; somebody changed "
                     "the table's columns"

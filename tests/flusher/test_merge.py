@@ -571,6 +571,30 @@ def test_a_gap_that_a_checkpoint_covers_is_proven(filled: FlusherTable) -> None:
 # -- what stops a flusher --------------------------------------------------------------------------------------
 
 
+def test_a_key_column_that_a_user_declares_nullable_stops(filled: FlusherTable) -> None:
+    filled.generation(0, upserts(range(3), a=1))
+    filled.dataset.alter_columns({"path": "id", "nullable": True})
+    with pytest.raises(ContractMismatch, match=r"column 'id' is nullable.*alter_columns\(.*False"):
+        filled.round()
+    filled.dataset.alter_columns({"path": "id", "nullable": False})
+    filled.round()
+    filled.check()
+
+
+def test_a_column_that_a_user_declares_not_nullable_stops(filled: FlusherTable) -> None:
+    filled.generation(0, [upsert(3, s="no a")])
+    filled.generation(0, [upsert(4, s="no a")], flush=False)
+    filled.dataset.alter_columns({"path": "a", "nullable": False})
+    with pytest.raises(ContractMismatch, match=r"column 'a' is not nullable.*alter_columns\(.*True"):
+        filled.round()
+    with pytest.raises(ContractMismatch, match="somebody changed the table's columns"):
+        filled.flush(0)
+    filled.dataset.alter_columns({"path": "a", "nullable": True})
+    filled.flush(0)
+    filled.round()
+    filled.check()
+
+
 def test_a_restore_stops(filled: FlusherTable) -> None:
     filled.generation(0, upserts(range(3), a=1))
     filled.round()
