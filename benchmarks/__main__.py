@@ -13,7 +13,16 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import freshness, ingest, merge, merge_large, merge_strategies, strong_read, write_amplification
+from benchmarks import (
+    freshness,
+    ingest,
+    merge,
+    merge_large,
+    merge_on_spark,
+    merge_strategies,
+    strong_read,
+    write_amplification,
+)
 from benchmarks.report import write_page
 
 BENCHMARKS: dict[str, Callable[[], dict[str, float]]] = {
@@ -23,6 +32,7 @@ BENCHMARKS: dict[str, Callable[[], dict[str, float]]] = {
     "merge": merge.run,
     "write-amplification": write_amplification.run,
     "merge-strategies": merge_strategies.run,
+    "merge-on-spark": merge_on_spark.run,
     "merge-large": merge_large.run,
 }
 LARGE = {"merge-large"}

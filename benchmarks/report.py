@@ -19,6 +19,8 @@ def _merge_rows(text: str, name: str, from_flushed: str, from_memtable: str) -> 
          from_flushed, ".2f"),
         ("the same from the MemTable, snapshot write included", f"{name}_from_memtable_times_faster",
          from_memtable, ".2f"),
+        ("and to the end of the flusher's round, key index kept up", f"{name}_from_memtable_with_index_times_faster",
+         from_memtable, ".2f"),
         ("CPU time: merge_insert over ours, from FLUSHED to the end of the flusher's round",
          f"{name}_from_flushed_cpu_times_less", "-", ".2f"),
         ("CPU time from the MemTable", f"{name}_from_memtable_cpu_times_less", "-", ".2f"),
@@ -26,6 +28,7 @@ def _merge_rows(text: str, name: str, from_flushed: str, from_memtable: str) -> 
         ("ours: FLUSHED to committed, ms", f"{name}_from_flushed_ms", "-", ",.0f"),
         ("ours: MemTable to committed, ms", f"{name}_from_memtable_ms", "-", ",.0f"),
         ("ours: FLUSHED to the end of the flusher's round, ms", f"{name}_whole_round_ms", "-", ",.0f"),
+        ("ours: MemTable to the end of the flusher's round, ms", f"{name}_from_memtable_with_index_ms", "-", ",.0f"),
         ("merge_insert, ms", f"{name}_merge_insert_ms", "-", ",.0f"),
     ]  # fmt: skip
 
@@ -51,7 +54,7 @@ def _strategy_rows(kind: str, percent: int) -> list[_Row]:
     ]  # fmt: skip
 
 
-_ROWS: dict[str, list[_Row]] = {
+ROWS: dict[str, list[_Row]] = {
     "ingest": [
         ("upserts only: rows/s of ingest over rows/s of the floor", "upserts_ratio", "at least 0.6", ".2f"),
         ("the same without snapshot writes", "upserts_without_snapshots_ratio", "-", ".2f"),
@@ -136,6 +139,7 @@ _ROWS: dict[str, list[_Row]] = {
         ("data files", "data_ratio", "-", ".2f"),
         ("deletion vectors", "deletions_ratio", "-", ".2f"),
         ("key index", "key_index_ratio", "-", ".2f"),
+        ("apart: compaction between the merges, all that it writes", "compaction_ratio", "-", ".2f"),
         ("apart: manifests", "manifests_ratio", "-", ".2f"),
         ("apart: transactions", "transactions_ratio", "-", ".2f"),
         ("apart: other objects of lancewal", "other_ratio", "-", ".2f"),
@@ -145,6 +149,17 @@ _ROWS: dict[str, list[_Row]] = {
         ("merge_insert: everything", "merge_insert_everything_ratio", "-", ".2f"),
         ("upserted Arrow data, MiB", "upserted_mib", "-", ".0f"),
         ("tables equal to the model", "correct", "1", ".0f"),
+    ],
+    "merge-on-spark": [
+        (
+            "the Spark runner over the thread runner: tasks of a merge of 2 M keys into 5 M rows",
+            "ratio",
+            "at most 2",
+            ".2f",
+        ),
+        ("threads, s", "threads_s", "-", ".2f"),
+        ("Spark, s", "spark_s", "-", ".2f"),
+        ("Spark, the first time (its Python processes start), s", "spark_first_s", "-", ".2f"),
     ],
     "merge-large": [
         *_merge_rows("10 k upserts into 50 M", "10k_into_50m", "at least 10", "-"),
@@ -167,7 +182,7 @@ def write_page(results: Path, page: Path) -> None:
         "ratios inside one run, against a floor or a peer; absolute figures are there for orientation.  `merge-large` takes",
         "12 GiB of disk and runs only when it is named: `python3 dev.py bench merge-large`.",
     ]
-    for name, rows in _ROWS.items():
+    for name, rows in ROWS.items():
         file = results / f"{name}.json"
         if not file.exists():
             continue

@@ -166,12 +166,8 @@ class UpsertedTable:
             raise AssertionError(found.reason)
         return found
 
-    def compact(self) -> float:
-        """Rounds of compaction as in the service, until no fragment is worn, and the key index after them; seconds.
-
-        Without those that bundle small fragments, which have their own time.
-        """
-        limits = CompactionLimits(fragments_min=1_000_000)
+    def compact(self, limits: CompactionLimits) -> float:
+        """Rounds of compaction as in the service, until none has anything to do, and the key index after them; seconds."""
         start = time.perf_counter()
         while isinstance(compact_next(self._context, limits, FileSizes(), with_sentinel=True), Compacted):
             keep_up(self._context, self._rounds.upkeep)

@@ -2,8 +2,8 @@
 
 Counted are the sizes of all files that appear under the table's folder, those that a later round removes included, by
 kind.  The table's own bytes are its data files, its deletion vectors and the runs of the key index; Lance's manifests and
-transactions, the WAL and lancewal's other objects stand apart.  No compaction.  ``merge_insert`` of the same rows into an
-equal table stands beside it.
+transactions, the WAL and lancewal's other objects stand apart.  Compaction has its turn after each merge, as in the service;
+all that it writes stands apart too.  ``merge_insert`` of the same rows into an equal table stands beside it.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from pathlib import Path
 
 from benchmarks.merge_runs import Pair
 from benchmarks.workplace import workplace
+from lancewal_flusher.compaction_plan import CompactionLimits
 
 ROWS = 5_000_000
 ROUNDS = 50
 COUNT = 10_000
+COMPACTION = "compaction"
 TABLE = ("data", "deletions", "key_index")
 _KINDS = {
     "data": "data",
@@ -43,13 +45,15 @@ def run() -> dict[str, float]:
             ours.look()
             pair.ours.merge()
             ours.look()
+            pair.ours.compact(CompactionLimits())
+            ours.look(COMPACTION)
             pair.peer.merge(rows)
             peer.look()
         pair.check()
         pair.ours.close()
         result: dict[str, float] = {"rounds": ROUNDS, "upserted_mib": upserted / 2**20}
         result["table_ratio"] = ours.table / upserted
-        result |= {f"{kind}_ratio": ours.by_kind[kind] / upserted for kind in (*_KINDS.values(), "other")}
+        result |= {f"{kind}_ratio": ours.by_kind[kind] / upserted for kind in (*_KINDS.values(), COMPACTION, "other")}
         result["everything_ratio"] = ours.by_kind.total() / upserted
         result["everything_but_wal_ratio"] = (ours.by_kind.total() - ours.by_kind["wal"]) / upserted
         result["merge_insert_table_ratio"] = peer.table / upserted
@@ -69,12 +73,13 @@ class Written:
     def table(self) -> int:
         return sum(self.by_kind[kind] for kind in TABLE)
 
-    def look(self) -> None:
-        """Count the files that are new since the last look.  A file that came and went in between is not seen."""
+    def look(self, kind: str | None = None) -> None:
+        """Count the files that are new since the last look, all as this kind, or each as its own.  A file that came and went
+        in between is not seen."""
         for name, size in self._files().items():
             if name not in self._seen:
                 self._seen.add(name)
-                self.by_kind[_kind(name)] += size
+                self.by_kind[kind or _kind(name)] += size
 
     def _files(self) -> dict[str, int]:
         found: dict[str, int] = {}
