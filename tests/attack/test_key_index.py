@@ -35,8 +35,7 @@ from lancewal_flusher import round as flusher_round
 from lancewal_flusher.finish import finish_newest
 from lancewal_flusher.key_upkeep import UpkeepReport, UpkeepState, keep_up
 from lancewal_flusher.service import KEY_PARTS_BYTES_MAX
-from tests.support import flusher_tables
-from tests.support.flusher_tables import FlusherTable, ScriptedTable, patch, upsert, upserts
+from tests.support.flusher_tables import COLUMNS, FlusherTable, ScriptedTable, patch, upsert, upserts
 
 ROOT = Path(__file__).parents[2]
 
@@ -251,10 +250,8 @@ def test_a_patch_of_a_row_in_a_shallow_clone(table: FlusherTable, index: str) ->
 
 def test_a_far_date_that_a_user_appended_stops_no_flusher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole way of the test above: appended while a merge runs, compacted before it is finished."""
-    at = flusher_tables.COLUMNS.get_field_index("s")
-    columns = flusher_tables.COLUMNS.set(at, pa.field("s", pa.timestamp("s")))
-    monkeypatch.setattr(flusher_tables, "COLUMNS", columns)
-    table = FlusherTable(tmp_path)
+    columns = COLUMNS.set(COLUMNS.get_field_index("s"), pa.field("s", pa.timestamp("s")))
+    table = FlusherTable(tmp_path, columns=columns)
     table.generation(0, [upsert(1)])
     table.round()
     far = pa.table({"region": ["r0"], "id": [1], "a": [0], "s": pa.array([2**40], pa.timestamp("s")), "tags": [None]})

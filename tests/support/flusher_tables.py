@@ -8,6 +8,7 @@ model only where the table's contents shall change.
 from __future__ import annotations
 
 import itertools
+import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -60,7 +61,8 @@ COMBINE = MergeLimits(adopt_rows=1_000_000, adopt_small_max=0)
 """Combine whatever waits, also if it is one generation."""
 
 Row = dict[str, Any]
-Key = tuple[str, int]
+Key = tuple[Any, ...]
+"""Values of the primary key's columns, in its order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,8 @@ class Operation:
     """One record: ``values`` without the key; of a patch, the columns it carries."""
 
     op: Op
-    id: int
+    id: Any
+    """What of the key the partition does not say."""
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -115,15 +118,16 @@ class FlusherTable:
         folder: Path,
         partitions: int = 2,
         *,
+        columns: pa.Schema = COLUMNS,
+        primary_key: tuple[str, ...] = ("region", "id"),
         stable_row_ids: bool = False,
         more: Sequence[pa.Field] = (),
         keyed_by_bytes: bool = False,
         **contract: Any,
     ) -> None:
-        """``more``: columns behind ``COLUMNS``.  ``keyed_by_bytes``: a key may come through any partition."""
+        """``more``: columns behind ``columns``.  ``keyed_by_bytes``: a key may come through any partition."""
         self.uri = str(folder / "table")
-        columns = pa.schema([*COLUMNS, *more])
-        self._more = [field.name for field in more]
+        columns = pa.schema([*columns, *more])
         lance.write_dataset(
             columns.empty_table(), self.uri, schema=columns, mode="create", enable_stable_row_ids=stable_row_ids
         )
@@ -134,8 +138,8 @@ class FlusherTable:
             topic="orders",
             topic_id="topic-id-1",
             partitions=partitions,
-            primary_key=("region", "id"),
-            region_key=() if keyed_by_bytes else ("region",),
+            primary_key=primary_key,
+            region_key=() if keyed_by_bytes else primary_key[:1],
             region_encoding="key-bytes" if keyed_by_bytes else "canonical",
             start=(0,) * partitions,
             columns=tuple(
@@ -253,14 +257,12 @@ class FlusherTable:
         names = self.contract.rows.table.names
         rows = []
         for offset, operation in enumerate(operations, first):
-            carried = {"region", "id", *operation.values}
+            carried = {**self._key_columns(partition, operation.id), **operation.values}
             bits = sum(1 << i for i, name in enumerate(names) if name in carried)
             present = bits.to_bytes(self.contract.rows.present_bytes, "little") if operation.op is Op.PATCH else None
             rows.append(
                 {
-                    "region": f"r{partition}",
-                    "id": operation.id,
-                    **operation.values,
+                    **carried,
                     "_offset": offset,
                     "_timestamp": 1_000 + offset,
                     "_op": int(operation.op),
@@ -269,9 +271,16 @@ class FlusherTable:
             )
         return pa.RecordBatch.from_pylist(rows, schema)
 
+    def key(self, partition: int, id: Any) -> Key:
+        """The primary key of an operation."""
+        return (f"r{partition}", id)
+
+    def _key_columns(self, partition: int, id: Any) -> Row:
+        return dict(zip(self.contract.primary_key, self.key(partition, id), strict=True))
+
     def _apply(self, partition: int, operation: Operation) -> None:
-        key = (f"r{partition}", operation.id)
-        nothing = {"region": key[0], "id": key[1], "a": None, "s": None, "tags": None, **dict.fromkeys(self._more)}
+        key = self.key(partition, operation.id)
+        nothing = {**dict.fromkeys(self.contract.rows.table.names), **self._key_columns(partition, operation.id)}
         match operation.op:
             case Op.UPSERT:
                 self.model[key] = {**nothing, **operation.values}
@@ -366,10 +375,35 @@ class FlusherTable:
 
     def check(self) -> None:
         """The table holds exactly the model's rows, each key once."""
-        rows = self.rows()
-        twice = [key for key, count in Counter((r["region"], r["id"]) for r in rows).items() if count > 1]
+        rows = [(self._key_of(row), row) for row in self.rows()]
+        twice = [key for key, count in Counter(key for key, _ in rows).items() if count > 1]
         assert not twice, f"keys more than once: {twice[:5]}"
-        assert {(r["region"], r["id"]): r for r in rows} == self.model
+        assert {key: exact(row) for key, row in rows} == {key: exact(row) for key, row in self.model.items()}
+
+    def _key_of(self, row: Row) -> Key:
+        return tuple(row[name] for name in self.contract.primary_key)
+
+
+class KeyedTable(FlusherTable):
+    """A table of any columns and primary key: the ``id`` of an operation is the whole key.
+
+    Its regions take whatever keys a test gives them; each key must come through one.
+    """
+
+    def key(self, partition: int, id: Any) -> Key:
+        return tuple(id)
+
+
+def exact(value: Any) -> Any:
+    """A value that equals another one only if all bits do: -0.0 is not 0.0, and a NaN equals itself."""
+    match value:
+        case float():
+            return value.hex() if value == value else struct.pack(">d", value).hex()
+        case dict():
+            return {name: exact(member) for name, member in value.items()}
+        case list():
+            return [exact(item) for item in value]
+    return value
 
 
 def _ids(lance_field: Any) -> list[int]:
