@@ -69,6 +69,51 @@ def test_after_each_round_exactly_the_files_in_use_are_covered(table: FlusherTab
     assert len(catalog(table).runs) < FAN_IN
 
 
+@pytest.mark.usefixtures("hash_bits", "small_parts")
+def test_merged_runs_find_what_a_scan_finds(table: FlusherTable) -> None:
+    """Every physical row of each key, whatever shares its hash and wherever the parts of runs begin and end."""
+    rng = random.Random(2)
+    merged = 0
+    for _ in range(2 * FAN_IN + 3):
+        for partition in range(2):
+            table.generation(
+                partition, [upsert(id) for id in rng.sample(range(150), 40)] + [delete(rng.randrange(150))]
+            )
+        merged += sum(report.merged for report in table.round().upkeep)
+        table.check()
+        assert found_by_index(table, range(150)) == found_by_scan(table)
+    assert merged > 0
+    assert max(len(run.parts) for run in catalog(table).runs) > 10
+
+
+Place = tuple[tuple[str, int], int, int]
+"""A key, the fragment and the physical row of a row that has it, perhaps a hidden one."""
+
+
+def found_by_index(table: FlusherTable, ids: Sequence[int]) -> list[Place]:
+    context = table.context()
+    keys = [(f"r{partition}", id) for partition in range(2) for id in ids]
+    asked = pa.Table.from_pylist([{"region": region, "id": id} for region, id in keys], context.contract.rows.key)
+    found = context.keys.find(context.table.newest(), asked)
+    assert not found.uncovered
+    return sorted(
+        (keys[place], fragment_id, row)
+        for fragment_id, rows in found.covered.items()
+        for place, row in zip(rows.places.tolist(), rows.rows.tolist(), strict=True)
+    )
+
+
+def found_by_scan(table: FlusherTable) -> list[Place]:
+    pinned = table.context().table.newest()
+    return sorted(
+        ((key["region"], key["id"]), fragment.fragment_id, row)
+        for fragment in pinned.fragments()
+        for row, key in enumerate(
+            pa.Table.from_batches(pinned.all_rows(fragment.fragment_id, ["region", "id"])).to_pylist()
+        )
+    )
+
+
 def test_the_versions_of_one_flusher_use_one_state(table: FlusherTable) -> None:
     state = UpkeepState()
     table.generation(0, upserts(range(10)))

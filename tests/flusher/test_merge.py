@@ -763,6 +763,7 @@ def test_columns_added_or_retyped_in_between_refuse(filled: FlusherTable, change
 # -- anything at all -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("hash_bits")
 @pytest.mark.parametrize("seed", range(3))
 def test_random_histories(tmp_path: Path, seed: int) -> None:
     """Random operations, limits, users and losses: after each round the table equals the model."""

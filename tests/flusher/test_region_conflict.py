@@ -307,6 +307,7 @@ def test_canonical_tables_say_nothing_of_regions(tmp_path: Path) -> None:
     made.close()
 
 
+@pytest.mark.usefixtures("hash_bits", "small_parts")
 @pytest.mark.parametrize("seed", range(4))
 def test_random_histories(tmp_path: Path, seed: int) -> None:
     """No merge of keys that have one region each is refused, no region is lost, and the first stray is found."""
@@ -315,7 +316,7 @@ def test_random_histories(tmp_path: Path, seed: int) -> None:
     for _ in range(12):
         for _ in range(rng.randrange(1, 5)):
             partition = rng.randrange(3)
-            operations = [one_of(rng, id) for id in range(partition, 30, 3) for _ in range(rng.choice([0, 0, 1, 2]))]
+            operations = [one_of(rng, id) for id in range(partition, 60, 3) for _ in range(rng.choice([0, 0, 1, 2]))]
             if operations:
                 table.generation(partition, operations, of=0)
         while isinstance(done := merge_next(table.context(), rng.choice([COMBINE, OPEN_ROWS])), Merged):
