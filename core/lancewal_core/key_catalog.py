@@ -3,14 +3,19 @@
 One versioned object; a new version for each change.  It is a hint in every respect: a file that no run covers is scanned,
 a part that is missing or damaged makes its run's files uncovered.  So a catalog that is out of date, lost or unreadable
 costs time and nothing else.
+
+Guarantee: any changed or missing byte is found: the text ends with a crc32c of everything before it.  Only catalogs of earlier
+releases have none.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import cached_property
 from typing import Annotated, Literal
 
+import google_crc32c
 from pydantic import BaseModel, ConfigDict, Field
 
 from lancewal_core import paths
@@ -27,6 +32,10 @@ FORMAT = 1
 FAMILY = Family(paths.key_catalog_prefix(), paths.key_catalog_version, paths.parse_key_catalog_version)
 KNOWN_FOR_S = 3600.0
 """A version read longer ago is looked for by a listing: versions after it may have been deleted."""
+
+_CHECKSUM = re.compile(rb',"crc32c":([0-9]{1,10})\}\Z')
+_CHECKSUM_SIZE = 21
+"""Bytes at the end that hold it, at most."""
 
 _Count = Annotated[int, Field(ge=0, le=2**63 - 1, strict=True)]
 _Number = Annotated[int, Field(ge=-(2**63), le=2**63 - 1, strict=True)]
@@ -92,11 +101,19 @@ EMPTY = KeyCatalog(runs=(), write_id="")
 
 
 def encode_catalog(catalog: KeyCatalog) -> bytes:
-    return catalog.model_dump_json().encode()
+    content = catalog.model_dump_json().encode()[:-1]
+    return content + b',"crc32c":%d}' % google_crc32c.value(content)
 
 
 def decode_catalog(data: bytes, where: str) -> KeyCatalog:
     """Raise ``FormatUnknown`` for a future format, ``ObjectCorrupt`` for anything else that is not a catalog."""
+    end = data[-_CHECKSUM_SIZE:]
+    checksum = _CHECKSUM.search(end)
+    if checksum is not None:  # one that is damaged so that it is not seen is a member that no catalog has
+        data = data[: checksum.start() - len(end)]
+        if google_crc32c.value(data) != int(checksum[1]):
+            raise ObjectCorrupt(f"{where}, a key catalog, is corrupt: its checksum does not match", object=where)
+        data += b"}"
     catalog = decode_model(KeyCatalog, data, where, "key catalog", FORMAT)
     for run in catalog.runs:
         try:

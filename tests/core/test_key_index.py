@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -218,6 +219,26 @@ def test_a_catalog_that_cannot_be_read_costs_scans_only(table: FlusherTable, con
     table.check()
     # A catalog of a newer release is left to it.
     assert (index_of(table).catalogs.read().runs == ()) == (b"format" in content)
+
+
+def test_a_flipped_bit_of_the_catalog_hides_no_row(table: FlusherTable) -> None:
+    """Each part's end, one bit lower: keys above it would be looked for nowhere."""
+    table.generation(0, upserts(range(10)))
+    table.round()
+    newest = newest_version(table.store, FAMILY)
+    assert newest is not None
+    key = paths.key_catalog_version(newest.version)
+    flipped = re.sub(rb'"last":[1-9]', lambda m: m[0][:-1] + b"%d" % (int(m[0][-1:]) & int(m[0][-1:]) - 1), newest.data)
+    assert flipped != newest.data
+    table.store.delete([key])
+    assert table.store.put_if_absent(key, flipped) == Stored()
+    table.generation(0, upserts(range(10), a=1))
+    (merge,) = table.round().merges
+    assert key in merge.index_faults[0]
+    assert merge.fragments_scanned == 1
+    table.check()
+    found = index_of(table).find(table.context().table.newest(), key_table(KEYS))
+    assert (found.uncovered, found.faults) == ((), ())
 
 
 def test_only_parts_that_can_hold_a_key_are_read(table: FlusherTable) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lancewal_core import paths
+from lancewal_core.errors import ObjectCorrupt
 from lancewal_core.key_catalog import (
     CoveredFile,
     KeyCatalog,
@@ -43,6 +45,9 @@ CATALOG = KeyCatalog(
     write_id="w",
 )
 
+_UNCHECKED = CATALOG.model_dump_json().encode()
+"""As earlier releases wrote it."""
+
 
 @fuzz(500)
 @given(damaged(PARTS) | damaged(PARTS, in_place=True) | st.binary(max_size=200))
@@ -57,7 +62,7 @@ def test_any_and_damaged_parts(data: bytes) -> None:
 
 
 @fuzz(300)
-@given(damaged([encode_catalog(CATALOG)]) | st.binary(max_size=200))
+@given(damaged([encode_catalog(CATALOG), _UNCHECKED]) | st.binary(max_size=200))
 def test_any_and_damaged_catalogs(data: bytes) -> None:
     catalog = outcome(lambda: decode_catalog(data, "catalog"), "catalog")
     for run in () if catalog is None else catalog.runs:
@@ -65,3 +70,14 @@ def test_any_and_damaged_catalogs(data: bytes) -> None:
         for part in run.parts:
             assert paths.parse_key_part(part.object) is not None
             assert 0 <= part.entries < 2**63
+
+
+def test_every_flipped_bit_and_every_truncation_of_a_catalog_is_found() -> None:
+    data = encode_catalog(CATALOG)
+    assert decode_catalog(data, "catalog") == decode_catalog(_UNCHECKED, "catalog") == CATALOG
+    for at in range(len(data)):
+        with pytest.raises(ObjectCorrupt, match="catalog"):
+            decode_catalog(data[:at], "catalog")
+        for bit in range(8):
+            with pytest.raises(ObjectCorrupt, match="catalog"):
+                decode_catalog(data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :], "catalog")

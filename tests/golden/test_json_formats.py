@@ -82,12 +82,14 @@ def test_the_contract_of_a_table_keyed_by_bytes_is_read() -> None:
     assert not golden.CONTRACT.keyed_by_bytes
 
 
-def test_the_key_catalog_is_read() -> None:
-    assert decode_catalog(stored("key_catalog_1.json"), "here") == golden.CATALOG
+@pytest.mark.parametrize("name", ["key_catalog_1.json", "key_catalog_1_checksum.json"])
+def test_the_key_catalog_is_read(name: str) -> None:
+    assert decode_catalog(stored(name), "here") == golden.CATALOG
 
 
-def test_the_key_catalog_with_regions_is_read() -> None:
-    read = decode_catalog(stored("key_catalog_1_regions.json"), "here")
+@pytest.mark.parametrize("name", ["key_catalog_1_regions.json", "key_catalog_1_regions_checksum.json"])
+def test_the_key_catalog_with_regions_is_read(name: str) -> None:
+    read = decode_catalog(stored(name), "here")
     assert read == golden.CATALOG_WITH_REGIONS
     assert read.runs[0].merged_from == (MergedFrom(NORTH, Position(1015)), MergedFrom(SOUTH, Position(2**40)))
 
