@@ -1,7 +1,7 @@
 """Where the parts of key runs are read: memory-mapped where they are files, else kept in memory.
 
-Guarantee: ``open`` returns exactly what was written, or raises ``ObjectMissing`` or ``ObjectCorrupt`` naming the object.  A
-part is checked when this process meets it first.
+Guarantee: ``open`` returns exactly what was written, or raises ``ObjectMissing`` or ``ObjectCorrupt`` naming the object, also
+where a local file or the memory for it is refused.  A part is checked when this process meets it first.
 
 ``MappedParts`` maps the files of a table in a local folder.  For any other store it first brings each part into a folder
 of this process's own, at most ``bytes_max`` of them, the ones longest unused going first.  A folder that takes no more costs
@@ -21,6 +21,7 @@ import google_crc32c
 import pyarrow as pa
 
 from lancewal_core import paths
+from lancewal_core.error_text import first_line
 from lancewal_core.errors import ObjectCorrupt, ObjectMissing
 from lancewal_core.key_catalog import KeyPart
 from lancewal_core.key_run import Entries, decode_part
@@ -70,9 +71,16 @@ class MappedParts:
         return entries
 
     def _mapped_there(self, part: KeyPart, path: Path) -> Entries:
-        _check_file(path, part)
-        with pa.memory_map(str(path)) as file:
-            return decode_part(file.read_buffer(), part.object)
+        try:
+            _check_file(path, part)
+            with pa.memory_map(str(path)) as file:
+                return decode_part(file.read_buffer(), part.object)
+        except FileNotFoundError as error:
+            raise _missing(part) from error
+        except OSError as error:
+            raise ObjectCorrupt(
+                f"{part.object}, a part of the key index, cannot be read: {first_line(error)}", object=part.object
+            ) from error
 
     def _mapped(self, part: KeyPart) -> Entries:
         data = fetch(self._store, part)
@@ -110,14 +118,11 @@ def fetch(store: ObjectStore, part: KeyPart) -> bytes:
 
 def _check_file(path: Path, part: KeyPart) -> None:
     """Read in chunks, so that checking takes no memory."""
-    try:
-        with path.open("rb") as file:
-            crc32c = size = 0
-            while chunk := file.read(_CHUNK):
-                crc32c = google_crc32c.extend(crc32c, chunk)
-                size += len(chunk)
-    except FileNotFoundError as error:
-        raise _missing(part) from error
+    with path.open("rb") as file:
+        crc32c = size = 0
+        while chunk := file.read(_CHUNK):
+            crc32c = google_crc32c.extend(crc32c, chunk)
+            size += len(chunk)
     if size != part.size or crc32c != part.crc32c:
         raise _corrupt(part)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -201,6 +203,40 @@ def test_a_damaged_part_is_said_scanned_and_written_anew(
     found = index_of(table).find(table.context().table.newest(), key_table(KEYS))
     assert found.uncovered == ()
     assert found.faults == ()
+
+
+@pytest.mark.parametrize("refused", ["open", "map"])
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EIO, errno.EISDIR, errno.ENOMEM])
+def test_a_part_that_the_system_refuses_to_read_is_said_and_scanned(
+    table: FlusherTable, refused: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.generation(0, upserts(range(10)))
+    table.round()
+
+    def refuse(*_: Any) -> Any:
+        raise OSError(code, os.strerror(code))
+
+    pinned = table.context().table.newest()
+    index = index_of(table, "mapped files", tmp_path / "parts")
+    with monkeypatch.context() as patched:
+        patched.setattr("pathlib.Path.open" if refused == "open" else "pyarrow.memory_map", refuse)
+        found = index.find(pinned, key_table(KEYS))
+    assert found.uncovered == tuple(f.fragment_id for f in pinned.fragments())
+    (part, *_) = table.store.list(paths.key_parts_prefix())
+    assert found.faults == (f"{part.key}, a part of the key index, cannot be read: [Errno {code}] {os.strerror(code)}",)
+
+
+def test_a_folder_in_a_part_s_place_is_scanned_around(table: FlusherTable, tmp_path: Path) -> None:
+    table.generation(0, upserts(range(10)))
+    table.round()
+    (part, *_) = table.store.list(paths.key_parts_prefix())
+    (Path(table.uri) / part.key).unlink()
+    (Path(table.uri) / part.key).mkdir()
+    table.generation(0, upserts(range(5, 15), a=1))
+    keys = index_of(table, "mapped files", tmp_path / "parts")
+    (merge,) = table.round(context=replace(table.context(), keys=keys)).merges
+    assert f"{part.key}, a part of the key index, cannot be read" in merge.index_faults[0]
+    table.check()
 
 
 @pytest.mark.parametrize("content", [b"{}", b"", b'{"format":2}'])
