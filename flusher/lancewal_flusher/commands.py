@@ -29,7 +29,10 @@ def _group() -> None:
 @app.command()
 def run(
     once: Annotated[
-        bool, typer.Option("--once", help="Flush and merge everything that waits, then stop; collects no garbage.")
+        bool,
+        typer.Option(
+            "--once", help="Flush and merge everything that waits, then stop; compacts nothing and collects no garbage."
+        ),
     ] = False,
     runner: RunnerOption = None,
     dry_run: Annotated[

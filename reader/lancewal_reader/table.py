@@ -146,7 +146,8 @@ class LancewalTable:
         unknown = [name for name in columns if name not in self.schema.names]
         if unknown or len(set(columns)) != len(columns) or not columns:
             raise InvalidInput(
-                f"columns {list(columns)!r}: name each wanted column once; the table has {self.schema.names}"
+                f"columns {list(columns)!r}{f': {unknown!r} unknown' if unknown else ''}; name each wanted column once; "
+                f"the table has {self.schema.names}"
             )
         return list(columns)
 

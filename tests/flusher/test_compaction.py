@@ -407,7 +407,7 @@ def test_random_merges_and_compactions(tmp_path: Path, seed: int) -> None:
     table.close()
 
 
-def test_merges_and_compactions_of_two_processes_flat_out(tmp_path: Path) -> None:
+def test_merges_and_compactions_of_two_flushers_flat_out(tmp_path: Path) -> None:
     """A flusher that merges without end beside compactions without end: each lands again and again, and nothing is lost."""
     table = filled(tmp_path)
     ending = threading.Event()

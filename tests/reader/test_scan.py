@@ -181,7 +181,7 @@ def test_an_empty_table_has_its_schema(pipeline: Pipeline) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({"columns": ["nope"]}, "name each wanted column once; the table has"),
+        ({"columns": ["nope"]}, r"\['nope'\] unknown; name each wanted column once; the table has"),
         ({"columns": ["a", "a"]}, "name each wanted column once"),
         ({"columns": []}, "name each wanted column once"),
         ({"columns": "a"}, "must be a list of names"),
