@@ -18,8 +18,10 @@ Steps of the walk down from V
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from threading import Lock
 from typing import Literal, TypeVar, assert_never
 
 from lancewal_core import paths
@@ -46,6 +48,8 @@ PROPERTY_READ_VERSION = "lancewal.read_version"
 """Version that a merge was computed from: a rebase changes the transaction's own read version."""
 TABLE_UUID = "lancewal.table_uuid"
 """Key in the Lance table's config."""
+HELD_MAX = 160_000
+"""Versions and regions of watermarks that a process remembers: some 64 MiB."""
 
 
 W = TypeVar("W")
@@ -120,13 +124,51 @@ def watermarks_of(info: TransactionInfo, version: int) -> InForce | None:
     return InForce(TableVersion(version), info.properties.get(PROPERTY_MERGE), decode_watermarks(text, where))
 
 
-class Watermarks:
-    """Reads W(V); remembers what it found, which is immutable."""
+class _Found:
+    """What was found, by version; what is longest unused goes first.  Threads may share it.
 
-    def __init__(self, store: ObjectStore, table: Table) -> None:
+    It counts each version, and each region of watermarks that several versions share once: some 400 bytes each.
+    """
+
+    def __init__(self, held_max: int) -> None:
+        self._held_max = held_max
+        self._by_version: OrderedDict[int, InForce] = OrderedDict()
+        self._uses: Counter[int] = Counter()
+        """Versions that share watermarks, by the ``id`` of these."""
+        self._regions = 0
+        self._lock = Lock()
+
+    def get(self, version: int) -> InForce | None:
+        with self._lock:
+            known = self._by_version.get(version)
+            if known is not None:
+                self._by_version.move_to_end(version)
+            return known
+
+    def keep(self, versions: Iterable[int], known: InForce) -> None:
+        """The last of ``versions`` stays longest."""
+        with self._lock:
+            for version in versions:
+                if version not in self._by_version:
+                    self._by_version[version] = known
+                    self._uses[id(known)] += 1
+                    self._regions += len(known.regions) if self._uses[id(known)] == 1 else 0
+                self._by_version.move_to_end(version)
+            while len(self._by_version) > 1 and len(self._by_version) + self._regions > self._held_max:
+                _, old = self._by_version.popitem(last=False)
+                self._uses[id(old)] -= 1
+                if not self._uses[id(old)]:
+                    del self._uses[id(old)]
+                    self._regions -= len(old.regions)
+
+
+class Watermarks:
+    """Reads W(V); remembers what it found, which is immutable: at most ``held_max`` versions and regions."""
+
+    def __init__(self, store: ObjectStore, table: Table, held_max: int = HELD_MAX) -> None:
         self._store = store
         self._table = table
-        self._found: dict[int, InForce] = {}
+        self._found = _Found(held_max)
         self._written: TableVersion | None = None
 
     def at(self, version: int) -> InForce:
@@ -163,8 +205,9 @@ class Watermarks:
                 pinned = newer
 
     def _walk(self, version: int, *, listed: bool) -> InForce:
-        if version in self._found:
-            return self._found[version]
+        known = self._found.get(version)
+        if known is not None:
+            return known
         recorded: set[int] | None = None
         at = version
         passed: list[int] = []
@@ -178,9 +221,7 @@ class Watermarks:
             if known is not None:
                 break
             at -= 1
-        if len(self._found) > 10_000:
-            self._found.clear()
-        self._found.update(dict.fromkeys(passed, known))
+        self._found.keep(reversed(passed), known)
         return known
 
     def record(self, in_force: InForce, version: TableVersion, kind: Literal["merge", "checkpoint"]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from collections.abc import Mapping
 
 import pyarrow as pa
@@ -318,6 +319,45 @@ def test_what_was_found_once_is_not_asked_again(world: World) -> None:
     for version in range(merged, newest + 1):
         assert world.watermarks.at(version) == world.expected(merged, 1)
     assert world.store.calls == []
+
+
+def test_what_is_remembered_is_bounded_by_its_regions(world: World) -> None:
+    many = {
+        Region("orders", TopicId("topic-id-1"), p): Watermark(Generation(1_000 + p), Position(10**9 + p))
+        for p in range(100)
+    }
+    versions = [world.merge(n, merge_properties(many, f"uuid-{n}")) for n in range(100)]
+    watermarks = Watermarks(world.store, world.table, held_max=2_000)
+    tracemalloc.start()
+    try:
+        for version in versions:
+            assert watermarks.at(version).version == version
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert held < 2_000 * 600
+    world.store.calls.clear()
+    for version in versions[-15:]:
+        assert watermarks.at(version).version == version
+    assert world.store.calls == []
+    for version in versions:
+        assert watermarks.at(version) == InForce(version, f"uuid-{version - versions[0]}", many)
+
+
+def test_versions_that_share_watermarks_are_remembered_by_thousands(world: World) -> None:
+    """Whoever goes down version by version does not walk from each of them to the merge."""
+    merged = world.merge(1)
+    newest = world.append(500)
+    watermarks = Watermarks(world.store, world.table, held_max=600)
+    watermarks.at(newest)
+    world.store.calls.clear()
+    for version in range(newest, merged - 1, -1):
+        assert watermarks.at(version) == world.expected(merged, 1)
+    assert world.store.calls == []
+    last = world.append(1_000)  # more than are kept
+    for _ in range(2):
+        for version in (*range(last, last - 500, -1), merged + 1, last):
+            assert watermarks.at(version) == world.expected(merged, 1)
 
 
 def test_newest_looks_again_when_a_clean_up_overtakes_it(world: World) -> None:
