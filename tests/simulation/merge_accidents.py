@@ -20,6 +20,7 @@ from lancewal_core.errors import (
 from lancewal_core.region_key import encode_region_key
 from lancewal_core.rows import Op
 from lancewal_core.testing.faults import CommitFault
+from lancewal_flusher.commit import checkpoint
 from lancewal_flusher.gc import GarbageState, collect_garbage
 from lancewal_flusher.plan import MergeLimits
 from lancewal_flusher.round import RoundState
@@ -250,6 +251,52 @@ def versions_below_a_merge_are_cleaned_away() -> None:
     stage.checker.check(stage.acknowledged)
 
 
+def tag_keeps_what_a_merge_was_planned_on() -> None:
+    """F's commit arrives when a clean-up has left the tagged version that it was planned on, and not the one above, in which
+    the user deleted a row: that row is back, which F says, and so does whoever comes next."""
+    stage = Stage()
+    stage.user_appends(5_000, 5_001)
+    _, f, g = stage.flushed(0)
+
+    def delete_and_clean_up() -> None:
+        table = stage.checker.table
+        table.tag(table.newest().version)
+        table.delete_where("k", [5_000])
+        stage.user_appends(5_002)
+        checkpoint(g, table.newest().version)
+        table.cleanup(keep=1)
+
+    stage.scripts["f"].before("commit", "table", delete_and_clean_up)
+    with stops(MergeUnproven):
+        stage.round(f)
+    with stops(MergeUnproven):
+        stage.round(g)
+
+
+def tag_keeps_what_a_merge_is_planned_on() -> None:
+    """The same before F sends its commit: it sends none, and plans again."""
+    stage = Stage()
+    a, f, g = stage.flushed(0)
+    stage.round(f)
+    stage.send_again(0, stage.topic.partitions[0].records[-1].k)
+    stage.step(a, 2)
+    stage.seal(a)
+
+    def append_and_clean_up() -> None:
+        table = stage.checker.table
+        table.tag(table.newest().version)
+        stage.user_appends(5_000)
+        stage.user_appends(5_001)
+        checkpoint(g, table.newest().version)
+        table.cleanup(keep=1)
+
+    stage.scripts["f"].before("hide rows", "table", append_and_clean_up)
+    report = stage.round(f)
+    require(any("was cleaned up" in reason for reason in report.refused), "F sent its commit:", report)
+    stage.check_table()
+    stage.check()
+
+
 def reply_of_a_commit_is_lost() -> None:
     """A merge lands above a compaction that cannot be read, and its reply is lost: it is found by its uuid."""
     stage = Stage()
@@ -326,6 +373,8 @@ ACCIDENTS: list[Callable[[], None]] = [
     another_merges_and_trims_it_first,
     commit_s_fate_is_cleaned_away,
     versions_below_a_merge_are_cleaned_away,
+    tag_keeps_what_a_merge_was_planned_on,
+    tag_keeps_what_a_merge_is_planned_on,
     reply_of_a_commit_is_lost,
     table_compares_too_little,
     table_is_restored,
