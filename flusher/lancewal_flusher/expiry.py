@@ -7,7 +7,7 @@ Guarantees
     deleted meanwhile is not hidden twice, and one that it has brought is not hidden at all: that lies in another fragment.
  3. A key whose row has expired while a newer one waits unmerged loses nothing: the merge brings the newer row.
  4. A round hides at most ``rows_max`` rows, and reads the column of each fragment once, and again only when the oldest time
-    that is left there may have expired.
+    that is left there may have expired, or hidden rows may have come back.
  5. It carries no watermarks, and is found again by its uuid.
 
 So a row is gone ``ttl_s`` after its time, or after its merge if that comes later, and at most ``flusher.expiry_interval_s``
@@ -24,14 +24,16 @@ Steps of ``expire_next``
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lancewal_core.errors import VersionGone
+from lancewal_core.errors import ObjectCorrupt, VersionGone
 from lancewal_core.failpoints import point
 from lancewal_core.ids import TableVersion
 from lancewal_core.open_checks import check_table
@@ -66,29 +68,60 @@ class NothingExpired:
 ExpiryResult = Expired | Refused | NothingExpired
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """No row that is live in this fragment of ``version`` lies below ``time``."""
+
+    time: int
+    version: TableVersion
+    fragment_id: int
+    hidden_by: object
+    """Its deletion file, as Lance describes it; None if no row is hidden."""
+
+
 @dataclass(slots=True)
 class Oldest:
     """Per fragment, by its data files, a time that no live row lies below, as stored: files never change, rows only go.
 
-    A restore brings rows back: what is known counts only while no fewer rows are hidden than when it was learned.
+    A restore brings rows back: what is known counts while the same deletion file is in force, or one that hides as much.
     """
 
-    known: dict[tuple[str, ...], tuple[int, int]] = field(default_factory=dict)
-    """Hidden rows, and the time."""
+    known: dict[tuple[str, ...], Known] = field(default_factory=dict)
 
-    def of(self, fragment: Fragment, unknown: int) -> int:
-        """The time, ``unknown`` where it has to be read."""
-        hidden, time = self.known.get(fragment.files, (0, unknown))
-        return time if fragment.deleted_rows >= hidden else unknown
+    def is_young(
+        self, fragment: Fragment, pinned: PinnedTable, threshold: int, at: Callable[[int], PinnedTable]
+    ) -> bool:
+        """Whether no live row lies below ``threshold``, as far as that is known; ``at`` opens a version."""
+        known = self.known.get(fragment.files)
+        if known is None or known.time < threshold or not _hides_as_much(fragment, pinned, known, at):
+            return False
+        self.learn(fragment, pinned, known.time)  # the version before may be cleaned up
+        return True
 
-    def learn(self, fragment: Fragment, time: int) -> None:
+    def learn(self, fragment: Fragment, pinned: PinnedTable, time: int) -> None:
         """Of the fragment as it is."""
-        self.known[fragment.files] = (fragment.deleted_rows, time)
+        hidden_by = _hidden_by(pinned, fragment)
+        self.known[fragment.files] = Known(time, pinned.version, fragment.fragment_id, hidden_by)
 
     def forget_others(self, fragments: list[Fragment]) -> None:
         """Keep what is known of these."""
         live = {f.files for f in fragments}
         self.known = {files: value for files, value in self.known.items() if files in live}
+
+
+def _hidden_by(pinned: PinnedTable, fragment: Fragment) -> object:
+    return json.loads(pinned.fragment_json(fragment.fragment_id)).get("deletion_file")
+
+
+def _hides_as_much(fragment: Fragment, pinned: PinnedTable, known: Known, at: Callable[[int], PinnedTable]) -> bool:
+    """Whether all rows are hidden that were; False where what was hidden can no longer be read."""
+    if known.hidden_by is None or known.hidden_by == _hidden_by(pinned, fragment):
+        return True
+    try:
+        before = at(known.version).hidden_rows(known.fragment_id)
+    except (VersionGone, ObjectCorrupt):
+        return False
+    return bool(np.isin(before, pinned.hidden_rows(fragment.fragment_id)).all())
 
 
 def expire_next(context: FlusherContext, ttl: Ttl, oldest: Oldest, rows_max: int = ROUND_ROWS) -> ExpiryResult:
@@ -141,10 +174,11 @@ def _choose(
     threshold = _threshold(context, pinned, ttl)
     fragments = list(pinned.fragments())
     oldest.forget_others(fragments)
+    at = cache(context.table.at)
     hidden: dict[int, npt.NDArray[np.int64]] = {}
     left = rows_max
     for fragment in fragments:
-        if oldest.of(fragment, threshold - 1) >= threshold:
+        if oldest.is_young(fragment, pinned, threshold, at):
             continue
         if left <= 0:
             return hidden, True
@@ -160,7 +194,7 @@ def _choose(
         if len(expired):
             hidden[fragment.fragment_id] = expired  # known to be gone only once that has landed: it is read once more
         elif not cut:
-            oldest.learn(fragment, young)
+            oldest.learn(fragment, pinned, young)
         if cut:
             return hidden, True
     return hidden, False

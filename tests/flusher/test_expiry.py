@@ -19,12 +19,14 @@ from lancewal_core import cli
 from lancewal_core.contract import decode_contract, encode_contract, read_contract
 from lancewal_core.errors import ContractMismatch, ObjectCorrupt, SchemaError, SettingsError
 from lancewal_core.failpoints import FailpointError, configure
+from lancewal_core.ids import TableVersion
 from lancewal_core.rows import Op
 from lancewal_core.settings import Settings
 from lancewal_core.settings_sections import TableSettings
 from lancewal_core.table import CommitLost, CommitOutcome, Committed, TableCommit
 from lancewal_core.table_lance import LancePinnedTable
 from lancewal_core.ttl import Ttl
+from lancewal_core.watermarks import InForce
 from lancewal_flusher.change_contract import alter_ttl
 from lancewal_flusher.commit import Refused
 from lancewal_flusher.context import FlusherContext
@@ -168,6 +170,67 @@ def test_a_fragment_is_read_again_only_when_it_may_have_expired(
     assert isinstance(done, Expired)
     assert done.rows == drop_expired(table, clock) == 1
     table.check()
+
+
+def expired_and_restored(table: FlusherTable, clock: ManualClock, oldest: Oldest) -> None:
+    """Four rows expire and are back, by a restore of which a person says that nothing is to be merged again."""
+    table.generation(0, [row(id, 48 if id < 4 else 1) for id in range(20)])
+    table.round()
+    table.round()
+    before = table.dataset.version
+    done = [expire(table, clock, oldest=oldest) for _ in range(2)]
+    assert [type(d) for d in done] == [Expired, NothingExpired]
+    watermarks = table.context().watermarks
+    merged = watermarks.at(before).regions
+    dataset: Any = lance.dataset(table.uri, version=before)
+    dataset.restore()
+    watermarks.decide(InForce(TableVersion(table.dataset.version), None, merged), "keep")
+
+
+@pytest.mark.parametrize("hidden_since", [0, 3, 4, 9])
+def test_rows_that_a_restore_brings_back_expire_again(
+    table: FlusherTable, clock: ManualClock, hidden_since: int
+) -> None:
+    """However many others have been hidden since."""
+    oldest = Oldest()
+    expired_and_restored(table, clock, oldest)
+    if hidden_since:
+        table.generation(0, [row(id, 1, a=5) for id in range(4, 4 + hidden_since)])
+        table.round()
+    done = expire(table, clock, oldest=oldest)
+    assert isinstance(done, Expired)
+    assert done.rows == drop_expired(table, clock) == 4
+    table.check()
+    assert isinstance(expire(table, clock, oldest=oldest), NothingExpired)
+
+
+@pytest.mark.parametrize("cleaned", [False, True])
+def test_rows_that_merges_hide_cause_no_further_reading(
+    table: FlusherTable, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, cleaned: bool
+) -> None:
+    """But where the version of the round before is gone, so that nothing says what was hidden then."""
+    table.generation(0, [row(id, 48 if id < 4 else 1) for id in range(20)])
+    table.round()
+    oldest = Oldest()
+    read: list[list[int]] = []
+    scan = LancePinnedTable.scan
+
+    def counted(*args: Any, **named: Any) -> Any:
+        read.append(named["fragment_ids"])
+        return scan(*args, **named)
+
+    assert isinstance(expire(table, clock, oldest=oldest), Expired)
+    assert isinstance(expire(table, clock, oldest=oldest), NothingExpired)
+    for id in range(4, 8):
+        table.generation(0, [row(id, 1, a=5)])
+        table.round()
+        if cleaned:
+            table.clean_up()
+        with monkeypatch.context() as patched:
+            patched.setattr(LancePinnedTable, "scan", counted)
+            assert isinstance(expire(table, clock, oldest=oldest), NothingExpired)
+    new = table.dataset.get_fragments()[1:]
+    assert read == [i for f in new for i in ([[0], [f.fragment_id]] if cleaned else [[f.fragment_id]])]
 
 
 def test_a_newer_row_that_waits_comes_in(table: FlusherTable, clock: ManualClock) -> None:
