@@ -8,14 +8,19 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import lance
 import pytest
 
 from lancewal_core.errors import LancewalError, StoreUnavailable
+from lancewal_core.table import CommitOutcome, TableCommit
+from lancewal_flusher.commit import Refused
+from lancewal_flusher.compaction import Compacted, FileSizes, compact_next
+from lancewal_flusher.compaction_plan import CompactionLimits
 from lancewal_reader import open_table
+from tests.support.flusher_tables import FlusherTable, ScriptedTable, delete, patch, upsert, upserts
 from tests.support.pipeline import Failures, Pipeline, by_key
 
 SPACE = 100
@@ -104,3 +109,58 @@ def ingest_until_named(pipeline: Pipeline, failures: Failures, part: str) -> Non
     while not named():
         assert time.monotonic() < end, [str(failure) for failure in failures.seen][:5]
         assert not pipeline.ingest_for(0.05)
+
+
+class Filling(ScriptedTable):
+    """The disk is full from a commit on: before it, when all it names is written, or behind it."""
+
+    def __init__(self, uri: str, when: str) -> None:
+        super().__init__(uri)
+        self.disk = ExitStack()
+        self._when = when
+
+    def commit(self, commit: TableCommit) -> CommitOutcome:
+        if self._when == "before":
+            self.disk.enter_context(full_disk())
+        outcome = super().commit(commit)
+        if self._when == "behind":
+            self.disk.enter_context(full_disk())
+        return outcome
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[FlusherTable]:
+    made = FlusherTable(tmp_path)
+    for first in (0, 50):
+        made.generation(0, upserts(range(first, first + 50)))
+        made.round()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("when", ["before", "behind"])
+def test_the_disk_fills_in_the_midst_of_a_merge(table: FlusherTable, when: str) -> None:
+    table.generation(0, [upsert(3, a=1), delete(4), patch(55, a=7), upsert(170)])
+    version = table.dataset.version
+    filling = Filling(table.uri, when)
+    with pytest.raises(StoreUnavailable, match="File too large"), filling.disk:
+        table.round(context=table.context(filling))
+    assert table.dataset.version == version + (when == "behind")
+    table.round()
+    assert table.dataset.version == version + 1  # it is merged once
+    table.check()
+
+
+@pytest.mark.parametrize("when", ["before", "behind"])
+def test_the_disk_fills_in_the_midst_of_a_compaction(table: FlusherTable, when: str) -> None:
+    limits = CompactionLimits(fragments_min=2, growth=1.0)
+    filling = Filling(table.uri, when)
+    with filling.disk:
+        found = compact_next(table.context(filling), limits, FileSizes(), with_sentinel=True)
+    assert isinstance(found, Compacted if when == "behind" else Refused)
+    table.check()
+    table.generation(0, [upsert(3, a=1), delete(4)])
+    table.round()
+    compact_next(table.context(), limits, FileSizes(), with_sentinel=True)
+    table.round()
+    table.check()
