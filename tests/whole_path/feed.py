@@ -136,6 +136,12 @@ class Feed:
             total += len(runs[-1])
         return self.send(self._interleaved(runs))
 
+    def produce_everywhere(self) -> None:
+        """At least one record in each partition."""
+        before = dict(self.history.ends)
+        while any(self.history.ends.get(p, 0) == before.get(p, 0) for p in range(PARTITIONS)):
+            self.produce(20)
+
     def send(self, records: Iterable[Record]) -> int:
         """These records, in this order; the bytes of their values."""
         nbytes = 0

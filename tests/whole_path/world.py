@@ -108,7 +108,13 @@ class World:
         )
 
     def finish(self, services: Sequence[Service] = ()) -> None:
-        """End the services in this order, merge, and compare: everything produced is in the table, once, read in every way."""
+        """End the services in this order, merge, and compare: everything produced is in the table, once, read in every way.
+
+        Before they end they take over what members had that were killed: records of these may be durable long before that.
+        """
+        if services:
+            self.feed.produce_everywhere()
+            self.wait_caught_up()
         self.check_strong()
         for service in services:
             service.stop()
