@@ -92,6 +92,7 @@ def test_listings_are_partial(kafka: KafkaBroker, s3: S3Server, topic_name: str,
         world.wait_caught_up()
         world.lancewal.settings({**world.lancewal.tree, "metrics": {"port": 0}})
         flusher = world.lancewal.start("flush", "run")
+        until(lambda: bool(flusher.events), lambda: flusher.tail)
         proxy.faults = Faults(partial=0.5)
         reads = Counter[str]()
         ends_at = time.monotonic() + DEADLINE_S
