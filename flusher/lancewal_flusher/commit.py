@@ -9,7 +9,8 @@ Guarantees
     its own.
  4. Lance compares a commit with the versions above the one it was computed from, as far as these are still there.  A tag
     keeps one while a clean-up takes those above it, and what they did to a fragment would be undone.  So ``send`` refuses
-    where one of them is gone; where that happened only while it sent, it raises ``MergeUnproven``, and so does ``prove``.
+    where one of them is gone; where that happened only while it sent, it raises ``MergeUnproven``: ``check_nothing_undone``,
+    which whoever finishes a merge repeats.
 
 A commit that was lost may still land after ``send`` has given it up.  The sentinel makes that harmless: either it lands
 before our next commit, which is then refused, or it is refused itself.
@@ -65,20 +66,20 @@ def send(context: FlusherContext, commit: TableCommit, uuid_property: str) -> Ta
         outcome = context.table.commit(commit)
     with point("commit.recv", read_version=commit.read_version):
         pass
+    landed: TableVersion | None
     match outcome:
         case Committed(version=version):
-            _check_nothing_undone(context, commit.read_version, version)
-            return version
+            landed = version
         case Conflicted(reason=reason):
             return Refused(reason)
         case CommitLost(cause=cause):
             landed = _find(context, commit.read_version, uuid_property, commit.properties[uuid_property])
             if landed is None:
                 return Refused(f"the commit did not land: {cause}")
-            _check_nothing_undone(context, commit.read_version, landed)
-            return landed
         case _:
             assert_never(outcome)
+    check_nothing_undone(context, commit.read_version, landed)
+    return landed
 
 
 def checkpoint(context: FlusherContext, version: TableVersion) -> None:
@@ -90,11 +91,9 @@ def checkpoint(context: FlusherContext, version: TableVersion) -> None:
 
 
 def prove(context: FlusherContext, read_version: TableVersion, version: TableVersion, what: str = "merge") -> None:
-    """Guarantees 3 and 4: what was in force right below the version landed was so at the version read, and nothing is undone;
-    else ``MergeUnproven``."""
+    """Guarantee 3: what was in force right below the version landed was so at the version read; else ``MergeUnproven``."""
     if version == read_version + 1:
         return
-    _check_nothing_undone(context, read_version, version)
     computed = f"table version {version} is a {what} computed at version {read_version}"
     doubt = f"rows of both may be there, keys twice: `lancewal verify` names them. To go on, {ATTACH_A_COPY}"
     try:
@@ -113,7 +112,7 @@ def _first_gone(context: FlusherContext, version: TableVersion) -> TableVersion 
     return next((TableVersion(v) for v in above if not version_exists(context.table, TableVersion(v))), None)
 
 
-def _check_nothing_undone(context: FlusherContext, read_version: TableVersion, version: TableVersion) -> None:
+def check_nothing_undone(context: FlusherContext, read_version: TableVersion, version: TableVersion) -> None:
     """Guarantee 4, as far as the three versions that tell it are there."""
     if version == read_version + 1:
         return

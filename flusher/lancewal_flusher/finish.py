@@ -49,7 +49,15 @@ from lancewal_core.table import (
     file_lost,
 )
 from lancewal_core.watermarks import PROPERTY_FOLLOWUP, InForce
-from lancewal_flusher.commit import Refused, hide, is_finished, prove, send, with_sentinel
+from lancewal_flusher.commit import (
+    Refused,
+    check_nothing_undone,
+    hide,
+    is_finished,
+    prove,
+    send,
+    with_sentinel,
+)
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.file_regions import Span, Spans, divided, region_properties
 from lancewal_flusher.foreign_rows import foreign_rows
@@ -105,6 +113,7 @@ def _finish(context: FlusherContext, in_force: InForce) -> Finished:
     """Steps 2 to 5."""
     facts = _facts(context, in_force)
     # Step 2
+    check_nothing_undone(context, facts.read_version, in_force.version)
     prove(context, facts.read_version, in_force.version)
     context.watermarks.record(in_force, in_force.version, "merge")
     for _ in range(_TRIES):
