@@ -28,7 +28,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core.errors import Corrupt, ObjectCorrupt
-from lancewal_core.key_catalog import CoveredFile, KeyCatalog, KeyCatalogs, KeyRun
+from lancewal_core.key_catalog import CoveredFile, KeyCatalog, KeyCatalogs, KeyPart, KeyRun
 from lancewal_core.key_code import code_keys
 from lancewal_core.key_parts import PartSource
 from lancewal_core.key_region import NOT_KNOWN, Counts, Partitions
@@ -68,7 +68,7 @@ class KeyIndex:
     catalogs: KeyCatalogs
     parts: PartSource
     tasks: Tasks | None = None
-    """Where runs are looked at side by side; None: one after the other."""
+    """Where parts are looked at side by side; None: one after the other."""
     broken: dict[str, str] = field(default_factory=dict)
 
     def find(self, pinned: PinnedTable, keys: pa.Table, counts: Counts | None = None) -> KeyRows:
@@ -84,15 +84,7 @@ class KeyIndex:
         sought = SoughtKeys(code_keys(keys))
         found: dict[int, list[RowsOfKeys]] = {}
         covered: set[int] = set()
-        runs = [run for run, _ in counting]
-
-        def look(run: KeyRun) -> FoundEntries | Corrupt:
-            try:
-                return find_in_run(run, self.parts, sought)
-            except Corrupt as error:
-                return error
-
-        found_in = [look(run) for run in runs] if self.tasks is None else self.tasks.map(look, runs)
+        found_in = find_in_runs([run for run, _ in counting], self.parts, sought, self.tasks)
         for (run, files), entries in zip(counting, found_in, strict=True):
             if isinstance(entries, Corrupt):
                 self.broken[run.name] = str(entries)
@@ -157,12 +149,37 @@ def _counting(runs: Sequence[KeyRun], fragments: Mapping[str, Sequence[Fragment]
 
 def find_in_run(run: KeyRun, source: PartSource, sought: SoughtKeys) -> FoundEntries:
     """All entries of a run for the keys sought.  ``ObjectMissing`` or ``ObjectCorrupt`` where a part cannot be read."""
+    (found,) = find_in_runs([run], source, sought)
+    if isinstance(found, Corrupt):
+        raise found
+    return found
+
+
+def find_in_runs(
+    runs: Sequence[KeyRun], source: PartSource, sought: SoughtKeys, tasks: Tasks | None = None
+) -> list[FoundEntries | Corrupt]:
+    """Of each run all entries for the keys sought, or what is wrong with one of its parts; parts side by side."""
+
+    def look(part: KeyPart) -> FoundEntries | Corrupt:
+        try:
+            return find_in_part(source.open(part), sought)
+        except Corrupt as error:
+            return error
+
+    asked = {part.object: part for run in runs for part in run.parts if sought.any_in(part.first, part.last)}
+    found = [look(part) for part in asked.values()] if tasks is None else tasks.map(look, list(asked.values()))
+    by_part = dict(zip(asked, found, strict=True))
+    return [_of_run(run, [by_part[part.object] for part in run.parts if part.object in asked]) for run in runs]
+
+
+def _of_run(run: KeyRun, parts: Sequence[FoundEntries | Corrupt]) -> FoundEntries | Corrupt:
+    """What its parts gave, as one; or what is wrong with it."""
     nothing = np.zeros(0, np.uint32)
     found = [FoundEntries(np.zeros(0, np.int64), nothing, nothing, np.zeros(0, np.int32))]
-    for part in run.parts:
-        start, end = sought.span(part.first, part.last)
-        if start < end:
-            found.append(find_in_part(source.open(part), sought))
+    for part in parts:
+        if isinstance(part, Corrupt):
+            return part
+        found.append(part)
     joined = FoundEntries(
         np.concatenate([f.places for f in found]),
         np.concatenate([f.files for f in found]),
@@ -171,9 +188,9 @@ def find_in_run(run: KeyRun, source: PartSource, sought: SoughtKeys) -> FoundEnt
     )
     rows = np.array([file.rows for file in run.files], np.int64)
     if (joined.files >= len(rows)).any() or (joined.rows >= rows[joined.files]).any():
-        raise ObjectCorrupt(f"key run {run.name} names rows that its files do not have")
+        return ObjectCorrupt(f"key run {run.name} names rows that its files do not have")
     if (joined.regions < NO_REGION).any() or (joined.regions >= len(run.regions)).any():
-        raise ObjectCorrupt(f"key run {run.name} names regions that it does not list")
+        return ObjectCorrupt(f"key run {run.name} names regions that it does not list")
     return joined
 
 

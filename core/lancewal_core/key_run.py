@@ -164,6 +164,11 @@ class SoughtKeys:
         self._shift = np.uint64(64 - bits)
         self._bits: npt.NDArray[np.bool_] | None = None
 
+    def any_in(self, first: int, last: int) -> bool:
+        """Whether a key has a number from ``first`` to ``last``."""
+        start, end = self.span(first, last)
+        return start < end
+
     def span(self, first: int, last: int) -> tuple[int, int]:
         """Where the keys with numbers from ``first`` to ``last`` stand."""
         numbers = self.keys.numbers

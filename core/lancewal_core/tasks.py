@@ -51,21 +51,52 @@ class _FutureTask(Generic[T]):
 
 
 class ThreadTasks:
-    """Threads of this process.  ``map`` has threads of its own, so that a started call may use it."""
+    """Threads of this process.  ``map`` has threads of its own, so that a started call may use it, and so may its calls."""
 
     def __init__(self, workers: int = 2, io_threads: int = 16) -> None:
         self._workers = ThreadPoolExecutor(workers, thread_name_prefix="lancewal-task")
+        self._io_threads = io_threads
         self._io = ThreadPoolExecutor(io_threads, thread_name_prefix="lancewal-io")
 
     def start(self, call: Callable[[], T]) -> Task[T]:
         return _FutureTask(self._workers.submit(call))
 
     def map(self, call: Callable[[A], T], items: Sequence[A]) -> list[T]:
-        if len(items) == 1:
-            return [call(items[0])]
-        return list(self._io.map(call, items))
+        """The caller is one of ``io_threads``: it would only wait, and where it sleeps Linux runs the threads it has woken on
+        one core for some milliseconds."""
+        shared = _SharedCalls(call, items)
+        helpers = [self._io.submit(shared.work) for _ in range(min(len(items), self._io_threads) - 1)]
+        shared.work()
+        # One that has not begun has nothing left to do; its thread may wait for a ``map`` itself.
+        wait([helper for helper in helpers if not helper.cancel()])
+        return shared.results()
 
     def close(self) -> None:
         """Wait for started calls and end the threads."""
         self._workers.shutdown(wait=True)
         self._io.shutdown(wait=True)
+
+
+class _SharedCalls(Generic[A, T]):
+    """Calls that several threads make, each taking the next one; none is begun behind an error."""
+
+    def __init__(self, call: Callable[[A], T], items: Sequence[A]) -> None:
+        self._call = call
+        self._left = iter(enumerate(items))
+        self._results: dict[int, T] = {}
+        self._errors: dict[int, BaseException] = {}
+
+    def work(self) -> None:
+        for place, item in self._left:
+            try:
+                self._results[place] = self._call(item)
+            except BaseException as error:  # for ``results``, in the thread that asked for the calls
+                self._errors[place] = error
+            if self._errors:
+                return
+
+    def results(self) -> list[T]:
+        """In the items' order, or the first error in it."""
+        for _, error in sorted(self._errors.items()):
+            raise error
+        return [self._results[place] for place in sorted(self._results)]

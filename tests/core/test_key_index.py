@@ -50,7 +50,8 @@ def parts(table: FlusherTable, source: str, folder: Path) -> PartSource:
 
 
 def index_of(table: FlusherTable, source: str = "objects", folder: Path = Path()) -> KeyIndex:
-    return KeyIndex(KeyCatalogs(table.store, SystemClock()), parts(table, source, folder))
+    tasks = None if source == "objects" else table.context().tasks
+    return KeyIndex(KeyCatalogs(table.store, SystemClock()), parts(table, source, folder), tasks)
 
 
 def indexed(table: FlusherTable) -> UpkeepReport:

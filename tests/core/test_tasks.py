@@ -1,0 +1,70 @@
+"""``ThreadTasks.map``: order, errors, and calls that use it themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from threading import Barrier
+
+import pytest
+
+from lancewal_core.tasks import ThreadTasks
+
+WAIT_S = 10.0
+
+
+@pytest.fixture(params=[1, 2, 3])
+def tasks(request: pytest.FixtureRequest) -> Iterator[ThreadTasks]:
+    made = ThreadTasks(workers=1, io_threads=request.param)
+    yield made
+    made.close()
+
+
+def test_results_stand_in_the_order_of_the_items(tasks: ThreadTasks) -> None:
+    assert tasks.map(lambda item: item * item, range(100)) == [item * item for item in range(100)]
+    assert tasks.map(lambda item: item, list[int]()) == []
+
+
+def test_as_many_calls_run_at_a_time_as_there_are_threads() -> None:
+    tasks = ThreadTasks(io_threads=3)
+    together = Barrier(3)
+    assert sorted(tasks.map(lambda _: together.wait(WAIT_S), range(6))) == [0, 0, 1, 1, 2, 2]
+    tasks.close()
+
+
+def test_the_first_error_in_the_order_of_the_items_is_raised() -> None:
+    tasks = ThreadTasks(io_threads=2)
+    both = Barrier(2)
+
+    def fail(item: int) -> None:
+        both.wait(WAIT_S)
+        raise ValueError(f"item {item}")
+
+    with pytest.raises(ValueError, match="item 0"):
+        tasks.map(fail, range(2))
+    tasks.close()
+
+
+def test_no_call_begins_behind_an_error() -> None:
+    tasks = ThreadTasks(io_threads=1)
+    begun: list[int] = []
+
+    def fail_at_2(item: int) -> None:
+        begun.append(item)
+        if item == 2:
+            raise ValueError("item 2")
+
+    with pytest.raises(ValueError, match="item 2"):
+        tasks.map(fail_at_2, range(5))
+    assert begun == [0, 1, 2]
+    tasks.close()
+
+
+@pytest.mark.timeout(30)
+def test_calls_and_started_calls_may_map_too(tasks: ThreadTasks) -> None:
+    def sums() -> list[int]:
+        return tasks.map(lambda upper: sum(tasks.map(lambda item: item, range(upper))), range(20))
+
+    expected = [sum(range(upper)) for upper in range(20)]
+    started = tasks.start(sums)
+    assert sums() == expected
+    assert started.result() == expected
