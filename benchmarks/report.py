@@ -152,7 +152,7 @@ ROWS: dict[str, list[_Row]] = {
     ],
     "merge-on-spark": [
         (
-            "the Spark runner over the thread runner: tasks of a merge of 2 M keys into 5 M rows",
+            "the Spark runner over the thread runner: tasks of a merge of 2 M keys into 20 M rows",
             "ratio",
             "at most 2",
             ".2f",

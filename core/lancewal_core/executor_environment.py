@@ -1,4 +1,5 @@
-"""What a process without a ``main`` of ours (an executor of Spark, its planner) takes from its environment.
+"""A process without a ``main`` of ours (an executor of Spark, its planner): what it takes from its environment, and how it
+starts.
 
 Spark shows options, plans and settings in logs and on its web pages, so credentials travel in none of them: the driver and
 every executor have their own, as the services do.
@@ -7,6 +8,7 @@ every executor have their own, as the services do.
 from __future__ import annotations
 
 import functools
+import gc
 import os
 from collections.abc import Mapping
 
@@ -26,8 +28,13 @@ def storage_options(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 @functools.cache
-def configure_event_log() -> None:
-    """The first task of a process reads where events go; failpoints act in processes with a ``main`` only."""
+def start_worker() -> None:
+    """In the first task of a process.  Where events go is read; failpoints act in processes with a ``main`` only.
+
+    PySpark collects garbage behind every task, and looks through all that is loaded each time: 0.05 s with pyarrow and Lance
+    (Spark 4.3).  What is there by now stays, so it is not looked through again.
+    """
+    gc.freeze()
     path = os.environ.get("LANCEWAL_EVENT_LOG")
     if path:
         failpoints.configure({"LANCEWAL_EVENT_LOG": path})

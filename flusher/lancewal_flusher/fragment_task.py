@@ -53,6 +53,7 @@ class FragmentTask:
 
     version: TableVersion
     fragment_id: int
+    physical_rows: int
     source: Scan | Candidates
     partial_keys: int
     columns: tuple[str, ...]

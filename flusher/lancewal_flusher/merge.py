@@ -261,8 +261,10 @@ def _run_tasks(
     sources = _candidates(pinned, found, len(keys))
     if found.uncovered:
         sources.update(dict.fromkeys(found.uncovered, Scan(KeySet(keys))))
+    rows = {f.fragment_id: f.physical_rows for f in pinned.fragments()}
     tasks = [
-        FragmentTask(pinned.version, i, source, partial_keys, columns, in_place.get(i)) for i, source in sources.items()
+        FragmentTask(pinned.version, i, rows[i], source, partial_keys, columns, in_place.get(i))
+        for i, source in sources.items()
     ]
     return context.runner.run(tasks)
 

@@ -20,7 +20,7 @@ from typing import TypeAlias, assert_never
 import pyarrow as pa
 
 from lancewal_core.errors import LancewalError
-from lancewal_core.executor_environment import configure_event_log, storage_options
+from lancewal_core.executor_environment import start_worker, storage_options
 from lancewal_core.failpoints import point
 from lancewal_core.store_obstore import open_store
 from lancewal_core.table import Table
@@ -57,7 +57,7 @@ class Job:
 
 def run_slices(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Rows of ``ROWS`` for the slices whose numbers stand in the first column."""
-    configure_event_log()
+    start_worker()
     for batch in batches:
         for slice_ in batch.column(0).to_pylist():
             for place in job.places(slice_):

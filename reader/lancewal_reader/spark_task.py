@@ -16,7 +16,7 @@ import pyarrow as pa
 from lancewal_core import failpoints
 from lancewal_core.contract import Contract
 from lancewal_core.errors import ObjectMissing, PlanStale, VersionGone
-from lancewal_core.executor_environment import configure_event_log, storage_options
+from lancewal_core.executor_environment import start_worker, storage_options
 from lancewal_core.key_match import KeySet
 from lancewal_core.store_obstore import open_store
 from lancewal_core.table import PinnedTable
@@ -95,7 +95,7 @@ _opened: OrderedDict[str, _Opened] = OrderedDict()
 
 def run_task(pinned_plan: PinnedPlan, task: Task, columns: list[str], filter: str | None) -> Iterator[pa.RecordBatch]:
     """The task's rows with the contract's types.  ``PlanStale`` when what the plan names is gone by now."""
-    configure_event_log()
+    start_worker()
     try:
         with failpoints.point("spark.task", **_about(task)):
             opened = _open(pinned_plan)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import itertools
+import pickle
 from typing import Any
 
 import pyarrow as pa
@@ -51,6 +52,14 @@ def test_places_and_contains_are_the_dicts(
     assert len(found) == len(keys)
     assert found.places(chunked.columns).tolist() == [places.get(row, -1) for row in rows]
     assert found.contains(chunked.columns).tolist() == [row in places for row in rows]
+    sent = pickle.loads(pickle.dumps(found, 5))
+    assert sent.names == names
+    assert sent.places(chunked.columns).tolist() == found.places(chunked.columns).tolist()
+
+
+def test_a_set_pickles_as_its_keys() -> None:
+    keys = pa.table({"id": range(100_000), "s": [str(id) for id in range(100_000)]})
+    assert len(pickle.dumps(KeySet(keys), 5)) < 1.1 * keys.nbytes
 
 
 @given(st.sets(st.tuples(st.integers(0, 2), st.sampled_from("abc"), st.integers(0, 1)), max_size=10), st.integers(1, 3))

@@ -86,7 +86,7 @@ def test_an_executor_killed_in_the_middle(
 ) -> None:
     monkeypatch.setattr(task_parcel, "INLINE_BYTES_MAX", 0)
     with connected(server) as session, ThreadPoolExecutor(1) as pool:
-        runner = SparkRunner(lambda: session, table.uri, table.store, table.tasks, SystemClock())
+        runner = SparkRunner(lambda: session, table.uri, table.store, table.tasks, SystemClock(), slice_rows=1)
 
         class Gated:
             def run(self, tasks: Sequence[FragmentTask]) -> list[FragmentResult]:
@@ -108,7 +108,7 @@ def test_an_executor_killed_in_the_middle_of_a_compaction(
 ) -> None:
     table.round()
     with connected(server) as session, ThreadPoolExecutor(1) as pool:
-        runner = SparkRunner(lambda: session, table.uri, table.store, table.tasks, SystemClock())
+        runner = SparkRunner(lambda: session, table.uri, table.store, table.tasks, SystemClock(), slice_rows=1)
 
         class Gated:
             run = runner.run

@@ -37,6 +37,7 @@ CONF = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.log.level": "OFF",
+    "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.shuffle.partitions": "2",
     # Neither the machine's zone nor UTC: a mistake in either direction shows.
     "spark.sql.session.timeZone": "America/New_York",
@@ -86,8 +87,8 @@ class LocalSpark:
 
 
 def spark_runner(spark: LocalSpark, table: FlusherTable) -> SparkRunner:
-    """The flusher's runner for this table."""
-    return SparkRunner(lambda: spark.session, table.uri, table.store, table.tasks, SystemClock())
+    """The flusher's runner for this table, but each task is one of Spark's too, however small it is."""
+    return SparkRunner(lambda: spark.session, table.uri, table.store, table.tasks, SystemClock(), slice_rows=1)
 
 
 def spark_environment(folder: Path) -> dict[str, str]:
