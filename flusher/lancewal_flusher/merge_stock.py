@@ -26,7 +26,7 @@ from lancewal_core.watermarks import InForce
 from lancewal_flusher.commit import Refused, is_finished
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.first_seen import FirstSeen
-from lancewal_flusher.plan import MergeLimits, RegionMerge, choose, combined_regions, unmerged
+from lancewal_flusher.plan import MergeLimits, RegionMerge, choose, combined_regions, unmerged, within_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +100,20 @@ def take_stock(
     snapshots = _snapshots(context, waiting, rebuild, damaged)
     share = limits.share(len(snapshots))
     merges = [choose(region, found, share) for region, found in sorted(snapshots.items())]
-    together = combined_regions(merges, limits)
     works: list[Work] = []
-    for merge in merges:
-        try:
-            work = _prepare(context, merge, adopt=len(merge.snapshots) == 1 and merge.region not in together)
-        except ObjectMissing as error:
-            return Refused(f"gone since the merge looked at it: {error}")  # the next look says what that means
-        except Corrupt as error:
-            damaged[merge.region] = error
-            continue
-        works.append(work)
+    while merges and not works:
+        chosen = within_memory(merges, lambda m: ages[m.region, m.snapshots[0].generation], limits)
+        together = combined_regions(chosen, limits)
+        for merge in chosen:
+            try:
+                work = _prepare(context, merge, adopt=len(merge.snapshots) == 1 and merge.region not in together)
+            except ObjectMissing as error:
+                return Refused(f"gone since the merge looked at it: {error}")  # the next look says what that means
+            except Corrupt as error:
+                damaged[merge.region] = error
+                continue
+            works.append(work)
+        merges = [merge for merge in merges if merge.region not in damaged]  # whose memory is the others' now
     # Not of a region that is left: it waits for a repair, however long that takes.
     taken = {(work.merge.region, snapshot.generation) for work in works for snapshot in work.merge.snapshots}
     return Stock(in_force, indexes, works, max((ages[key] for key in taken), default=0.0), damaged)

@@ -11,16 +11,21 @@ are combined too: their rows are written together.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lancewal_core.errors import INDEX_LOST, StoreInconsistent
+from lancewal_core.errors import INDEX_LOST, SettingsError, StoreInconsistent
 from lancewal_core.ids import Region
 from lancewal_core.region_index import GenerationRecord, RegionIndex, State
 from lancewal_core.snapshot import Snapshot
 from lancewal_core.table import Fragment
 from lancewal_core.watermarks import InForce
 from lancewal_flusher.cost import vector_bytes
+
+_KEY_BYTES = 100
+"""Of a changed key while it is looked up and hidden: the key itself, its code, its order, its row's place."""
+_DECODED = 3
+"""Bytes of rows in memory for each byte as stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,9 @@ class MergeLimits:
     combine_bytes: int = 256 << 20
     """Most bytes that one merge combines, all its regions together: combined rows are held in memory.  A generation that
     is too large for that is taken by itself, and then adopted."""
+
+    memory_bytes: int = 1 << 30
+    """About how much a merge may hold (``memory_bytes``): more waits for the next one."""
 
     defer_s: float = 0.0
     """How long a merge may wait for more to come, where it would write more bytes of deletion vectors than of rows."""
@@ -104,8 +112,43 @@ def choose(region: Region, snapshots: Sequence[Snapshot], limits: MergeLimits) -
         nbytes += snapshot.nbytes
         if snapshot.rows >= limits.adopt_rows or changes > limits.combine_changes or nbytes > limits.combine_bytes:
             break
+        if memory_bytes((*taken, snapshot)) > limits.memory_bytes:
+            break
         taken.append(snapshot)
     return RegionMerge(region, tuple(taken))
+
+
+def memory_bytes(snapshots: Sequence[Snapshot]) -> int:
+    """About how much of snapshots of one region is held while they are merged: keys, and what is read of one adopted or of
+    several combined."""
+    read = [s.nbytes if len(snapshots) > 1 else s.nbytes - s.rows_bytes for s in snapshots]
+    return _KEY_BYTES * sum(s.changes for s in snapshots) + _DECODED * sum(read)
+
+
+def within_memory(
+    merges: Sequence[RegionMerge], waited_s: Callable[[RegionMerge], float], limits: MergeLimits
+) -> list[RegionMerge]:
+    """Those that one merge may hold at a time, longest waiting first, in the order given.
+
+    ``SettingsError`` where a single generation needs more: it would never be merged.
+    """
+    left = limits.memory_bytes
+    taken: list[RegionMerge] = []
+    for merge in sorted(merges, key=waited_s, reverse=True):
+        needed = memory_bytes(merge.snapshots)
+        if needed > limits.memory_bytes:
+            first = merge.snapshots[0]
+            raise SettingsError(
+                f"region {merge.region.name}: to merge generation {first.generation}, {first.changes} changed keys, takes "
+                f"about {needed} bytes of memory, and flusher.merge_memory_bytes is {limits.memory_bytes}: set it to {needed} "
+                "or more, and give the flusher that much more memory; ingest.seal_rows makes generations smaller from now on",
+                region=merge.region.name,
+            )
+        left -= needed
+        if left < 0:
+            break
+        taken.append(merge)
+    return [merge for merge in merges if merge in taken]
 
 
 def combined_regions(merges: Sequence[RegionMerge], limits: MergeLimits) -> frozenset[Region]:
@@ -113,7 +156,9 @@ def combined_regions(merges: Sequence[RegionMerge], limits: MergeLimits) -> froz
     small = [m for m in merges if len(m.snapshots) == 1 and 0 < m.snapshots[0].rows < limits.adopt_rows]
     if len(small) <= limits.adopt_small_max:
         return frozenset()
-    left = limits.combine_bytes - sum(s.nbytes for m in merges if len(m.snapshots) > 1 for s in m.snapshots)
+    left = min(limits.combine_bytes, limits.memory_bytes // _DECODED) - sum(
+        s.nbytes for m in merges if len(m.snapshots) > 1 for s in m.snapshots
+    )
     found: set[Region] = set()
     for merge in sorted(small, key=lambda m: m.snapshots[0].nbytes):
         left -= merge.snapshots[0].nbytes

@@ -255,6 +255,7 @@ def merge_limits(settings: Settings, contract: Contract) -> MergeLimits:
     return MergeLimits(
         defer_s=min(settings.flusher.defer_s, contract.freshness_target_s),
         deleted_share=settings.flusher.compaction_deleted_share,
+        memory_bytes=settings.flusher.merge_memory_bytes,
     )
 
 

@@ -1,0 +1,109 @@
+"""What one merge may hold: the longest waiting generations come first, and one that needs more says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lancewal_core.errors import SettingsError
+from lancewal_core.ids import Generation
+from lancewal_core.table import fragment_files
+from lancewal_flusher.plan import MergeLimits, RegionMerge, memory_bytes, within_memory
+from lancewal_flusher.round import RoundState, run_round
+from tests.support.flusher_tables import FlusherTable, patch, upsert, upserts
+
+KEY_BYTES = 100
+"""What the reference says of a changed key."""
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[FlusherTable]:
+    made = FlusherTable(tmp_path)
+    yield made
+    made.close()
+
+
+def limits(keys: int) -> MergeLimits:
+    return MergeLimits(memory_bytes=KEY_BYTES * keys)
+
+
+def test_regions_wait_for_each_other_where_one_merge_cannot_hold_them(table: FlusherTable) -> None:
+    for partition in (0, 1):
+        table.generation(partition, upserts(range(40)))
+    report = run_round(table.context(), limits(60), RoundState(), sealed_grace_s=60)
+    assert [len(merge.generations) for merge in report.merges] == [1, 1]
+    table.check()
+    for partition in (0, 1):
+        table.generation(partition, upserts(range(40), a=1))
+    report = run_round(table.context(), limits(80), RoundState(), sealed_grace_s=60)
+    assert [len(merge.generations) for merge in report.merges] == [2]
+    table.check()
+
+
+def test_generations_of_a_region_are_combined_as_far_as_they_fit(table: FlusherTable) -> None:
+    for a in range(4):
+        table.generation(0, upserts(range(30), a=a))
+    held = MergeLimits(memory_bytes=100_000)
+    (both,) = run_round(table.context(), held, RoundState(), sealed_grace_s=60).merges
+    assert sum(map(len, both.generations.values())) == 4
+    for a in range(4):
+        table.generation(0, upserts(range(30), a=10 + a))
+    report = run_round(table.context(), limits(40), RoundState(), sealed_grace_s=60)
+    assert [list(map(len, merge.generations.values())) for merge in report.merges] == [[1]] * 4
+    table.check()
+
+
+def test_a_budget_that_no_generation_fits_into(table: FlusherTable) -> None:
+    table.generation(0, upserts(range(40)))
+    table.round()
+    before = sorted(Path(table.uri).rglob("*"))
+    table.generation(0, [*(upsert(id, a=1) for id in range(30)), patch(35, a=2)])
+    made = sorted(Path(table.uri).rglob("*"))
+    assert before != made
+    with pytest.raises(SettingsError) as caught:
+        run_round(table.context(), limits(30), RoundState(), sealed_grace_s=60)
+    text = str(caught.value)
+    assert "generation 2, 31 changed keys" in text
+    assert "flusher.merge_memory_bytes is 3000: set it to" in text
+    assert caught.value.where["region"]
+    assert sorted(Path(table.uri).rglob("*")) == made
+    enough = int(text.split("set it to ")[1].split()[0])
+    assert (
+        len(run_round(table.context(), MergeLimits(memory_bytes=enough), RoundState(), sealed_grace_s=60).merges) == 1
+    )
+    table.check()
+
+
+def test_the_longest_waiting_come_first(table: FlusherTable) -> None:
+    for partition in (0, 1):
+        table.generation(partition, upserts(range(10)))
+    merges = []
+    for partition in (0, 1):
+        snapshot = table.snapshot(partition, 1)
+        assert memory_bytes([snapshot]) == 10 * KEY_BYTES
+        merges.append(RegionMerge(snapshot.region, (snapshot,)))
+    for oldest in merges:
+        taken = within_memory(merges, lambda merge, oldest=oldest: float(merge is oldest), limits(15))  # type: ignore[misc]
+        assert taken == [oldest]
+    assert within_memory(merges, lambda _: 0.0, limits(20)) == merges
+
+
+def test_one_that_is_damaged_holds_no_memory_for_the_others(table: FlusherTable) -> None:
+    """Its keys are read only when a merge takes it."""
+    table.generation(0, upserts(range(40)))
+    table.generation(1, upserts(range(40)))
+    context, state = table.context(), RoundState()
+    state.waiting.seen[table.regions[0], Generation(1)] = 0.0  # the longest waiting
+    (fragment,) = table.snapshot(0, 1).fragments
+    (file,) = fragment_files(fragment)
+    path = Path(table.uri) / "data" / file
+    whole = path.read_bytes()
+    path.write_bytes(bytes(len(whole)))
+    report = run_round(context, limits(40), state, sealed_grace_s=60)
+    assert [[region.name for region in merge.generations] for merge in report.merges] == [[table.regions[1].name]]
+    assert [region.name for region in report.damaged] == [table.regions[0].name]
+    path.write_bytes(whole)
+    assert len(run_round(table.context(), limits(40), state, sealed_grace_s=60).merges) == 1
+    table.check()
