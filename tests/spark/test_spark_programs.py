@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,9 +19,9 @@ import pyspark
 import pytest
 import yaml
 from pyspark.sql.connect.session import SparkSession as ConnectSession
+from structlog.testing import capture_logs
 
 from lancewal_core.clock import SystemClock
-from lancewal_flusher import task_parcel
 from lancewal_flusher.compaction import Compacted, FileSizes, compact_next
 from lancewal_flusher.compaction_plan import CompactionLimits
 from lancewal_flusher.fragment_task import FragmentResult, FragmentTask
@@ -82,10 +83,10 @@ def java_above(pid: int) -> int:
 
 
 def test_an_executor_killed_in_the_middle(
-    server: ConnectServer, table: FlusherTable, gate: Gate, monkeypatch: pytest.MonkeyPatch
+    server: ConnectServer, table: FlusherTable, gate: Gate, seen_meanwhile: None
 ) -> None:
-    monkeypatch.setattr(task_parcel, "INLINE_BYTES_MAX", 0)
-    with connected(server) as session, ThreadPoolExecutor(1) as pool:
+    """And progress is shown while its last task is held."""
+    with connected(server) as session, ThreadPoolExecutor(1) as pool, capture_logs() as logs:
         runner = SparkRunner(lambda: session, table.uri, table.store, table.tasks, SystemClock(), slice_rows=1)
 
         class Gated:
@@ -97,8 +98,12 @@ def test_an_executor_killed_in_the_middle(
 
         merging = pool.submit(table.round, context=replace(table.context(), runner=Gated()))
         executor = java_above(gate.held())
+        while not any(line["event"] == "merge tasks" and line["done"] == line["total"] - 1 for line in list(logs)):
+            assert not merging.done()
+            time.sleep(0.01)
         os.kill(executor, signal.SIGKILL)
         merging.result()
+    assert {line["runner"] for line in logs if line["event"] == "merge tasks"} == {"spark"}
     table.check()
     assert table.states(0) == table.states(1) == ["MERGED"] * 3
 
