@@ -15,7 +15,7 @@ from lancewal_core.failpoints import FailpointError
 from lancewal_core.ids import TableVersion
 from lancewal_core.snapshot import read_snapshot
 from lancewal_core.table import TransactionInfo, fragment_files
-from lancewal_core.watermarks import PROPERTY_FOLLOWUP, PROPERTY_WATERMARKS
+from lancewal_core.watermarks import PROPERTY_FOLLOWUP, PROPERTY_WATERMARKS, InForce
 from lancewal_flusher.commit import Refused
 from lancewal_flusher.finish import finish_newest
 from lancewal_flusher.gc import GarbageState, collect_garbage
@@ -98,6 +98,33 @@ def test_the_same_key_appended_in_between_is_hidden(table: FlusherTable) -> None
     assert PROPERTY_WATERMARKS not in properties
     table.check()
     assert table.round().finished == ()
+    table.check()
+
+
+@pytest.mark.parametrize("comes_back", ["restored", "updated"])
+def test_an_appended_key_that_comes_back_shows_twice_until_kafkas_next_row(
+    table: FlusherTable, fail: Callable[[str], None], comes_back: str
+) -> None:
+    """By a restore to a version below the follow-up, or by an update before it: what the conflicts page says."""
+    table.generation(0, [upsert(7, a=1)])
+    context = table.context(raced(table, lambda: table.user_append(0, [7], in_model=False)))
+    if comes_back == "restored":
+        (merge,) = table.round(context=context).merges
+        table.check()
+        table.dataset.checkout_version(merge.version).restore()
+        marks = table.context().watermarks
+        merged = marks.at(merge.version).regions
+        marks.decide(InForce(TableVersion(table.dataset.version), None, merged), "keep")  # `repair restored`
+    else:
+        fail("merges.put:before")
+        with pytest.raises(FailpointError):
+            table.round(context=context)
+        fail("")
+        table.dataset.update({"a": "a + 100"}, where="region = 'r0' and id = 7")
+    table.round()
+    assert table.dataset.count_rows("region = 'r0' and id = 7") == 2
+    table.generation(0, [upsert(7, a=2)])
+    table.round()
     table.check()
 
 

@@ -143,6 +143,7 @@ def flusher(world: World, process: Process) -> None:
         adopt_rows=process.rng.choice([1, 5, 50]),
         adopt_small_max=process.rng.choice([0, 1, 16]),
         combine_changes=process.rng.choice([10, 1000]),
+        memory_bytes=process.rng.choice([1 << 30, 1 << 30, 12_000]),
         defer_s=process.rng.choice([0.0, 0.0, 0.5, 3.0]),
         in_place_rows=1,
     )
