@@ -157,6 +157,10 @@ class TableIndex:
     name: str
     segments: tuple[frozenset[int], ...]
     """Live fragments that each segment covers, oldest segment first."""
+    columns: frozenset[str] = frozenset()
+    """Top-level columns that it indexes, or parts of them."""
+    row_bytes: float = 0.0
+    """Of a row in it, as stored; 0 where Lance does not say."""
 
     @property
     def covered(self) -> frozenset[int]:

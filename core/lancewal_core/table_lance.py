@@ -127,7 +127,12 @@ class LancePinnedTable:
 
     def _index(self, description: Any) -> TableIndex:
         live = {f.fragment_id for f in self.fragments()}  # Lance names dead ones too
-        return TableIndex(description.name, tuple(frozenset(s.fragment_ids) & live for s in description.segments))
+        return TableIndex(
+            description.name,
+            tuple(frozenset(s.fragment_ids) & live for s in description.segments),
+            frozenset(name for name, ids in self.field_ids.items() if not set(ids).isdisjoint(description.fields)),
+            (description.total_size_bytes or 0) / max(description.num_rows_indexed or 0, 1),
+        )
 
     def scan(
         self,

@@ -16,6 +16,8 @@ The least of *bytes written now* and *bytes owed* is chosen.  Owed are
     (``flusher.compaction_deleted_share``), so each hidden row owes one part in ``s * rows`` of that: of reading the whole
     fragment, and writing what is left of it with its key index.  So *rewrite* is chosen from the share ``s`` on, exactly
     where compaction would take the fragment; its figures and its hurry come from here.
+ 3. secondary indexes: new rows and those of a fragment written anew are to be indexed, and the whole fragment where a column
+    that is indexed is written in place.
 
 What all strategies share is left out of the comparison: the new rows of upserts, which ingest has written already, the
 lookup of the keys, the commit.
@@ -69,6 +71,10 @@ class FragmentChange:
     """Bytes that the columns which patches set take in the whole fragment; None: they cannot be written anew alone."""
     rewritable: bool = True
     """Whether compaction may take the fragment."""
+    index_row_bytes: float = 0.0
+    """Of a new row in all secondary indexes."""
+    patched_index_row_bytes: float = 0.0
+    """Of a row in those that cover the fragment and index a column that patches set."""
 
     @property
     def row_bytes(self) -> float:
@@ -170,14 +176,14 @@ def _cost(change: FragmentChange, strategy: Strategy, deleted_share: float, rate
             live = change.rows - hidden
             copied = live * change.row_bytes
             written += copied + live * KEY_ENTRY_BYTES
-            owed = READ_WEIGHT * change.nbytes
+            owed = READ_WEIGHT * change.nbytes + live * change.index_row_bytes
             behind = rates.commit_s + rates.read_byte_s * change.nbytes
             behind += rates.rewritten_byte_s * copied + rates.indexed_row_s * live
             return _with_patches(change, Cost(strategy, int(written), int(owed), seconds, behind), rates)
         case Strategy.COLUMNS:
             column_bytes = change.patched_bytes or 0
             written += column_bytes
-            owed += READ_WEIGHT * column_bytes
+            owed += READ_WEIGHT * column_bytes + change.rows * change.patched_index_row_bytes
             seconds += rates.column_row_s * change.rows + rates.column_byte_s * column_bytes
             seconds += rates.patched_row_s * change.patched
             return Cost(strategy, int(written), int(owed), seconds)
@@ -190,7 +196,7 @@ def _with_patches(change: FragmentChange, cost: Cost, rates: Rates) -> Cost:
     return Cost(
         cost.strategy,
         cost.bytes_written + int(change.patched * (change.row_bytes + KEY_ENTRY_BYTES)),
-        cost.bytes_owed + int(READ_WEIGHT * change.patched * change.row_bytes),
+        cost.bytes_owed + int(change.patched * (READ_WEIGHT * change.row_bytes + change.index_row_bytes)),
         cost.seconds + rates.completed_row_s * change.patched,
         cost.seconds_behind,
     )
@@ -201,5 +207,5 @@ def _debt(change: FragmentChange, hidden: int, deleted_share: float) -> float:
     if not change.rewritable:
         return READ_WEIGHT * hidden * change.row_bytes
     left = (1 - deleted_share) * change.rows
-    rewriting = READ_WEIGHT * change.nbytes + left * (change.row_bytes + KEY_ENTRY_BYTES)
+    rewriting = READ_WEIGHT * change.nbytes + left * (change.row_bytes + KEY_ENTRY_BYTES + change.index_row_bytes)
     return rewriting * hidden / max(deleted_share * change.rows, 1)

@@ -16,7 +16,7 @@ Steps of ``choose_in_place``
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from lancewal_core.fold import columns_set, complete
 from lancewal_core.key_index import KeyRows, RowsOfKeys, live_rows
 from lancewal_core.rows import RowSchema
-from lancewal_core.table import Fragment, PinnedTable
+from lancewal_core.table import Fragment, PinnedTable, TableIndex
 from lancewal_core.tasks import Tasks
 from lancewal_flusher.cost import FragmentChange, Rates, Strategy, costs, least
 
@@ -94,6 +94,8 @@ def choose_in_place(
         often += np.bincount(rows.places[rows.places < partials.num_rows], minlength=partials.num_rows)
 
     # Step 4
+    indexes = pinned.indexes()
+
     def decide(fragment_id: int) -> PatchesInPlace | None:
         rows = live[fragment_id]
         once = rows.places[rows.places < partials.num_rows]
@@ -101,7 +103,7 @@ def choose_in_place(
         if len(places) < rows_min:
             return None
         patches = PatchesInPlace(places, partials.take(pa.array(places)), schema)
-        change = change_of(pinned, fragment_id, len(rows.rows), patches)
+        change = change_of(pinned, fragment_id, len(rows.rows), patches, indexes)
         chosen = least(costs(change, deleted_share, Rates()))
         return patches if chosen.strategy is Strategy.COLUMNS else None
 
@@ -111,10 +113,17 @@ def choose_in_place(
 
 
 def change_of(
-    pinned: PinnedTable, fragment_id: int, replaced: int, patches: PatchesInPlace | None, *, rewritable: bool = True
+    pinned: PinnedTable,
+    fragment_id: int,
+    replaced: int,
+    patches: PatchesInPlace | None,
+    indexes: Sequence[TableIndex],
+    *,
+    rewritable: bool = True,
 ) -> FragmentChange:
     """What the merge does to a fragment: ``replaced`` live rows of it, some of which may be patched in place."""
     (fragment,) = (f for f in pinned.fragments() if f.fragment_id == fragment_id)
+    written = frozenset[str]() if patches is None else frozenset(patches.columns)
     return FragmentChange(
         fragment_id,
         fragment.physical_rows,
@@ -124,6 +133,8 @@ def change_of(
         0 if patches is None else len(patches.places),
         None if patches is None else _bytes_anew(pinned, fragment, patches),
         rewritable,
+        sum(index.row_bytes for index in indexes),
+        sum(index.row_bytes for index in indexes if index.columns & written and fragment_id in index.covered),
     )
 
 

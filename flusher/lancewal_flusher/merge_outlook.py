@@ -89,9 +89,10 @@ def look(
         wanted = KeySet(keys)
         replaced |= {i: len(find_keys(pinned, wanted, [i]).addresses) for i in lookup.uncovered}
     left_alone = _left_alone(context, pinned, compaction, limits.rewrite_bytes)
+    indexes = pinned.indexes()
     found = [
         _outlook(
-            change_of(pinned, i, count, in_place.get(i), rewritable=i not in left_alone),
+            change_of(pinned, i, count, in_place.get(i), indexes, rewritable=i not in left_alone),
             limits,
             rates or Rates(),
             in_place,

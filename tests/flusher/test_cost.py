@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,6 +46,16 @@ def test_what_is_chosen(change: FragmentChange, strategy: Strategy) -> None:
     assert chosen(change) is strategy
 
 
+def test_an_index_of_the_patched_column_makes_writing_it_in_place_dearer() -> None:
+    change = patched(ROWS // 20, 8 * ROWS)
+    assert chosen(replace(change, index_row_bytes=10.0, patched_index_row_bytes=10.0)) is Strategy.COLUMNS
+    assert chosen(replace(change, index_row_bytes=50.0, patched_index_row_bytes=50.0)) is Strategy.HIDE
+    # One of another column speaks for it: the rows stay where that index knows them.
+    few = patched(ROWS // 200, 8 * ROWS)
+    assert chosen(few) is Strategy.HIDE
+    assert chosen(replace(few, index_row_bytes=5_000.0)) is Strategy.COLUMNS
+
+
 def test_without_a_way_to_write_columns_they_are_not_considered() -> None:
     change = FragmentChange(1, ROWS, 0, BYTES, ROWS // 20, ROWS // 20, None)
     assert [cost.strategy for cost in costs(change, 0.2, Rates())] == [Strategy.HIDE, Strategy.REWRITE]
@@ -56,13 +68,13 @@ def test_a_fragment_that_compaction_leaves_alone_is_only_hidden() -> None:
 
 @given(
     deleted=st.integers(0, 5_000), replaced=st.integers(1, 4_999), share=st.sampled_from([0.05, 0.2, 0.5, 0.9]),
-    row_bytes=st.integers(1, 5_000),
+    row_bytes=st.integers(1, 5_000), index_row_bytes=st.sampled_from([0.0, 8.0, 5_000.0]),
 )  # fmt: skip
 def test_rewrite_is_chosen_where_compaction_would_take_the_fragment(
-    deleted: int, replaced: int, share: float, row_bytes: int
+    deleted: int, replaced: int, share: float, row_bytes: int, index_row_bytes: float
 ) -> None:
     rows = 10_000
-    change = FragmentChange(1, rows, deleted, rows * row_bytes, replaced)
+    change = FragmentChange(1, rows, deleted, rows * row_bytes, replaced, index_row_bytes=index_row_bytes)
     limits = CompactionLimits(target_rows=1, target_bytes=1 << 40, round_bytes=1 << 40, deleted_share=share)
     taken = next_round([Stored(1, rows, deleted + replaced, rows * row_bytes)], limits, ())
     hidden = (deleted + replaced) / rows

@@ -25,7 +25,7 @@ from lancewal_core.tasks import ThreadTasks
 from lancewal_flusher import in_place
 from lancewal_flusher.compaction import FileSizes, compact_next
 from lancewal_flusher.compaction_plan import CompactionLimits
-from lancewal_flusher.cost import Cost, Strategy
+from lancewal_flusher.cost import Cost, FragmentChange, Rates, Strategy, costs
 from lancewal_flusher.fragment_task import FragmentResult, FragmentTask, run_task
 from lancewal_flusher.merge import Merged, merge_next
 from lancewal_flusher.plan import MergeLimits
@@ -197,6 +197,27 @@ def test_indexes_of_the_patched_column_stay_right(table: FlusherTable, kind: str
             found = table.dataset.to_table(filter=f"a = {a}").to_pylist()
             assert sorted((row["region"], row["id"]) for row in found) == expected
         table.dataset.optimize.optimize_indices()
+
+
+def test_what_an_index_costs_is_known_and_decides(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a real one; that a hidden row costs so much more is made up, the rows here are few."""
+    table.dataset.create_scalar_index("a", "BTREE")
+    (index,) = table.context().table.newest().indexes()
+    assert index.columns == {"a"}
+    assert index.row_bytes > 8
+    asked: list[tuple[float, float]] = []
+
+    def noted(change: FragmentChange, deleted_share: float, rates: Rates) -> Sequence[Cost]:
+        asked.append((change.index_row_bytes, change.patched_index_row_bytes))
+        return costs(change, deleted_share, rates)
+
+    monkeypatch.setattr(in_place, "costs", noted)
+    table.generation(0, patches(a=100))
+    merged(table)
+    (left,) = table.context().table.newest().indexes()
+    table.generation(1, [patch(id, s="x") for id in range(5)])
+    merged(table)
+    assert asked == [(index.row_bytes, index.row_bytes), (left.row_bytes, 0.0)]
 
 
 # -- others in between -------------------------------------------------------------------------------------------
