@@ -79,7 +79,7 @@ class UpsertedTable:
         self.path = path
         self._clock = SystemClock()
         self._table = _TimedTable(str(path))
-        self._tasks, self._threads = ThreadTasks(), ThreadTasks(io_threads=2)
+        self._tasks, self._threads = ThreadTasks(), ThreadTasks(io_threads=2, caller_helps=True)
         store = open_store(str(path))
         self.contract = _attach(store, self._table)
         self._context = FlusherContext(

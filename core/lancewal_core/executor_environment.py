@@ -34,6 +34,7 @@ def start_worker() -> None:
     PySpark collects garbage behind every task, and looks through all that is loaded each time: 0.05 s with pyarrow and Lance
     (Spark 4.3).  What is there by now stays, so it is not looked through again.
     """
+    gc.collect()
     gc.freeze()
     path = os.environ.get("LANCEWAL_EVENT_LOG")
     if path:

@@ -8,7 +8,7 @@ looked up by Arrow's hash kernels, which build their tables anew at every call: 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -31,18 +31,21 @@ class KeySet:
     """
 
     def __init__(self, keys: pa.Table) -> None:
-        self._keys = keys
+        columns = [column.combine_chunks() for column in keys.columns]
+        self._keys = pa.table(columns, keys.column_names)
         self.names: list[str] = list(keys.column_names)
         self._size = int(keys.num_rows)
-        columns = [column.combine_chunks() for column in keys.columns]
         self._pivot = _Pivot.of(columns)
         self._kernels = _Kernels(columns) if self._pivot is None else None
 
     def __len__(self) -> int:
         return self._size
 
-    def __reduce__(self) -> tuple[type[KeySet], tuple[pa.Table]]:
-        return KeySet, (self._keys,)
+    def __reduce__(self) -> tuple[Callable[[bytes], KeySet], tuple[bytes]]:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self._keys.schema) as writer:  # of a slice, its rows alone
+            writer.write_table(self._keys)
+        return _unpickled, (sink.getvalue().to_pybytes(),)
 
     @property
     def group_rows(self) -> int:
@@ -60,6 +63,11 @@ class KeySet:
     def contains(self, columns: Sequence[Column]) -> npt.NDArray[np.bool_]:
         """Per row whether its key is in the set."""
         return self.places(columns) >= 0
+
+
+def _unpickled(keys: bytes) -> KeySet:
+    with pa.ipc.open_stream(keys) as reader:
+        return KeySet(reader.read_all())
 
 
 class _Pivot:

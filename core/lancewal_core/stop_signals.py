@@ -9,7 +9,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def stop_signals() -> Iterator[Callable[[], bool]]:
-    """A question that becomes true with the first SIGTERM or SIGINT; a second one ends the process at once."""
+    """A question that becomes true with the first SIGTERM or SIGINT; a second one ends the process at once,
+    or as soon as what is under way in a library returns."""
     told = False
 
     def stop(number: int, _: object) -> None:

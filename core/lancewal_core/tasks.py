@@ -51,19 +51,27 @@ class _FutureTask(Generic[T]):
 
 
 class ThreadTasks:
-    """Threads of this process.  ``map`` has threads of its own, so that a started call may use it, and so may its calls."""
+    """Threads of this process.  ``map`` has threads of its own, so that a started call may use it, and so may its calls.
 
-    def __init__(self, workers: int = 2, io_threads: int = 16) -> None:
+    ``caller_helps``: for calls that compute.  The caller is one of ``io_threads`` then: it would only wait, and where it
+    sleeps Linux runs the threads it has woken on one core for some milliseconds.  Not for calls that wait: a main thread
+    in one of them hears no signal.
+    """
+
+    def __init__(self, workers: int = 2, io_threads: int = 16, *, caller_helps: bool = False) -> None:
         self._workers = ThreadPoolExecutor(workers, thread_name_prefix="lancewal-task")
         self._io_threads = io_threads
+        self._caller_helps = caller_helps
         self._io = ThreadPoolExecutor(io_threads, thread_name_prefix="lancewal-io")
 
     def start(self, call: Callable[[], T]) -> Task[T]:
         return _FutureTask(self._workers.submit(call))
 
     def map(self, call: Callable[[A], T], items: Sequence[A]) -> list[T]:
-        """The caller is one of ``io_threads``: it would only wait, and where it sleeps Linux runs the threads it has woken on
-        one core for some milliseconds."""
+        if len(items) == 1:
+            return [call(items[0])]
+        if not self._caller_helps:
+            return list(self._io.map(call, items))
         shared = _SharedCalls(call, items)
         helpers = [self._io.submit(shared.work) for _ in range(min(len(items), self._io_threads) - 1)]
         shared.work()
@@ -96,7 +104,9 @@ class _SharedCalls(Generic[A, T]):
                 return
 
     def results(self) -> list[T]:
-        """In the items' order, or the first error in it."""
-        for _, error in sorted(self._errors.items()):
+        """In the items' order, or the first error in it; what ends the process goes first.  Once: nothing is held on to."""
+        results, errors = self._results, self._errors
+        self._results, self._errors = {}, {}
+        for _, error in sorted(errors.items(), key=lambda item: (isinstance(item[1], Exception), item[0])):
             raise error
-        return [self._results[place] for place in sorted(self._results)]
+        return [results[place] for place in sorted(results)]

@@ -8,6 +8,7 @@ of it is; by name, and every other region's is taken.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -101,8 +102,10 @@ def take_stock(
     share = limits.share(len(snapshots))
     merges = [choose(region, found, share) for region, found in sorted(snapshots.items())]
     works: list[Work] = []
+    full = False
     while merges and not works:
         chosen = within_memory(merges, lambda m: ages[m.region, m.snapshots[0].generation], limits)
+        full = len(chosen) < len(merges)
         together = combined_regions(chosen, limits)
         for merge in chosen:
             try:
@@ -113,10 +116,15 @@ def take_stock(
                 damaged[merge.region] = error
                 continue
             works.append(work)
-        merges = [merge for merge in merges if merge.region not in damaged]  # whose memory is the others' now
+        tried = {merge.region for merge in chosen}
+        merges = [
+            merge for merge in merges if merge.region not in tried
+        ]  # if all of these are damaged, it is their turn
     # Not of a region that is left: it waits for a repair, however long that takes.
     taken = {(work.merge.region, snapshot.generation) for work in works for snapshot in work.merge.snapshots}
-    return Stock(in_force, indexes, works, max((ages[key] for key in taken), default=0.0), damaged)
+    # What is full has nothing to wait for: more would not fit in.
+    waited_s = math.inf if full else max((ages[key] for key in taken), default=0.0)
+    return Stock(in_force, indexes, works, waited_s, damaged)
 
 
 def _check_complete(context: FlusherContext, indexes: Mapping[Region, RegionIndex], in_force: InForce) -> None:

@@ -23,7 +23,7 @@ from lancewal_core.watermarks import InForce
 from lancewal_flusher.cost import vector_bytes
 
 _KEY_BYTES = 100
-"""Of a changed key while it is looked up and hidden: the key itself, its code, its order, its row's place."""
+"""Of a changed key while it is looked up and hidden: the key itself, a short one, its code, its order, its row's place."""
 _DECODED = 3
 """Bytes of rows in memory for each byte as stored."""
 
@@ -128,27 +128,29 @@ def memory_bytes(snapshots: Sequence[Snapshot]) -> int:
 def within_memory(
     merges: Sequence[RegionMerge], waited_s: Callable[[RegionMerge], float], limits: MergeLimits
 ) -> list[RegionMerge]:
-    """Those that one merge may hold at a time, longest waiting first, in the order given.
+    """Those that one merge may hold at a time, longest waiting first, in the order given; one of each region.
 
-    ``SettingsError`` where a single generation needs more: it would never be merged.
+    ``SettingsError`` where all that is left are such that need more by themselves: they would never be merged.
     """
+    needed = {merge.region: memory_bytes(merge.snapshots) for merge in merges}
+    fitting = [merge for merge in merges if needed[merge.region] <= limits.memory_bytes]
+    if merges and not fitting:
+        region, first = merges[0].region, merges[0].snapshots[0]
+        raise SettingsError(
+            f"region {region.name}: to merge generation {first.generation}, {first.changes} changed keys, takes about "
+            f"{needed[region]} bytes of memory, and flusher.merge_memory_bytes is {limits.memory_bytes}: set it to "
+            f"{needed[region]} or more, and give the flusher that much more memory; ingest.seal_rows makes generations "
+            "smaller from now on",
+            region=region.name,
+        )
     left = limits.memory_bytes
-    taken: list[RegionMerge] = []
-    for merge in sorted(merges, key=waited_s, reverse=True):
-        needed = memory_bytes(merge.snapshots)
-        if needed > limits.memory_bytes:
-            first = merge.snapshots[0]
-            raise SettingsError(
-                f"region {merge.region.name}: to merge generation {first.generation}, {first.changes} changed keys, takes "
-                f"about {needed} bytes of memory, and flusher.merge_memory_bytes is {limits.memory_bytes}: set it to {needed} "
-                "or more, and give the flusher that much more memory; ingest.seal_rows makes generations smaller from now on",
-                region=merge.region.name,
-            )
-        left -= needed
+    taken: set[Region] = set()
+    for merge in sorted(fitting, key=waited_s, reverse=True):
+        left -= needed[merge.region]
         if left < 0:
             break
-        taken.append(merge)
-    return [merge for merge in merges if merge in taken]
+        taken.add(merge.region)
+    return [merge for merge in merges if merge.region in taken]
 
 
 def combined_regions(merges: Sequence[RegionMerge], limits: MergeLimits) -> frozenset[Region]:
@@ -156,9 +158,9 @@ def combined_regions(merges: Sequence[RegionMerge], limits: MergeLimits) -> froz
     small = [m for m in merges if len(m.snapshots) == 1 and 0 < m.snapshots[0].rows < limits.adopt_rows]
     if len(small) <= limits.adopt_small_max:
         return frozenset()
-    left = min(limits.combine_bytes, limits.memory_bytes // _DECODED) - sum(
-        s.nbytes for m in merges if len(m.snapshots) > 1 for s in m.snapshots
-    )
+    several = sum(s.nbytes for m in merges if len(m.snapshots) > 1 for s in m.snapshots)
+    spare = limits.memory_bytes - sum(memory_bytes(m.snapshots) for m in merges)
+    left = min(limits.combine_bytes - several, spare // _DECODED)
     found: set[Region] = set()
     for merge in sorted(small, key=lambda m: m.snapshots[0].nbytes):
         left -= merge.snapshots[0].nbytes

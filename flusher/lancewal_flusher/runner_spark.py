@@ -31,7 +31,7 @@ from lancewal_core.error_text import first_line
 from lancewal_core.errors import LancewalError, SparkJobFailed, SparkStopped, StoreUnavailable
 from lancewal_core.store import ObjectStore
 from lancewal_core.tasks import Tasks
-from lancewal_flusher.fragment_task import FragmentResult, FragmentTask, Scan
+from lancewal_flusher.fragment_task import Candidates, FragmentResult, FragmentTask
 from lancewal_flusher.progress import Progress, Work
 from lancewal_flusher.rewrite_task import RewriteTask, Rewritten
 from lancewal_flusher.spark_progress import followed
@@ -120,7 +120,7 @@ class SparkRunner:
 
 
 def slices_of(tasks: Sequence[Task], slice_rows: int, slices_max: int) -> int:
-    """How many Spark tasks do these: each has some work to do, and none has more than there is in one of them."""
+    """How many Spark tasks do these: so many that each is worth what it takes to run it."""
     slices = sum(min(_as_rows(task) / slice_rows, 1.0) for task in tasks)
     return min(slices_max, max(round(slices), 1))
 
@@ -128,10 +128,10 @@ def slices_of(tasks: Sequence[Task], slice_rows: int, slices_max: int) -> int:
 def _as_rows(task: Task) -> float:
     """Rows that are scanned in the time that it takes."""
     match task:
-        case FragmentTask(source=Scan(), physical_rows=rows):
-            return rows
-        case FragmentTask():
+        case FragmentTask(source=Candidates(), partial_keys=0, in_place=None):
             return _HIDDEN_AS_ROWS
+        case FragmentTask(physical_rows=rows):
+            return rows
         case _:
             return math.inf  # it writes fragments anew
 

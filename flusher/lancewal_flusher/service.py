@@ -29,7 +29,7 @@ import shutil
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 
@@ -230,6 +230,7 @@ def run_once(settings: Settings, stopping: Callable[[], bool] = lambda: False) -
     """See the module docstring."""
     with ExitStack() as stack:
         loop = _start(settings, stopping, stack)
+        loop.limits = replace(merge_limits(settings, loop.context.contract), defer_s=0.0)  # nothing would come
         until = loop.control.paused
         if until is not None:
             raise FlusherPaused(
@@ -282,7 +283,7 @@ def open_context(settings: Settings, stack: ExitStack, *, on_threads: bool = Fal
     check_settings(settings, contract)
     table = LanceTable(uri, options)
     check_table(table.newest(), contract)
-    tasks, computing = ThreadTasks(), ThreadTasks(io_threads=settings.flusher.threads)
+    tasks, computing = ThreadTasks(), ThreadTasks(io_threads=settings.flusher.threads, caller_helps=True)
     stack.callback(tasks.close)
     stack.callback(computing.close)
     runner = "threads" if on_threads else settings.flusher.runner

@@ -60,6 +60,9 @@ def test_places_and_contains_are_the_dicts(
 def test_a_set_pickles_as_its_keys() -> None:
     keys = pa.table({"id": range(100_000), "s": [str(id) for id in range(100_000)]})
     assert len(pickle.dumps(KeySet(keys), 5)) < 1.1 * keys.nbytes
+    part = KeySet(keys.slice(500, 10))
+    assert len(pickle.dumps(part, 5)) < 2_000
+    assert pickle.loads(pickle.dumps(part, 5)).places(keys.slice(498, 4).columns).tolist() == [-1, -1, 0, 1]
 
 
 @given(st.sets(st.tuples(st.integers(0, 2), st.sampled_from("abc"), st.integers(0, 1)), max_size=10), st.integers(1, 3))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
-from threading import Barrier
+from threading import Barrier, Event
 
 import pytest
 
@@ -14,7 +15,7 @@ WAIT_S = 10.0
 
 @pytest.fixture(params=[1, 2, 3])
 def tasks(request: pytest.FixtureRequest) -> Iterator[ThreadTasks]:
-    made = ThreadTasks(workers=1, io_threads=request.param)
+    made = ThreadTasks(workers=1, io_threads=request.param, caller_helps=True)
     yield made
     made.close()
 
@@ -24,15 +25,17 @@ def test_results_stand_in_the_order_of_the_items(tasks: ThreadTasks) -> None:
     assert tasks.map(lambda item: item, list[int]()) == []
 
 
-def test_as_many_calls_run_at_a_time_as_there_are_threads() -> None:
-    tasks = ThreadTasks(io_threads=3)
+@pytest.mark.parametrize("helps", [False, True])
+def test_as_many_calls_run_at_a_time_as_there_are_threads(helps: bool) -> None:
+    tasks = ThreadTasks(io_threads=3, caller_helps=helps)
     together = Barrier(3)
     assert sorted(tasks.map(lambda _: together.wait(WAIT_S), range(6))) == [0, 0, 1, 1, 2, 2]
     tasks.close()
 
 
-def test_the_first_error_in_the_order_of_the_items_is_raised() -> None:
-    tasks = ThreadTasks(io_threads=2)
+@pytest.mark.parametrize("helps", [False, True])
+def test_the_first_error_in_the_order_of_the_items_is_raised(helps: bool) -> None:
+    tasks = ThreadTasks(io_threads=2, caller_helps=helps)
     both = Barrier(2)
 
     def fail(item: int) -> None:
@@ -45,7 +48,7 @@ def test_the_first_error_in_the_order_of_the_items_is_raised() -> None:
 
 
 def test_no_call_begins_behind_an_error() -> None:
-    tasks = ThreadTasks(io_threads=1)
+    tasks = ThreadTasks(io_threads=1, caller_helps=True)
     begun: list[int] = []
 
     def fail_at_2(item: int) -> None:
@@ -68,3 +71,36 @@ def test_calls_and_started_calls_may_map_too(tasks: ThreadTasks) -> None:
     started = tasks.start(sums)
     assert sums() == expected
     assert started.result() == expected
+
+
+def test_what_ends_the_process_goes_before_other_errors() -> None:
+    tasks = ThreadTasks(io_threads=2, caller_helps=True)
+    both = Barrier(2)
+
+    def fail(item: int) -> None:
+        both.wait(WAIT_S)
+        raise KeyboardInterrupt if item == 1 else ValueError("item 0")
+
+    with pytest.raises(KeyboardInterrupt):
+        tasks.map(fail, range(2))
+    tasks.close()
+
+
+def test_a_caller_that_does_not_help_hears_signals_at_once() -> None:
+    """Its threads are in a call that no signal ends."""
+    tasks = ThreadTasks(io_threads=2)
+    held = Event()
+
+    def alarm(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, alarm)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(TimeoutError):
+            tasks.map(lambda _: held.wait(WAIT_S), range(2))
+        assert not held.is_set()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        held.set()
+        tasks.close()

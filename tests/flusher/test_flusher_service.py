@@ -147,6 +147,17 @@ def test_once_flushes_and_merges_everything(table: FlusherTable) -> None:
     table.check()
 
 
+def test_what_a_merge_may_hold_is_a_setting_once_and_in_the_service(table: FlusherTable) -> None:
+    table.generation(0, upserts(range(40)))
+    little = settings_of(table, flusher={"merge_memory_bytes": 1_000})
+    for run in (run_once, serve):
+        with pytest.raises(SettingsError, match=r"flusher\.merge_memory_bytes is 1000: set it to 4000"):
+            run(little, lambda: False)
+    assert table.states(0) == ["FLUSHED"]
+    run_once(settings_of(table, flusher={"merge_memory_bytes": 4_000}))
+    table.check()
+
+
 def test_once_gives_up_where_nothing_lands(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> Any:
         raise OSError("connection refused")

@@ -22,11 +22,13 @@ from lancewal_core.errors import (
     WatermarkUnknown,
 )
 from lancewal_core.regions import RegionIndexes
+from lancewal_core.settings import Settings
 from lancewal_core.table import fragment_files
 from lancewal_flusher.commit import Refused
 from lancewal_flusher.first_seen import FirstSeen
 from lancewal_flusher.merge import Merged, MergeResult, NothingToMerge, merge_next
 from lancewal_flusher.plan import MergeLimits, deletion_bytes, unmerged
+from lancewal_flusher.service import merge_limits
 from tests.support.flusher_tables import (
     COLUMNS,
     COMBINE,
@@ -889,6 +891,15 @@ def test_a_region_that_waits_for_a_repair_makes_no_other_hurry(table: FlusherTab
     assert list(left.damaged) == [table.regions[1]]
     clock.seconds = 1_030
     assert isinstance(merge(), Merged)
+
+
+@pytest.mark.parametrize(("defer_s", "freshness_target_s", "expected"), [(60.0, 10.0, 10.0), (5.0, 10.0, 5.0)])
+def test_no_merge_waits_longer_than_the_table_may_be_stale(
+    table: FlusherTable, defer_s: float, freshness_target_s: float, expected: float
+) -> None:
+    settings = Settings.model_validate({"flusher": {"defer_s": defer_s}})
+    contract = table.contract.model_copy(update={"freshness_target_s": freshness_target_s})
+    assert merge_limits(settings, contract).defer_s == expected
 
 
 def test_a_merge_of_mostly_rows_does_not_wait(table: FlusherTable) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lancewal_core.errors import SettingsError
-from lancewal_core.ids import Generation
+from lancewal_core.ids import Generation, Region, TopicId
 from lancewal_core.table import fragment_files
-from lancewal_flusher.plan import MergeLimits, RegionMerge, memory_bytes, within_memory
+from lancewal_flusher.merge import Merged, NothingToMerge, merge_next
+from lancewal_flusher.plan import MergeLimits, RegionMerge, combined_regions, memory_bytes, within_memory
 from lancewal_flusher.round import RoundState, run_round
 from tests.support.flusher_tables import FlusherTable, patch, upsert, upserts
 
@@ -107,3 +109,50 @@ def test_one_that_is_damaged_holds_no_memory_for_the_others(table: FlusherTable)
     path.write_bytes(whole)
     assert len(run_round(table.context(), limits(40), state, sealed_grace_s=60).merges) == 1
     table.check()
+
+
+def test_a_region_with_a_damaged_snapshot_behind_a_sound_one_has_its_turn(table: FlusherTable) -> None:
+    """And not the damaged region's that waits for longer alone."""
+    table.generation(0, upserts(range(40)))
+    table.generation(1, upserts(range(40)))
+    table.generation(1, upserts(range(20), a=1))
+    (file,) = fragment_files(table.snapshot(0, 1).fragments[0])
+    (Path(table.uri) / "data" / file).write_bytes(b"nothing")
+    json = Path(table.uri) / table.snapshot(1, 2).key
+    json.write_bytes(json.read_bytes()[:-3])
+    state = RoundState()
+    state.waiting.seen[table.regions[0], Generation(1)] = 0.0
+    report = run_round(table.context(), limits(40), state, sealed_grace_s=60)
+    assert [merge.generations for merge in report.merges] == [{table.regions[1]: (1,)}]
+    assert set(report.damaged) == set(table.regions)
+
+
+def test_one_that_needs_too_much_is_named_when_all_others_are_merged(table: FlusherTable) -> None:
+    table.generation(0, upserts(range(40)))
+    table.generation(1, upserts(range(10)))
+    with pytest.raises(SettingsError, match=table.regions[0].name):
+        run_round(table.context(), limits(20), RoundState(), sealed_grace_s=60)
+    assert table.states(1) == ["MERGED"]
+    assert table.states(0) == ["FLUSHED"]
+
+
+def test_a_merge_that_is_full_waits_for_nothing(table: FlusherTable) -> None:
+    for start in range(0, 60, 10):
+        table.generation(0, upserts(range(start, start + 10)))
+        table.round()
+    for partition in (0, 1):
+        table.generation(partition, upserts(range(0, 60, 10), a=1))
+    patient = MergeLimits(adopt_rows=1, defer_s=60)
+    assert isinstance(merge_next(table.context(), patient), NothingToMerge)
+    full = replace(patient, memory_bytes=6 * KEY_BYTES)
+    assert isinstance(merge_next(table.context(), full), Merged)
+
+
+def test_small_ones_are_combined_as_far_as_there_is_memory(table: FlusherTable) -> None:
+    table.generation(0, upserts(range(10)))
+    snapshot = table.snapshot(0, 1)
+    merges = [RegionMerge(Region("t", TopicId("i"), partition), (snapshot,)) for partition in range(20)]
+    keys = 20 * 10 * KEY_BYTES
+    for combined in (0, 3, 20):
+        held = MergeLimits(memory_bytes=keys + 3 * combined * snapshot.nbytes)
+        assert len(combined_regions(merges, held)) == combined

@@ -19,8 +19,8 @@ SCAN = Scan(KeySet(pa.table({"id": [1, 2]})))
 KNOWN = Candidates(RowsOfKeys(np.arange(2), np.arange(2)), live_rows=10, doubtful=False)
 
 
-def merge_task(rows: int, source: Scan | Candidates) -> FragmentTask:
-    return FragmentTask(TableVersion(1), 0, rows, source, 0, ("id",))
+def merge_task(rows: int, source: Scan | Candidates, partial_keys: int = 0) -> FragmentTask:
+    return FragmentTask(TableVersion(1), 0, rows, source, partial_keys, ("id",))
 
 
 REWRITE = RewriteTask(TableVersion(1), (0, 1), RewriteBounds(10, 10, 10, 10, copy=False))
@@ -33,6 +33,7 @@ REWRITE = RewriteTask(TableVersion(1), (0, 1), RewriteBounds(10, 10, 10, 10, cop
         ([merge_task(250_000, SCAN)] * 20, 5),
         ([merge_task(1_000_000, SCAN)] * 20, 20),
         ([merge_task(1_000_000, KNOWN)] * 20, 2),  # however large the fragment is
+        ([merge_task(1_000_000, KNOWN, partial_keys=5)] * 20, 20),  # rows are read, or columns written anew
         ([merge_task(50_000_000, SCAN), *[merge_task(10, SCAN)] * 9], 1),  # the others go with the large one
         ([merge_task(1_000_000, SCAN)] * 1_000, SLICES_MAX),
         ([REWRITE] * 8, 8),
