@@ -225,19 +225,19 @@ _MISSED = """
 ## Aims that are missed, and what else is slow
 
 * **Upserts given as Arrow, against LakeSoul** (b). LakeSoul writes sorted rows and looks for nothing; each of its reads then
-  merges by key (c: 1.9 s for all columns, 0.8 s by lancewal's reader). A Lance table needs no merging afterwards, so the rows
-  that are replaced must be found, and hidden in every fragment, since random keys touch all of them. Lance's own calls for
-  that take 1.4 times as long as LakeSoul for 100,000 rows and 1.8 times for 10,000, the rows to be hidden given to them;
-  lookup, key index and the records by which nothing is merged twice make it 1.8 to 2.2 times that. Half of what Lance takes to
-  write the rows (8 and 33 ms) goes into compressing texts; stored as they are, they would make these files a fifth larger, and
-  files of texts that repeat themselves more. Behind large rounds every fragment hides rows already, and each merge writes what
-  hides them anew; compaction ends that.
+  merges by key (c: 1.7 s for all columns, 0.8 s by lancewal's reader). A Lance table needs no merging afterwards, so the
+  rows that are replaced must be found, and hidden in every fragment, since random keys touch all of them. Lance's own calls
+  for that take 1.1 to 1.6 times as long as LakeSoul for 100,000 rows and 2.0 to 2.8 times for 10,000 (five runs), the rows
+  to be hidden given to them; lookup, key index and the records by which nothing is merged twice make it 1.5 to 1.9 times
+  that. Half of what Lance takes to write the rows (8 and 33 ms) goes into compressing texts; stored as they are, they would
+  make these files a fifth larger, and files of texts that repeat themselves more. Behind large rounds every fragment hides
+  rows already, and each merge writes what hides them anew; compaction ends that.
 * **Scans by plain Lance before a compaction** (merge, c; no aim). Plain Lance reads hidden rows and drops them column by
-  column: all columns took 1.3 to 1.8 times as long with 2 % of the rows hidden, 2.3 times with 18 %; `merge_insert` leaves
-  the same behind. lancewal's reader drops them in one pass; of two narrow columns that takes as long as reading them. In a
-  service, compaction takes a fragment once a fifth of it is hidden.
-* **Each round merged before the next** (a). All of the latency of Kafka, sealing by age and merging stands between two rounds;
-  producers that do not wait are the row *in a stream*."""
+  column: all columns took 1.3 to 1.8 times as long with 2 % of the rows hidden, 2.0 to 2.7 times with 18 %; `merge_insert`
+  leaves the same behind. lancewal's reader drops them in one pass; of two narrow columns that takes as long as reading them.
+  In a service, compaction takes a fragment once a fifth of it is hidden.
+* **Each round merged before the next** (a). All of the latency of Kafka, sealing by age and merging stands between two
+  rounds; producers that do not wait are the row *in a stream*."""
 
 
 def _peer_lines(file: Path) -> list[str]:
