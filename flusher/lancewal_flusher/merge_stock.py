@@ -116,10 +116,9 @@ def take_stock(
                 damaged[merge.region] = error
                 continue
             works.append(work)
+        # If all of these are damaged, it is the others' turn.
         tried = {merge.region for merge in chosen}
-        merges = [
-            merge for merge in merges if merge.region not in tried
-        ]  # if all of these are damaged, it is their turn
+        merges = [merge for merge in merges if merge.region not in tried]
     # Not of a region that is left: it waits for a repair, however long that takes.
     taken = {(work.merge.region, snapshot.generation) for work in works for snapshot in work.merge.snapshots}
     # What is full has nothing to wait for: more would not fit in.
