@@ -11,3 +11,6 @@ class Spent:
 
     wall: float
     cpu: float
+
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(self.wall + other.wall, self.cpu + other.cpu)

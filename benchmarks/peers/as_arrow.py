@@ -3,7 +3,8 @@
 Ours is counted from the rows in memory to the end of the flusher's round: snapshot written, merged in one table commit,
 the merge finished and marked, the key index kept up; the WAL, which LakeSoul does not have, is not.  Any Lance reader then
 sees the rows without merging.  LakeSoul is counted from the rows in memory to its commit: it does not look for old rows,
-reads merge them.  Beside them the floor (``lance_alone``): what the rows and deletion files of such a merge take by pylance.
+reads merge them; once more with the reading of the Parquet file that it gets the rows from.  Beside them the floor
+(``lance_alone``): what the rows and deletion files of such a merge take by pylance.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ def _into_new_tables(
             name = f"upsert {count:,} Arrow rows into {sizes.rows:,}{behind}"
             whole = f"{name}, key index kept up"
             yield Measured.of_times("b", whole, peer.name, spent.whole, spent.peer, aim)
+            yield Measured.of_times("b", f"{name}, and the peer's file read", peer.name, spent.whole, spent.peer_read)
             yield Measured.of_times("b", f"{name}, until our commit", peer.name, spent.committed, spent.peer)
             yield Measured.of_times("b", whole, FLOOR, spent.whole, spent.alone)
             yield Measured.of_times("b", f"{name}, the floor instead of ours", peer.name, spent.alone, spent.peer)
@@ -65,12 +67,13 @@ def _into_new_tables(
 
 @dataclass(slots=True)
 class _Turns:
-    """What each round took: ours as a whole and until its commit, the floor, the peer."""
+    """What each round took: ours as a whole and until its commit, the floor, the peer without and with reading."""
 
     whole: list[Spent] = field(default_factory=list)
     committed: list[Spent] = field(default_factory=list)
     alone: list[Spent] = field(default_factory=list)
     peer: list[Spent] = field(default_factory=list)
+    peer_read: list[Spent] = field(default_factory=list)
 
 
 def _in_turns(
@@ -90,10 +93,15 @@ def _in_turns(
         spent.whole.append(whole)
         spent.committed.append(committed)
 
+    def peers_turn(_rows: pa.Table, file: Path) -> None:
+        read, upserted = peer.read_and_upsert(file)
+        spent.peer.append(upserted)
+        spent.peer_read.append(read + upserted)
+
     turns: list[Callable[[pa.Table, Path], None]] = [
         our_turn,
         lambda rows, _: spent.alone.append(alone.upsert(rows)),
-        lambda _, file: spent.peer.append(peer.upsert(file)),
+        peers_turn,
     ]
     for _ in range(rounds):
         rows = upserts.batch(count)

@@ -69,8 +69,11 @@ class RemotePeer:
 
     def upsert(self, rows: Path) -> Spent:
         """``rows`` is one Parquet file; reading it is not counted."""
-        self._ask("give", rows)
-        return self._spent("upsert")
+        return self.read_and_upsert(rows)[1]
+
+    def read_and_upsert(self, rows: Path) -> tuple[Spent, Spent]:
+        """What reading the file took, and then the upsert."""
+        return self._spent("give", rows), self._spent("upsert")
 
     def check(self, model: Model) -> None:
         """Compare what its reader sees with the model."""

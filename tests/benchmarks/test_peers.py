@@ -70,7 +70,9 @@ def test_arrow_upserts_are_measured_in_turns(base: Base, tmp_path: Path) -> None
     found = list(as_arrow.measure(base, tmp_path, SIZES, ENGINE))
     assert [str(m.aim) for m in found if m.aim] == ["at most 1.6", "at most 2.5"]
     assert all(m.ours > 0 and m.theirs > 0 and m.runs == 2 for m in found)
-    for whole, committed, over_floor, floor in (found[:4], found[4:8], found[8:]):
+    for whole, read, committed, over_floor, floor in (found[:5], found[5:10], found[10:]):
+        assert (read.ours, read.peer) == (whole.ours, whole.peer)
+        assert read.theirs > whole.theirs
         assert committed.ours < whole.ours == over_floor.ours
         assert committed.theirs == whole.theirs == floor.theirs
         assert over_floor.peer == as_arrow.FLOOR
@@ -106,7 +108,7 @@ def test_a_peer_that_cannot_be_had_is_named_and_the_others_are_measured(
     content = json.loads(output.read_text())
     assert list(content["missing"]) == ["b-absent"]
     assert "No module named" in content["missing"]["b-absent"]
-    assert [m["peer"] for m in content["measured"]] == ["dict", "dict", as_arrow.FLOOR, "dict"] * 3
+    assert [m["peer"] for m in content["measured"]] == ["dict", "dict", "dict", as_arrow.FLOOR, "dict"] * 3
     assert "b-absent: not measured" in capsys.readouterr().out
 
 
