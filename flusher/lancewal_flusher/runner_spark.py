@@ -79,10 +79,10 @@ class SparkRunner:
         if not tasks:
             return []
         # Step 1
-        slices = slices_of(tasks, self.slice_rows, self.slices_max)
         parcel = send(self.store, self.pool, tasks, self.new_name())
         try:
             # Step 2
+            slices = slices_of(tasks, self.slice_rows, self.slices_max)
             outcomes = self._outcomes(Job(work, self.uri, parcel, slices), description)
         finally:
             # Step 3

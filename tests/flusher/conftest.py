@@ -1,8 +1,10 @@
-"""The key index made small: few hashes for many keys, and parts of few entries."""
+"""A table with two regions, and the key index made small: few hashes for many keys, and parts of few entries."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,8 +12,16 @@ import pytest
 from lancewal_core.key_run import cut
 from lancewal_core.murmur2 import hashes
 from lancewal_flusher import key_tiers, key_upkeep
+from tests.support.flusher_tables import FlusherTable
 
 PART_ENTRIES = 10
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[FlusherTable]:
+    made = FlusherTable(tmp_path)
+    yield made
+    made.close()
 
 
 @pytest.fixture(params=[32, 8], ids=["32 bits", "8 bits"])

@@ -57,13 +57,6 @@ from tests.support.flusher_tables import COLUMNS, OPEN_ROWS, FlusherTable, delet
 DEADLINE_S = 240.0
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> Iterator[FlusherTable]:
-    made = FlusherTable(tmp_path)
-    yield made
-    made.close()
-
-
 def tree(made: FlusherTable, /, **sections: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {
         "table": {"uri": made.uri},

@@ -6,7 +6,6 @@ import json
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -23,13 +22,6 @@ from lancewal_flusher.key_upkeep import UpkeepState, keep_up
 from lancewal_flusher.round import RoundState, run_round
 from tests.support.flusher_tables import OPEN_ROWS, FlusherTable, delete, patch, upsert, upserts
 from tests.support.scripted import ManualClock
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Iterator[FlusherTable]:
-    made = FlusherTable(tmp_path)
-    yield made
-    made.close()
 
 
 @pytest.fixture

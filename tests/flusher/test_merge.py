@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -42,13 +42,6 @@ from tests.support.flusher_tables import (
     upserts,
 )
 from tests.support.scripted import ManualClock
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Iterator[FlusherTable]:
-    made = FlusherTable(tmp_path)
-    yield made
-    made.close()
 
 
 @pytest.fixture

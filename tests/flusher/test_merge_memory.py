@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,13 +17,6 @@ from tests.support.flusher_tables import FlusherTable, patch, upsert, upserts
 
 KEY_BYTES = 100
 """What the reference says of a changed key."""
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Iterator[FlusherTable]:
-    made = FlusherTable(tmp_path)
-    yield made
-    made.close()
 
 
 def limits(keys: int) -> MergeLimits:

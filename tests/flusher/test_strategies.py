@@ -199,8 +199,8 @@ def test_indexes_of_the_patched_column_stay_right(table: FlusherTable, kind: str
         table.dataset.optimize.optimize_indices()
 
 
-def test_what_an_index_costs_is_known_and_decides(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a real one; that a hidden row costs so much more is made up, the rows here are few."""
+def test_what_a_row_takes_in_an_index_is_weighed(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a real index, as Lance says at the time; what comes of it is the cost model's."""
     table.dataset.create_scalar_index("a", "BTREE")
     (index,) = table.context().table.newest().indexes()
     assert index.columns == {"a"}
