@@ -68,6 +68,7 @@ class IngestMetrics:
             _REGION,
         )
         self._stopped = self._gauge("partition_stopped", "1 for a partition that stopped, by kind.", (*_REGION, "kind"))
+        self._stopped_labels = set[tuple[str, str, str]]()
         self._unflushed = self._gauge("unflushed_generations", "Sealed generations that wait to be flushed.")
         self._open = self._gauge("open_regions", "Regions that this process owns.")
         self._memory = self._gauge("memory_bytes", "Bytes of rows and records in memory, Kafka's queue not included.")
@@ -145,7 +146,9 @@ class IngestMetrics:
         self._log.warning("ownership lost", region=region.name, reason=str(error))
 
     def stopped(self, region: Region, error: LancewalError) -> None:
-        self._stopped.labels(region.topic, str(region.partition), error.kind).set(1)
+        labels = (region.topic, str(region.partition), error.kind)
+        self._stopped.labels(*labels).set(1)
+        self._stopped_labels.add(labels)
         self._log.error("partition stopped", region=region.name, kind=error.kind, reason=str(error), **_where(error))
 
     def failed(self, act: str, cause: object) -> None:
@@ -179,9 +182,13 @@ class IngestMetrics:
     def refresh(self, highs: Mapping[int, Position], stopped: Mapping[int, LancewalError]) -> None:
         """Set what follows from Kafka's ends and from the clock; ``stopped`` is all that is stopped now."""
         now_ms = self._clock.now_ms()
-        self._stopped.clear()
-        for partition, error in stopped.items():  # also those that could not be opened
-            self._stopped.labels(self._regions[partition].topic, str(partition), error.kind).set(1)
+        # Also those that could not be opened.  Set first, so that no scrape finds a stopped partition missing.
+        now_stopped = {(self._regions[p].topic, str(p), error.kind) for p, error in stopped.items()}
+        for stop in now_stopped:
+            self._stopped.labels(*stop).set(1)
+        for stop in self._stopped_labels - now_stopped:
+            self._stopped.remove(*stop)
+        self._stopped_labels = now_stopped
         for region, position in self._durable.items():
             labels = (region.topic, str(region.partition))
             high = highs.get(region.partition)

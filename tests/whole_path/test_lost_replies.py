@@ -129,7 +129,7 @@ def consumption_goes_on(world: World, proxy: HttpFaultProxy, ingest: Service, po
     world.wait_caught_up()
     world.check_strong()
     assert proxy.count("cut", "/wal/") == 1
-    assert metric(port, "lancewal_ingest_segments_total") > segments
+    until(lambda: metric(port, "lancewal_ingest_segments_total") > segments)
     assert metric(port, "lancewal_ingest_fences_total") == 0
 
 
