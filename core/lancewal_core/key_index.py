@@ -37,6 +37,10 @@ from lancewal_core.table import Fragment, PinnedTable, key_file
 from lancewal_core.tasks import Tasks
 
 Places = npt.NDArray[np.int64]
+_SIDE_BY_SIDE_KEYS = 50_000
+"""Fewer are looked up by one thread: their steps are so short that several threads would wait for each other."""
+_FETCHED_ALONE = 2
+"""Parts that are not open yet; more of them are fetched side by side, for however few keys."""
 _TABLE_ROWS = 1 << 24
 """Fragments up to here are looked at by a byte for each row, which takes half the time; longer ones by sorting."""
 
@@ -68,7 +72,7 @@ class KeyIndex:
     catalogs: KeyCatalogs
     parts: PartSource
     tasks: Tasks | None = None
-    """Where parts are looked at side by side; None: one after the other."""
+    """Where parts are looked at side by side, if that is worth it; None: one after the other."""
     broken: dict[str, str] = field(default_factory=dict)
 
     def find(self, pinned: PinnedTable, keys: pa.Table, counts: Counts | None = None) -> KeyRows:
@@ -158,7 +162,7 @@ def find_in_run(run: KeyRun, source: PartSource, sought: SoughtKeys) -> FoundEnt
 def find_in_runs(
     runs: Sequence[KeyRun], source: PartSource, sought: SoughtKeys, tasks: Tasks | None = None
 ) -> list[FoundEntries | Corrupt]:
-    """Of each run all entries for the keys sought, or what is wrong with one of its parts; parts side by side."""
+    """Of each run all entries for the keys sought, or what is wrong with one of its parts."""
 
     def look(part: KeyPart) -> FoundEntries | Corrupt:
         try:
@@ -167,7 +171,9 @@ def find_in_runs(
             return error
 
     asked = {part.object: part for run in runs for part in run.parts if sought.any_in(part.first, part.last)}
-    found = [look(part) for part in asked.values()] if tasks is None else tasks.map(look, list(asked.values()))
+    parts = list(asked.values())
+    many = len(sought.places) >= _SIDE_BY_SIDE_KEYS or sum(not source.at_hand(part) for part in parts) > _FETCHED_ALONE
+    found = tasks.map(look, parts) if tasks is not None and many else [look(part) for part in parts]
     by_part = dict(zip(asked, found, strict=True))
     return [_of_run(run, [by_part[part.object] for part in run.parts if part.object in asked]) for run in runs]
 

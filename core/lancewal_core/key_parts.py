@@ -36,6 +36,9 @@ class PartSource(Protocol):
     def open(self, part: KeyPart) -> Entries:
         """``ObjectMissing`` or ``ObjectCorrupt`` where it cannot be read as it was written."""
 
+    def at_hand(self, part: KeyPart) -> bool:
+        """Whether ``open`` has nothing to read."""
+
 
 class StoredParts:
     """Parts of any store, each fetched when it is asked for."""
@@ -45,6 +48,9 @@ class StoredParts:
 
     def open(self, part: KeyPart) -> Entries:
         return decode_part(pa.py_buffer(fetch(self._store, part)), part.object)
+
+    def at_hand(self, part: KeyPart) -> bool:
+        return False
 
 
 class MappedParts:
@@ -69,6 +75,10 @@ class MappedParts:
         with self._lock:
             self._keep(part, entries)
         return entries
+
+    def at_hand(self, part: KeyPart) -> bool:
+        with self._lock:
+            return part.object in self._open
 
     def _mapped_there(self, part: KeyPart, path: Path) -> Entries:
         try:

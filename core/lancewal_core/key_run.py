@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from lancewal_core.arrow_message import declared_stream
 from lancewal_core.errors import ObjectCorrupt
 from lancewal_core.key_code import CodedKeys, join_keys
+from lancewal_core.sorted_search import every_step, first_places
 
 PART_ENTRIES = 524_288
 """A part takes 16 bytes an entry beside the key's bytes: about 8 MB."""
@@ -47,6 +48,8 @@ class Entries:
     files: Rows
     regions: Regions | None = None
     """None: none is known."""
+    steps: Places | None = None
+    """Of the numbers (``sorted_search``): only of a part that was read, to be searched."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -151,7 +154,7 @@ def _entries(data: pa.Buffer) -> Entries:
         raise ObjectCorrupt("it has nulls")
     number, row, file = (np.asarray(batch.column(name)) for name in ("number", "row", "file"))
     regions = np.asarray(batch.column("region")) if "region" in wanted else None
-    return Entries(CodedKeys(number, texts), row, file, regions)
+    return Entries(CodedKeys(number, texts), row, file, regions, every_step(number))
 
 
 class SoughtKeys:
@@ -198,10 +201,11 @@ def find_in_part(part: Entries, sought: SoughtKeys) -> FoundEntries:
     wanted = sought.keys.numbers[start:end]
     if len(numbers) < _SCANNED * len(wanted):
         near = np.flatnonzero(sought.may_hold(numbers))
-        at, asked = _equal(numbers[near], wanted)
+        at, asked = _equal(numbers[near], wanted, np.searchsorted(wanted, numbers[near]))
         at = near[at]
     else:
-        asked, at = _equal(wanted, numbers)
+        steps = every_step(numbers) if part.steps is None else part.steps
+        asked, at = _equal(wanted, numbers, first_places(wanted, numbers, steps))
     asked = asked + start
     if part.keys.texts is not None and sought.keys.texts is not None and len(at):
         equal = pc.equal(part.keys.texts.take(pa.array(at)), sought.keys.texts.take(pa.array(asked)))
@@ -211,13 +215,13 @@ def find_in_part(part: Entries, sought: SoughtKeys) -> FoundEntries:
     return FoundEntries(sought.places[asked], part.files[at], part.rows[at], regions)
 
 
-def _equal(some: npt.NDArray[np.int64], ascending: npt.NDArray[np.int64]) -> tuple[Places, Places]:
-    """All pairs of places with equal numbers."""
+def _equal(some: npt.NDArray[np.int64], ascending: npt.NDArray[np.int64], first: Places) -> tuple[Places, Places]:
+    """All pairs of places with equal numbers; ``first`` are the places in ``ascending`` where the pairs begin, if any."""
     nothing = np.zeros(0, np.int64)
     if not len(ascending):
         return nothing, nothing
     last = len(ascending) - 1
-    left = np.minimum(np.searchsorted(ascending, some), last)
+    left = np.minimum(first, last)
     chosen = np.flatnonzero(ascending[left] == some)
     left = left[chosen]
     found: list[tuple[Places, Places]] = [(nothing, nothing)]

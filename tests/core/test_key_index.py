@@ -5,17 +5,17 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import lance
 import pyarrow as pa
 import pytest
 from lance.fragment import LanceFragment
 
-from lancewal_core import paths
+from lancewal_core import key_index, paths
 from lancewal_core.clock import SystemClock
 from lancewal_core.key_catalog import FAMILY, KeyCatalogs
 from lancewal_core.key_index import KeyIndex, KeyRows
@@ -23,16 +23,25 @@ from lancewal_core.key_parts import MappedParts, PartSource, StoredParts
 from lancewal_core.store import Stored
 from lancewal_core.table import PinnedTable
 from lancewal_core.table_lance import LanceTable
+from lancewal_core.tasks import ThreadTasks
 from lancewal_core.versioned import newest_version
 from lancewal_flusher.key_upkeep import UpkeepReport, UpkeepState, keep_up
 from tests.support.flusher_tables import FlusherTable, patch, upserts
 
 KEY_NAMES = ["region", "id"]
+T = TypeVar("T")
+A = TypeVar("A")
 
 
 @pytest.fixture(params=["mapped files", "files brought from a store", "objects"])
 def source(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+@pytest.fixture(autouse=True)
+def side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few keys these tests have: where there are threads, they share the work."""
+    monkeypatch.setattr(key_index, "_SIDE_BY_SIDE_KEYS", 0)
 
 
 @pytest.fixture
@@ -276,6 +285,41 @@ def test_a_flipped_bit_of_the_catalog_hides_no_row(table: FlusherTable) -> None:
     table.check()
     found = index_of(table).find(table.context().table.newest(), key_table(KEYS))
     assert (found.uncovered, found.faults) == ((), ())
+
+
+class CountedMaps(ThreadTasks):
+    def __init__(self) -> None:
+        super().__init__()
+        self.mapped: list[int] = []
+
+    def map(self, call: Callable[[A], T], items: Sequence[A]) -> list[T]:
+        self.mapped.append(len(items))
+        return super().map(call, items)
+
+
+def test_threads_share_many_keys_and_what_must_be_fetched(
+    table: FlusherTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(4):  # four runs of one part, in each of which the keys may lie
+        table.generation(0, upserts(range(number, 10 + number), a=number))
+        table.round()
+    tasks = CountedMaps()
+    index = KeyIndex(
+        KeyCatalogs(table.store, SystemClock()), MappedParts(table.store, Path(table.uri), tmp_path, 1 << 20), tasks
+    )
+    pinned = table.context().table.newest()
+
+    def find() -> list[int]:
+        before = len(tasks.mapped)
+        check(pinned, index.find(pinned, key_table(KEYS)), KEYS)
+        return tasks.mapped[before:]
+
+    monkeypatch.setattr(key_index, "_SIDE_BY_SIDE_KEYS", len(KEYS) + 1)
+    assert find() == [4]  # nothing is open yet
+    assert find() == []
+    monkeypatch.setattr(key_index, "_SIDE_BY_SIDE_KEYS", len(KEYS))
+    assert find() == [4]
+    tasks.close()
 
 
 def test_only_parts_that_can_hold_a_key_are_read(table: FlusherTable) -> None:
