@@ -472,7 +472,8 @@ def _rows_of_one_writer(rows: pa.Table) -> int:
 def _fragment(metadata: Any) -> Fragment:
     return Fragment(
         metadata.id,
-        tuple(f.path for f in metadata.files),
+        # ``path`` makes a class at each call (Lance 14), 12 us and garbage, and its value is an instance of that.
+        tuple(f._path for f in metadata.files),
         metadata.physical_rows,
         metadata.num_deletions,
         sum(f.file_size_bytes or 0 for f in metadata.files),
