@@ -85,7 +85,7 @@ def run_round(
     settled = finish_newest(context)
     finished = [] if settled.finished is None else [settled.finished]
     # Step 2
-    newest = context.watermarks.newest()[0].version
+    newest = settled.version if settled.finished is None else context.watermarks.newest()[0].version
     checkpoint(context, newest)
     # Step 3
     indexes = context.read_indexes()
@@ -119,7 +119,8 @@ def run_round(
             finished.append(settled.finished)
         mark(context, context.read_indexes(), settled.in_force)
         kept_up.append(keep_up(context, state.upkeep))
-    kept_up.append(keep_up(context, state.upkeep))
+    if left is None or left.version != state.upkeep.done_for:
+        kept_up.append(keep_up(context, state.upkeep))
     last = left or next(reversed(merges), None)
     damaged |= last.damaged if last is not None else {}
     return RoundReport(tuple(merges), tuple(refused), flushed, tuple(finished), tuple(kept_up), left, damaged)

@@ -21,7 +21,7 @@ SWITCHES = 300
 SEEDS = {
     "small": 480, "merges": 320, "ingest": 320, "readers": 320, "compaction": 50, "lossy": 270, "whole": 10,
     "swarm": 150, "slow members": 40, "slow flushers": 40, "slow readers": 40, "long lives": 20, "restores": 20,
-    "lost listings": 20, "deaf members": 10, "quiet regions": 2, "lost segments": 8,
+    "lost listings": 20, "deaf members": 10, "quiet regions": 2, "lost segments": 24,
 }  # fmt: skip
 
 EVENTS = [
