@@ -130,7 +130,7 @@ class Rates:
     """A row that the key index takes in after compaction."""
     commit_s: float = 0.02
     """A commit, with what stands around it."""
-    key_s: float = 2.2e-7
+    key_s: float = 1.6e-7
     """A key of the merge: read from its snapshot, looked up in the key index."""
     scanned_row_s: float = 5.0e-8
     """A row of a fragment that the key index does not cover."""
