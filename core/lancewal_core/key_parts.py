@@ -78,7 +78,8 @@ class MappedParts:
 
     def at_hand(self, part: KeyPart) -> bool:
         with self._lock:
-            return part.object in self._open
+            known = self._open.get(part.object)
+            return known is not None and known[0] == part
 
     def _mapped_there(self, part: KeyPart, path: Path) -> Entries:
         try:

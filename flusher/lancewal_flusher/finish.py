@@ -12,8 +12,8 @@ Guarantees
 Steps of ``finish_newest``
  1. Which merge set the watermarks in force, and is it finished?
  2. Prove again that no other merge came between the version it read and its own; write its record, if it is missing.
- 3. At the version of step 1, which was read after any restore or overwrite that would have to stop here: if the merge
-    landed above its read version + 1, find the rows with its keys that others added in between (``foreign_rows``).
+ 3. Pin the newest version; a restore or an overwrite since then stops here.  If the merge landed above its read version
+    + 1: find the rows with its keys that others added in between (``foreign_rows``).
  4. Check the files of the fragments that the merge added.
  5. One follow-up commit, if there is anything to do: deletion vectors, rebuilt rows, the sentinel,
     ``lancewal.followup`` = the merge's uuid, no watermarks.  A conflict: again from the newest version.
@@ -80,7 +80,7 @@ class Finished:
 @dataclass(frozen=True, slots=True)
 class Settled:
     """The newest watermarks whose merge is finished; ``finished`` is None if it was so before.  ``version`` was the newest
-    then."""
+    when they were read."""
 
     version: TableVersion
     in_force: InForce
@@ -90,41 +90,39 @@ class Settled:
 def finish_newest(context: FlusherContext) -> Settled:
     """Finish the newest merge, if it is not.  ``MergeUnproven``, ``ObjectMissing``: a person must look."""
     # Step 1
-    current, in_force = context.watermarks.newest()
+    pinned, in_force = context.watermarks.newest()
     if is_finished(context, in_force):
-        return Settled(current.version, in_force, None)
+        return Settled(pinned.version, in_force, None)
     try:
-        finished = _finish(context, current, in_force)
+        finished = _finish(context, in_force)
     except (MergeUnproven, ObjectMissing, PlanStale):
         if is_finished(context, in_force):
-            return Settled(
-                current.version, in_force, None
-            )  # another flusher was faster, and what it left behind is trimmed by now
+            # Another flusher was faster, and what it left behind is trimmed by now.
+            return Settled(pinned.version, in_force, None)
         raise
     # Step 6
     key = paths.merge_finished(in_force.version)
     outcome = put_once(context.store, key, (in_force.merge or "").encode())
     match outcome:
         case Done() | Lost():
-            return Settled(current.version, in_force, finished)  # lost: another flusher finished it
+            return Settled(pinned.version, in_force, finished)  # lost: another flusher finished it
         case Unknown(cause=cause):
             raise StoreUnavailable(f"no verdict on writing {key}: {cause}", object=key)
         case _:
             assert_never(outcome)
 
 
-def _finish(context: FlusherContext, current: PinnedTable, in_force: InForce) -> Finished:
-    """Steps 2 to 5.  ``current`` was the newest version when ``in_force`` was read of it."""
+def _finish(context: FlusherContext, in_force: InForce) -> Finished:
+    """Steps 2 to 5."""
     facts = _facts(context, in_force)
     # Step 2
     check_nothing_undone(context, facts.read_version, in_force.version)
     prove(context, facts.read_version, in_force.version)
     context.watermarks.record(in_force, in_force.version, "merge")
     for _ in range(_TRIES):
-        finished = _follow_up(context, current, in_force, facts)
+        finished = _follow_up(context, in_force, facts)
         if finished is not None:
             return finished
-        current, _ = context.watermarks.newest()  # nothing of a restored or an overwritten table is ours to hide
     raise StoreUnavailable(f"the follow-up of table version {in_force.version} lost every race; tried {_TRIES}")
 
 
@@ -144,8 +142,9 @@ def _facts(context: FlusherContext, in_force: InForce) -> MergeFacts:
             assert_never(found)
 
 
-def _follow_up(context: FlusherContext, current: PinnedTable, in_force: InForce, facts: MergeFacts) -> Finished | None:
+def _follow_up(context: FlusherContext, in_force: InForce, facts: MergeFacts) -> Finished | None:
     """Steps 3 to 5; None when another commit, or a clean-up, came first."""
+    current, _ = context.watermarks.newest()  # nothing of a restored or an overwritten table is ours to hide
     check_table(current, context.contract)  # keys are looked up by the names of their columns
     ours = [f for f in current.fragments() if facts.files.intersection(f.files)]
     # Step 3

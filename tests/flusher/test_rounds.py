@@ -14,6 +14,7 @@ from lancewal_core.errors import ObjectCorrupt, ObjectMissing
 from lancewal_core.flush import rebuild_snapshot
 from lancewal_core.ids import Region
 from lancewal_core.paths import wal_prefix
+from lancewal_core.table_lance import LancePinnedTable, LanceTable
 from lancewal_core.tasks import ThreadTasks
 from lancewal_core.watermarks import Watermarks
 from lancewal_flusher import merge_stock
@@ -62,6 +63,29 @@ def test_sealed_generations_are_left_to_their_ingest_for_a_while(table: FlusherT
     assert table.states(0) == ["MERGED", "MERGED"]
     run_round(context, OPEN_ROWS, state, 60)
     assert state.sealed.seen == {}
+
+
+def test_a_quiet_round_asks_three_times_for_the_newest_version(table: FlusherTable) -> None:
+    """Each is a listing: before anything else, for the newest merge, and before it looks for the next one."""
+
+    class Asked(LanceTable):
+        times = 0
+
+        def newest(self) -> LancePinnedTable:
+            self.times += 1
+            return super().newest()
+
+    asked, state = Asked(table.uri), RoundState()
+    context = table.context(asked)
+    table.generation(0, upserts(range(5)))
+    assert len(run_round(context, OPEN_ROWS, state, 60).merges) == 1
+    before = asked.times
+    assert run_round(context, OPEN_ROWS, state, 60).left is not None
+    assert asked.times == before + 3
+    # Somebody else's commit: its file is indexed by the next round.
+    table.user_append(1, range(5), in_model=True)
+    assert sum(kept.indexed for kept in run_round(context, OPEN_ROWS, state, 60).upkeep) == 5
+    table.check()
 
 
 def test_an_orphan_whose_log_is_gone_stops(table: FlusherTable) -> None:
