@@ -1,4 +1,4 @@
-"""Searching a long sorted array for many numbers: what ``np.searchsorted`` does, in a third of the time or less.
+"""Searching a long sorted array for many numbers: what ``np.searchsorted`` does, in less than half the time.
 
 A binary search of one number after the other waits for memory at nearly every step, since an array of some megabytes is in
 no cache.  Here a small copy of every ``STEP``-th number, which stays in the cache, says in which ``STEP`` numbers the place
