@@ -189,9 +189,10 @@ class World:
         return pa.table(columns, schema=self.contract.rows.table)
 
     def merged_up_to(self) -> dict[str, int]:
-        """Positions that the newest merge covers, by region name."""
-        for number in sorted(self.dataset.versions, reverse=True):
-            text = self.dataset.versions[number].transaction.properties.get("lancewal.watermarks")
+        """Positions that the newest merge covers, by region name; of one that a clean-up has taken, where it has left none."""
+        there = [self.dataset.versions[number] for number in sorted(self.dataset.versions, reverse=True)]
+        for version in (*there, *reversed(self.dataset.landed)):
+            text = version.transaction.properties.get("lancewal.watermarks")
             if text is not None:
                 return {name: mark["next"] for name, mark in json.loads(text).items()}
         return {}
