@@ -21,6 +21,7 @@ from lancewal_core.clock import Clock
 from lancewal_core.contract import Contract
 from lancewal_core.control import Until
 from lancewal_core.errors import LancewalError
+from lancewal_core.gauges import show_only
 from lancewal_core.ids import Generation, Region
 from lancewal_core.region_index import GenerationRecord
 from lancewal_flusher.backlog import Backlog
@@ -221,9 +222,8 @@ class FlusherMetrics:
                     assert_never(result)
         self._fragments.set(report.fragments)
         self._hidden_rows.set(report.hidden_rows)
-        self._unindexed.clear()  # of an index that is gone nothing remains
-        for name, rows in report.unindexed_rows.items():
-            self._unindexed.labels(name).set(rows)
+        # Of an index that is gone nothing remains.
+        show_only(self._unindexed, {(name,): rows for name, rows in report.unindexed_rows.items()})
 
     def expiry(self, result: ExpiryResult | TurnFailed) -> None:
         """A turn of expiry ended."""

@@ -23,6 +23,7 @@ from lancewal_core.clock import Clock
 from lancewal_core.contract import Contract
 from lancewal_core.control import Until
 from lancewal_core.errors import LancewalError
+from lancewal_core.gauges import show_only
 from lancewal_core.ids import OwnerId, Position, Region
 from lancewal_core.log import Durable
 from lancewal_core.region_index import GenerationRecord
@@ -68,7 +69,6 @@ class IngestMetrics:
             _REGION,
         )
         self._stopped = self._gauge("partition_stopped", "1 for a partition that stopped, by kind.", (*_REGION, "kind"))
-        self._stopped_labels = set[tuple[str, str, str]]()
         self._unflushed = self._gauge("unflushed_generations", "Sealed generations that wait to be flushed.")
         self._open = self._gauge("open_regions", "Regions that this process owns.")
         self._memory = self._gauge("memory_bytes", "Bytes of rows and records in memory, Kafka's queue not included.")
@@ -146,9 +146,7 @@ class IngestMetrics:
         self._log.warning("ownership lost", region=region.name, reason=str(error))
 
     def stopped(self, region: Region, error: LancewalError) -> None:
-        labels = (region.topic, str(region.partition), error.kind)
-        self._stopped.labels(*labels).set(1)
-        self._stopped_labels.add(labels)
+        self._stopped.labels(region.topic, str(region.partition), error.kind).set(1)
         self._log.error("partition stopped", region=region.name, kind=error.kind, reason=str(error), **_where(error))
 
     def failed(self, act: str, cause: object) -> None:
@@ -182,13 +180,8 @@ class IngestMetrics:
     def refresh(self, highs: Mapping[int, Position], stopped: Mapping[int, LancewalError]) -> None:
         """Set what follows from Kafka's ends and from the clock; ``stopped`` is all that is stopped now."""
         now_ms = self._clock.now_ms()
-        # Also those that could not be opened.  Set first, so that no scrape finds a stopped partition missing.
-        now_stopped = {(self._regions[p].topic, str(p), error.kind) for p, error in stopped.items()}
-        for stop in now_stopped:
-            self._stopped.labels(*stop).set(1)
-        for stop in self._stopped_labels - now_stopped:
-            self._stopped.remove(*stop)
-        self._stopped_labels = now_stopped
+        # Also those that could not be opened.
+        show_only(self._stopped, {(self._regions[p].topic, str(p), error.kind): 1 for p, error in stopped.items()})
         for region, position in self._durable.items():
             labels = (region.topic, str(region.partition))
             high = highs.get(region.partition)
