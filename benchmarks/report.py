@@ -227,18 +227,18 @@ _MISSED = """
 * **Upserts given as Arrow, against LakeSoul** (b). LakeSoul writes sorted rows and looks for nothing; each of its reads then
   merges by key (c: 1.8 s for all columns, 0.9 s by lancewal's reader). A Lance table needs no merging afterwards, so the
   rows that are replaced must be found, and hidden in every fragment, since random keys touch all of them. Lance's own calls
-  for that take 1.0 to 1.3 times as long as LakeSoul for 100,000 rows and 1.6 to 2.3 times for 10,000 (seven runs), the rows
-  to be hidden given to them; lookup, key index and the records by which nothing is merged twice make it 1.5 to 1.9 times
+  for that take 1.0 to 1.3 times as long as LakeSoul for 100,000 rows and 1.6 to 2.3 times for 10,000 (eight runs), the rows
+  to be hidden given to them; lookup, key index and the records by which nothing is merged twice make it 1.5 to 2.0 times
   that. With the reading of its file counted for LakeSoul, as in the figures that the aims came from, lancewal takes 1.3 to
-  1.5 times as long for 100,000 rows and 2.5 to 3.2 times for 10,000. Half of what Lance takes to write the rows (8 and
+  1.6 times as long for 100,000 rows and 2.5 to 3.2 times for 10,000. Half of what Lance takes to write the rows (8 and
   33 ms) goes into compressing texts; stored as they are, they would make these files a fifth larger, and files of texts
   that repeat themselves more. Behind large rounds every fragment hides rows already, and each merge writes what hides them
   anew; compaction ends that.
 * **Merges where files were just deleted** (merge, b). A merge of random keys makes a file for every fragment, and some
-  twenty more. The disk measured on is an ext4 without a journal: there Linux passes over every inode that was freed in the
-  last minutes when it makes a file. Right behind the deletion of a few thousand files a merge of 10,000 rows took 60 ms
-  instead of 35. An ext4 with a journal, or any other file system, does not know this; let five minutes pass before
-  measuring where files were deleted.
+  twenty more. The disk measured on is an ext4 without a journal: where one makes a file, Linux looks at every inode that was
+  freed in the last minutes and passes it over (a profile of the kernel shows it). Right behind other runs, which delete
+  their tables, a merge of 10,000 rows with its snapshot took up to 60 ms, and 35 without deletions before it; on an ext4
+  with a journal it took 34 to 38. Let five minutes pass before measuring where files were deleted.
 * **Scans by plain Lance before a compaction** (merge, c; no aim). Plain Lance reads hidden rows and drops them column by
   column: all columns took 1.3 to 1.8 times as long with 2 % of the rows hidden, 2.0 to 2.7 times with 18 %; `merge_insert`
   leaves the same behind. lancewal's reader drops them in one pass; of two narrow columns that takes as long as reading them.
