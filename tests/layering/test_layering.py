@@ -33,7 +33,10 @@ class Rule:
 CORE = frozenset({"lancewal_core"})
 KAFKA = "confluent_kafka"
 SPARK = "pyspark"
+PARTS = frozenset({"lancewal_ingest", "lancewal_flusher", "lancewal_reader", "lancewal_audit", "lancewal_demo"})
 RULES = {
+    # What is public is found here, and loaded when it is used: any part may be missing.
+    "lancewal": Rule("core", CORE | PARTS, never=frozenset({KAFKA, SPARK}), lazily=PARTS),
     "lancewal_core": Rule("core", frozenset(), never=frozenset({KAFKA, SPARK})),
     "lancewal_ingest": Rule("ingest", CORE, never=frozenset({SPARK})),
     # Merging on Spark is a choice: the flusher runs where Spark is not installed.

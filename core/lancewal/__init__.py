@@ -1,0 +1,56 @@
+"""lancewal's public names, each loaded when it is first used: ``import lancewal`` takes milliseconds.
+
+What is neither here nor in ``lancewal.errors``, ``lancewal.spark`` or ``lancewal.sandbox`` is private.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lancewal._lazy import names_of
+
+if TYPE_CHECKING:
+    from lancewal import errors, sandbox, spark
+    from lancewal_core.region_key import encode_region_key
+    from lancewal_core.settings import load_settings
+    from lancewal_flusher.load_table import load_files
+    from lancewal_reader.receipt import Receipt, receipt_of
+    from lancewal_reader.table import LancewalTable as Table
+    from lancewal_reader.table import open_table
+
+__all__ = [
+    "Receipt",
+    "Table",
+    "encode_region_key",
+    "errors",
+    "load_files",
+    "load_settings",
+    "open_table",
+    "receipt_of",
+    "sandbox",
+    "spark",
+]
+
+_load = names_of(
+    __name__,
+    {
+        "Receipt": "lancewal_reader.receipt:Receipt",
+        "Table": "lancewal_reader.table:LancewalTable",
+        "encode_region_key": "lancewal_core.region_key:encode_region_key",
+        "errors": "lancewal.errors",
+        "load_files": "lancewal_flusher.load_table:load_files",
+        "load_settings": "lancewal_core.settings:load_settings",
+        "open_table": "lancewal_reader.table:open_table",
+        "receipt_of": "lancewal_reader.receipt:receipt_of",
+        "sandbox": "lancewal.sandbox",
+        "spark": "lancewal.spark",
+    },
+)
+
+
+def __getattr__(name: str) -> Any:
+    return _load(name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,31 @@
+"""Public names for programs on Spark.  ``session`` comes before whatever loads Lance, so nothing here does by itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lancewal._lazy import names_of
+
+if TYPE_CHECKING:
+    from lancewal_flusher.load_spark import load_dataframe
+    from lancewal_flusher.spark_session import the_session as session
+    from lancewal_reader.spark import receipt_of_dataframe as receipt_of
+
+__all__ = ["load_dataframe", "receipt_of", "session"]
+
+_load = names_of(
+    __name__,
+    {
+        "load_dataframe": "lancewal_flusher.load_spark:load_dataframe",
+        "receipt_of": "lancewal_reader.spark:receipt_of_dataframe",
+        "session": "lancewal_flusher.spark_session:the_session",
+    },
+)
+
+
+def __getattr__(name: str) -> Any:
+    return _load(name)
+
+
+def __dir__() -> list[str]:
+    return __all__
