@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 
@@ -40,6 +40,11 @@ def sleep_unless(stopping: Callable[[], bool], clock: Clock, seconds: float) -> 
     until = clock.monotonic() + seconds
     while not stopping() and (left := until - clock.monotonic()) > 0:
         clock.sleep(min(left, _ASK_S))
+
+
+def ms_since_1970(moment: datetime) -> int:
+    """The millisecond that ``moment``, a time with a zone, lies in; negative before 1970."""
+    return (moment - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)
 
 
 def utc_text(ms: int) -> str:

@@ -25,6 +25,7 @@ from obstore.exceptions import (
 )
 from obstore.store import LocalStore, S3Store
 
+from lancewal_core.clock import ms_since_1970
 from lancewal_core.error_text import first_line
 from lancewal_core.errors import SettingsError, StoreUnavailable, TableMissing
 from lancewal_core.store import ObjectInfo, PutOutcome, PutUnknown, Stored, Taken
@@ -101,8 +102,7 @@ class ObstoreStore:
         try:
             for page in obstore.list(self._store, prefix, offset=after, chunk_size=1000):
                 for item in page:
-                    modified = int(item["last_modified"].timestamp() * 1000)
-                    found.append(ObjectInfo(item["path"], item["size"], modified))
+                    found.append(ObjectInfo(item["path"], item["size"], ms_since_1970(item["last_modified"])))
                 if limit is not None and len(found) >= limit and not isinstance(self._store, LocalStore):
                     break  # S3 lists in key order, a local folder in none
         except (NotFoundError, FileNotFoundError):

@@ -22,6 +22,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # imported the
     ResourceType,
 )
 
+from lancewal_core.clock import ms_since_1970
 from lancewal_core.errors import KafkaUnavailable, SettingsError, TopicMissing, TopicUnsuitable
 from lancewal_core.ids import Position
 from lancewal_core.paths import check_topic
@@ -90,7 +91,7 @@ class TopicInspector:
         if start == "latest":
             return tuple(latest[p] for p in range(topic.partitions))
         assert isinstance(start, datetime)
-        at = self.since(topic.topic, range(topic.partitions), int(start.timestamp() * 1000))
+        at = self.since(topic.topic, range(topic.partitions), max(0, ms_since_1970(start)))  # -1 would mean the end
         return tuple(latest[p] if (first := at[p]) is None else first for p in range(topic.partitions))
 
     def begins(self, topic: str, partitions: Collection[int]) -> Mapping[int, Position]:

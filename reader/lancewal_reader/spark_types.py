@@ -7,7 +7,7 @@ bool, int8..int64, float32, float64        boolean, byte..long, float, double
 uint8, uint16, uint32                      short, int, long
 uint64                                     decimal(20, 0)
 string, binary, date32, decimal128(p, s)   string, binary, date, decimal(p, s)
-timestamp[s|ms|us|ns, UTC]                 timestamp (microseconds; finer digits are cut)
+timestamp[s|ms|us|ns, UTC]                 timestamp (microseconds; finer digits are floored)
 timestamp[s|ms|us|ns]                      timestamp_ntz (likewise)
 list<t>, fixed_size_list<t>[n]             array<t>
 struct<...>                                struct<...>
@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
@@ -44,6 +43,7 @@ from pyspark.sql.types import (
 )
 
 from lancewal_core.errors import InvalidInput
+from lancewal_reader.narrow_times import narrow
 
 _PLAIN: dict[pa.DataType, DataType] = {
     pa.bool_(): BooleanType(),
@@ -113,14 +113,8 @@ def target_schema(schema: StructType) -> pa.Schema:
 
 def to_target(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     """Cast by name.  Raises ``pyarrow.ArrowInvalid`` for a timestamp that microseconds cannot hold."""
-    columns: Sequence[pa.Array] = [_cast(batch.column(field.name), field.type) for field in target]
+    columns: Sequence[pa.Array] = [narrow(batch.column(field.name), field.type) for field in target]
     return pa.RecordBatch.from_arrays(columns, schema=target)
-
-
-def _cast(column: pa.Array, type_: pa.DataType) -> pa.Array:
-    if column.type == type_:
-        return column
-    return pc.cast(column, options=pc.CastOptions(target_type=type_, allow_time_truncate=True))
 
 
 def _fits(own: DataType, wanted: DataType) -> bool:

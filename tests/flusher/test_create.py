@@ -130,6 +130,8 @@ def test_start_positions(kafka: KafkaBroker, topic: str, tmp_path: Path) -> None
     # The first record at or after the time; behind all records where there is none.
     assert start(datetime.fromtimestamp(2000, UTC)) == (1, 0, 1)
     assert start(datetime.fromtimestamp(500, UTC)) == (0, 0, 0)
+    # Kafka would take the millisecond -1 for the end.
+    assert start(datetime(1969, 12, 31, 23, 59, 59, 999_000, UTC)) == (0, 0, 0)
 
 
 def test_an_open_transaction_is_taken_whole_from_latest(kafka: KafkaBroker, topic: str, folder: Path) -> None:

@@ -113,12 +113,6 @@ def test_every_column_type_is_cast_to_what_spark_expects() -> None:
         assert cast.to_pylist() == part.to_pylist()
 
 
-def test_digits_below_microseconds_are_cut() -> None:
-    schema = pa.schema([("at", pa.timestamp("ns", tz="UTC"))])
-    batch = pa.record_batch([pa.array([1_999, -1_999], pa.timestamp("ns", tz="UTC"))], schema)
-    assert to_target(batch, target_schema(spark_schema(schema))).column(0).cast(pa.int64()).to_pylist() == [1, -1]
-
-
 def test_zoned_and_local_timestamps_stay_apart() -> None:
     kinds = {field.name: field.dataType for field in spark_schema(EVERY_TYPE)}
     assert isinstance(kinds["at"], TimestampType)

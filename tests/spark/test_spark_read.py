@@ -14,7 +14,7 @@ from pyspark.errors import AnalysisException, PySparkException
 
 from lancewal_core.errors import InvalidInput, TableRestored
 from lancewal_reader.spark import receipt_of_dataframe
-from tests.support.pipeline import EVERY_TYPE, SMALL, Key, Pipeline, Row, by_key
+from tests.support.pipeline import EVERY_TYPE, KEY, SMALL, Key, Pipeline, Row, by_key
 from tests.support.spark import LocalSpark
 
 pytestmark = pytest.mark.spark
@@ -103,6 +103,31 @@ def test_pushed_filters(
         kept = [line for line in plan.splitlines() if line.startswith("Filter")]
         assert len(kept) == len(left)
         assert all(name in line and "a#" not in line for name, line in zip(left, kept, strict=True))
+
+
+def test_nanoseconds_before_1970_are_floored_and_filtered_as_seen(spark: LocalSpark, tmp_path: Path) -> None:
+    """Merged and unmerged, with and without filters offered to Lance: the row's value is what a filter is asked of."""
+    made = Pipeline(tmp_path, pa.schema([*KEY, ("at", pa.timestamp("ns", "UTC"))]))
+    times = [-1_000_000_001, -1001, -1000, -999, -1, 0, 1, 999, 1000]
+    for id, ns in enumerate(times):
+        made.upsert("r1", id, at=pa.scalar(ns, pa.timestamp("ns", "UTC")).as_py())
+        if id == 4:
+            made.merge_all()
+    made.ingest()
+    seen = {id: ns // 1000 for id, ns in enumerate(times)}
+    df = spark.read(made.uri)
+    found = df.selectExpr("id", "unix_micros(at) AS us")
+    assert {row.id: row.us for row in found.collect()} == seen
+    conditions: list[tuple[str, Callable[[int], bool]]] = [
+        ("at = timestamp_micros(-1)", lambda us: us == -1),
+        ("at < timestamp_micros(-1)", lambda us: us < -1),
+        ("at >= timestamp_micros(0)", lambda us: us >= 0),
+        ("NOT at <= timestamp_micros(-1)", lambda us: us > -1),
+    ]
+    with spark.pushdown():
+        for sql, passes in conditions:
+            assert {row.id for row in df.filter(sql).collect()} == {id for id, us in seen.items() if passes(us)}, sql
+    made.close()
 
 
 def test_a_filter_without_the_setting_is_sparks(spark: LocalSpark, pipeline: Pipeline) -> None:

@@ -1,0 +1,40 @@
+"""Casts of columns in which times may lose digits: towards the past, before 1970 as after it.
+
+``pyarrow.compute.cast`` drops the digits of the integer that is stored, so a time before 1970 would move towards 1970, and two
+times on both sides of a moment could become the same.  Here the result is the floor: the last moment that the coarser unit has
+at or before the time.  Null stays null.  All else is a safe cast.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+def narrow(column: pa.Array, type_: pa.DataType) -> pa.Array:
+    """``column`` in ``type_``, times inside of lists and structs too.
+
+    Raises ``pyarrow.ArrowInvalid`` for any other value that ``type_`` cannot hold.
+    """
+    if pa.types.is_timestamp(column.type) and pa.types.is_timestamp(type_):
+        return _floor(column, type_)
+    if pa.types.is_list(column.type) and pa.types.is_list(type_):
+        items = narrow(column.values, type_.value_type)  # all of them, also where the column is a slice
+        validity, offsets = column.buffers()[:2]
+        return pa.Array.from_buffers(type_, len(column), [validity, offsets], -1, column.offset, [items])
+    if pa.types.is_struct(column.type) and pa.types.is_struct(type_):
+        members = [narrow(column.field(i), member.type) for i, member in enumerate(type_)]
+        return pa.StructArray.from_arrays(members, fields=list(type_), mask=column.is_null())
+    return column if column.type == type_ else pc.cast(column, type_)
+
+
+def _floor(column: pa.Array, type_: pa.DataType) -> pa.Array:
+    step = _PER_SECOND[column.type.unit] // _PER_SECOND[type_.unit]
+    if step <= 1:
+        return pc.cast(column, type_)
+    stored = column.cast(pa.int64())
+    cut = pc.divide(stored, step)  # towards 0
+    beyond = pc.greater(pc.multiply(cut, step), stored)
+    return pc.subtract(cut, beyond.cast(pa.int64())).cast(type_)

@@ -1,0 +1,106 @@
+"""Times that lose digits on their way to Spark, against Python's integers, which floor."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from pyspark.sql import datasource as ds
+
+from lancewal_reader.spark_filters import translate
+from lancewal_reader.spark_types import spark_schema, target_schema, to_target
+
+INT64 = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-3000, 3000))
+TIME = st.one_of(st.none(), INT64)
+ROW = st.fixed_dictionaries(
+    {
+        "at": TIME,
+        "local": TIME,
+        "all": st.one_of(st.none(), st.lists(TIME, max_size=3)),
+        "one": st.one_of(st.none(), st.fixed_dictionaries({"at": TIME, "all": st.lists(TIME, max_size=2)})),
+        "deep": st.one_of(st.none(), st.lists(st.fixed_dictionaries({"at": TIME, "n": TIME}), max_size=2)),
+    }
+)
+
+
+def schema(zoned: pa.DataType, local: pa.DataType) -> pa.Schema:
+    return pa.schema(
+        [
+            ("at", zoned),
+            ("local", local),
+            ("all", pa.list_(zoned)),
+            ("one", pa.struct([("at", local), ("all", pa.list_(local))])),
+            ("deep", pa.list_(pa.struct([("at", zoned), ("n", pa.int64())]))),
+        ]
+    )
+
+
+FINE = schema(pa.timestamp("ns", "UTC"), pa.timestamp("ns"))
+NUMBERS = schema(pa.int64(), pa.int64())  # Arrow gives Python no times beyond the year 9999
+
+
+def floored(value: Any, path: str = "") -> Any:
+    match value:
+        case dict():
+            return {name: floored(item, name) for name, item in value.items()}
+        case list():
+            return [floored(item, path) for item in value]
+        case int() if path != "n":
+            return value // 1000
+    return value
+
+
+EDGES = [-(2**63), 2**63 - 1, -999_999_999, -1001, -1000, -999, -1, 0, 1, 999, 1000, None]
+
+
+@given(st.lists(ROW, max_size=12), st.integers(0, 5), st.integers(0, 12))
+@example(
+    [{"at": t, "local": t, "all": [t], "one": {"at": t, "all": [t]}, "deep": [{"at": t, "n": t}]} for t in EDGES], 1, 9
+)
+def test_nanoseconds_are_floored_in_every_form(rows: list[dict[str, Any]], first: int, count: int) -> None:
+    """Whole batches and slices of them, nulls, lists, structs; other 64 bit numbers stay as they are."""
+    whole = pa.RecordBatch.from_pylist(rows, NUMBERS).cast(FINE)
+    for batch, given_rows in ((whole, rows), (whole.slice(first, count), rows[first : first + count])):
+        found = to_target(batch, target_schema(spark_schema(FINE)))
+        found.validate(full=True)
+        assert found.cast(NUMBERS).to_pylist() == [floored(row) for row in given_rows]
+
+
+@pytest.mark.parametrize(("unit", "per_us"), [("s", 10**6), ("ms", 10**3), ("us", 1)])
+def test_coarser_times_keep_their_moment_or_stop(unit: str, per_us: int) -> None:
+    type_ = pa.timestamp(unit)
+    made = pa.schema([("at", type_)])
+    last = (2**63 - 1) // per_us
+    batch = pa.record_batch([pa.array([-last, -1, 0, None, last], type_)], made)
+    found = to_target(batch, target_schema(spark_schema(made))).column(0).cast(pa.int64()).to_pylist()
+    assert found == [-last * per_us, -per_us, 0, None, last * per_us]
+    if per_us > 1:
+        beyond = pa.record_batch([pa.array([last + 1], type_)], made)
+        with pytest.raises(pa.ArrowInvalid):
+            to_target(beyond, target_schema(spark_schema(made)))
+
+
+COMPARED: list[Callable[[datetime.datetime], ds.Filter]] = [
+    lambda time: ds.EqualTo(("at",), time),
+    lambda time: ds.EqualNullSafe(("at",), time),
+    lambda time: ds.LessThan(("at",), time),
+    lambda time: ds.LessThanOrEqual(("at",), time),
+    lambda time: ds.GreaterThan(("at",), time),
+    lambda time: ds.GreaterThanOrEqual(("at",), time),
+    lambda time: ds.In(("at",), (time,)),
+]
+
+
+@pytest.mark.parametrize("compared", COMPARED)
+def test_no_comparison_of_a_floored_time_is_asked_of_lance(compared: Callable[[datetime.datetime], ds.Filter]) -> None:
+    """It would compare the time with all its digits: not the value that Spark sees."""
+    item = compared(datetime.datetime(1969, 12, 31, 23, 59, 59, 999_999, datetime.UTC))
+    for offered in (item, ds.Not(item)):
+        condition, left = translate([offered], FINE)
+        assert condition is None
+        assert left == [offered]
