@@ -5,9 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import duckdb
+import lance
 import pyarrow as pa
 import pytest
 import typer
@@ -88,6 +91,26 @@ def test_arrow_file(pipeline: Pipeline, tmp_path: Path) -> None:
         rows = file.read_all()
     assert by_key(rows) == pipeline.oracle
     assert receipt_of(rows.schema).table_uuid == "table-uuid"
+
+
+def test_an_arrow_file_suits_other_programs(pipeline: Pipeline, tmp_path: Path) -> None:
+    """A table of Lance and one of DuckDB are made of it, mapped into memory and read; decimals want the strictest address."""
+    expected = sum(row["dec"] for row in pipeline.oracle.values() if row["dec"] is not None)
+    for number, arguments in enumerate(([], ["--filter", "a > 2"], ["--limit", "3"], ["--filter", "id < 0"])):
+        path = str(tmp_path / f"{number}.arrow")
+        read(pipeline, "--output", "arrow-file", "--to", path, *arguments)
+        for source in (pa.memory_map(path), pa.OSFile(path)):
+            with source, pa.ipc.open_file(source) as file:
+                rows = file.read_all()
+                made = lance.write_dataset(rows, f"memory://{uuid.uuid4().hex}").to_table()
+                assert made.equals(rows)
+                connection = duckdb.connect()
+                connection.register("rows", rows)
+                count, total = connection.execute("SELECT count(*), sum(dec) FROM rows").fetchall()[0]
+                assert count == rows.num_rows
+                if not arguments:
+                    assert by_key(made) == pipeline.oracle
+                    assert total == expected
 
 
 def test_table(pipeline: Pipeline) -> None:
