@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import base64
 import csv
-import datetime
-import decimal
 import io
 import json
-import math
 import sys
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import IO, Annotated, Any, assert_never
+from typing import IO, Annotated, assert_never
 
 import pyarrow as pa
 import typer
 
 from lancewal_core.config_commands import ConfigOption, read_settings
 from lancewal_core.errors import InvalidInput
+from lancewal_reader.plain_rows import plain_rows
 
 
 class Output(StrEnum):
@@ -102,15 +99,15 @@ def _write(schema: pa.Schema, batches: Iterator[pa.RecordBatch], output: Output,
                     writer.write_batch(batch)
         case Output.JSON:
             for batch in batches:
-                for row in batch.to_pylist():
-                    file.write(json.dumps(_plain(row), ensure_ascii=False, allow_nan=False).encode() + b"\n")
+                for row in plain_rows(batch):
+                    file.write(json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n")
         case Output.CSV:
             file.write(_csv_line(schema.names))
             for batch in batches:
-                for row in batch.to_pylist():
+                for row in plain_rows(batch):
                     file.write(_csv_line([_text(value) for value in row.values()]))
         case Output.TABLE:
-            lines = [[_shown(v) for v in row.values()] for batch in batches for row in batch.to_pylist()]
+            lines = [[_shown(v) for v in row.values()] for batch in batches for row in plain_rows(batch)]
             file.write(_aligned(schema.names, lines).encode())
         case _:
             assert_never(output)
@@ -133,28 +130,9 @@ def _shown(value: object) -> str:
 
 def _text(value: object) -> str:
     """A cell: scalars as they are, empty for null, nested values as JSON."""
-    plain = _plain(value)
-    if plain is None:
+    if value is None:
         return ""
-    return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
-
-
-def _plain(value: Any) -> Any:
-    """A JSON value: decimals and numbers that JSON has not as strings, binaries in base64, times in ISO 8601."""
-    match value:
-        case dict():
-            return {name: _plain(item) for name, item in value.items()}
-        case list():
-            return [_plain(item) for item in value]
-        case bytes():
-            return base64.b64encode(value).decode()
-        case decimal.Decimal():
-            return str(value)
-        case datetime.date():
-            return value.isoformat()
-        case float() if not math.isfinite(value):
-            return str(value)
-    return value
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _csv_line(cells: list[str]) -> bytes:

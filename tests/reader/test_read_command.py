@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import lance
@@ -19,7 +21,7 @@ from typer.testing import CliRunner, Result
 from lancewal_core.errors import InvalidInput
 from lancewal_reader.commands import command
 from lancewal_reader.receipt import Receipt, receipt_of
-from tests.support.pipeline import EVERY_TYPE, Pipeline, by_key
+from tests.support.pipeline import EVERY_TYPE, KEY, Pipeline, by_key
 
 app = typer.Typer()
 app.command()(command)
@@ -56,6 +58,63 @@ def test_json_lines_and_the_receipt(pipeline: Pipeline) -> None:
         assert row["day"] == (None if expected["day"] is None else expected["day"].isoformat())
     receipt = Receipt.from_json(result.stderr.partition("receipt: ")[2])
     assert sum(receipt.cut.values()) == 120
+
+
+def strictly(line: str) -> dict[str, Any]:
+    def refuse(text: str) -> None:
+        raise AssertionError(f"{text} is no JSON")
+
+    found: dict[str, Any] = json.loads(line, parse_constant=refuse)
+    return found
+
+
+def test_json_is_json_whatever_a_column_holds(tmp_path: Path) -> None:
+    """No number that JSON has not, and every time that 64 bits hold."""
+    numbers = [math.nan, math.inf, -math.inf, 0.5, None]
+    shown = ["nan", "inf", "-inf", 0.5, None]
+    fine = {
+        -(2**63): "1677-09-21T00:12:43.145224192+00:00",
+        2**63 - 1: "2262-04-11T23:47:16.854775807+00:00",
+        -1: "1969-12-31T23:59:59.999999999+00:00",
+        -1000: "1969-12-31T23:59:59.999999+00:00",
+        0: "1970-01-01T00:00:00+00:00",
+    }
+    coarse = {
+        -(2**63): "-9223372036854775808 us since 1970",
+        2**63 - 1: "9223372036854775807 us since 1970",
+        -62_135_596_800_000_000: "0001-01-01T00:00:00",
+        253_402_300_799_999_999: "9999-12-31T23:59:59.999999",
+        -1_000_000: "1969-12-31T23:59:59",
+    }
+    days = {
+        -(2**31): "-2147483648 days since 1970",
+        2**31 - 1: "2147483647 days since 1970",
+        -719_162: "0001-01-01",
+        -1: "1969-12-31",
+        0: "1970-01-01",
+    }
+    values = {
+        "f": pa.array(numbers, pa.float64()),
+        "g": pa.array(numbers, pa.float32()),
+        "all": pa.array([numbers, [], None, [math.nan], [None]], pa.list_(pa.float64())),
+        "fine": pa.array(list(fine), pa.timestamp("ns", "UTC")),
+        "coarse": pa.array(list(coarse), pa.timestamp("us")),
+        "day": pa.array(list(days), pa.int32()).cast(pa.date32()),
+    }
+    values["one"] = pa.StructArray.from_arrays([values["f"], values["fine"]], ["f", "fine"])
+    made = Pipeline(tmp_path, pa.schema([*KEY, *((name, column.type) for name, column in values.items())]))
+    keys = {"region": pa.array(["r"] * 5), "id": pa.array(range(5), pa.int64())}
+    lance.write_dataset(pa.table({**keys, **values}).cast(made.columns), made.uri, mode="append")
+    found = [strictly(line) for line in read(made, "--output", "json").stdout.splitlines()]
+    assert [row["f"] for row in found] == [row["g"] for row in found] == shown
+    assert [row["all"] for row in found] == [shown, [], None, ["nan"], [None]]
+    assert [row["fine"] for row in found] == list(fine.values())
+    assert [row["coarse"] for row in found] == list(coarse.values())
+    assert [row["day"] for row in found] == list(days.values())
+    assert [row["one"] for row in found] == [{"f": f, "fine": at} for f, at in zip(shown, fine.values(), strict=True)]
+    for output in ("csv", "table"):
+        assert "NaN" not in read(made, "--output", output).stdout
+    made.close()
 
 
 def test_a_receipt_printed_earlier_reads_the_same_rows(pipeline: Pipeline) -> None:

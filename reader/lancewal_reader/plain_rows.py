@@ -1,0 +1,89 @@
+"""Rows as values that JSON has, exactly; whatever the table's columns can hold has a form.
+
+=========================  ==========================================================================
+column type                value
+=========================  ==========================================================================
+bool, integers, string     themselves
+floats                     numbers; ``"nan"``, ``"inf"`` and ``"-inf"`` as strings, for JSON has none
+decimal128                 a string
+binary                     a string in base64
+date32, timestamp          a string in ISO 8601, with the fraction that is there; outside the years 1 to
+                           9999 ``"<number> <unit> since 1970"``
+lists, structs             arrays, objects
+=========================  ==========================================================================
+"""
+
+from __future__ import annotations
+
+import base64
+import decimal
+import math
+from collections.abc import Iterator
+from datetime import date, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+def plain_rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    """The rows in order, names in the order of the columns."""
+    # Python's own times end at the year 9999 and at microseconds: so they come as the numbers that are stored.
+    columns = [column.cast(_numbers(column.type)).to_pylist() for column in batch.columns]
+    types = batch.schema.types
+    for row in zip(*columns, strict=True):
+        values = [_plain(value, type_) for value, type_ in zip(row, types, strict=True)]
+        yield dict(zip(batch.schema.names, values, strict=True))
+
+
+def _numbers(type_: pa.DataType) -> pa.DataType:
+    """``type_`` with numbers in place of times."""
+    if pa.types.is_timestamp(type_):
+        return pa.int64()
+    if pa.types.is_date32(type_):
+        return pa.int32()
+    if pa.types.is_list(type_):
+        return pa.list_(type_.value_field.with_type(_numbers(type_.value_type)))
+    if pa.types.is_struct(type_):
+        return pa.struct([member.with_type(_numbers(member.type)) for member in type_])
+    return type_
+
+
+def _plain(value: Any, type_: pa.DataType) -> Any:
+    match value:
+        case None:
+            return None
+        case dict():
+            return {member.name: _plain(value[member.name], member.type) for member in type_}
+        case list():
+            return [_plain(item, type_.value_type) for item in value]
+        case bytes():
+            return base64.b64encode(value).decode()
+        case decimal.Decimal():
+            return str(value)
+        case float() if not math.isfinite(value):
+            return str(value)
+        case int() if pa.types.is_timestamp(type_):
+            return _time(value, type_)
+        case int() if pa.types.is_date32(type_):
+            return _date(value)
+    return value
+
+
+def _time(value: int, type_: pa.TimestampType) -> str:
+    seconds, fraction = divmod(value, _PER_SECOND[type_.unit])
+    nanoseconds = fraction * (10**9 // _PER_SECOND[type_.unit])
+    try:
+        moment = datetime(1970, 1, 1) + timedelta(seconds=seconds)
+    except OverflowError:
+        return f"{value} {type_.unit} since 1970"
+    digits = f".{nanoseconds:09}" if nanoseconds % 1000 else f".{nanoseconds // 1000:06}" if nanoseconds else ""
+    return f"{moment.isoformat()}{digits}{'' if type_.tz is None else '+00:00'}"
+
+
+def _date(days: int) -> str:
+    try:
+        return (date(1970, 1, 1) + timedelta(days=days)).isoformat()
+    except OverflowError:
+        return f"{days} days since 1970"
