@@ -1,11 +1,12 @@
 """The error tree: one class per thing a caller can do about it.
 
 Every error has a stable ``kind`` (used in logs, metrics and dead letters) and a message that says what is wrong,
-where (topic, partition, offset or object) and what to do.  The five branches say what the caller does:
+where (topic, partition, offset or object) and what to do.  The six branches say what the caller does:
 
 * ``Retry``: the same call may succeed later (store or broker unavailable).
 * ``Refresh``: what the caller knows is out of date; plan again from the newest state.
 * ``Fenced``: somebody else owns this now; stop touching it.
+* ``StartAgain``: this process cannot go on, another one can; end, and be started again.
 * ``InvalidInput``: a person must change an input, a setting or the environment.
 * ``Corrupt``: stored bytes are not what was written; stop and name the object.
 """
@@ -130,6 +131,21 @@ class OwnershipLost(Fenced):
     """The region index names another owner."""
 
     kind = "ownership_lost"
+
+
+# -- this process must end -------------------------------------------------------------------------------------
+
+
+class StartAgain(LancewalError):
+    """This process cannot go on; a new one can."""
+
+    kind = "start_again"
+
+
+class SparkStopped(StartAgain):
+    """The Spark context of this process has ended, also while it was made, and cannot be had again in it."""
+
+    kind = "spark_stopped"
 
 
 # -- a person must act -----------------------------------------------------------------------------------------
@@ -295,12 +311,6 @@ class FlusherPaused(InvalidInput):
     """An operator has paused the flusher."""
 
     kind = "flusher_paused"
-
-
-class SparkStopped(InvalidInput):
-    """The Spark context of this process has ended and cannot be had again in it."""
-
-    kind = "spark_stopped"
 
 
 class RepairRefused(InvalidInput):

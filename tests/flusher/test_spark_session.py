@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -29,6 +30,32 @@ def test_without_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
     with pytest.raises(SettingsError, match=r"pyspark cannot be loaded.*install lancewal\[flusher-spark\]"):
         the_session()
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "code"),
+    [("kill -9 $$", "spark_stopped", 1), ("exit 137", "spark_stopped", 1), ("exit 1", "settings", 2)],
+    ids=["killed", "killed under the script", "refused"],
+)
+def test_java_ends_while_it_starts(script: str, kind: str, code: int, tmp_path: Path) -> None:
+    """Killed, starting again helps; ended by itself, it was told something that it does not take."""
+    (tmp_path / "bin").mkdir()
+    submit = tmp_path / "bin" / "spark-submit"
+    submit.write_text(f"#!/bin/bash\n{script}\n")
+    submit.chmod(0o755)
+    program = """
+import sys
+from lancewal_core import cli
+from lancewal_flusher.commands import app
+cli.app.add_typer(app, name="flush")
+sys.exit(cli.run(["flush", "run", "--runner", "spark"]))
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "SPARK_HOME": str(tmp_path)}
+    ended = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False
+    )
+    assert f"lancewal: {kind}: " in ended.stderr
+    assert ended.returncode == code
 
 
 def test_the_reason_is_pythons_where_a_task_raised() -> None:
