@@ -25,20 +25,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from lancewal_audit.repair_context import RepairContext
 from lancewal_audit.snapshot_state import snapshot_state
-from lancewal_core.errors import PlanStale, RepairRefused, StoreInconsistent, TableRestored, WatermarkUnknown
+from lancewal_core import paths
+from lancewal_core.errors import (
+    OutsideHistoryWindow,
+    PlanStale,
+    RepairRefused,
+    StoreInconsistent,
+    TableRestored,
+    WatermarkUnknown,
+)
 from lancewal_core.ids import Generation, Region, TableVersion
 from lancewal_core.region_index import GenerationRecord, RegionIndex, State
 from lancewal_core.table import TransactionInfo
 from lancewal_core.transitions import revived
-from lancewal_core.watermarks import InForce
+from lancewal_core.watermarks import InForce, kind_of
 from lancewal_reader.history import generations_behind
 
 Choice = Literal["keep", "replay"]
 _TRIES = 5
+_LOOKED_AT = 1_000
+"""Newest merge records among which a decision is looked for, to be told of: more merges than that are made in a day or so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +68,8 @@ class RestoredPlan:
     records: tuple[InForce, ...]
     again: Mapping[Region, tuple[GenerationRecord, ...]]
     """Generations that are to be merged again."""
+    decided: tuple[TableVersion, str] | None = None
+    """Where nothing is undecided: the newest restore that somebody has decided about, and how."""
 
     @property
     def in_force(self) -> InForce:
@@ -65,6 +77,11 @@ class RestoredPlan:
 
     def lines(self) -> list[str]:
         """For people."""
+        if self.decided is not None:
+            version, choice = self.decided
+            return [
+                f"the restore at table version {version} is decided: {choice} stands. No other is undecided, nothing to do"
+            ]
         if not self.records:
             return ["no restore is undecided: what is merged is known, nothing to do"]
         found = [f"table version {r.version} is a restore of version {r.restored}" for r in self.restores]
@@ -79,11 +96,18 @@ class RestoredPlan:
 
 
 def plan_restored(context: RepairContext, choice: Choice) -> RestoredPlan:
-    """Steps 1 and 2.  ``RepairRefused``, ``OutsideHistoryWindow``, ``WatermarkUnknown``."""
+    """Steps 1 and 2.  ``RepairRefused``, ``WatermarkUnknown``."""
     # Step 1
     restores = _undecided(context)
     if not restores:
-        return RestoredPlan(choice, (), (), {})
+        told = _decision(context)
+        if told is not None and told[1] != choice:
+            raise RepairRefused(
+                f"the restore at table version {told[0]} is decided: {told[1]} stands, and the flusher goes by it. "
+                f"{choice} cannot be had any more. Nothing was changed",
+                version=told[0],
+            )
+        return RestoredPlan(choice, (), (), {}, told)
     decided: dict[int, InForce] = {}
     for restore in restores:
         base = restore.version - 1 if choice == "keep" else restore.restored
@@ -141,6 +165,18 @@ def _undecided(context: RepairContext) -> tuple[Restore, ...]:
     return tuple(reversed(found))
 
 
+def _decision(context: RepairContext) -> tuple[TableVersion, str] | None:
+    """The newest restore that a person has decided about, among the newest records, and the choice that stands."""
+    listed = [info.key for info in context.store.list(paths.merges_prefix(), limit=_LOOKED_AT)]
+    versions = sorted((v for key in listed if (v := paths.parse_merge_record(key)) is not None), reverse=True)
+    for version in versions[:_LOOKED_AT]:
+        key = paths.merge_record(version)
+        data = context.store.get(key)
+        if data is not None and (kind := kind_of(data, key)) in get_args(Choice):
+            return version, kind
+    return None
+
+
 def _in_force(context: RepairContext, version: int, decided: Mapping[int, InForce]) -> InForce:
     """W of a version, as it will be once ``decided`` is recorded."""
     try:
@@ -182,7 +218,15 @@ def _above(context: RepairContext, region: Region, merged: Generation) -> list[G
     newest = None if index is None else index.newest
     if newest is None or (newest.generation == merged and index is not None):
         return []
-    return generations_behind(context.store, context.indexes, region, merged, context.contract.history_window_s)
+    try:
+        return generations_behind(context.store, context.indexes, region, merged, context.contract.history_window_s)
+    except OutsideHistoryWindow as error:
+        raise RepairRefused(
+            f"region {region.name}: what was merged behind generation {merged} cannot be merged again: it is trimmed, as "
+            f"generations are {context.contract.history_window_s} s (history_window_s of the table) after their merge. Only "
+            "--after-restore keep is possible. Nothing was changed",
+            region=region.name,
+        ) from error
 
 
 def _check_readable(context: RepairContext, region: Region, records: list[GenerationRecord]) -> None:

@@ -15,6 +15,10 @@ _UNSENT = "error sending request"
 _UNTOLD = " (it does not say why: look at the address and, for https, at the authorities in SSL_CERT_FILE)"
 """Lance ends its line there."""
 _LENGTH_MAX = 400
+_NO_SPACE = re.compile(
+    r"no space left|quota|storage ?full|insufficient ?storage|file too large|\b507\b|os error (27|28|122)\b",
+    re.IGNORECASE,
+)
 _NO_WAY_IN = re.compile(
     r"permission ?denied|unauthenticated|access ?denied|forbidden|\b403\b|read-only|"
     r"not a directory|no such file|nosuchbucket|file exists",
@@ -36,6 +40,11 @@ def first_line(error: BaseException) -> str:
     return (
         f"{line}: {_NOT_TRUSTED.format(cause['certificate']) if cause['certificate'] else cause['text'][:_LENGTH_MAX]}"
     )
+
+
+def way_on(text: str, otherwise: str) -> str:
+    """What a person does about a store that, in its own words, takes no object: makes room, or ``otherwise``."""
+    return "The store is full: make room, or a larger one" if _NO_SPACE.search(text) else otherwise
 
 
 def no_way_in(text: str) -> bool:

@@ -322,8 +322,13 @@ def encode_merge_record(in_force: InForce, kind: Literal["merge", "checkpoint"] 
 
 def says_keep(data: bytes, key: str) -> bool:
     """Whether a record under ``merges/`` is a person's word that a restore dropped what had been merged since."""
+    return kind_of(data, key) == "keep"
+
+
+def kind_of(data: bytes, key: str) -> str:
+    """What a record under ``merges/`` is, a person's word or not: the ``kind`` that it was written as."""
     try:
-        return JsonObject.parse(data).text("kind") == "keep"
+        return JsonObject.parse(data).text("kind")
     except JsonFault as error:
         raise ObjectCorrupt(f"{key} is not a merge record: {error}", object=key) from error
 

@@ -39,6 +39,11 @@ Change = Callable[[Contract, TopicState, Mapping[int, Position]], Contract]
 """The new contract from the old one, the topic, and where each old partition ended."""
 
 
+_BOTH_WORK = "Stop the producers, let ingest and flusher work until `lancewal status` shows no lag and nothing unmerged"
+_MERGE = "Merge what is durable: `lancewal flush run --once` (ingest is not needed for it)"
+"""The old topic is gone, and ingest refuses the new one."""
+
+
 def alter_partitions(settings: Settings, partitions: int, inspector: TopicInspector | None = None) -> Contract:
     """Take up partitions that were added to the topic.  ``InvalidInput`` where guarantee 1 does not hold."""
     inspector = inspector or TopicInspector(settings.kafka)
@@ -52,13 +57,12 @@ def alter_partitions(settings: Settings, partitions: int, inspector: TopicInspec
             raise SettingsError(f"the contract says {old.partitions} partitions already: {partitions} adds none")
         for partition, end in inspector.ends(old.topic, range(old.partitions)).items():
             if end > ended[partition]:
-                raise _unfinished(
-                    old, partition, f"Kafka holds offsets {ended[partition]} to {end - 1}, not durable yet"
-                )
+                problem = f"Kafka holds offsets {ended[partition]} to {end - 1}, not durable yet"
+                raise _unfinished(old, partition, problem, _BOTH_WORK)
         altered_at = tuple(ended[p] for p in range(old.partitions))
         return old.model_copy(update={"version": old.version + 1, "partitions": partitions, "altered_at": altered_at})
 
-    return _change(settings, inspector, change)
+    return _change(settings, inspector, change, _BOTH_WORK)
 
 
 def rebind_topic(settings: Settings, topic_id: str, inspector: TopicInspector | None = None) -> Contract:
@@ -77,7 +81,7 @@ def rebind_topic(settings: Settings, topic_id: str, inspector: TopicInspector | 
             }
         )  # fmt: skip
 
-    return _change(settings, inspector, change)
+    return _change(settings, inspector, change, _MERGE)
 
 
 def alter_ttl(settings: Settings, ttl: Ttl | None) -> Contract:
@@ -103,7 +107,7 @@ def alter_ttl(settings: Settings, ttl: Ttl | None) -> Contract:
     return _put(store, old, new)
 
 
-def _change(settings: Settings, inspector: TopicInspector, change: Change) -> Contract:
+def _change(settings: Settings, inspector: TopicInspector, change: Change, way_on: str) -> Contract:
     settings.need("table.uri", "kafka.bootstrap_servers")
     uri, options = settings.table.uri, settings.store.options
     store, table = open_store(uri, options), LanceTable(uri, options)
@@ -113,7 +117,7 @@ def _change(settings: Settings, inspector: TopicInspector, change: Change) -> Co
     # Step 1
     topic = inspector.describe(old.topic)
     # Step 2
-    ended = _merged_ends(store, table, old)
+    ended = _merged_ends(store, table, old, way_on)
     # Step 3
     return _put(store, old, change(old, topic, ended))
 
@@ -132,8 +136,8 @@ def _put(store: ObjectStore, old: Contract, new: Contract) -> Contract:
             raise ContractMismatch("somebody else changed the contract at the same time: look at `lancewal table show`")
 
 
-def _merged_ends(store: ObjectStore, table: Table, contract: Contract) -> dict[int, Position]:
-    """Where each partition ended; ``InvalidInput`` while durable rows are not merged."""
+def _merged_ends(store: ObjectStore, table: Table, contract: Contract, way_on: str) -> dict[int, Position]:
+    """Where each partition ended; ``InvalidInput``, which names the ``way_on``, while durable rows are not merged."""
     _, in_force = Watermarks(store, table).newest()
     indexes = RegionIndexes(store, SystemClock())
     ended: dict[int, Position] = {}
@@ -144,17 +148,17 @@ def _merged_ends(store: ObjectStore, table: Table, contract: Contract) -> dict[i
             mark = in_force.regions.get(region)
             merged = mark.next if mark is not None else contract.start_of(region.partition) or Position(0)
             if durable > merged:
-                raise _unfinished(contract, region.partition, f"offsets {merged} to {durable - 1} are not merged yet")
+                problem = f"offsets {merged} to {durable - 1} are not merged yet"
+                raise _unfinished(contract, region.partition, problem, way_on)
             ended[region.partition] = merged
     finally:
         tasks.close()
     return ended
 
 
-def _unfinished(contract: Contract, partition: int, problem: str) -> InvalidInput:
+def _unfinished(contract: Contract, partition: int, problem: str, way_on: str) -> InvalidInput:
     return InvalidInput(
-        f"topic {contract.topic} partition {partition}: {problem}. Stop the producers, let ingest and flusher work until "
-        "`lancewal status` shows no lag and nothing unmerged, and run the command again",
+        f"topic {contract.topic} partition {partition}: {problem}. {way_on}, and run the command again",
         topic=contract.topic,
         partition=partition,
     )

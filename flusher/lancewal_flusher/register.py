@@ -22,7 +22,7 @@ import pyarrow as pa
 from lancewal_core import paths
 from lancewal_core.column_types import format_type
 from lancewal_core.contract import FAMILY, Column, Contract, decode_contract, encode_contract
-from lancewal_core.error_text import first_line, no_way_in
+from lancewal_core.error_text import first_line, no_way_in, way_on
 from lancewal_core.errors import LancewalError, StoreNotWritable, StoreUnavailable, TableExists
 from lancewal_core.ids import TableVersion
 from lancewal_core.rows import RowSchema, check_region_key, check_row_schema
@@ -119,8 +119,8 @@ def register(
     Watermarks(store, table).record(NOTHING_MERGED, version, "checkpoint")
     if store.get(paths.merge_record(version)) is None:
         raise StoreNotWritable(
-            f"{paths.merge_record(version)} could not be written into {table.uri}: check that the folder is writable "
-            "and the store's credentials allow PutObject, then run the same command again"
+            f"{paths.merge_record(version)} could not be written into {table.uri}: check that there is room, that the "
+            "folder is writable and that the store's credentials allow PutObject, then run the same command again"
         )
     # Step 3
     key = paths.contract_version(contract.version)
@@ -144,7 +144,7 @@ def store_error(error: BaseException, act: str) -> LancewalError:
         return StoreNotWritable(
             f"{act} failed: {text}; check table.uri, the folder's or bucket's permissions, and store.options"
         )
-    return StoreUnavailable(f"{act} failed: {text}")
+    return StoreUnavailable(f"{act} failed: {text}. {way_on(str(error), 'Try again')}")
 
 
 def _columns(pinned: PinnedTable, rows: RowSchema) -> tuple[Column, ...]:

@@ -33,6 +33,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 
+from lancewal_core import paths
 from lancewal_core.clock import Clock, SystemClock, sleep_unless
 from lancewal_core.contract import Contract, read_contract
 from lancewal_core.control import POLL_S, ControlReader, Service, until_text
@@ -55,6 +56,7 @@ from lancewal_core.settings import Settings
 from lancewal_core.stop_signals import stop_signals
 from lancewal_core.store import ObjectStore
 from lancewal_core.store_obstore import local_folder, open_store
+from lancewal_core.store_watch import StoreWatch
 from lancewal_core.table_lance import LanceTable
 from lancewal_core.tasks import Tasks, ThreadTasks
 from lancewal_core.watermarks import Watermarks
@@ -176,7 +178,9 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[int
         loop = _start(settings, stopping, stack)
         clock = loop.context.clock
         loop.limits = merge_limits(settings, loop.context.contract)
-        health = Health(clock, lambda: _problems(loop), LOOP_LIMIT_S)
+        watch = StoreWatch(loop.context.store, clock, paths.contract_version(loop.context.contract.version))
+        stack.enter_context(watch)
+        health = Health(clock, lambda: _problems(loop, watch), LOOP_LIMIT_S)
         loop.stopping = _beating(health, stopping)
         server = stack.enter_context(
             HealthServer(settings.metrics.host, settings.metrics.port, loop.metrics.registry, health)
@@ -337,8 +341,10 @@ def _spark_runner(uri: str, store: ObjectStore, tasks: Tasks, clock: Clock) -> R
     return SparkRunner(the_session, uri, store, tasks, clock)
 
 
-def _problems(loop: _Loop) -> Sequence[str]:
+def _problems(loop: _Loop, watch: StoreWatch) -> Sequence[str]:
     problems = [*loop.problems, *loop.damage.values()]
+    if watch.problem is not None:
+        problems.append(watch.problem)
     if loop.control.paused is not None and NO_ROUND_YET in problems:
         problems.remove(NO_ROUND_YET)  # a pause is no reason not to be ready: it is wanted
     if loop.control.problem is not None:

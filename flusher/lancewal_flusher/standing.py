@@ -59,7 +59,8 @@ def gone_from_kafka(region: Region, durable: Position, span: KafkaSpan) -> Stand
         return Standing(
             "retention_lost",
             f"{_where(region)}: durable up to position {durable}, but Kafka begins at {span.low}: offsets {durable} to "
-            f"{span.low - 1} were deleted before they became durable. To go on without them: `lancewal offsets accept-loss`",
+            f"{span.low - 1} were deleted before they became durable. To go on without them: "
+            f"`lancewal offsets accept-loss {region.topic} {region.partition}`",
         )
     if durable > span.end:
         return Standing(

@@ -49,7 +49,7 @@ class Offsets:
         if self.low > at:
             return RetentionLost(
                 f"{where}, but Kafka begins at {self.low}: offsets {at} to {self.low - 1} were deleted before they became "
-                "durable. To go on without them: `lancewal offsets accept-loss`",
+                f"durable. To go on without them: `lancewal offsets accept-loss {topic} {partition}`",
                 topic=topic,
                 partition=partition,
             )

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lancewal_core import paths
-from lancewal_core.error_text import no_way_in
+from lancewal_core.error_text import no_way_in, way_on
 from lancewal_core.errors import StoreNotWritable, StoreUnavailable, StoreUnsafe
 from lancewal_core.store import ObjectStore, PutOutcome, PutUnknown, Stored
 from lancewal_core.tasks import Tasks
@@ -85,9 +85,9 @@ def check_store(store: ObjectStore, tasks: Tasks, uri: str, new_id: Callable[[],
             store.delete(keys)
     causes = [reason.cause for reason in silent if reason is not None]
     if len(causes) == ROUNDS:
+        check = f"Check store.options, the credentials, and their right to put objects under {paths.ROOT}"
         error = StoreNotWritable if no_way_in(causes[0]) else StoreUnavailable
         raise error(
-            f"the store at {uri} took no object: {causes[0]}. Check store.options, the credentials, and their right to "
-            f"put objects under {paths.ROOT}",
+            f"the store at {uri} took no object: {causes[0]}. {way_on(causes[0], check)}",
             object=keys[0],
         )

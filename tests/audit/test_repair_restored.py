@@ -13,7 +13,7 @@ import pytest
 
 from lancewal_audit.repair_restored import plan_restored, repair_restored
 from lancewal_core import transitions
-from lancewal_core.errors import OutsideHistoryWindow, RepairRefused, TableRestored, VersionGone
+from lancewal_core.errors import RepairRefused, TableRestored, VersionGone
 from lancewal_core.region_index import State
 from lancewal_core.regions import RegionIndexes
 from lancewal_core.snapshot import read_snapshot
@@ -86,7 +86,12 @@ def test_after_a_restore(world: Restored, choice: str) -> None:
     world.stopped()
     assert f"{choice} is recorded" in command(world.pipeline, "restored", "--after-restore", choice)
     world.goes_on()
-    assert "nothing to do" in command(world.pipeline, "restored", "--after-restore", choice)
+    said = command(world.pipeline, "restored", "--after-restore", choice)
+    assert f"table version {world.second + 1} is decided: {choice} stands" in said
+    assert "nothing to do" in said
+    other = {"keep": "replay", "replay": "keep"}[choice]
+    with pytest.raises(RepairRefused, match=f"{choice} stands.*{other} cannot be had any more"):
+        command(world.pipeline, "restored", "--after-restore", other)
 
 
 def test_replay_makes_lost_snapshots_anew(world: Restored) -> None:
@@ -125,8 +130,9 @@ def test_replay_is_refused_where_the_history_window_is_over(tmp_path: Path) -> N
     world.pipeline.clock.ahead_s = 100.0
     world.pipeline.collect()
     world.restore()
-    with pytest.raises(OutsideHistoryWindow, match="are trimmed"):
+    with pytest.raises(RepairRefused, match=r"it is trimmed.*Only --after-restore keep is possible") as refused:
         command(world.pipeline, "restored", "--after-restore", "replay")
+    assert "receipt" not in str(refused.value)
     command(world.pipeline, "restored", "--after-restore", "keep")
     world.goes_on()
     world.pipeline.close()

@@ -21,6 +21,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from lancewal_core import store_watch
 from lancewal_core.clock import SystemClock
 from lancewal_core.control import ControlReader, Service, pause, resume
 from lancewal_core.errors import (
@@ -472,6 +473,33 @@ def test_a_control_that_cannot_be_read_is_shown(table: FlusherTable) -> None:
         wait_for(lambda: table.states(0) == ["MERGED"])
         wait_for(lambda: get(port, "/readyz") == (503, "control cannot be read: object_corrupt\n"))
     table.check()
+
+
+def test_a_store_that_is_silent_is_shown_while_a_round_waits_for_it(
+    table: FlusherTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its requests hang, those of the round and those of the watch beside it; with the first answer it is over."""
+    monkeypatch.setattr(store_watch, "ASK_S", 0.01)
+    monkeypatch.setattr(store_watch, "SILENT_S", 0.3)
+    answers = threading.Event()
+    got, listed = ObstoreStore.get, ObstoreStore.list
+
+    def slow_get(self: ObstoreStore, key: str) -> bytes | None:
+        assert answers.wait(DEADLINE_S)
+        return got(self, key)
+
+    def slow_list(self: ObstoreStore, *arguments: Any, **named: Any) -> Any:
+        assert answers.wait(DEADLINE_S)
+        return listed(self, *arguments, **named)
+
+    with serving(settings_of(table)) as port:
+        wait_for(lambda: get(port, "/readyz") == (200, "ok\n"))
+        monkeypatch.setattr(ObstoreStore, "get", slow_get)
+        monkeypatch.setattr(ObstoreStore, "list", slow_list)
+        wait_for(lambda: "the store has not answered for" in get(port, "/readyz")[1])
+        assert get(port, "/livez")[0] == 200
+        answers.set()
+        wait_for(lambda: get(port, "/readyz") == (200, "ok\n"))
 
 
 def test_what_a_person_must_see_ends_it(table: FlusherTable) -> None:

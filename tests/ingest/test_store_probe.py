@@ -105,6 +105,13 @@ class Away(MemoryStore):
         return PutUnknown("GenericError while writing 'key': non-2xx status code: 503 Service Unavailable")
 
 
+class Full(MemoryStore):
+    def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
+        return PutUnknown(
+            "GenericError while writing 'key': Unable to copy data to file: No space left on device (os error 28)"
+        )
+
+
 class KeepsAll(MemoryStore):
     """May not delete."""
 
@@ -121,7 +128,8 @@ class KeepsAll(MemoryStore):
         (Late(SystemClock()), StoreUnsafe, "replaced an object"),
         (LateReads(SystemClock()), StoreUnsafe, "does not show an object"),
         (Refusing(SystemClock()), StoreNotWritable, "AccessDenied"),
-        (Away(SystemClock()), StoreUnavailable, "503"),
+        (Away(SystemClock()), StoreUnavailable, "503.*the credentials"),
+        (Full(SystemClock()), StoreUnavailable, r"os error 28\). The store is full: make room, or a larger one$"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, MemoryStore) else "",
 )

@@ -15,6 +15,10 @@ ROOT = Path(__file__).resolve().parents[2]
 NAMED = re.compile(r"`lancewal ((?:[a-z][a-z-]*)(?: [a-z][a-z-]*)?)")
 
 
+BARE = re.compile(r"(?<!`)`lancewal offsets (?:accept-loss|reject)`(?!`)")
+"""In a message of the code: what it takes is known there, and a person in need should not have to look it up."""
+
+
 def exists(words: list[str]) -> bool:
     command: Any = typer.main.get_command(cli.app)
     for word in words:
@@ -24,6 +28,12 @@ def exists(words: list[str]) -> bool:
         if command is None:
             return False
     return True
+
+
+def test_messages_name_decisions_about_offsets_with_their_arguments() -> None:
+    packages = [path for path in ROOT.glob("*/lancewal_*/**/*.py") if not path.is_relative_to(ROOT / "tests")]
+    assert len(packages) > 100
+    assert [str(path) for path in packages if BARE.search(re.sub(r'"\s*f?"', "", path.read_text()))] == []
 
 
 def test_every_command_that_is_named_exists() -> None:

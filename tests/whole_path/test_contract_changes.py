@@ -75,7 +75,9 @@ def test_a_topic_made_anew_is_taken_up(kafka: KafkaBroker, topic_name: str, tmp_
         answer = world.lancewal.run("ingest", "run")
         assert f"table rebind --topic-id {new}" in answer.err
 
-    refused(world, "are not merged yet", "rebind", "--topic-id", new)
+    refused(
+        world, "are not merged yet. Merge what is durable: `lancewal flush run --once`", "rebind", "--topic-id", new
+    )
     world.merge_all()
     refused(world, "has id", "rebind", "--topic-id", "another")
     before = world.feed.history.fold(world.feed.history.ends)

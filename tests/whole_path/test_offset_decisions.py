@@ -149,6 +149,7 @@ def test_accepting_the_loss_of_what_retention_took(
     until(stopped(ingest, "retention_lost"), lambda: ingest.tail)
     (line,) = ingest.logged("partition stopped")
     assert f"offsets {first} to {behind - 1}" in line["reason"]
+    assert f"`lancewal offsets accept-loss {topic_name} {partition}`" in line["reason"]
     refused(world, "nothing is lost", "accept-loss", topic_name, (partition + 1) % PARTITIONS)
     said = world.lancewal.succeed("offsets", "accept-loss", topic_name, str(partition))
     assert f"offsets {first} to {behind - 1} are recorded as lost" in said
