@@ -9,6 +9,10 @@ Guarantees that an implementation gives
     (``rewritten``), but that an index build in between is a conflict too.
  4. Whatever a commit does to fragments, queries by an index find the same rows: an index knows which fragments it covers,
     and rows of others are scanned.  ``extend_index`` covers them again.
+ 5. A commit with ``columns_written`` conflicts where an index of such a column has come since its read version, in every
+    version that had landed when ``commit`` was called.  An index that lands while Lance commits, or was built from a version
+    before and lands later, does not cover the fragments, as in 4, but one of its segments holds their old values, which an
+    extension would bring back: whoever extends indexes looks for that first (``fields_apart``).
 
 Fragments travel as JSON text (Lance's ``FragmentMetadata``), so that values pickle and can be stored.
 A *row address* is ``fragment id << 32 | physical row`` (uint64).
@@ -57,6 +61,13 @@ def key_file(fragment: Fragment, field_ids: Sequence[int]) -> str | None:
         if wanted.issubset(fields):
             return name
     return None
+
+
+def fields_apart(fragment: Fragment, field_ids: Iterable[int]) -> bool:
+    """Whether one of these fields may have been written in place: it does not lie in the fragment's first file, where all
+    lie that have come with its rows.  So do columns that were added later, which no file tells from those."""
+    later = {i for fields in fragment.file_fields[1:] for i in fields}
+    return not later.isdisjoint(field_ids) or (not all(fragment.file_fields) and bool(fragment.file_fields))
 
 
 def fragment_files(fragment_json: str) -> tuple[str, ...]:
@@ -161,6 +172,13 @@ class TableIndex:
     """Top-level columns that it indexes, or parts of them."""
     row_bytes: float = 0.0
     """Of a row in it, as stored; 0 where Lance does not say."""
+    kind: str = ""
+    """Lance's name of it, e.g. ``BTree``, ``Inverted``, ``IVF_PQ``."""
+    named: tuple[frozenset[int], ...] = ()
+    """Fragments that each segment names, also those that are gone."""
+    versions: tuple[int, ...] = ()
+    """Of each segment the table version that the oldest of its entries were taken from: of one that has taken in others,
+    theirs."""
 
     @property
     def covered(self) -> frozenset[int]:
@@ -217,6 +235,16 @@ class PinnedTable(Protocol):
 
     def indexes(self) -> Sequence[TableIndex]:
         """Secondary indexes that users have made."""
+
+    @property
+    def stable_row_ids(self) -> bool:
+        """Whether rows keep their ids when fragments are written anew."""
+
+    def updated_rows(self) -> frozenset[tuple[int, int]]:
+        """Of rows that were updated and kept their row id: in which version each was made, and in which updated last.
+
+        Empty for tables without stable row ids: there an updated row is another one, or lies where ``fields_apart`` finds it.
+        """
 
     def unrewritable_fragments(self) -> frozenset[int]:
         """Live fragments that must stay as they are: queries by an index would be wrong after a rewrite."""
@@ -291,6 +319,27 @@ class Table(Protocol):
 
         It takes in the newest ``merged_segments`` segments too.  ``CommitLost``: it failed, and nothing says that it landed.
         """
+
+    def rebuild_index(self, name: str) -> CommitOutcome:
+        """Build an index anew from the newest version's rows, with the parameters that it has; one segment takes the place of
+        all.  Outcomes as of ``extend_index``; also ``CommitLost`` where its parameters are not known."""
+
+
+def index_in_between(read: PinnedTable, table: Table, commit: TableCommit) -> Conflicted | None:
+    """Guarantee 5 of ``commit``: Lance would rebase it over such an index."""
+    if not commit.columns_written:
+        return None
+    newest = table.newest()
+    if newest.version == read.version:
+        return None
+    known = {index.name for index in read.indexes()}
+    for index in newest.indexes():
+        if index.name not in known and not index.columns.isdisjoint(commit.columns_written):
+            return Conflicted(
+                f"index {index.name} of version {newest.version} is over a column that a commit read at version "
+                f"{read.version} writes in place"
+            )
+    return None
 
 
 def version_exists(table: Table, version: TableVersion) -> bool:

@@ -37,6 +37,7 @@ from lancewal_core.errors import (
     VersionGone,
 )
 from lancewal_core.ids import TableVersion
+from lancewal_core.index_rebuild_lance import rebuild
 from lancewal_core.lance_errors import IO_ERROR, NOT_FOUND, file_corrupt, read_error, reading
 from lancewal_core.paths import DATA
 from lancewal_core.rewrite_lance import rewrite_fragments
@@ -57,9 +58,12 @@ from lancewal_core.table import (
     TransactionResult,
     TransactionUnreadable,
     fragment_files,
+    index_in_between,
 )
 
 _ROW_ID = "_rowid"
+_CREATED_AT = "_row_created_at_version"
+_UPDATED_AT = "_row_last_updated_at_version"
 _OTHER_SCHEMA = "append with different schema"
 _NULLS_REFUSED = "contained null values even though the field is marked non-null"
 _CONFLICT = "commit conflict"
@@ -118,6 +122,28 @@ class LancePinnedTable:
         found = self._dataset.describe_indices()
         return [self._index(i) for i in found if not i.name.startswith(_SYSTEM_INDEX)]
 
+    @property
+    def stable_row_ids(self) -> bool:
+        return bool(self._dataset.has_stable_row_ids)
+
+    def updated_rows(self) -> frozenset[tuple[int, int]]:
+        if not self._dataset.has_stable_row_ids:
+            return frozenset()
+        # Rows of most fragments were never updated: their metadata says both versions alike, and nothing is asked.
+        doubtful = []
+        for fragment in self._dataset.get_fragments():
+            told = fragment.metadata.to_json()
+            if told.get("created_at_version_meta") != told.get("last_updated_at_version_meta"):
+                doubtful.append(fragment)
+        if not doubtful:
+            return frozenset()
+        with self._reading("reading the row versions"):
+            found = self._dataset.scanner(
+                columns=[_CREATED_AT, _UPDATED_AT], fragments=doubtful, filter=f"{_CREATED_AT} < {_UPDATED_AT}"
+            ).to_table()
+        pairs = found.group_by([_CREATED_AT, _UPDATED_AT]).aggregate([])
+        return frozenset(zip(pairs[_CREATED_AT].to_pylist(), pairs[_UPDATED_AT].to_pylist(), strict=True))
+
     def unrewritable_fragments(self) -> frozenset[int]:
         # With stable row ids an index that knows a row's old place finds it at the new one too: commits that write such
         # fragments anew were seen to be refused, to end in a panic of Lance, and to show rows twice in full text searches.
@@ -132,6 +158,9 @@ class LancePinnedTable:
             tuple(frozenset(s.fragment_ids) & live for s in description.segments),
             frozenset(name for name, ids in self.field_ids.items() if not set(ids).isdisjoint(description.fields)),
             (description.total_size_bytes or 0) / max(description.num_rows_indexed or 0, 1),
+            description.index_type,
+            tuple(frozenset(s.fragment_ids) for s in description.segments),
+            tuple(s.dataset_version_at_last_update for s in description.segments),
         )
 
     def scan(
@@ -404,9 +433,17 @@ class LanceTable:
         return tuple(json.dumps(fragment) for fragment in written)
 
     def extend_index(self, name: str, merged_segments: int) -> CommitOutcome:
+        return self._indexing(
+            lambda d: d.optimize.optimize_indices(index_names=[name], num_indices_to_merge=merged_segments)
+        )
+
+    def rebuild_index(self, name: str) -> CommitOutcome:
+        return self._indexing(lambda dataset: rebuild(dataset, name))
+
+    def _indexing(self, act: Callable[[Any], object]) -> CommitOutcome:
         dataset = self.newest().dataset
         try:
-            dataset.optimize.optimize_indices(index_names=[name], num_indices_to_merge=merged_segments)
+            act(dataset)
         except (OSError, RuntimeError, ValueError) as error:
             text = first_line(error)
             return Conflicted(text) if _CONFLICT in text.lower() else CommitLost(text)
@@ -417,6 +454,9 @@ class LanceTable:
             base = self.at(commit.read_version)
         except VersionGone as error:
             return Conflicted(str(error))
+        indexed = index_in_between(base, self, commit)
+        if indexed is not None:
+            return indexed
         new = [FragmentMetadata.from_json(text) for text in commit.new_fragments]
         updated = [FragmentMetadata.from_json(text) for text in commit.updated_fragments]
         lance_schema = base.dataset.lance_schema

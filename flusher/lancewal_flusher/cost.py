@@ -16,8 +16,11 @@ The least of *bytes written now* and *bytes owed* is chosen.  Owed are
     (``flusher.compaction_deleted_share``), so each hidden row owes one part in ``s * rows`` of that: of reading the whole
     fragment, and writing what is left of it with its key index.  So *rewrite* is chosen from the share ``s`` on, exactly
     where compaction would take the fragment; its figures and its hurry come from here.
- 3. secondary indexes: new rows and those of a fragment written anew are to be indexed, and the whole fragment where a column
-    that is indexed is written in place.
+ 3. secondary indexes: new rows and those of a fragment written anew are to be indexed.
+
+*columns* cannot be chosen where an index is over one of the columns, of whatever kind, whether it covers the fragment or not:
+its segments would keep the old values, and any extension of the index, ours or a user's, could bring them back
+(``index_doubt``).
 
 What all strategies share is left out of the comparison: the new rows of upserts, which ingest has written already, the
 lookup of the keys, the commit.
@@ -73,8 +76,8 @@ class FragmentChange:
     """Whether compaction may take the fragment."""
     index_row_bytes: float = 0.0
     """Of a new row in all secondary indexes."""
-    patched_index_row_bytes: float = 0.0
-    """Of a row in those that cover the fragment and index a column that patches set."""
+    indexed_by: tuple[str, ...] = ()
+    """Indexes over columns that patches set: these are not written in place."""
 
     @property
     def row_bytes(self) -> float:
@@ -152,7 +155,7 @@ def costs(change: FragmentChange, deleted_share: float, rates: Rates) -> tuple[C
     left = change.rows - change.hidden_after(Strategy.HIDE)
     if change.rewritable and left > 0:
         possible.append(Strategy.REWRITE)
-    if change.patched and change.patched_bytes is not None:
+    if change.patched and change.patched_bytes is not None and not change.indexed_by:
         possible.append(Strategy.COLUMNS)
     return tuple(_cost(change, strategy, deleted_share, rates) for strategy in possible)
 
@@ -183,7 +186,7 @@ def _cost(change: FragmentChange, strategy: Strategy, deleted_share: float, rate
         case Strategy.COLUMNS:
             column_bytes = change.patched_bytes or 0
             written += column_bytes
-            owed += READ_WEIGHT * column_bytes + change.rows * change.patched_index_row_bytes
+            owed += READ_WEIGHT * column_bytes
             seconds += rates.column_row_s * change.rows + rates.column_byte_s * column_bytes
             seconds += rates.patched_row_s * change.patched
             return Cost(strategy, int(written), int(owed), seconds)

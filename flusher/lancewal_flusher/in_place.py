@@ -6,12 +6,14 @@ Guarantees
  2. What it writes is one more data file per fragment, which only the merge's commit makes effective: as an update of the
     fragment, which conflicts with whatever touched it since, exactly as a deletion vector does.
  3. Columns that no patch sets are neither read nor written, nor is the key: the key index stays right.
+ 4. No column that an index of the pinned version is over, nor one of which it indexes a member, is written in place.  An
+    index that comes before the commit is a conflict of that (``table``, guarantee 5).
 
 Steps of ``choose_in_place``
  1. Only where no fragment is uncovered: a row of the key might lie there.
  2. Fragments with at least ``in_place_rows`` patched rows, by the key index, deleted ones among them.
  3. Which of the rows live, and which keys have just one such row?
- 4. Compare the strategies (``cost``) by what the files of the fragment hold.
+ 4. Compare the strategies (``cost``) by what the files of the fragment hold, and what the indexes are over.
 """
 
 from __future__ import annotations
@@ -69,6 +71,18 @@ class PatchesInPlace:
         return pinned.write_columns(fragment_id, patched.rows, values.select(list(columns)), fragment_json)
 
 
+@dataclass(frozen=True, slots=True)
+class InPlace:
+    """What is decided of the fragments with enough patched rows."""
+
+    chosen: Mapping[int, PatchesInPlace]
+    barred: Mapping[int, tuple[str, ...]]
+    """Fragments that indexes, of these names, keep from being patched in place."""
+
+
+NOT_IN_PLACE = InPlace({}, {})
+
+
 def choose_in_place(
     pinned: PinnedTable,
     found: KeyRows,
@@ -77,15 +91,15 @@ def choose_in_place(
     tasks: Tasks,
     rows_min: int,
     deleted_share: float,
-) -> Mapping[int, PatchesInPlace]:
+) -> InPlace:
     """By fragment; ``partials`` are the patches of the merge, whose keys are its first places."""
     # Step 1
     if partials.num_rows == 0 or found.uncovered:
-        return {}
+        return NOT_IN_PLACE
     # Step 2
     counts = {i: int((rows.places < partials.num_rows).sum()) for i, rows in found.covered.items()}
     if not any(count >= rows_min for count in counts.values()):
-        return {}
+        return NOT_IN_PLACE
     # Step 3
     touched = sorted(i for i, count in counts.items() if count)
     live = dict(zip(touched, tasks.map(lambda i: live_rows(pinned, i, found.covered[i]), touched), strict=True))
@@ -96,7 +110,7 @@ def choose_in_place(
     # Step 4
     indexes = pinned.indexes()
 
-    def decide(fragment_id: int) -> PatchesInPlace | None:
+    def decide(fragment_id: int) -> PatchesInPlace | tuple[str, ...] | None:
         rows = live[fragment_id]
         once = rows.places[rows.places < partials.num_rows]
         places = np.sort(once[often[once] == 1])
@@ -104,12 +118,17 @@ def choose_in_place(
             return None
         patches = PatchesInPlace(places, partials.take(pa.array(places)), schema)
         change = change_of(pinned, fragment_id, len(rows.rows), patches, indexes)
+        if change.indexed_by:
+            return change.indexed_by
         chosen = least(costs(change, deleted_share, Rates()))
         return patches if chosen.strategy is Strategy.COLUMNS else None
 
     large = [i for i in touched if counts[i] >= rows_min]
-    decided = zip(large, tasks.map(decide, large), strict=True)
-    return {fragment_id: patches for fragment_id, patches in decided if patches is not None}
+    decided = list(zip(large, tasks.map(decide, large), strict=True))
+    return InPlace(
+        {i: patches for i, patches in decided if isinstance(patches, PatchesInPlace)},
+        {i: names for i, names in decided if isinstance(names, tuple)},
+    )
 
 
 def change_of(
@@ -124,6 +143,7 @@ def change_of(
     """What the merge does to a fragment: ``replaced`` live rows of it, some of which may be patched in place."""
     (fragment,) = (f for f in pinned.fragments() if f.fragment_id == fragment_id)
     written = frozenset[str]() if patches is None else frozenset(patches.columns)
+    indexed_by = tuple(index.name for index in indexes if not index.columns.isdisjoint(written))
     return FragmentChange(
         fragment_id,
         fragment.physical_rows,
@@ -131,10 +151,10 @@ def change_of(
         fragment.nbytes,
         replaced,
         0 if patches is None else len(patches.places),
-        None if patches is None else _bytes_anew(pinned, fragment, patches),
+        None if patches is None or indexed_by else _bytes_anew(pinned, fragment, patches),
         rewritable,
         sum(index.row_bytes for index in indexes),
-        sum(index.row_bytes for index in indexes if index.columns & written and fragment_id in index.covered),
+        indexed_by,
     )
 
 

@@ -196,7 +196,7 @@ def _plan(
     partials, schema = stock.partials(context), context.contract.rows
     in_place = choose_in_place(
         pinned, lookup, partials, schema, context.tasks, limits.in_place_rows, limits.deleted_share
-    )
+    ).chosen
     try:
         results = _run_tasks(context, pinned, keys, partials.num_rows, lookup, in_place)
     except RewriteFailed:

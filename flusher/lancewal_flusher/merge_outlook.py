@@ -21,7 +21,7 @@ from lancewal_flusher.compaction_plan import Choice, CompactionLimits
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.cost import KEY_ENTRY_BYTES, Cost, FragmentChange, Rates, Strategy, costs, least
 from lancewal_flusher.first_seen import FirstSeen
-from lancewal_flusher.in_place import PatchesInPlace, change_of, choose_in_place
+from lancewal_flusher.in_place import InPlace, PatchesInPlace, change_of, choose_in_place
 from lancewal_flusher.merge import shall_defer
 from lancewal_flusher.merge_stock import Stock, take_stock
 from lancewal_flusher.plan import MergeLimits
@@ -41,6 +41,8 @@ class FragmentOutlook:
     seconds: float
     bytes_of: Mapping[Strategy, int]
     """Bytes written and owed by each strategy: the least is taken."""
+    indexed_by: tuple[str, ...] = ()
+    """Indexes over columns that many patches of it set, which keep it from being patched in place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +83,10 @@ def look(
     keys = stock.keys() if stock.works else context.contract.rows.key.empty_table()
     lookup = context.keys.find(pinned, keys) if stock.works else KeyRows({}, ())
     partials = stock.partials(context)
-    in_place = choose_in_place(
+    choice = choose_in_place(
         pinned, lookup, partials, context.contract.rows, context.tasks, limits.in_place_rows, limits.deleted_share
     )
+    in_place = choice.chosen
     replaced = {i: len(live_rows(pinned, i, rows).rows) for i, rows in lookup.covered.items()}
     if lookup.uncovered:
         wanted = KeySet(keys)
@@ -95,7 +98,7 @@ def look(
             change_of(pinned, i, count, in_place.get(i), indexes, rewritable=i not in left_alone),
             limits,
             rates or Rates(),
-            in_place,
+            choice,
         )
         for i, count in sorted(replaced.items())
         if count
@@ -116,10 +119,12 @@ def _left_alone(
 
 
 def _outlook(
-    change: FragmentChange, limits: MergeLimits, rates: Rates, in_place: Mapping[int, PatchesInPlace]
+    change: FragmentChange, limits: MergeLimits, rates: Rates, choice: InPlace
 ) -> tuple[FragmentOutlook, Cost]:
     found = costs(change, limits.deleted_share, rates)
-    chosen_before = [cost for cost in found if cost.strategy is Strategy.COLUMNS and change.fragment_id in in_place]
+    chosen_before = [
+        cost for cost in found if cost.strategy is Strategy.COLUMNS and change.fragment_id in choice.chosen
+    ]
     taken = least(chosen_before or found)
     outlook = FragmentOutlook(
         change.fragment_id,
@@ -131,6 +136,7 @@ def _outlook(
         taken.bytes_written,
         taken.seconds + taken.seconds_behind,
         {cost.strategy: cost.weight for cost in found},
+        choice.barred.get(change.fragment_id, ()),
     )
     return outlook, taken
 

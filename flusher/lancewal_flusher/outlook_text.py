@@ -47,6 +47,11 @@ def outlook_text(outlook: MergeOutlook) -> str:
         f"{outlook.seconds:.3f} s with the compaction right behind",
     ]
     lines += damaged
+    for names in sorted({f.indexed_by for f in outlook.fragments if f.indexed_by}):
+        ids = ", ".join(str(f.fragment) for f in outlook.fragments if f.indexed_by == names)
+        lines.append(
+            f"not patched in place, because patches set columns under index {', '.join(names)}: fragments {ids}"
+        )
     if outlook.deferred:
         lines.append("put off for now: deletion vectors would take more bytes than the rows (flusher.defer_s)")
     rows = [

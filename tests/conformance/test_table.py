@@ -25,6 +25,7 @@ from lancewal_core.table import (
     TransactionGone,
     TransactionInfo,
     TransactionUnreadable,
+    fields_apart,
     fragment_bytes,
     fragment_files,
     fragment_rows,
@@ -52,7 +53,7 @@ class User(Protocol):
 
     def compact(self) -> None: ...
 
-    def create_index(self) -> None: ...
+    def create_index(self, column: str = "k") -> None: ...
 
     def update_config(self) -> None: ...
 
@@ -79,8 +80,8 @@ class TwinUser:
     def compact(self) -> None:
         self.table.compact()
 
-    def create_index(self) -> None:
-        self.table.create_index()
+    def create_index(self, column: str = "k") -> None:
+        self.table.create_index(column)
 
     def update_config(self) -> None:
         self.table.update_config({"a": "b"})
@@ -118,8 +119,8 @@ class LanceUser:
     def compact(self) -> None:
         self._dataset.optimize.compact_files(target_rows_per_fragment=1000)
 
-    def create_index(self) -> None:
-        self._dataset.create_scalar_index("k", "BTREE", replace=True)
+    def create_index(self, column: str = "k") -> None:
+        self._dataset.create_scalar_index(column, "BTREE", replace=True)
 
     def update_config(self) -> None:
         self._dataset.update_config({"a": "b"})
@@ -629,7 +630,8 @@ def test_how_many_bytes_a_column_takes(filled: User) -> None:
 #: act, whether columns of the second of three fragments written in place are rebased over it.
 BESIDE_COLUMNS: list[tuple[str, UserActs, bool]] = [
     ("append", lambda u: u.append(rows(50)), True),
-    ("index", lambda u: u.create_index(), True),
+    ("index of another column", lambda u: u.create_index(), True),
+    ("index of the column", lambda u: u.create_index("v"), False),
     ("config", lambda u: u.update_config(), True),
     ("delete of one of its rows", lambda u: u.delete(15), False),
     ("delete of a row that it patches", lambda u: u.delete(12), False),
@@ -651,6 +653,27 @@ def test_what_columns_in_place_are_rebased_over(filled: User, act: UserActs, reb
     assert isinstance(outcome, Committed if rebased else Conflicted), outcome
     assert values(table.newest()) == values(before) | ({12: "two"} if rebased else {})
     assert table.newest().version == before.version + rebased
+
+
+def test_columns_of_an_index_that_was_there(filled: User) -> None:
+    """No merge writes them; of who does, the index no longer covers any fragment of that commit."""
+    filled.append(rows(20, 21))
+    filled.create_index("v")
+    table, pinned = filled.table, filled.table.newest()
+    (index,) = pinned.indexes()
+    assert index.columns == {"v"}
+    assert index.named == (frozenset(ids(pinned)),)
+    assert isinstance(table.commit(in_place(pinned, 1, {2: "two"})), Committed)
+    newest = table.newest()
+    (index,) = newest.indexes()
+    assert index.covered == {ids(pinned)[2]}
+    v, k = newest.field_ids["v"], newest.field_ids["k"]
+    assert [fields_apart(f, v) for f in newest.fragments()] == [False, True, False]
+    assert not any(fields_apart(f, k) for f in newest.fragments())
+    assert (newest.stable_row_ids, newest.updated_rows()) == (False, frozenset())
+    assert table.rebuild_index(index.name) == Committed(TableVersion(newest.version + 1))
+    (index,) = table.newest().indexes()
+    assert index.segments == (frozenset(ids(newest)),)
 
 
 def test_columns_in_place_beside_updates(filled: User) -> None:

@@ -46,11 +46,15 @@ def test_what_is_chosen(change: FragmentChange, strategy: Strategy) -> None:
     assert chosen(change) is strategy
 
 
-def test_an_index_of_the_patched_column_makes_writing_it_in_place_dearer() -> None:
+def test_columns_under_an_index_are_not_considered() -> None:
     change = patched(ROWS // 20, 8 * ROWS)
-    assert chosen(replace(change, index_row_bytes=10.0, patched_index_row_bytes=10.0)) is Strategy.COLUMNS
-    assert chosen(replace(change, index_row_bytes=50.0, patched_index_row_bytes=50.0)) is Strategy.HIDE
-    # One of another column speaks for it: the rows stay where that index knows them.
+    assert chosen(change) is Strategy.COLUMNS
+    found = costs(replace(change, indexed_by=("a_idx",)), 0.2, Rates())
+    assert [cost.strategy for cost in found] == [Strategy.HIDE, Strategy.REWRITE]
+
+
+def test_an_index_of_another_column_speaks_for_writing_columns() -> None:
+    """The rows stay where that index knows them."""
     few = patched(ROWS // 200, 8 * ROWS)
     assert chosen(few) is Strategy.HIDE
     assert chosen(replace(few, index_row_bytes=5_000.0)) is Strategy.COLUMNS

@@ -68,6 +68,20 @@ def test_it_says_what_the_merge_then_does(table: FlusherTable) -> None:
     assert outlook(table).generations == {}
 
 
+def test_an_index_that_keeps_columns_from_being_patched_in_place_is_named(table: FlusherTable) -> None:
+    table.dataset.create_scalar_index("a", "BTREE", name="by_a")
+    table.generation(0, [patch(id, a=-id) for id in range(4_000)])
+    table.generation(1, [patch(id, s="new") for id in range(4_000)])
+    found = outlook(table)
+    assert [(f.in_place, f.indexed_by) for f in found.fragments] == [(0, ("by_a",)), (4_000, ())]
+    first = found.fragments[0]
+    assert Strategy.COLUMNS not in first.bytes_of
+    says = f"not patched in place, because patches set columns under index by_a: fragments {first.fragment}"
+    assert says in outlook_text(found).splitlines()
+    (merge,) = table.round(LIMITS).merges
+    assert (merge.rows_in_place, merge.rows_written) == (found.rows_in_place, found.rows_written) == (4_000, 4_000)
+
+
 def test_bytes_are_about_what_is_written(table: FlusherTable) -> None:
     table.generation(0, [patch(id, a=999 * id) for id in range(0, ROWS, 2)])
     table.generation(1, upserts(range(1_000), a=5))

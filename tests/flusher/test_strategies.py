@@ -181,43 +181,62 @@ def test_tasks_travel(table: FlusherTable) -> None:
     table.check()
 
 
-@pytest.mark.parametrize("kind", ["BTREE", "BITMAP", "ZONEMAP"])
 @pytest.mark.parametrize("between", [False, True])
-def test_indexes_of_the_patched_column_stay_right(table: FlusherTable, kind: str, between: bool) -> None:
+@pytest.mark.parametrize("kind", ["BTREE", "BITMAP", "ZONEMAP"])
+def test_columns_under_an_index_are_not_patched_in_place(table: FlusherTable, kind: str, between: bool) -> None:
     def build() -> None:
         table.dataset.create_scalar_index("a", kind)
 
     if not between:
         build()
     table.generation(0, [*patches(a=100), upsert(50, a=104)])
-    assert merged(table, context=scripted(table, *[build] * between)).rows_in_place == 5
-    for _ in range(2):
+    report = table.round(LIMITS, scripted(table, *[build] * between))
+    assert [merge.rows_in_place for merge in report.merges] == [0]
+    assert ["a_idx" in reason for reason in report.refused] == [True] * between
+    for merged in (0, 1, 10):
         for a in (0, 100, 104):
             expected = sorted(key for key, row in table.model.items() if row["a"] == a)
             found = table.dataset.to_table(filter=f"a = {a}").to_pylist()
             assert sorted((row["region"], row["id"]) for row in found) == expected
-        table.dataset.optimize.optimize_indices()
+        table.dataset.optimize.optimize_indices(num_indices_to_merge=merged)
+
+
+@pytest.mark.parametrize("covered", [True, False])
+def test_nor_columns_of_which_an_index_knows_a_member(tmp_path: Path, forced: None, covered: bool) -> None:
+    """Whether it covers the fragment or not: what it held once is not known."""
+    table = FlusherTable(tmp_path, more=[pa.field("w", pa.struct([("x", pa.int64()), ("y", pa.string())]))])
+    rest: dict[str, Any] = {"a": 1, "s": "s", "tags": None}
+    table.generation(0, [Operation(Op.UPSERT, id, {**rest, "w": {"x": id, "y": "y"}}) for id in range(20)])
+    if covered:
+        table.round(LIMITS)
+    table.dataset.create_scalar_index("w.x", "BTREE")
+    table.round(LIMITS)
+    assert [bool(index.covered) for index in table.context().table.newest().indexes()] == [covered]
+    table.generation(0, [patch(id, w={"x": 100, "y": "z"}) for id in range(10)])
+    assert merged(table).rows_in_place == 0
+    table.generation(0, [patch(id, a=7) for id in range(10, 20)])
+    assert merged(table).rows_in_place == 10
+    table.check()
+    assert table.dataset.count_rows("w.x = 100") == 10
+    table.close()
 
 
 def test_what_a_row_takes_in_an_index_is_weighed(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a real index, as Lance says at the time; what comes of it is the cost model's."""
-    table.dataset.create_scalar_index("a", "BTREE")
+    table.dataset.create_scalar_index("s", "BTREE")
     (index,) = table.context().table.newest().indexes()
-    assert index.columns == {"a"}
+    assert index.columns == {"s"}
     assert index.row_bytes > 8
-    asked: list[tuple[float, float]] = []
+    asked: list[float] = []
 
     def noted(change: FragmentChange, deleted_share: float, rates: Rates) -> Sequence[Cost]:
-        asked.append((change.index_row_bytes, change.patched_index_row_bytes))
+        asked.append(change.index_row_bytes)
         return costs(change, deleted_share, rates)
 
     monkeypatch.setattr(in_place, "costs", noted)
     table.generation(0, patches(a=100))
     merged(table)
-    (left,) = table.context().table.newest().indexes()
-    table.generation(1, [patch(id, s="x") for id in range(5)])
-    merged(table)
-    assert asked == [(index.row_bytes, index.row_bytes), (left.row_bytes, 0.0)]
+    assert asked == [index.row_bytes]
 
 
 # -- others in between -------------------------------------------------------------------------------------------
@@ -238,9 +257,20 @@ def add_column(table: FlusherTable) -> None:
         (lambda t: t.user_append(0, [500], in_model=True), 0),
         (lambda t: t.user_append(0, [4], in_model=False), 0),
         (lambda t: t.dataset.create_scalar_index("s", "BTREE"), 0),
+        (lambda t: t.dataset.create_scalar_index("a", "BTREE"), 1),
         (lambda t: t.round(LIMITS), 1),
     ],
-    ids=["delete-patched", "delete-other", "compaction", "column", "append", "append-its-key", "index", "merge"],
+    ids=[
+        "delete-patched",
+        "delete-other",
+        "compaction",
+        "column",
+        "append",
+        "append-its-key",
+        "index",
+        "index-over-it",
+        "merge",
+    ],
 )
 def test_what_comes_in_between(table: FlusherTable, act: Callable[[FlusherTable], object], refused: int) -> None:
     table.generation(0, [*patches(range(5, 9)), patch(4, a=1)])

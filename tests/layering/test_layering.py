@@ -250,3 +250,17 @@ def test_the_forbidden_list_finds_and_spares_what_it_should() -> None:
         assert FORBIDDEN.search(text), text
     for text in ("docs/work/plan", "my" + HOSTS[2], "$HOME/work/x", "data/root/leaf"):
         assert not FORBIDDEN.search(text), text
+
+
+def test_only_merges_write_columns_in_place() -> None:
+    """They alone look for indexes over these columns first (``lancewal_flusher.in_place``)."""
+    writers: set[str] = set()
+    for rule in RULES.values():
+        for file in sorted((ROOT / rule.folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Call):
+                    named = {keyword.arg for keyword in node.keywords}
+                    called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+                    if "columns_written" in named or called in ("write_columns", "update_columns"):
+                        writers.add(file.name)
+    assert writers == {"in_place.py", "merge.py"}

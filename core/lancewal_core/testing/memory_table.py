@@ -6,7 +6,9 @@ The rules (tried on the real library; the conformance suite holds both to them)
 committed since                our ``Update``                      our ``Merge`` (strict)
 =============================  ==================================  ===========================================
 Append                         rebased                             conflict
-CreateIndex, UpdateConfig      rebased                             rebased
+CreateIndex, UpdateConfig      rebased; conflict if the index is   rebased
+                               over a column that it writes in
+                               place
 Update, Delete, Rewrite        conflict if a fragment that it      conflict
                                updated or removed is one of ours,
                                else rebased
@@ -15,8 +17,9 @@ Overwrite, Restore             conflict                            conflict
 =============================  ==================================  ===========================================
 
 Our ``Rewrite`` (a commit with ``rewritten``) is treated as an ``Update`` of these fragments, but that a CreateIndex in
-between is a conflict.  An index covers fragments, by segments; extending it is a CreateIndex, which conflicts with a
-rewrite in between.  It is an index of the key, which ``columns_written`` never names.
+between is a conflict.  The one index covers fragments, by segments; extending it is a CreateIndex, which conflicts with a
+rewrite in between.  It is over the first column unless a test says otherwise.  Columns of it that are written in place take
+the fragments of that commit from what it covers.
 
 A rebased commit's transaction names as read version the one below it, not the one it was computed from.  A commit whose
 read version was cleaned up conflicts; versions in between that are gone are not compared with.  New
@@ -123,6 +126,8 @@ class _Version:
     """Whether the binding can convert the transaction."""
     segments: tuple[frozenset[int], ...] = ()
     """Fragments that each segment of the index covers, oldest first."""
+    indexed: str | None = None
+    """The column that the index is over."""
 
 
 @dataclass(slots=True)
@@ -173,6 +178,7 @@ class MemoryDataset:
         readable: bool = True,
         segments: tuple[frozenset[int], ...] | None = None,
         restored: int | None = None,
+        indexed: str | None = None,
     ) -> int:
         """The next version."""
         newest = self.newest
@@ -187,15 +193,16 @@ class MemoryDataset:
             frozenset(touched),
             readable,
             newest.segments if segments is None else segments,
+            indexed or newest.indexed,
         )
         self.versions[version.number] = version
         self.landed.append(version)
         return version.number
 
-    def index(self, segments: tuple[frozenset[int], ...]) -> int:
+    def index(self, segments: tuple[frozenset[int], ...], column: str | None = None) -> int:
         """The next version, with these segments of the index."""
         newest = self.newest
-        return self.add(newest.number, "CreateIndex", newest.fragments, segments=segments)
+        return self.add(newest.number, "CreateIndex", newest.fragments, segments=segments, indexed=column)
 
     def conflict(self, commit: TableCommit) -> str | None:
         """Why the commit cannot land on the newest version, or None."""
@@ -204,6 +211,10 @@ class MemoryDataset:
         ours = {_Fragment.parse(text).fragment_id for text in commit.updated_fragments}
         ours.update(commit.removed_fragment_ids)
         ours.update(_Fragment.parse(text).fragment_id for text in commit.rewritten)
+        if self.newest.indexed in commit.columns_written and self.versions[commit.read_version].indexed is None:
+            return (
+                f"the index is over column {self.newest.indexed}, which a commit read at {commit.read_version} writes"
+            )
         for number in sorted(n for n in self.versions if n > commit.read_version):
             theirs = self.versions[number]
             operation = theirs.transaction.operation
@@ -221,6 +232,9 @@ class MemoryDataset:
         updated = {f.fragment_id: f for f in map(_Fragment.parse, commit.updated_fragments)}
         gone = {*commit.removed_fragment_ids, *(_Fragment.parse(text).fragment_id for text in commit.rewritten)}
         old = () if commit.strict else self.newest.fragments
+        covered = self.newest.segments
+        if self.newest.indexed in commit.columns_written:
+            covered = tuple(segment - updated.keys() for segment in covered)
         kept = [updated.get(f.fragment_id, f) for f in old if f.fragment_id not in gone]
         return self.add(
             self.newest.number,
@@ -229,6 +243,7 @@ class MemoryDataset:
             map(_Fragment.parse, commit.new_fragments),
             {*updated, *gone},
             commit.properties,
+            segments=covered,
         )
 
     def hidden(self, fragment: _Fragment) -> frozenset[int]:
@@ -317,8 +332,19 @@ class MemoryPinned:
 
     def indexes(self) -> Sequence[TableIndex]:
         live = {f.fragment_id for f in self._version.fragments}
-        segments = tuple(ids & live for ids in self._version.segments)
-        return [TableIndex("index", segments)] if segments else []
+        named, column = self._version.segments, self._version.indexed
+        if column is None:
+            return []
+        segments = tuple(ids & live for ids in named)
+        # Which version a segment is of is not kept: none of them can be told to be older than another.
+        return [TableIndex("index", segments, frozenset([column]), named=named, versions=(1,) * len(named))]
+
+    @property
+    def stable_row_ids(self) -> bool:
+        return False
+
+    def updated_rows(self) -> frozenset[tuple[int, int]]:
+        return frozenset()
 
     def unrewritable_fragments(self) -> frozenset[int]:
         return frozenset()
@@ -484,6 +510,10 @@ class MemoryTable:
             return Committed(TableVersion(newest.number))
         return Committed(TableVersion(self.dataset.index((*newest.segments[:kept], segment))))
 
+    def rebuild_index(self, name: str) -> CommitOutcome:
+        self.begin("rebuild index")
+        return Committed(self.create_index(self.dataset.newest.indexed))
+
     def commit(self, commit: TableCommit) -> CommitOutcome:
         self._switch("table.commit")
         self._land()
@@ -555,9 +585,10 @@ class MemoryTable:
             )
         )
 
-    def create_index(self) -> TableVersion:
+    def create_index(self, column: str | None = None) -> TableVersion:
         self.dataset.indexed = True
-        return TableVersion(self.dataset.index((frozenset(f.fragment_id for f in self.dataset.newest.fragments),)))
+        covered = frozenset(f.fragment_id for f in self.dataset.newest.fragments)
+        return TableVersion(self.dataset.index((covered,), column or self.dataset.schema.names[0]))
 
     def update_config(self, entries: Mapping[str, str]) -> TableVersion:
         newest = self.dataset.newest
