@@ -13,7 +13,8 @@ Guarantees
     V, which holds their rows as long as no clean-up takes V too; then ``ObjectMissing``.  A process that dies between
     the commit and this look leaves them lost: the next merge stops with ``ObjectMissing``, and V still has the rows.
  7. Queries by a secondary index find the same rows before and after it; ``index_upkeep`` makes them fast again.
- 8. Of a table keyed by bytes it leaves files alone of which a commit alone knows through which regions their rows came: what
+ 8. Fragments of which an index may hold old values are left to ``index_upkeep``.
+ 9. Of a table keyed by bytes it leaves files alone of which a commit alone knows through which regions their rows came: what
     it writes of them would be taken for rows of whatever region their keys had before.
 
 Steps of ``compact_next``
@@ -28,17 +29,19 @@ Steps of ``compact_next``
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from lancewal_core.errors import ObjectMissing, VersionGone
 from lancewal_core.ids import TableVersion
 from lancewal_core.open_checks import check_table
 from lancewal_core.table import Fragment, PinnedTable, RewriteBounds, TableCommit, files_of, fragment_bytes
 from lancewal_flusher.commit import Refused, is_finished, lost_files, send
-from lancewal_flusher.compaction_plan import Choice, CompactionLimits, Group, Reason, Stored
+from lancewal_flusher.compaction_plan import Choice, CompactionLimits, Group, Reason, Round, Stored
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.entry_regions import told_by_commits_alone
+from lancewal_flusher.index_doubt import doubted_fragments
 from lancewal_flusher.rewrite_task import RewriteTask
 
 PROPERTY_COMPACTION = "lancewal.compaction"
@@ -94,11 +97,19 @@ def compact_next(
         chosen = choice_of(context, pinned, sizes, with_sentinel=with_sentinel).next_round(limits)
         if chosen is None:
             return NothingToCompact(pinned.version)
-        # Step 3
+    except VersionGone as error:
+        return _files_gone(pinned, error)
+    return _do(context, pinned, chosen, limits)
+
+
+def _do(context: FlusherContext, pinned: PinnedTable, chosen: Round, limits: CompactionLimits) -> Compacted | Refused:
+    """Steps 3 to 6."""
+    # Step 3
+    try:
         tasks = [_task(pinned, group, limits) for group in chosen.groups]
         written = _write(context, tasks)
     except VersionGone as error:
-        return Refused(f"files of table version {pinned.version} went while they were written anew: {error}")
+        return _files_gone(pinned, error)
     # Step 4, 5
     ids = [f.fragment_id for f in chosen.fragments]
     landed = _replace(context, pinned, ids, written)
@@ -118,6 +129,27 @@ def compact_next(
     )
 
 
+def write_anew(
+    context: FlusherContext, fragment_ids: Collection[int], limits: CompactionLimits
+) -> Compacted | Refused | NothingToCompact:
+    """A round of these fragments, each by itself, the smallest first, as far as they fit into ``round_bytes``; the first one
+    whatever it takes, and be it the sentinel.  Those of guarantee 9 are left alone."""
+    pinned = may_compact(context)
+    if isinstance(pinned, Refused):
+        return pinned
+    try:
+        wanted = set(fragment_ids) - told_by_commits_alone(context, pinned) - pinned.unrewritable_fragments()
+        free = stored(context, [f for f in pinned.fragments() if f.fragment_id in wanted], FileSizes())
+        free.sort(key=lambda f: (f.nbytes, f.fragment_id))
+        taken = [
+            f for f, total in zip(free, accumulate(f.nbytes for f in free), strict=True) if total <= limits.round_bytes
+        ]
+    except VersionGone as error:
+        return _files_gone(pinned, error)
+    groups = tuple(Group((f,)) for f in taken or free[:1])
+    return _do(context, pinned, Round(Reason.INDEXED, groups), limits) if groups else NothingToCompact(pinned.version)
+
+
 def may_compact(context: FlusherContext) -> PinnedTable | Refused:
     """Step 1."""
     pinned = context.table.newest()
@@ -131,7 +163,12 @@ def may_compact(context: FlusherContext) -> PinnedTable | Refused:
 def choice_of(context: FlusherContext, pinned: PinnedTable, sizes: FileSizes, *, with_sentinel: bool) -> Choice:
     """What step 2 chooses from, and who only looks too.  ``VersionGone``: a clean-up has taken the version's files."""
     left_alone = pinned.unrewritable_fragments() | told_by_commits_alone(context, pinned)
+    left_alone |= frozenset[int]().union(*doubted_fragments(pinned).values())
     return Choice(tuple(stored(context, pinned.fragments(), sizes)), left_alone, with_sentinel)
+
+
+def _files_gone(pinned: PinnedTable, error: VersionGone) -> Refused:
+    return Refused(f"files of table version {pinned.version} went while they were written anew: {error}")
 
 
 def _replace(

@@ -83,6 +83,8 @@ class Reason(StrEnum):
 
     SMALL = "small"
     DELETED = "deleted"
+    INDEXED = "indexed"
+    """An index may hold what they held before (``index_doubt``)."""
 
 
 @dataclass(frozen=True, slots=True)

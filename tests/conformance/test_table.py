@@ -563,6 +563,12 @@ def test_an_index_covers_what_it_is_extended_to(filled: User) -> None:
         assert index.covered == frozenset(ids(table.newest()))
         assert len(index.segments) == expected
         filled.append(rows(100 + merged + expected))
+    version = table.newest().version
+    assert table.extend_index(index.name, 0) == Committed(TableVersion(version + 1))
+    (index,) = table.newest().indexes()
+    assert len(index.segments) == 3
+    assert table.extend_index(index.name, 3) == Committed(TableVersion(version + 2))  # nothing is missing
+    assert [len(i.segments) for i in table.newest().indexes()] == [1]
     filled.create_index()
     version = table.newest().version
     assert table.extend_index(index.name, 0) == Committed(version)  # nothing to do

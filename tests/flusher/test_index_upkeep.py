@@ -16,6 +16,7 @@ from lancewal_core.table_lance import LanceTable
 from lancewal_flusher import in_place
 from lancewal_flusher.compaction import Compacted, FileSizes, NothingToCompact, compact_next
 from lancewal_flusher.compaction_plan import CompactionLimits
+from lancewal_flusher.index_doubt import fragments_in_doubt, takes_in_all, to_rebuild
 from lancewal_flusher.index_plan import IndexLimits
 from lancewal_flusher.index_upkeep import IndexExtended, IndexRefused, extend_indexes
 from lancewal_flusher.plan import MergeLimits
@@ -75,6 +76,12 @@ class IndexedTable(KeyedTable):
         return done
 
     def extend(self) -> list[str]:
+        before = self.context().table.newest()
+        for index in before.indexes():
+            # Nothing that lancewal does leaves a doubt of what an index holds.
+            assert not fragments_in_doubt(index, before.fragments(), before.field_ids)
+            assert not takes_in_all(index, before.fragments(), before.field_ids)
+            assert not to_rebuild(index, before.fragments(), before.updated_rows())
         done = extend_indexes(self.context(), IndexLimits(), at_once=True)
         assert all(isinstance(r, IndexExtended) for r in done), done
         return sorted(r.name for r in done)

@@ -506,7 +506,7 @@ class MemoryTable:
             self.dataset.versions[n].transaction.operation == "Rewrite" for n in since if n in self.dataset.versions
         ):
             return Conflicted("a rewrite came in between")
-        if not uncovered:
+        if not uncovered and merged_segments < 2:
             return Committed(TableVersion(newest.number))
         return Committed(TableVersion(self.dataset.index((*newest.segments[:kept], segment))))
 
