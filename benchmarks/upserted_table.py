@@ -50,7 +50,7 @@ from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.key_upkeep import keep_up
 from lancewal_flusher.merge_outlook import MergeOutlook, look
 from lancewal_flusher.plan import MergeLimits
-from lancewal_flusher.register import identify, register
+from lancewal_flusher.register import register
 from lancewal_flusher.round import RoundState, run_round
 from lancewal_flusher.runner import ThreadRunner
 from lancewal_flusher.topic_checks import EARLIEST, TopicState
@@ -222,11 +222,9 @@ def copy_table(source: Path, target: Path) -> Path:
 def _attach(store: ObjectStore, table: LanceTable) -> Contract:
     """As ``lancewal table attach``, without Kafka and without its check that no key is there twice: the base has none."""
     settings = Settings.model_validate({"table": {"uri": table.uri, "primary_key": [KEY], "region_key": [KEY]}})
-    pinned, table_uuid = identify(table)
+    pinned = table.newest()
     topic = TopicState("benchmark", "benchmark-id", 1, compacted=False)
-    return register(
-        store, table, pinned, table_uuid, existing_rows(pinned, settings), settings.table, topic, (EARLIEST,)
-    )
+    return register(store, table, pinned, existing_rows(pinned, settings), settings.table, topic, (EARLIEST,))
 
 
 class _TimedTable(LanceTable):

@@ -50,6 +50,9 @@ class Contract(BaseModel):
     format: Literal[1] = 1
     version: int = Field(default=1, ge=1)
     table_uuid: str
+    """New with each table, and with each place that it is taken to: no two tables that services work on share one."""
+    place: str | None = None
+    """Where the table lies (``place``), as the command said that gave it its uuid; None: not known, made by other means."""
     topic: str
     topic_id: str
     partitions: int = Field(ge=1, le=PARTITIONS_MAX)

@@ -16,7 +16,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 ATTACH_A_COPY = (
-    "copy the table's rows into a new Lance table and make that one a lancewal table (`lancewal table attach`)"
+    "copy the table's rows, not its folder, into a new Lance table and make that one a lancewal table "
+    "(`lancewal table attach`; docs/how-to/attach-a-table.md shows both)"
 )
 """The way on where no command mends a table; ``attach`` also refuses keys that are there twice, and names them."""
 
@@ -185,6 +186,12 @@ class TableExists(InvalidInput):
     """What is to be made is there already, or something else is in its place."""
 
     kind = "table_exists"
+
+
+class TableElsewhere(InvalidInput):
+    """The table lies at another place than its contract says: it was moved or copied, or it has two addresses."""
+
+    kind = "table_elsewhere"
 
 
 class NotALancewalTable(InvalidInput):

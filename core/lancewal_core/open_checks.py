@@ -10,7 +10,8 @@ from typing import Any
 
 from lancewal_core.column_types import format_type, parse_type
 from lancewal_core.contract import Contract
-from lancewal_core.errors import ContractMismatch, SchemaError, TableReplaced
+from lancewal_core.errors import ContractMismatch, SchemaError, TableElsewhere, TableReplaced
+from lancewal_core.place import place_of
 from lancewal_core.settings import Settings, variable
 from lancewal_core.table import PinnedTable
 from lancewal_core.watermarks import TABLE_UUID
@@ -54,15 +55,41 @@ def check_settings(settings: Settings, contract: Contract) -> None:
         )
 
 
+def check_place(uri: str, contract: Contract) -> None:
+    """``TableElsewhere`` unless the contract's table lies at ``uri``.  For whoever writes: a copy may be read as it is."""
+    here = place_of(uri)
+    if contract.place not in (None, here):
+        raise TableElsewhere(
+            f"the table at {here} has the contract of the table at {contract.place}. {elsewhere_advice(contract.place)}",
+            place=contract.place,
+        )
+
+
+def elsewhere_advice(place: str | None) -> str:
+    """What to do at a place where the contract is that of the table at ``place``."""
+    return (
+        f"If its folder was moved here, or copied while neither ingest nor flusher worked on it: `lancewal table moved "
+        f"--from {place}` makes it a table of its own, with all that it holds. If it is a copy from which only the merged "
+        "rows are wanted: delete the copy's folder `_lancewal`, then `lancewal table attach`. If both addresses lead to one "
+        "folder: use the other in table.uri"
+    )
+
+
 def check_table(pinned: PinnedTable, contract: Contract) -> None:
     """``TableReplaced`` if it is another table, ``ContractMismatch`` if its columns are not the contract's."""
     uuid = pinned.config.get(TABLE_UUID)
     if uuid != contract.table_uuid:
         raise TableReplaced(
             f"version {pinned.version} of the Lance table has uuid {uuid}, the contract says {contract.table_uuid}: it "
-            "was overwritten or recreated at the same place",
+            "was overwritten or recreated at the same place; or `lancewal table create`, `attach` or `moved` was "
+            "interrupted here: run it again",
             version=pinned.version,
         )
+    check_columns(pinned, contract)
+
+
+def check_columns(pinned: PinnedTable, contract: Contract) -> None:
+    """``ContractMismatch`` if the columns are not the contract's."""
     wanted = {c.name: (c.type, c.field_ids) for c in contract.columns}
     ids = pinned.field_ids
     found = {field.name: (_type_text(field.type), ids[field.name]) for field in pinned.schema}

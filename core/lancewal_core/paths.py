@@ -184,6 +184,11 @@ def parse_wal_segment(key: str) -> tuple[LogId, Sequence] | None:
 # -- regions ---------------------------------------------------------------------------------------------------
 
 
+def regions_prefix() -> str:
+    """Folder of all regions."""
+    return f"{ROOT}regions/"
+
+
 def region_prefix(region: Region) -> str:
     if not 0 <= region.partition < 2**31:
         raise InvalidInput(f"partition {region.partition} of topic {region.topic!r} is not a Kafka partition number")

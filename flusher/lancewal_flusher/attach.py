@@ -5,7 +5,7 @@ primary key, and that no primary key is there twice.  Then
 
  1. Key columns that allow nulls are declared not nullable (a schema change of the Lance table; no data is written).
     Crash after it: the same command continues.
- 2. to 4. are ``register``'s: identity, checkpoint, contract.
+ 2. to 4. are ``register``'s: checkpoint, contract, identity.
 
 Rows that others write into the table between the check and step 2 are checked again.  Whoever writes keys into it later
 must know what they do: a Lance table cannot refuse it.
@@ -24,11 +24,11 @@ from lancewal_core.store_obstore import open_store
 from lancewal_core.table_lance import LancePinnedTable, LanceTable
 from lancewal_core.ttl import check_ttl
 from lancewal_flusher.register import (
+    begun_contract,
     declared_keys,
     declared_ttl,
-    identify,
+    go_on,
     needed_region_key,
-    refuse_contract,
     register,
     store_error,
 )
@@ -52,7 +52,10 @@ def attach_table(settings: Settings, inspector: TopicInspector | None = None) ->
     uri, options = settings.table.uri, settings.store.options
     store, table = open_store(uri, options), LanceTable(uri, options)
     pinned = table.newest()
-    refuse_contract(store, uri)
+    begun = begun_contract(store, table)
+    if begun is not None:
+        check_unique_keys(pinned, begun.rows)
+        return go_on(store, table, pinned, begun, settings)
     rows = existing_rows(pinned, settings)
     check_ttl(declared_ttl(settings.table), rows, settings.table.patches)
     inspector = inspector or TopicInspector(settings.kafka)
@@ -70,11 +73,10 @@ def attach_table(settings: Settings, inspector: TopicInspector | None = None) ->
             raise store_error(error, f"declaring {nullable} of {uri} not nullable") from error
         changes += 1
     # Steps 2 to 4
-    named = "lancewal.table_uuid" in table.newest().config
-    pinned, uuid = identify(table)
-    if pinned.version != checked + changes + (not named):
+    pinned = table.newest()
+    if pinned.version != checked + changes:
         check_unique_keys(pinned, existing_rows(pinned, settings))
-    return register(store, table, pinned, uuid, rows, settings.table, topic, start)
+    return register(store, table, pinned, rows, settings.table, topic, start)
 
 
 def existing_rows(pinned: LancePinnedTable, settings: Settings) -> RowSchema:

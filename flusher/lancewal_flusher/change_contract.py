@@ -22,7 +22,7 @@ from lancewal_core.contract import FAMILY, Contract, decode_contract, encode_con
 from lancewal_core.durable_position import durable_position
 from lancewal_core.errors import ContractMismatch, InvalidInput, SettingsError
 from lancewal_core.ids import Position
-from lancewal_core.open_checks import check_settings, check_table
+from lancewal_core.open_checks import check_place, check_settings, check_table
 from lancewal_core.regions import RegionIndexes
 from lancewal_core.settings import Settings
 from lancewal_core.store import ObjectStore
@@ -90,6 +90,7 @@ def alter_ttl(settings: Settings, ttl: Ttl | None) -> Contract:
     uri, options = settings.table.uri, settings.store.options
     store = open_store(uri, options)
     old = read_contract(store, uri)
+    check_place(uri, old)
     check_table(LanceTable(uri, options).newest(), old)
     check_ttl(ttl, old.rows, old.patches)
     column, seconds = (None, None) if ttl is None else (ttl.column, ttl.seconds)
@@ -104,7 +105,7 @@ def alter_ttl(settings: Settings, ttl: Ttl | None) -> Contract:
             f"Change or remove these first. By the new contract: {error}",
             **error.where,
         ) from error
-    return _put(store, old, new)
+    return put_next(store, old, new)
 
 
 def _change(settings: Settings, inspector: TopicInspector, change: Change, way_on: str) -> Contract:
@@ -112,6 +113,7 @@ def _change(settings: Settings, inspector: TopicInspector, change: Change, way_o
     uri, options = settings.table.uri, settings.store.options
     store, table = open_store(uri, options), LanceTable(uri, options)
     old = read_contract(store, uri)
+    check_place(uri, old)
     check_settings(settings, old)
     check_table(table.newest(), old)
     # Step 1
@@ -119,10 +121,10 @@ def _change(settings: Settings, inspector: TopicInspector, change: Change, way_o
     # Step 2
     ended = _merged_ends(store, table, old, way_on)
     # Step 3
-    return _put(store, old, change(old, topic, ended))
+    return put_next(store, old, change(old, topic, ended))
 
 
-def _put(store: ObjectStore, old: Contract, new: Contract) -> Contract:
+def put_next(store: ObjectStore, old: Contract, new: Contract) -> Contract:
     """Swap in the next version of the contract; ``ContractMismatch`` if somebody else was faster."""
 
     def decide(found: Version | None) -> Contract | None:

@@ -5,7 +5,7 @@ such an error changes nothing.  Then
 
  1. Lance creates the empty table, keys not nullable: one commit, version 1.
     Crash after it: an empty table of this schema without contract; the same command takes it up.
- 2. to 4. are ``register``'s: identity, checkpoint, contract.
+ 2. to 4. are ``register``'s: checkpoint, contract, identity.
 
 Two that create the same table at once end with one contract; the other gets ``TableExists``.
 """
@@ -24,11 +24,11 @@ from lancewal_core.store_obstore import open_store
 from lancewal_core.table_lance import LancePinnedTable, LanceTable
 from lancewal_core.ttl import check_ttl
 from lancewal_flusher.register import (
+    begun_contract,
     declared_keys,
     declared_ttl,
-    identify,
+    go_on,
     needed_region_key,
-    refuse_contract,
     register,
     store_error,
 )
@@ -53,7 +53,9 @@ def create_table(settings: Settings, inspector: TopicInspector | None = None) ->
     check_ttl(declared_ttl(settings.table), rows, settings.table.patches)
     uri, options = settings.table.uri, settings.store.options
     table = LanceTable(uri, options)
-    there = _what_is_there(table, rows, settings)
+    there, begun = _what_is_there(table, rows, settings)
+    if there is not None and begun is not None:
+        return go_on(open_store(uri, options), table, there, begun, settings)
     inspector = inspector or TopicInspector(settings.kafka)
     topic = inspector.describe(settings.kafka.topic)
     check_carries(topic, rows, settings.table)
@@ -65,11 +67,10 @@ def create_table(settings: Settings, inspector: TopicInspector | None = None) ->
         except OSError as error:
             if "already exists" not in str(error).lower():
                 raise store_error(error, f"creating a Lance table at {uri}") from error
-            if _what_is_there(table, rows, settings) is None:
+            if _what_is_there(table, rows, settings)[0] is None:
                 raise
     # Steps 2 to 4
-    pinned, uuid = identify(table)
-    return register(open_store(uri, options), table, pinned, uuid, rows, settings.table, topic, start)
+    return register(open_store(uri, options), table, table.newest(), rows, settings.table, topic, start)
 
 
 def declared_rows(settings: Settings) -> RowSchema:
@@ -78,17 +79,19 @@ def declared_rows(settings: Settings) -> RowSchema:
     return declared_keys(pa.schema(fields), settings.table)
 
 
-def _what_is_there(table: LanceTable, rows: RowSchema, settings: Settings) -> LancePinnedTable | None:
-    """None, or the empty table that an earlier try has left; ``TableExists`` for anything else."""
+def _what_is_there(
+    table: LanceTable, rows: RowSchema, settings: Settings
+) -> tuple[LancePinnedTable | None, Contract | None]:
+    """None, or the empty table that an earlier try has left, and its contract if it got so far; else ``TableExists``."""
     try:
-        refuse_contract(open_store(table.uri, settings.store.options), table.uri)
+        begun = begun_contract(open_store(table.uri, settings.store.options), table)
         pinned = table.newest()
     except TableMissing:
-        return None
+        return None, None
     if pinned.fragments() or not pinned.schema.equals(rows.table):
         raise TableExists(
             f"there is already a Lance table at {table.uri}, "
             + ("with rows" if pinned.fragments() else "with other columns")
             + ", and it is no lancewal table: `lancewal table attach` makes it one"
         )
-    return pinned
+    return pinned, begun

@@ -5,6 +5,7 @@ restored) leaves that figure out and becomes a problem in the result; the other 
 
  * *durable*: from the index, and for an OPEN generation from its log, walked to the tail (``region_tally``).
  * *merged*: W(newest version).  Generations above it are *unmerged*, whatever state their index shows.
+ * *group*: its members tell by their client ids which table they work for (``group_member``).
  * *stands*: ``standing`` says what can be told of partitions that go no further.
  * *unmerged* rows and bytes: from the snapshot's manifest, and from the WAL where there is no snapshot yet; in the WAL a
    key may have several rows.
@@ -15,15 +16,17 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from lancewal_core import paths
 from lancewal_core.clock import Clock, SystemClock
 from lancewal_core.contract import Contract, read_contract
 from lancewal_core.control import RUNNING, Service, Until, read_control
 from lancewal_core.errors import LancewalError
+from lancewal_core.group_member import MemberTable, parse_member_id
 from lancewal_core.ids import LogId, Region
-from lancewal_core.open_checks import check_settings, check_table
+from lancewal_core.open_checks import check_place, check_settings, check_table
+from lancewal_core.place import place_of
 from lancewal_core.region_index import GenerationRecord, State
 from lancewal_core.regions import RegionIndexes
 from lancewal_core.settings import Settings
@@ -35,6 +38,9 @@ from lancewal_core.tasks import Tasks, ThreadTasks
 from lancewal_core.watermarks import InForce, Watermarks
 from lancewal_flusher.region_tally import Tally, count_entries
 from lancewal_flusher.standing import STANDS_S, KafkaSpan, Signs, Standing, gone_from_kafka, stands, waits
+
+if TYPE_CHECKING:
+    from lancewal_flusher.topic_checks import GroupMember
 
 T = TypeVar("T")
 _IO_THREADS = 8
@@ -80,6 +86,10 @@ class TableStatus:
     topic_id: str
     primary_key: tuple[str, ...]
     region_key: tuple[str, ...]
+    group: str
+    """Consumer group of ingest."""
+    group_members: int | None
+    """How many it has; None where Kafka does not say."""
     paused: Mapping[str, Until]
     """Paused services, and until when: milliseconds since 1970, or ``resumed``."""
     regions: tuple[RegionStatus, ...]
@@ -95,6 +105,7 @@ def table_status(settings: Settings, uri: str, kafka_timeout_s: float = 5.0, clo
     table = LanceTable(uri, settings.store.options)
     pinned = table.newest()
     problems: list[str] = []
+    _try(lambda: check_place(uri, contract), problems)
     _try(lambda: check_table(pinned, contract), problems)
     if uri == settings.table.uri:  # of another table they say nothing
         _try(lambda: check_settings(settings, contract), problems)
@@ -107,6 +118,9 @@ def table_status(settings: Settings, uri: str, kafka_timeout_s: float = 5.0, clo
     finally:
         tasks.close()
     spans = _spans(settings, contract, now_ms, kafka_timeout_s, problems)
+    group = settings.kafka.group(contract.table_uuid)
+    members = _members(settings, group, kafka_timeout_s) if spans else None
+    problems += foreign_members(group, members or (), contract.table_uuid, uri)
     paused = {s.value: until for s in Service if (until := control.paused(s, now_ms)) is not None}
     standing = _standing(store, tallies, spans, Service.INGEST.value in paused, now_ms, problems)
     problems += [found.text for found in standing.values()]
@@ -121,6 +135,8 @@ def table_status(settings: Settings, uri: str, kafka_timeout_s: float = 5.0, clo
         topic_id=contract.topic_id,
         primary_key=contract.primary_key,
         region_key=contract.region_key,
+        group=group,
+        group_members=None if members is None else len(members),
         paused=paused,
         regions=tuple(
             _status(t, in_force, spans.get(t.region.partition), standing.get(t.region.partition)) for t in tallies
@@ -244,6 +260,30 @@ def _spans(
         }
 
     return _try(ask, problems) or {}
+
+
+def _members(settings: Settings, group: str, timeout_s: float) -> Sequence[GroupMember] | None:
+    """None where Kafka does not say: not every user may see the group, and that is no problem of the table."""
+    from lancewal_flusher.topic_checks import TopicInspector
+
+    return _try(lambda: TopicInspector(settings.kafka, timeout_s).members(group), [])
+
+
+def foreign_members(group: str, members: Sequence[GroupMember], table_uuid: str, uri: str) -> list[str]:
+    """A problem for each other table that members of the group work for: both get a part of the partitions only."""
+    ours = MemberTable(table_uuid, place_of(uri))
+    found: dict[MemberTable, list[str]] = defaultdict(list)
+    for member in members:
+        of = parse_member_id(member.client_id)
+        if of is not None and of != ours:
+            found[of].append(member.host)
+    return [
+        f"consumer group {group}: {len(hosts)} members ({', '.join(sorted(set(hosts)))}) work for the table "
+        f"{of.table_uuid} at {of.place}: each of the two tables gets the records of a part of the partitions only. Stop them; "
+        "if that table is a copy of this one, `lancewal table attach` or `table moved` makes it one of its own; if both have "
+        "the same kafka.group_id, give them two, or none"
+        for of, hosts in found.items()
+    ]
 
 
 def _try(call: Callable[[], T], problems: list[str]) -> T | None:

@@ -1,14 +1,22 @@
-"""From a Lance table to a lancewal table: identity, checkpoint, contract.  Shared by ``create`` and ``attach``.
+"""From a Lance table to a lancewal table: checkpoint, contract, identity.  Shared by ``create`` and ``attach``.
+
+Guarantees
+ 1. An identity (``table_uuid``) is born with the contract that names it, in the run that puts that contract, and given to no
+    other table: not to a copy of the folder, whenever it was made, nor to a clone, whose config brings the original's.
+ 2. A run goes on with what an earlier one has left only where this folder's own contract says so.
 
 Steps, each done once however often it is repeated
- 1. ``lancewal.table_uuid`` in the Lance table's config, unless there is one.  Of two concurrent writers of a config
-    key Lance lets one win; the other takes the winner's.
- 2. The checkpoint ``merges/<newest version>`` "nothing merged": walks for watermarks end there and never read what the
+ 1. The checkpoint ``merges/<newest version>`` "nothing merged": walks for watermarks end there and never read what the
     table was before (a restore or an overwrite long ago).
- 3. Contract version 1 by put-if-absent.  From here on the table is one; nothing before this is looked at by anybody.
+ 2. Contract version 1 by put-if-absent, with a new uuid and the table's place.  Of two at once one wins.  Nothing before
+    this is looked at by anybody.
+ 3. ``lancewal.table_uuid`` in the Lance table's config becomes the contract's, whatever it was.  Until then services and
+    readers refuse the table, so nothing is produced under the new identity.
+ 4. A checkpoint of that version too: from here on any clean-up may take what lies below.  If it is missing, the flusher's
+    first round writes it.
 
-After a crash between two steps the same command continues.  What is left after giving up is a Lance table with a config
-key and a checkpoint, which mean nothing without a contract.
+After a crash before step 2 the same command begins anew.  After one behind it, it goes on with step 1 under the contract that
+is there: of version 1, of this place, with no region yet, and another uuid in the table's config.
 """
 
 from __future__ import annotations
@@ -23,9 +31,12 @@ from lancewal_core import paths
 from lancewal_core.column_types import format_type
 from lancewal_core.contract import FAMILY, Column, Contract, decode_contract, encode_contract
 from lancewal_core.error_text import first_line, no_way_in, way_on
-from lancewal_core.errors import LancewalError, StoreNotWritable, StoreUnavailable, TableExists
+from lancewal_core.errors import LancewalError, StoreNotWritable, StoreUnavailable, TableExists, TableMissing
 from lancewal_core.ids import TableVersion
+from lancewal_core.open_checks import check_columns, check_settings, elsewhere_advice
+from lancewal_core.place import place_of
 from lancewal_core.rows import RowSchema, check_region_key, check_row_schema
+from lancewal_core.settings import Settings
 from lancewal_core.settings_sections import TableSettings
 from lancewal_core.store import Done, Lost, ObjectStore, Unknown, put_once
 from lancewal_core.table import PinnedTable
@@ -34,6 +45,9 @@ from lancewal_core.ttl import Ttl
 from lancewal_core.versioned import newest_version
 from lancewal_core.watermarks import NOTHING_MERGED, TABLE_UUID, Watermarks
 from lancewal_flusher.topic_checks import TopicState
+
+_TRIES = 4
+"""Of a commit that others' commits to the same key have met."""
 
 
 def declared_ttl(settings: TableSettings) -> Ttl | None:
@@ -54,49 +68,72 @@ def needed_region_key(settings: TableSettings) -> tuple[str, ...]:
     return ("table.region_key",) if settings.region_encoding == "canonical" else ()
 
 
-def refuse_contract(store: ObjectStore, uri: str) -> None:
-    """``TableExists`` if the folder already has a contract; ``StoreNotWritable`` if the store lets nobody in."""
+def begun_contract(store: ObjectStore, table: LanceTable) -> Contract | None:
+    """The contract that an interrupted run has put, to go on with; None where nothing was put.
+
+    ``TableExists`` if this is a lancewal table, or a copy of one, or holds what one has left; ``StoreNotWritable`` if the
+    store lets nobody in.
+    """
+    uri = table.uri
     try:
         found = newest_version(store, FAMILY)
+        regions = store.list(paths.regions_prefix(), limit=1)
     except StoreUnavailable as error:
         raise store_error(error, f"looking for a contract at {uri}") from error
-    if found is not None:
-        contract = decode_contract(found.data, paths.contract_version(found.version))
+    if found is None:
+        if regions:
+            raise TableExists(
+                f"{uri} has no contract, but {regions[0].key}: what a lancewal table has left there. If nothing of it is "
+                f"needed, delete the folder {paths.ROOT.rstrip('/')} in it, and run the same command again"
+            )
+        return None
+    contract = decode_contract(found.data, paths.contract_version(found.version))
+    here = place_of(uri)
+    if contract.place not in (None, here):
+        raise TableExists(
+            f"{here} is a lancewal table, and its contract is that of the table at {contract.place}. "
+            f"{elsewhere_advice(contract.place)}"
+        )
+    if regions or contract.place is None or contract.version > 1 or _names(table, contract):
         raise TableExists(
             f"{uri} is already a lancewal table: topic {contract.topic}, contract version {contract.version}; "
             "see `lancewal table show`"
         )
+    return contract
 
 
-def identify(table: LanceTable) -> tuple[LancePinnedTable, str]:
-    """Step 1: the version that carries the table's uuid, and the uuid."""
-    pinned = table.newest()
-    for _ in range(3):
-        uuid = pinned.config.get(TABLE_UUID)
-        if uuid is not None:
-            return pinned, uuid
-        try:
-            pinned.dataset.update_config({TABLE_UUID: str(uuid4())})
-        except OSError as error:
-            if "incompatible transaction" not in str(error).lower():
-                raise store_error(error, f"setting {TABLE_UUID} in the config of {table.uri}") from error
-        pinned = table.newest()
-    raise StoreUnavailable(f"others keep changing the config of {table.uri}; run the same command again")
+def _names(table: LanceTable, contract: Contract) -> bool:
+    """Whether the contract's Lance table is there and is the contract's, or is not there at all."""
+    try:
+        return table.newest().config.get(TABLE_UUID) == contract.table_uuid
+    except TableMissing:
+        return True
+
+
+def go_on(
+    store: ObjectStore, table: LanceTable, pinned: LancePinnedTable, contract: Contract, settings: Settings
+) -> Contract:
+    """Steps 1, 3 and 4 under the contract of an interrupted run; the settings must be those that it was made from."""
+    check_settings(settings, contract)
+    check_columns(pinned, contract)
+    _checkpoint(store, table, pinned)
+    _take_effect(store, table, contract)
+    return contract
 
 
 def register(
     store: ObjectStore,
     table: LanceTable,
     pinned: LancePinnedTable,
-    uuid: str,
     rows: RowSchema,
     settings: TableSettings,
     topic: TopicState,
     start: Sequence[int],
 ) -> Contract:
-    """Steps 2 and 3, for a table whose newest version is ``pinned``."""
+    """Steps 1 to 4, for a table whose newest version is ``pinned``."""
     contract = Contract(
-        table_uuid=uuid,
+        table_uuid=str(uuid4()),
+        place=place_of(table.uri),
         topic=topic.topic,
         topic_id=topic.topic_id,
         partitions=topic.partitions,
@@ -114,7 +151,50 @@ def register(
         ttl_column=settings.ttl_column or None,
         ttl_s=settings.ttl_s,
     )
+    # Step 1
+    _checkpoint(store, table, pinned)
     # Step 2
+    key = paths.contract_version(contract.version)
+    outcome = put_once(store, key, encode_contract(contract))
+    match outcome:
+        case Done():
+            pass
+        case Lost():
+            raise TableExists(f"{table.uri} was made a lancewal table by somebody else at the same time")
+        case Unknown(cause=cause):
+            raise StoreUnavailable(f"no verdict on writing {key}: {cause}; run the same command again", object=key)
+        case _:
+            assert_never(outcome)
+    _take_effect(store, table, contract)
+    return contract
+
+
+def _take_effect(store: ObjectStore, table: LanceTable, contract: Contract) -> None:
+    # Step 3
+    identify(table, contract)
+    # Step 4.  Services may be at work already.
+    watermarks = Watermarks(store, table)
+    pinned, in_force = watermarks.newest()
+    watermarks.record(in_force, TableVersion(pinned.version), "checkpoint")
+
+
+def identify(table: LanceTable, contract: Contract) -> None:
+    """The Lance table's config names the contract's uuid."""
+    for _ in range(_TRIES):
+        pinned = table.newest()
+        if pinned.config.get(TABLE_UUID) == contract.table_uuid:
+            return
+        try:
+            pinned.dataset.update_config({TABLE_UUID: contract.table_uuid})
+        except OSError as error:
+            if "incompatible transaction" not in str(error).lower():
+                raise store_error(error, f"setting {TABLE_UUID} in the config of {table.uri}") from error
+    if table.newest().config.get(TABLE_UUID) != contract.table_uuid:
+        raise StoreUnavailable(f"others keep changing the config of {table.uri}; run the same command again")
+
+
+def _checkpoint(store: ObjectStore, table: LanceTable, pinned: LancePinnedTable) -> None:
+    """Step 1."""
     version = TableVersion(pinned.version)
     Watermarks(store, table).record(NOTHING_MERGED, version, "checkpoint")
     if store.get(paths.merge_record(version)) is None:
@@ -122,18 +202,6 @@ def register(
             f"{paths.merge_record(version)} could not be written into {table.uri}: check that there is room, that the "
             "folder is writable and that the store's credentials allow PutObject, then run the same command again"
         )
-    # Step 3
-    key = paths.contract_version(contract.version)
-    outcome = put_once(store, key, encode_contract(contract))
-    match outcome:
-        case Done():
-            return contract
-        case Lost():
-            raise TableExists(f"{table.uri} was made a lancewal table by somebody else at the same time")
-        case Unknown(cause=cause):
-            raise StoreUnavailable(f"no verdict on writing {key}: {cause}; run the same command again", object=key)
-        case _:
-            assert_never(outcome)
 
 
 def store_error(error: BaseException, act: str) -> LancewalError:

@@ -50,7 +50,7 @@ from lancewal_core.key_catalog import KeyCatalogs
 from lancewal_core.key_index import KeyIndex
 from lancewal_core.key_parts import MappedParts
 from lancewal_core.lance_threads import use_all_cores
-from lancewal_core.open_checks import check_settings, check_table
+from lancewal_core.open_checks import check_place, check_settings, check_table
 from lancewal_core.regions import RegionIndexes
 from lancewal_core.settings import Settings
 from lancewal_core.stop_signals import stop_signals
@@ -284,6 +284,7 @@ def open_context(settings: Settings, stack: ExitStack, *, on_threads: bool = Fal
     uri, options = settings.table.uri, settings.store.options
     store = open_store(uri, options)
     contract = read_contract(store, uri)
+    check_place(uri, contract)
     check_settings(settings, contract)
     table = LanceTable(uri, options)
     check_table(table.newest(), contract)

@@ -45,6 +45,7 @@ def status_text(status: TableStatus) -> str:
         f"topic     {status.topic} ({status.topic_id}), {len(status.regions)} partitions",
         f"keys      primary {', '.join(status.primary_key)}; region {', '.join(status.region_key) or 'record key'}",
         f"contract  version {status.contract_version}, table {status.table_uuid}",
+        f"group     {status.group}, {'members not known' if status.group_members is None else _counted(status.group_members)}",
         *(f"paused    {service} {until_text(until)}" for service, until in status.paused.items()),
         "",
     ]
@@ -58,6 +59,10 @@ def status_text(status: TableStatus) -> str:
         ]
         lines.append("  ".join(cells).rstrip())
     return "\n".join([*lines, *(f"\nproblem: {problem}" for problem in status.problems)])
+
+
+def _counted(members: int) -> str:
+    return "1 member" if members == 1 else f"{members} members"
 
 
 def _cells(region: RegionStatus) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""``lancewal table create|attach|alter|rebind|show|load|export-memwal``."""
+"""``lancewal table create|attach|moved|alter|rebind|show|load|export-memwal``."""
 
 from __future__ import annotations
 
@@ -31,6 +31,21 @@ def attach(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> N
     from lancewal_flusher.attach import attach_table
 
     _show(attach_table(read_settings(config)), output)
+
+
+@app.command()
+def moved(
+    former: Annotated[str, typer.Option("--from", help="Place of the original, as `lancewal table show` tells it.")],
+    config: ConfigOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Take up a table whose folder was moved or copied to `table.uri`, as a table of its own, with all that the folder holds.
+
+    Neither ingest nor flusher may have worked on it while it was copied.  Receipts of before are not taken any more.
+    """
+    from lancewal_flusher.move import move_table
+
+    _show(move_table(read_settings(config), former), output)
 
 
 @app.command()
@@ -129,6 +144,7 @@ def contract_text(contract: Contract) -> str:
         starts = "earliest" if contract.start[0] < 0 else str(contract.start[0])
     terms = {
         "contract": f"version {contract.version}, table {contract.table_uuid}",
+        "place": contract.place or "not known",
         "topic": f"{contract.topic} ({contract.topic_id}), {contract.partitions} partitions",
         "primary key": ", ".join(contract.primary_key),
         "region key": ", ".join(contract.region_key) or "the bytes of the record key",

@@ -53,6 +53,14 @@ class TopicState:
     compacted: bool
 
 
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A member of a consumer group: the name that its client has, and where it runs."""
+
+    client_id: str
+    host: str
+
+
 class TopicInspector:
     """Asks the brokers that ``kafka`` names.  ``timeout_s`` bounds each question."""
 
@@ -109,6 +117,22 @@ class TopicInspector:
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call] # no annotations there
         offsets = self._offsets(topic, partitions, latest)
         return {partition: Position(offset) for partition, offset in offsets.items()}
+
+    def members(self, group: str) -> tuple[GroupMember, ...]:
+        """Who is in the consumer group; nobody in one that does not exist.
+
+        ``KafkaUnavailable`` with what the broker says, also where it does not let this user see the group.
+        """
+        future = self._admin.describe_consumer_groups([group], request_timeout=self._timeout_s)[group]
+        try:
+            described = future.result(timeout=self._timeout_s + 5)
+        except FutureTimeoutError as error:
+            raise self._unavailable("no answer") from error
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+                return ()
+            raise self._unavailable(error.args[0].str()) from error
+        return tuple(GroupMember(member.client_id, member.host) for member in described.members)
 
     def _offsets(self, topic: str, partitions: Collection[int], spec: OffsetSpec) -> dict[int, int]:
         until = time.monotonic() + self._timeout_s

@@ -13,7 +13,7 @@ from lancewal_core.clock import Clock
 from lancewal_core.contract import Contract, read_contract
 from lancewal_core.ids import OwnerId
 from lancewal_core.lance_threads import use_all_cores
-from lancewal_core.open_checks import check_settings, check_table
+from lancewal_core.open_checks import check_place, check_settings, check_table
 from lancewal_core.regions import RegionIndexes
 from lancewal_core.settings import Settings
 from lancewal_core.store import ObjectStore
@@ -41,6 +41,7 @@ def open_context(settings: Settings, store: ObjectStore, tasks: Tasks, clock: Cl
     use_all_cores()
     uri = settings.table.uri
     contract = read_contract(store, uri)
+    check_place(uri, contract)
     check_settings(settings, contract)
     table = LanceTable(uri, settings.store.options)
     check_table(table.newest(), contract)

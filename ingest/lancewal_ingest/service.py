@@ -23,6 +23,7 @@ from lancewal_core.clock import Clock, SystemClock
 from lancewal_core.contract import Contract
 from lancewal_core.control import ControlReader, ControlWatch, Service
 from lancewal_core.errors import Corrupt, LancewalError, Retry, StoreInconsistent
+from lancewal_core.group_member import member_id
 from lancewal_core.http import Health, HealthServer
 from lancewal_core.ids import OwnerId
 from lancewal_core.settings import Settings
@@ -84,7 +85,8 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
         context = open_context(settings, store, tasks, clock)
         contract = context.contract
         group = settings.kafka.group(contract.table_uuid)
-        client = settings.kafka.client()
+        # Others see in the group by it whose member this is, unless a person has given the clients a name.
+        client = {"client.id": member_id(contract.table_uuid, settings.table.uri), **settings.kafka.client()}
         source = ConfluentSource(client, contract.topic, group, queue_bytes=queue_bytes, report=metrics.failed)
         stack.callback(_closed, source, metrics)
         check_topic(contract, source)

@@ -7,7 +7,8 @@ Guarantees
  3. It is a plan as any other: pure, and the rows are loaded as those of a strong read are.
 
 Steps
- 1. The receipt must be one of this table (uuid).  The contract must still be the newest: ``ContractChanged``.
+ 1. The receipt must be one of this table (uuid; whoever calls has compared the place).  The contract must still
+    be the newest: ``ContractChanged``.
  2. No positions at all, and V is still there: V alone, nothing merged, or of a table that was restored (``plan_eventual``).
     V' = the receipt's version V, if it is still there; else a version that showed the same rows (``lineage``).
     W(V') lies at or below the cut in every region, and no change of the contract in between (``contract_eras``).

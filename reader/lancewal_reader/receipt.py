@@ -1,4 +1,7 @@
-"""The receipt of a read: {table version, position per region}, which comes with every result.
+"""The receipt of a read: {table and place, table version, position per region}, which comes with every result.
+
+A table's uuid goes along with a plain copy of its folder; the place that was read does not.  So a receipt of the one is none
+of the other, whose versions may have become other ones since.
 
 It stands as JSON in the Arrow schema metadata under ``lancewal.receipt``.
 """
@@ -25,10 +28,14 @@ class Receipt:
     table_uuid: TableUuid
     version: TableVersion
     cut: dict[Region, Position]
+    place: str
+    """Where the table was read (``lancewal_core.place``)."""
 
     def to_json(self) -> str:
         cut = {region.name: position for region, position in sorted(self.cut.items())}
-        return json.dumps({"format": FORMAT, "table": self.table_uuid, "version": self.version, "cut": cut})
+        return json.dumps(
+            {"format": FORMAT, "table": self.table_uuid, "place": self.place, "version": self.version, "cut": cut}
+        )
 
     @staticmethod
     def from_json(text: str | bytes) -> Receipt:
@@ -39,7 +46,12 @@ class Receipt:
                 raise InvalidInput(f"receipt format {content.whole('format')} is not read by this release")
             positions = content.inner("cut")
             cut = {region_named(name): Position(positions.whole(name)) for name in positions.members}
-            return Receipt(TableUuid(content.text("table")), TableVersion(content.whole("version", low=1)), cut)
+            return Receipt(
+                TableUuid(content.text("table")),
+                TableVersion(content.whole("version", low=1)),
+                cut,
+                content.text("place"),
+            )
         except JsonFault as error:
             raise InvalidInput(f"not a receipt: {error}") from error
 

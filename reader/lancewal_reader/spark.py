@@ -31,6 +31,7 @@ from lancewal_core.clock import SystemClock
 from lancewal_core.contract import read_contract
 from lancewal_core.errors import InvalidInput, PlanRetriesExhausted, VersionGone
 from lancewal_core.executor_environment import storage_options
+from lancewal_core.place import place_of
 from lancewal_core.regions import RegionIndexes
 from lancewal_core.store_obstore import open_store
 from lancewal_core.table_lance import LanceTable
@@ -118,7 +119,7 @@ class PinnedRead:
     @property
     def receipt(self) -> Receipt:
         plan = self.pinned_plan.plan
-        return Receipt(self.pinned_plan.contract.uuid, plan.version, plan.cut)
+        return Receipt(self.pinned_plan.contract.uuid, plan.version, plan.cut, place_of(self.options.table))
 
     def schema(self) -> StructType:
         """Columns wanted, in the order wanted; the receipt stands in the first one's metadata."""

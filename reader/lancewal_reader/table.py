@@ -23,6 +23,7 @@ from lancewal_core.errors import (
 )
 from lancewal_core.ids import Position, Region
 from lancewal_core.log import SegmentCache
+from lancewal_core.place import place_of
 from lancewal_core.regions import RegionIndexes
 from lancewal_core.store_obstore import open_store
 from lancewal_core.table import PinnedTable
@@ -55,6 +56,7 @@ class LancewalTable:
 
     def __init__(self, uri: str, storage_options: Mapping[str, str] | None = None) -> None:
         self.uri = uri
+        self._place = place_of(uri)
         store = open_store(uri, storage_options)
         table = LanceTable(uri, storage_options)
         table.newest()  # TableMissing before NotALancewalTable
@@ -101,6 +103,11 @@ class LancewalTable:
         if at is not None and consistency != "strong":
             raise InvalidInput(f"at=... says what is read; consistency {consistency!r} cannot be asked for as well")
         asked = Receipt.from_json(at) if isinstance(at, str | bytes) else at
+        if asked is not None and asked.place != self._place:
+            raise InvalidInput(
+                f"the receipt is of a read at {asked.place}, this table lies at {self._place}: read the table that gave "
+                "it, by the address that it names"
+            )
         reason: Exception | None = None
         for _ in range(PLANS_MAX):
             plan = earlier = None if asked is None else self._plan_at(asked)  # its errors are final
@@ -120,7 +127,7 @@ class LancewalTable:
                 self._check_conflict(error, plan, asked)
                 reason = error
                 continue
-            receipt = Receipt(self._contract.uuid, plan.version, plan.cut)
+            receipt = Receipt(self._contract.uuid, plan.version, plan.cut, self._place)
             schema = with_receipt(result_schema(self._contract.rows, names), receipt)
             return pa.RecordBatchReader.from_batches(schema, _chain(first, batches, schema))
         # Each plan was made from the newest state: what is trimmed is in none of them, so what is missing is lost.
@@ -204,7 +211,7 @@ def check_identity(pinned: PinnedTable, contract: Contract, uri: str) -> None:
     if found != contract.table_uuid:
         raise TableReplaced(
             f"the Lance table at {uri} has uuid {found}, the contract says {contract.table_uuid}: it was recreated at "
-            "the same place"
+            "the same place; or `lancewal table create`, `attach` or `moved` was interrupted here: run it again"
         )
 
 

@@ -29,9 +29,7 @@ from lancewal_core.settings import Settings
 from lancewal_core.store_obstore import open_store
 from lancewal_core.table_lance import LanceTable
 from lancewal_core.watermarks import NOTHING_MERGED, Watermarks
-from lancewal_flusher import attach as attach_module
 from lancewal_flusher.attach import attach_table
-from lancewal_flusher.register import identify
 from lancewal_flusher.unique_keys import check_unique_keys
 from tests.flusher.table_settings import content, make_topic, table_settings
 
@@ -94,7 +92,9 @@ def test_what_the_table_was_before_is_never_read_again(settings_: Settings, fold
     newest = lance.dataset(str(folder)).version
     store, table = open_store(str(folder)), LanceTable(str(folder))
     assert Watermarks(store, table).at(newest) == NOTHING_MERGED
-    store.delete([paths.merge_record(TableVersion(newest))])
+    checkpoints = [paths.merge_record(TableVersion(version)) for version in (newest, newest - 1)]
+    assert {info.key for info in store.list(paths.merges_prefix())} == set(checkpoints)
+    store.delete(checkpoints)
     with pytest.raises(LancewalError, match="restore"):
         Watermarks(store, table).at(newest)
 
@@ -182,39 +182,19 @@ def test_no_table_no_topic_and_a_table_that_is_one(settings_: Settings, folder: 
 # -- crashes and others' writes --------------------------------------------------------------------------------
 
 
-class Crash(BaseException):
-    """Ends the process at a step."""
-
-
-@pytest.mark.kafka
-@pytest.mark.parametrize("step", ["identify", "register"])
-def test_the_same_command_continues_after_a_crash(
-    settings_: Settings, folder: Path, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
-    def crash(*_: object) -> None:
-        raise Crash
-
-    lance.write_dataset(THREE, str(folder))
-    with monkeypatch.context() as patch:
-        patch.setattr(attach_module, step, crash)
-        with pytest.raises(Crash):
-            attach_table(settings_)
-    contract = attach_table(settings_)
-    assert lance.dataset(str(folder)).config()["lancewal.table_uuid"] == contract.table_uuid
-    assert lance.dataset(str(folder)).count_rows() == 3
-
-
 @pytest.mark.kafka
 def test_rows_written_by_others_after_the_check_are_checked_too(
     settings_: Settings, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lance.write_dataset(THREE, str(folder))
 
-    def identify_late(table: LanceTable) -> Any:
-        lance.write_dataset(rows(("b", 1)).cast(lance.dataset(str(folder)).schema), str(folder), mode="append")
-        return identify(table)
+    alter = lance.LanceDataset.alter_columns
 
-    monkeypatch.setattr(attach_module, "identify", identify_late)
+    def alter_and_append(dataset: lance.LanceDataset, *changes: Any) -> None:
+        alter(dataset, *changes)
+        lance.write_dataset(rows(("b", 1)).cast(lance.dataset(str(folder)).schema), str(folder), mode="append")
+
+    monkeypatch.setattr(lance.LanceDataset, "alter_columns", alter_and_append)
     with pytest.raises(DuplicateKeys, match="region='b', id=1"):
         attach_table(settings_)
     assert not (folder / "_lancewal").exists()

@@ -264,40 +264,58 @@ def crash(*_: object, **__: object) -> None:
     raise Crash
 
 
-@pytest.mark.parametrize("step", ["identify", "register", "checkpoint", "contract"])
+@pytest.mark.parametrize("step", ["register", "checkpoint", "contract", "identity", "last"])
 def test_the_same_command_continues_after_a_crash(
     settings: Settings, folder: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
+    record, times = Watermarks.record, iter([1])
+
+    def crash_the_second_time(*arguments: Any) -> None:
+        if next(times, None) is None:
+            raise Crash
+        record(*arguments)
+
     with monkeypatch.context() as patch:
         match step:
-            case "identify":  # after step 1
-                patch.setattr("lancewal_flusher.create.identify", crash)
-            case "register":  # after the uuid
+            case "register":  # behind step 1 of create
                 patch.setattr("lancewal_flusher.create.register", crash)
             case "checkpoint":  # before the checkpoint is put
                 patch.setattr(Watermarks, "record", crash)
             case "contract":  # before the contract is put
                 patch.setattr(register_module, "put_once", crash)
+            case "identity":  # behind it
+                patch.setattr(lance.LanceDataset, "update_config", crash)
+            case "last":  # before the checkpoint of the version with the uuid
+                patch.setattr(Watermarks, "record", crash_the_second_time)
         with pytest.raises(Crash):
             create_table(settings)
-    left = lance.dataset(str(folder))
-    contract = create_table(settings)
+    store = open_store(str(folder))
+    if step == "last":
+        refused(settings, folder, TableExists, "already a lancewal table")
+        contract = read_contract(store, str(folder))
+    else:
+        put = read_contract(store, str(folder)).table_uuid if step == "identity" else None
+        contract = create_table(settings)
+        assert put in (None, contract.table_uuid)
     assert lance.dataset(str(folder)).config() == {"lancewal.table_uuid": contract.table_uuid}
-    if step != "identify":
-        assert left.config() == {"lancewal.table_uuid": contract.table_uuid}
-    assert Watermarks(open_store(str(folder)), LanceTable(str(folder))).at(2) == NOTHING_MERGED
+    assert Watermarks(store, LanceTable(str(folder))).at(2) == NOTHING_MERGED
 
 
-def test_the_loser_of_a_race_for_the_uuid_takes_the_winner_s(
+def test_other_commits_to_the_config_do_not_end_the_uuid(
     settings: Settings, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def uuid_too_late() -> str:
-        lance.dataset(str(folder)).update_config({"lancewal.table_uuid": "winner"})
-        return "loser"
+    """What somebody else, or a clone's original, has named is replaced, also where their commit comes in between."""
+    update, late = lance.LanceDataset.update_config, ["theirs", "theirs again"]
 
-    monkeypatch.setattr(register_module, "uuid4", uuid_too_late)
-    assert create_table(settings).table_uuid == "winner"
-    assert lance.dataset(str(folder)).config() == {"lancewal.table_uuid": "winner"}
+    def too_late(dataset: lance.LanceDataset, config: dict[str, str | None]) -> None:
+        if late:
+            update(lance.dataset(str(folder)), {"lancewal.table_uuid": late.pop()})
+        update(dataset, config)
+
+    monkeypatch.setattr(lance.LanceDataset, "update_config", too_late)
+    contract = create_table(settings)
+    assert not late
+    assert lance.dataset(str(folder)).config() == {"lancewal.table_uuid": contract.table_uuid}
 
 
 def test_of_two_at_once_one_contract_stands(settings: Settings, folder: Path) -> None:

@@ -74,7 +74,7 @@ MARKS = {
     Region("a.b", TopicId("t"), 0): Watermark(Generation(1), Position(0)),
 }
 MERGE = InForce(TableVersion(6), "merge-uuid", MARKS)
-RECEIPT = Receipt(TableUuid("uuid-1"), TableVersion(7), {REGION: Position(25)})
+RECEIPT = Receipt(TableUuid("uuid-1"), TableVersion(7), {REGION: Position(25)}, "/tables/t")
 
 # -- what a JSON value may be instead ------------------------------------------------------------------------------
 

@@ -44,6 +44,7 @@ CONTRACT = Contract(
 CONTRACT_KEYED_BY_BYTES = CONTRACT.model_copy(
     update={"region_key": (), "region_encoding": "key-bytes", "start": (0,), "partitions": 1}
 )
+CONTRACT_OF_A_PLACE = CONTRACT.model_copy(update={"place": "s3://bucket/tables/orders"})
 _FRAGMENT = json.dumps(
     {"id": 0, "files": [{"path": "abc.lance", "fields": [0, 1], "file_size_bytes": 2048}], "physical_rows": 3}
 )
@@ -81,7 +82,9 @@ LOST_SEGMENT = LossRecord(
 )
 LOAD = LoadRecord(began_at_ms=1_767_225_600_000, topic_id=NORTH.topic_id, merged={NORTH.name: 7, SOUTH.name: 0})
 CONTROL = Control(ingest=1_700_000_600_000, flusher="resumed", write_id="00112233445566778899aabbccddeeff")
-RECEIPT = Receipt(TableUuid(CONTRACT.table_uuid), TableVersion(9), {NORTH: Position(1015), SOUTH: Position(3)})
+RECEIPT = Receipt(
+    TableUuid(CONTRACT.table_uuid), TableVersion(9), {NORTH: Position(1015), SOUTH: Position(3)}, "/tables/t"
+)
 
 CATALOG = KeyCatalog(
     runs=(
@@ -115,6 +118,7 @@ def encoded() -> dict[str, bytes]:
     return {
         "contract_1.json": encode_contract(CONTRACT),
         "contract_1_key_bytes.json": encode_contract(CONTRACT_KEYED_BY_BYTES),
+        "contract_1_place.json": encode_contract(CONTRACT_OF_A_PLACE),
         "snapshot_1.json": encode_snapshot(SNAPSHOT),
         "snapshot_1_repaired.json": encode_snapshot(REPAIRED),
         "snapshot_1_keys.json": encode_snapshot(SNAPSHOT_WITH_KEYS),

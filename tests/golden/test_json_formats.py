@@ -35,6 +35,10 @@ def test_the_contract_is_read() -> None:
     ]
 
 
+def test_the_contract_of_a_place_is_read() -> None:
+    assert decode_contract(stored("contract_1_place.json"), "here") == golden.CONTRACT_OF_A_PLACE
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [("snapshot_1.json", golden.SNAPSHOT), ("snapshot_1_keys.json", golden.SNAPSHOT_WITH_KEYS)],

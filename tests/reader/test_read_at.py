@@ -17,6 +17,7 @@ from lancewal_core import paths
 from lancewal_core.contract import encode_contract
 from lancewal_core.errors import InvalidInput, OutsideHistoryWindow, PlanRetriesExhausted, VersionGone
 from lancewal_core.ids import Position, Region, TableUuid, TableVersion
+from lancewal_core.place import place_of
 from lancewal_core.region_index import State
 from lancewal_core.regions import RegionIndexes
 from lancewal_flusher import garbage
@@ -230,7 +231,7 @@ def test_any_cut_of_the_records_below_an_early_version(pipeline: Pipeline, monke
             for r in pipeline.contract.regions
             if rng.random() < 0.9
         }
-        receipt = Receipt(pipeline.contract.uuid, version, cut)
+        receipt = Receipt(pipeline.contract.uuid, version, cut, place_of(pipeline.uri))
         assert by_key(table.to_arrow(at=receipt)) == fold_at(pipeline, cut)
         seen |= {type(source) for delta in plan_of(table, receipt).deltas for source in delta.sources}
     assert seen == {EntryRef, SnapshotRef}
@@ -358,6 +359,7 @@ def test_what_is_no_receipt_of_this_table_is_refused(pipeline: Pipeline) -> None
     merged = receipt.cut[region]
     wrong: list[tuple[Receipt | str, str]] = [
         (replace(receipt, table_uuid=TableUuid("other")), "is of the table with uuid other, this one has table-uuid"),
+        (replace(receipt, place="s3://bucket/t"), f"a read at s3://bucket/t, this table lies at {pipeline.uri}"),
         (replace(receipt, cut={**receipt.cut, other: Position(1)}), f"{other.name}, which the table does not have"),
         (replace(receipt, cut={**receipt.cut, region: Position(merged - 1)}), "holds more than its cut"),
         (replace(receipt, cut={region: merged}), "holds more than its cut"),
