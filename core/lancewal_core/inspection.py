@@ -24,6 +24,7 @@ import pyarrow as pa
 from lancewal_core import paths
 from lancewal_core.contract import decode_contract
 from lancewal_core.control import decode_control
+from lancewal_core.drain import decode_drain
 from lancewal_core.errors import InvalidInput, ObjectCorrupt, ObjectMissing
 from lancewal_core.ids import Region
 from lancewal_core.key_catalog import decode_catalog
@@ -67,8 +68,8 @@ def inspect_object(store: ObjectStore, key: str) -> Inspected:
     reader = next((read for parse, read in _READERS if parse(key) is not None), None)
     if reader is None:
         raise InvalidInput(
-            f"{key!r} is not the key of an object that can be inspected: contract, control, segment or fence, region index, "
-            "history page, snapshot, accepted loss, merge record, key catalog or part of a key run; keys are complete, "
+            f"{key!r} is not the key of an object that can be inspected: contract, control, drain, segment or fence, region "
+            "index, history page, snapshot, accepted loss, merge record, key catalog or part of a key run; keys are complete, "
             "version digits and all",
             object=key,
         )
@@ -104,6 +105,11 @@ def _control(stored: _Stored) -> tuple[str, Content]:
         "flusher_paused_until_ms": control.flusher,
         "write_id": control.write_id,
     }
+
+
+def _drain(stored: _Stored) -> tuple[str, Content]:
+    version = paths.parse_drain_version(stored.key)
+    return "drain", {"version": version, **decode_drain(stored.data, stored.key).model_dump(mode="json")}
 
 
 def _segment(stored: _Stored) -> tuple[str, Content]:
@@ -286,6 +292,7 @@ def _known(parsed: T | None) -> T:
 _READERS: tuple[tuple[Callable[[str], object], Callable[[_Stored], tuple[str, Content]]], ...] = (
     (paths.parse_contract_version, _contract),
     (paths.parse_control_version, _control),
+    (paths.parse_drain_version, _drain),
     (paths.parse_wal_segment, _segment),
     (paths.parse_index_version, _index),
     (paths.parse_history_page, _history),

@@ -63,6 +63,19 @@ def parse_control_version(key: str) -> int | None:
     return _parse_inverted(rf"{control_prefix()}({_DIGITS_20})\.json", key)
 
 
+def drain_prefix() -> str:
+    return f"{ROOT}drain/"
+
+
+def drain_version(version: int) -> str:
+    """How far old partitions are drained while the topic has more than the contract."""
+    return f"{drain_prefix()}{inverted_version(version)}.json"
+
+
+def parse_drain_version(key: str) -> int | None:
+    return _parse_inverted(rf"{drain_prefix()}({_DIGITS_20})\.json", key)
+
+
 def merges_prefix() -> str:
     return f"{ROOT}merges/"
 

@@ -34,6 +34,7 @@ class Kind(StrEnum):
     PARCEL = "parcels of tasks"
     CONTRACT = "contract versions"
     CONTROL = "control versions"
+    DRAIN = "ends of old partitions"
     MERGE = "merge records"
     LOSS = "accepted losses"
     LOAD = "beginnings of loads"
@@ -53,6 +54,7 @@ _OTHERS: Mapping[Callable[[str], object | None], Kind] = {
     paths.parse_key_catalog_version: Kind.CATALOG,
     paths.parse_contract_version: Kind.CONTRACT,
     paths.parse_control_version: Kind.CONTROL,
+    paths.parse_drain_version: Kind.DRAIN,
     paths.parse_merge_record: Kind.MERGE,
     paths.parse_merge_finished: Kind.MERGE,
     paths.parse_load_record: Kind.LOAD,

@@ -247,7 +247,9 @@ def _spans(
             return {}
         if topic.partitions != contract.partitions:
             problems.append(
-                f"topic {contract.topic} has {topic.partitions} partitions, the contract says {contract.partitions}"
+                f"topic {contract.topic} has {topic.partitions} partitions, the contract says {contract.partitions}. Once "
+                "producers are stopped, and ingest, started again, and flusher have taken what the old ones hold: `lancewal "
+                f"table alter --partitions {topic.partitions}`"
             )
         partitions = range(min(topic.partitions, contract.partitions))
         lows = inspector.begins(contract.topic, partitions)

@@ -5,12 +5,14 @@ Guarantees
  2. A bad record is acknowledged as a dead letter before its offset is durable (policy ``dlq``), or its partition stops
     right before it (policy ``stop``).
  3. A misrouted record stops its partition right before it, or is a bad record, as the contract says.
- 4. Nothing of a batch is written if the topic's id changed by the time its newest record had arrived.
+ 4. Nothing of a batch is written if the topic's id changed by the time its newest record had arrived, or its number of
+    partitions, unless the old ones are drained (``draining``).
  5. A segment is repeated, same number and same bytes, until it is stored or a fence is met.
 
 Steps of ``AppendJob.run``, each done once however often the job is run again after a passing fault
  1. Decode, one entry per region.
- 2. Ask the broker for the topic: another id or number of partitions ends ingest by name.
+ 2. Ask the broker for the topic: another id or number of partitions ends ingest by name.  Where a partition is drained
+    up to a record of the new number, note that.
  3. Dead letters, acknowledged.
  4. PUT if absent the next segment of our log.
 """
@@ -26,6 +28,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core.contract import Contract
+from lancewal_core.drain import Drain
 from lancewal_core.errors import (
     BadRecordStop,
     LancewalError,
@@ -42,6 +45,7 @@ from lancewal_core.segment import Entry, RejectedOffset
 from lancewal_core.tasks import Tasks
 from lancewal_ingest.decode.decoder import Decoder
 from lancewal_ingest.decode.records import Records, Rejected
+from lancewal_ingest.draining import DrainLimit, NoteNew
 from lancewal_ingest.routing import routing_of
 from lancewal_ingest.source import DescribedTopic, KafkaSource
 
@@ -75,13 +79,16 @@ class Stop:
 
     partition: int
     error: LancewalError
+    new_from: Position | None = None
+    """Where a record lies that belongs here by the topic's number of partitions only."""
 
 
 class Preparer:
     """Turns consumed records into entries by the contract."""
 
-    def __init__(self, contract: Contract, bad_records: Literal["dlq", "stop"]) -> None:
+    def __init__(self, contract: Contract, bad_records: Literal["dlq", "stop"], drain: Drain | None = None) -> None:
         self._contract = contract
+        self._drained = None if drain is None else DrainLimit(contract, drain)
         self._bad_records = bad_records
         rows = contract.rows
         self._decoder = Decoder(
@@ -98,19 +105,24 @@ class Preparer:
         rows, rejected, next_ = decoded.rows, decoded.rejected, consumed.next
         region = consumed.region
         belongs = self._routing.partitions(consumed.records, rows)
+        stop: Stop | None = None
+        if self._drained is not None:
+            end = self._drained.end(region, next_, consumed.records, rows, belongs)
+            if end is not None:
+                stop = Stop(region.partition, end.error, end.at if end.new else None)
+                next_ = max(end.at, consumed.first)
+                rows, rejected = _below(next_, rows, rejected)
+                belongs = belongs[: rows.num_rows]
         if self._contract.misrouted == "dlq":
             here = belongs == region.partition
             if not here.all():
                 letters = self._misrouted_letters(rows.column(OFFSET).filter(pa.array(~here)), belongs[~here])
                 rejected = tuple(sorted([*rejected, *letters], key=lambda letter: letter.offset))
                 rows, belongs = rows.filter(pa.array(here)), belongs[here]
-        stop: Stop | None = None
         cut, error = self._first_stop(region, rows, belongs, rejected)
         if error is not None:
             stop = Stop(region.partition, error)
-            offsets = rows.column(OFFSET).to_numpy()
-            rows = rows.slice(0, int(np.searchsorted(offsets, cut)))
-            rejected = tuple(r for r in rejected if r.offset < cut)
+            rows, rejected = _below(cut, rows, rejected)
             next_ = cut
         if next_ == consumed.first:
             return None, (), stop
@@ -157,6 +169,14 @@ class Preparer:
         return Position(0), None
 
 
+def _below(
+    cut: Position, rows: pa.RecordBatch, rejected: Sequence[Rejected]
+) -> tuple[pa.RecordBatch, tuple[Rejected, ...]]:
+    """What lies before ``cut``."""
+    count = int(np.searchsorted(rows.column(OFFSET).to_numpy(), cut))
+    return rows.slice(0, count), tuple(r for r in rejected if r.offset < cut)
+
+
 def _primary_key_decoder(contract: Contract) -> Callable[[bytes], tuple[object, ...] | None] | None:
     """How a record key gives the primary key; None where it does not hold all of it, or nothing says how."""
     rows = contract.rows
@@ -192,6 +212,8 @@ class AppendJob:
         writer: LogWriter,
         tasks: Tasks,
         consumed: Sequence[Consumed],
+        drain: Drain | None = None,
+        note_new: NoteNew | None = None,
     ) -> None:
         self.consumed = tuple(consumed)
         self.entries: tuple[Entry, ...] = ()
@@ -203,6 +225,8 @@ class AppendJob:
         self._source = source
         self._writer = writer
         self._tasks = tasks
+        self._drain = drain
+        self._note_new = note_new
         self._letters: list[tuple[Consumed, tuple[Rejected, ...]]] | None = None
 
     def run(self) -> PutResult | None:
@@ -212,7 +236,14 @@ class AppendJob:
             with point("decode"):
                 prepared = self._prepared()
             # Step 2
-            check_topic(self._contract, self._source)
+            check_topic(self._contract, self._source, self._drain)
+            new_from = {
+                p.stop.partition: p.stop.new_from
+                for p in prepared
+                if p.stop is not None and p.stop.new_from is not None
+            }
+            if new_from and self._note_new is not None:
+                self._note_new(new_from)
             self.entries = tuple(p.entry for p in prepared if p.entry is not None)
             self.stops = tuple(p.stop for p in prepared if p.stop is not None)
             self._letters = [(p.consumed, p.rejected) for p in prepared if p.rejected]
@@ -235,8 +266,8 @@ class AppendJob:
         return [prepared for group in found for prepared in group]
 
 
-def check_topic(contract: Contract, source: DescribedTopic) -> None:
-    """Compare the live topic with the contract; ``TopicReplaced`` or ``PartitionCountChanged``."""
+def check_topic(contract: Contract, source: DescribedTopic, drain: Drain | None = None) -> None:
+    """Compare the live topic with the contract, or with what is drained; ``TopicReplaced`` or ``PartitionCountChanged``."""
     facts = source.facts()
     if facts.topic_id != contract.topic_id:
         raise TopicReplaced(
@@ -245,10 +276,16 @@ def check_topic(contract: Contract, source: DescribedTopic) -> None:
             f"--topic-id {facts.topic_id}`",
             topic=contract.topic,
         )
-    if facts.partitions != contract.partitions:
+    if facts.partitions < contract.partitions:
+        raise PartitionCountChanged(
+            f"topic {contract.topic} has {facts.partitions} partitions, the table's contract says {contract.partitions}: this "
+            "is another topic, or the brokers do not agree yet",
+            topic=contract.topic,
+        )
+    if facts.partitions != (contract.partitions if drain is None else drain.partitions):
         raise PartitionCountChanged(
             f"topic {contract.topic} has {facts.partitions} partitions, the table's contract says "
-            f"{contract.partitions}. To take up the new number, once producers are stopped and all is merged: `lancewal "
-            f"table alter --partitions {facts.partitions}`",
+            f"{contract.partitions}. Start ingest again: it takes what the old partitions still hold. Then, once producers "
+            f"are stopped and all is merged: `lancewal table alter --partitions {facts.partitions}`",
             topic=contract.topic,
         )

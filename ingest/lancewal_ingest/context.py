@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from lancewal_core.clock import Clock
 from lancewal_core.contract import Contract, read_contract
+from lancewal_core.drain import Drain
 from lancewal_core.ids import OwnerId
 from lancewal_core.lance_threads import use_all_cores
 from lancewal_core.open_checks import check_place, check_settings, check_table
@@ -34,6 +35,8 @@ class IngestContext:
     contract: Contract
     new_id: Callable[[], str]
     """A fresh random text of at least 8 hex digits."""
+    drain: Drain | None = None
+    """How far partitions are taken, where the topic has more of them than the contract."""
 
 
 def open_context(settings: Settings, store: ObjectStore, tasks: Tasks, clock: Clock) -> IngestContext:

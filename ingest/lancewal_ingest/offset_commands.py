@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -114,6 +114,7 @@ def _opened(settings: Settings, topic: str, partition: int) -> Iterator[_Place]:
     from lancewal_core.tasks import ThreadTasks
     from lancewal_ingest.append import check_topic
     from lancewal_ingest.context import open_context
+    from lancewal_ingest.draining import drain_of
     from lancewal_ingest.source_kafka import ConfluentSource
 
     settings.need("table.uri", "kafka.bootstrap_servers")
@@ -130,10 +131,11 @@ def _opened(settings: Settings, topic: str, partition: int) -> Iterator[_Place]:
             )
         source = ConfluentSource(settings.kafka.client(), topic, settings.kafka.group(contract.table_uuid))
         stack.callback(source.close)
-        check_topic(contract, source)
+        context = replace(context, drain=drain_of(context, source))
+        check_topic(contract, source, context.drain)
         yield _Place(
             context,
             contract.regions[partition],
             lambda: source.offsets(partition),
-            lambda: check_topic(contract, source),
+            lambda: check_topic(contract, source, context.drain),
         )

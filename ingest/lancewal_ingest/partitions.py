@@ -120,8 +120,9 @@ class Partitions:
                 return
             region = self.regions.get(partition)
             try:
-                check_topic(self._context.contract, self._source)
-                if region is None:  # check_topic has raised for a partition beyond the contract
+                check_topic(self._context.contract, self._source, self._context.drain)
+                if region is None:  # beyond the contract: it waits until that is altered
+                    del self.to_open[partition]
                     continue
                 opened = open_region(self._context, writer, region, partial(self._source.offsets, partition))
             except (Retry, Refresh, OwnershipLost, Corrupt) as error:

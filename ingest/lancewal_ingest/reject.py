@@ -72,7 +72,7 @@ def reject(
         raise _wrong(
             region, f"through offset {through}: expected one from {offset} to {kafka.high - 1}, which Kafka has"
         )
-    preparer = Preparer(context.contract.model_copy(update={"misrouted": "dlq"}), "dlq")
+    preparer = Preparer(context.contract.model_copy(update={"misrouted": "dlq"}), "dlq", context.drain)
     first: Rejected | None = None
     kinds, rows, at = Counter[str](), 0, offset
     while first is None or at < end:
@@ -80,7 +80,11 @@ def reject(
         records, behind = read(region, at, end)
         if first is None and records.offsets[:1] != [offset]:
             raise _wrong(region, f"Kafka has no record at offset {offset}")
-        entry, rejected, _ = preparer.prepare(Consumed(region, at, behind, records))
+        entry, rejected, stop = preparer.prepare(Consumed(region, at, behind, records))
+        if entry is None and stop is not None:  # drained up to here
+            if first is None:
+                raise stop.error
+            break
         first = first or next(iter(rejected), None)
         if entry is None or first is None or first.offset != offset:
             raise _wrong(region, f"the record at offset {offset} is a good one, it is not rejected")
@@ -90,7 +94,7 @@ def reject(
         _write(context, owner, region, offsets, entry, offset)
         kinds.update(letter.kind for letter in rejected)
         rows += entry.rows.num_rows
-        at = behind
+        at = entry.next
     return Passed(first, kinds, rows, at)
 
 

@@ -1,7 +1,8 @@
 """The ingest service: build everything from settings, check, run the loop until told to stop, drain, leave.
 
 Steps
- 1. Read the contract; check settings, table, topic, dead-letter topic and store.  Nothing was consumed.
+ 1. Read the contract; check settings, table, topic, dead-letter topic and store.  Nothing was consumed.  A topic that has
+    more partitions than the contract: say how far the old ones are drained (``draining``).
  2. Turn the worker's loop.  Beside it ask the broker about the topic (``topic_watch``), and look whether an operator wants
     it to consume (``control``): if not, the worker is held, and all else goes on.  While Kafka is about to delete records
     of a partition that runs and that are not durable, open no further one: more work would only make the loss sure.
@@ -17,7 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from lancewal_core.clock import Clock, SystemClock
 from lancewal_core.contract import Contract
@@ -31,14 +33,15 @@ from lancewal_core.stop_signals import stop_signals
 from lancewal_core.store_obstore import open_store
 from lancewal_core.tasks import ThreadTasks
 from lancewal_ingest.append import DeadLetters, Preparer, check_topic
-from lancewal_ingest.context import new_owner, open_context
+from lancewal_ingest.context import IngestContext, new_owner, open_context
 from lancewal_ingest.dead_letters import KafkaDeadLetters, RefusedDeadLetters
+from lancewal_ingest.draining import check_not_altered, drain_of
 from lancewal_ingest.heap import use_one_heap
 from lancewal_ingest.metrics import IngestMetrics, TimedStore
 from lancewal_ingest.policy import MemoryPolicy, SealPolicy
 from lancewal_ingest.retention import AdmissionPolicy
 from lancewal_ingest.retention_kafka import KafkaRetention
-from lancewal_ingest.source import KafkaSource
+from lancewal_ingest.source import DescribedTopic, KafkaSource
 from lancewal_ingest.source_kafka import ConfluentSource
 from lancewal_ingest.store_probe import check_store
 from lancewal_ingest.topic_watch import TopicWatch
@@ -89,7 +92,8 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
         client = {"client.id": member_id(contract.table_uuid, settings.table.uri), **settings.kafka.client()}
         source = ConfluentSource(client, contract.topic, group, queue_bytes=queue_bytes, report=metrics.failed)
         stack.callback(_closed, source, metrics)
-        check_topic(contract, source)
+        context = replace(context, drain=drain_of(context, source))
+        check_topic(contract, source, context.drain)
         dead_letters = _dead_letters(settings, contract, group)
         check_store(context.store, tasks, settings.table.uri, context.new_id)
         owner = new_owner()
@@ -97,7 +101,7 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
             context,
             source,
             dead_letters,
-            Preparer(contract, settings.ingest.bad_records),
+            Preparer(contract, settings.ingest.bad_records, context.drain),
             owner,
             metrics,
             _seal_policy(settings),
@@ -105,10 +109,12 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
             _limits(settings, memory),
         )
         retention = KafkaRetention(client, contract.topic, group)
-        watch = TopicWatch(contract, source, retention, tasks, clock, metrics.failed)
+        watch = TopicWatch(
+            contract, source, retention, tasks, clock, metrics.failed, partial(_check_topic, context, source)
+        )
         admission = _Admission(AdmissionPolicy(settings.ingest.retention_admission_s), worker, watch, metrics, clock)
         control = ControlWatch(ControlReader(context.store, clock, Service.INGEST), tasks, clock)
-        health = Health(clock, lambda: _problems(worker, watch, control, admission))
+        health = Health(clock, lambda: [*_more_partitions(context), *_problems(worker, watch, control, admission)])
         server = stack.enter_context(
             HealthServer(settings.metrics.host, settings.metrics.port, metrics.registry, health)
         )
@@ -174,6 +180,11 @@ def _closed(source: KafkaSource, metrics: IngestMetrics) -> None:
         metrics.failed("leaving the group", error)
 
 
+def _check_topic(context: IngestContext, source: DescribedTopic) -> None:
+    check_topic(context.contract, source, context.drain)
+    check_not_altered(context)
+
+
 def _problems(worker: IngestWorker, watch: TopicWatch, control: ControlWatch, admission: _Admission) -> Sequence[str]:
     """Why the service is not ready.  A pause is no reason: it is wanted."""
     problems = [f"partition {p} stopped: {error.kind}: {error}" for p, error in sorted(worker.stopped.items())]
@@ -197,6 +208,16 @@ def _problems(worker: IngestWorker, watch: TopicWatch, control: ControlWatch, ad
     if not worker.ready and not problems:
         problems.append("the log was fenced and no new one could be begun yet")
     return problems
+
+
+def _more_partitions(context: IngestContext) -> list[str]:
+    drain = context.drain
+    if drain is None:
+        return []
+    return [
+        f"the topic has {drain.partitions} partitions, the contract says {context.contract.partitions}: those of the contract "
+        f"are drained, the others wait for `lancewal table alter --partitions {drain.partitions}`"
+    ]
 
 
 def _listed(partitions: Collection[int]) -> str:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from lancewal_core.clock import Clock
@@ -74,7 +75,8 @@ class _Answers:
 
 
 class TopicWatch:
-    """See the module docstring.  ``report`` is told of passing faults."""
+    """See the module docstring.  ``report`` is told of passing faults; ``check`` is step 1, where that is more than
+    ``check_topic``."""
 
     def __init__(
         self,
@@ -84,9 +86,10 @@ class TopicWatch:
         tasks: Tasks,
         clock: Clock,
         report: Callable[[str, object], None],
+        check: Callable[[], None] | None = None,
     ) -> None:
         self.silent: KafkaUnavailable | None = None
-        self._contract = contract
+        self._check = check or partial(check_topic, contract, source)
         self._source = source
         self._retention = retention
         self._tasks = tasks
@@ -126,7 +129,7 @@ class TopicWatch:
 
     def _ask(self, durable: Mapping[int, Position], consumed_ms: Mapping[int, int]) -> _Answers:
         # Step 1
-        check_topic(self._contract, self._source)
+        self._check()
         if not durable:
             return _Answers(retention=RetentionFacts(self._retention_s, tombstones_s=self._tombstones_s))
         # Step 2

@@ -29,6 +29,7 @@ from lancewal_core.log import Durable, FencedOut, LogWriter
 from lancewal_ingest.append import AppendJob, Consumed, DeadLetters, Preparer, check_topic
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.decode.records import Records
+from lancewal_ingest.draining import noting
 from lancewal_ingest.flush_queue import FlushQueue
 from lancewal_ingest.long_pause import LongPause
 from lancewal_ingest.memtable import MemTable
@@ -194,7 +195,7 @@ class IngestWorker:
 
     def subscribe(self) -> None:
         """Check the topic and join the consumer group."""
-        check_topic(self._context.contract, self._source)
+        check_topic(self._context.contract, self._source, self._context.drain)
         self._source.subscribe(self)
 
     def hold(self, held: bool) -> None:
@@ -403,8 +404,9 @@ class IngestWorker:
                 memtable = region.memtable
                 consumed.append(Consumed(memtable.region, memtable.position, pending.next, pending.records))
         job = AppendJob(
-            context.contract, self._preparer, self._dead_letters, self._source, self._writer, context.tasks, consumed
-        )
+            context.contract, self._preparer, self._dead_letters, self._source, self._writer, context.tasks, consumed,
+            context.drain, noting(context),
+        )  # fmt: skip
         self._sent_at = self._now()
         self._flight.start(job, Cargo(nbytes, first_ms))
 

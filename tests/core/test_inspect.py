@@ -28,6 +28,7 @@ RECORD = paths.merge_record(TableVersion(11))
 GOLDEN = {
     paths.contract_version(1): ("contract", "contract_1.json"),
     paths.control_version(1): ("control", "control_1.json"),
+    paths.drain_version(1): ("drain", "drain_1.json"),
     core_formats.SEGMENT_KEY: ("segment", "wal_segment_1.arrow"),
     core_formats.FENCE_KEY: ("fence", "fence_1.arrow"),
     core_formats.INDEX_KEY: ("region index", "region_index_1.binpb"),

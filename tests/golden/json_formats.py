@@ -10,6 +10,7 @@ from lancewal_core import paths
 from lancewal_core.clock import SystemClock
 from lancewal_core.contract import Column, Contract, encode_contract
 from lancewal_core.control import Control, encode_control
+from lancewal_core.drain import Drain, encode_drain
 from lancewal_core.ids import Generation, LogId, Position, Sequence, TableUuid, TableVersion
 from lancewal_core.key_catalog import CoveredFile, KeyCatalog, KeyPart, KeyRun, RunRegion, encode_catalog
 from lancewal_core.load_record import LoadRecord, encode_load
@@ -82,6 +83,14 @@ LOST_SEGMENT = LossRecord(
 )
 LOAD = LoadRecord(began_at_ms=1_767_225_600_000, topic_id=NORTH.topic_id, merged={NORTH.name: 7, SOUTH.name: 0})
 CONTROL = Control(ingest=1_700_000_600_000, flusher="resumed", write_id="00112233445566778899aabbccddeeff")
+DRAIN = Drain(
+    contract_version=2,
+    partitions=5,
+    to=(1010, 0, 3),
+    new=(0, 2),
+    closed=True,
+    write_id="00112233445566778899aabbccddeeff",
+)
 RECEIPT = Receipt(
     TableUuid(CONTRACT.table_uuid), TableVersion(9), {NORTH: Position(1015), SOUTH: Position(3)}, "/tables/t"
 )
@@ -130,6 +139,7 @@ def encoded() -> dict[str, bytes]:
         "loss_record_1_segment.json": encode_loss(LOST_SEGMENT),
         "load_record_1.json": encode_load(LOAD),
         "control_1.json": encode_control(CONTROL),
+        "drain_1.json": encode_drain(DRAIN),
         "receipt_1.json": RECEIPT.to_json().encode(),
     }
 

@@ -8,6 +8,7 @@ from lancewal_core import paths
 from lancewal_core.clock import SystemClock
 from lancewal_core.contract import decode_contract
 from lancewal_core.control import decode_control
+from lancewal_core.drain import decode_drain
 from lancewal_core.ids import Position, TableVersion
 from lancewal_core.key_catalog import decode_catalog
 from lancewal_core.key_region import MergedFrom
@@ -77,6 +78,10 @@ def test_the_beginning_of_a_load_is_read() -> None:
 
 def test_the_control_is_read() -> None:
     assert decode_control(stored("control_1.json"), "here") == golden.CONTROL
+
+
+def test_the_drain_is_read() -> None:
+    assert decode_drain(stored("drain_1.json"), "here") == golden.DRAIN
 
 
 def test_the_contract_of_a_table_keyed_by_bytes_is_read() -> None:

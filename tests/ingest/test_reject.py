@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from lancewal_core.drain import Drain
 from lancewal_core.durable_position import durable_position
-from lancewal_core.errors import InvalidInput, KafkaUnavailable
+from lancewal_core.errors import InvalidInput, KafkaUnavailable, PartitionCountChanged
 from lancewal_core.ids import OwnerId, Position, Region
 from lancewal_core.murmur2 import partition_of
 from lancewal_core.region_key import encode_region_key
@@ -107,6 +109,22 @@ def test_one_record_alone(pipeline: Pipeline) -> None:
     letters = Letters(pipeline)
     assert pass_over(pipeline, letters, STOPS_AT).goes_on == 4
     assert (letters.sent, durable(pipeline)) == ([(3, "misrouted")], 4)
+
+
+def test_while_partitions_are_drained_it_goes_no_further_than_ingest(pipeline: Pipeline) -> None:
+    worker = pipeline._worker
+    by_number = {partition_of(encode_region_key(ELSEWHERE), n) == 0: n for n in range(3, 30)}
+    for here, ends in ((True, STOPS_AT), (False, 5)):
+        drain = Drain(contract_version=1, partitions=by_number[here], to=(5, 0), write_id="x")
+        worker._context = replace(worker._context, drain=drain)
+        letters = Letters(pipeline)
+        if here:  # by the new number the record is right: it is not rejected
+            with pytest.raises(PartitionCountChanged, match="table alter"):
+                pass_over(pipeline, letters, 10)
+        else:
+            assert pass_over(pipeline, letters, 10).goes_on == ends
+        assert durable(pipeline) == ends
+        assert letters.sent == ([] if here else [(3, "misrouted"), (4, "misrouted")])
 
 
 def test_where_the_range_ends_the_partition_stops_again(pipeline: Pipeline) -> None:

@@ -9,8 +9,10 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core.contract import Column, Contract
-from lancewal_core.errors import Misrouted
+from lancewal_core.drain import Drain
+from lancewal_core.errors import Misrouted, PartitionCountChanged
 from lancewal_core.ids import Position, Region, TopicId
+from lancewal_core.murmur2 import partition_of
 from lancewal_ingest.append import Consumed, Preparer
 from lancewal_ingest.decode.records import Records
 
@@ -87,3 +89,27 @@ def test_canonical_tables_ask_the_row() -> None:
     assert stop is None
     assert entry is not None
     assert entry.rows.column("id") == pa.array(["customer-00042"])
+
+
+@pytest.mark.parametrize(
+    ("to", "taken", "next_", "new_from"), [(100, [0, 2], 16, 16), (16, [0, 2], 16, 16), (13, [0], 13, None)]
+)
+def test_a_partition_is_drained_up_to_a_key_of_the_new_number_or_its_end(
+    to: int, taken: list[int], next_: int, new_from: int | None
+) -> None:
+    """With 9 partitions in the topic, and 7 in the contract."""
+
+    def key(here: bool, by_the_new: bool) -> bytes:
+        found = (b"key %d" % n for n in range(10_000))
+        return next(k for k in found if ((partition_of(k, 7) == 5), (partition_of(k, 9) == 5)) == (here, by_the_new))
+
+    keys = [key(True, False), key(False, False), key(True, True), key(False, True), key(True, False)]
+    drain = Drain(contract_version=1, partitions=9, to=(to,) * 7, write_id="x")
+    lenient = CONTRACT.model_copy(update={"misrouted": "dlq"})
+    entry, rejected, stop = Preparer(lenient, "dlq", drain).prepare(consumed(5, keys))
+    assert entry is not None
+    assert (entry.rows["id"].to_pylist(), entry.next) == (taken, next_)
+    assert [(r.offset, r.kind) for r in rejected] == [(12, "misrouted")]
+    assert stop is not None
+    assert isinstance(stop.error, PartitionCountChanged)
+    assert (stop.error.where["partition"], stop.new_from) == (5, new_from)

@@ -7,11 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.simulation import finish_accidents, merge_accidents, owner_accidents, topic_accidents, trim_accidents
+from tests.simulation import (
+    drain_accidents,
+    finish_accidents,
+    merge_accidents,
+    owner_accidents,
+    topic_accidents,
+    trim_accidents,
+)
 
 ACCIDENTS: list[Callable[[], None]] = [
     *owner_accidents.ACCIDENTS,
     *topic_accidents.ACCIDENTS,
+    *drain_accidents.ACCIDENTS,
     *merge_accidents.ACCIDENTS,
     *finish_accidents.ACCIDENTS,
     *trim_accidents.ACCIDENTS,

@@ -109,6 +109,11 @@ class Checker:
         self._writer_of = writer_of
         self._seen = {region: _Seen() for region in contract.regions}
 
+    def follow(self, contract: Contract) -> None:
+        """The contract was changed; regions that it had stay what they were."""
+        self._contract = contract
+        self._seen = {region: self._seen.get(region, _Seen()) for region in contract.regions}
+
     def check(self, acknowledged: Mapping[int, int]) -> None:
         """Raise ``Violation``; see the module docstring.  ``acknowledged``: durable position by partition."""
         self.checks += 1

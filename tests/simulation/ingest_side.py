@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from lancewal_core.errors import Corrupt, KafkaUnavailable
@@ -12,6 +13,7 @@ from lancewal_core.segment import Entry
 from lancewal_ingest.append import Preparer
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.decode.records import Records, Rejected
+from lancewal_ingest.draining import drain_of
 from lancewal_ingest.observer import SilentObserver
 from lancewal_ingest.policy import MemoryPolicy, SealPolicy
 from lancewal_ingest.worker import IngestWorker, WorkerLimits
@@ -71,12 +73,14 @@ def ingest_worker(
         process.name, world.topic, world.group, world.scheduler, process.rng,
         lambda: faults.unavailable("kafka", "broker"),
     )  # fmt: skip
+    if len(world.topic.partitions) > world.contract.partitions:
+        context = replace(context, drain=drain_of(context, source))
     rng = process.rng
     worker = IngestWorker(
         context,
         source,
         DeadLetters(world, process),
-        Preparer(world.contract, bad_records),
+        Preparer(world.contract, bad_records, context.drain),
         OwnerId(process.name),
         MemberObserver(world),
         world.settings.seals

@@ -167,6 +167,10 @@ class MemorySource:
         log = self._topic.partitions[partition]
         return Offsets(Position(log.low), Position(log.high))
 
+    def ends(self, partitions: Sequence[int]) -> dict[int, Position]:
+        self._ask("list offsets")
+        return {p: Position(self._topic.partitions[p].high) for p in partitions}
+
     def commit(self, positions: Mapping[int, Position]) -> bool:
         self._scheduler.switch("kafka.commit")
         return not self._unavailable() and self._group.commit(self.member, positions)

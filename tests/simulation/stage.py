@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
+from lancewal_core.contract import Contract
 from lancewal_core.errors import Corrupt
 from lancewal_core.ids import Region
 from lancewal_core.murmur2 import partition_of
@@ -124,6 +125,11 @@ class Stage(World):
         for partition in partitions:
             self.append(member, partition)
         self.seal(member)
+
+    def altered(self, contract: Contract) -> None:
+        """The table has this contract now."""
+        self.contract = contract
+        self.checker.follow(contract)
 
     # -- the topic -----------------------------------------------------------------------------------------------
 

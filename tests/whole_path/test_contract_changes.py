@@ -14,11 +14,12 @@ from lancewal_core.contract import read_contract
 from lancewal_core.store_obstore import open_store
 from lancewal_core.topic_id import topic_id
 from lancewal_demo.stack import KafkaBroker
-from lancewal_reader import open_table
+from lancewal_reader import open_table, receipt_of
+from tests.support.retention import delete_records
 from tests.support.topics import delete_topic, make_topics
 from tests.support.whole_path import until
 from tests.whole_path.feed import PARTITIONS, Feed, History, Row, apply
-from tests.whole_path.world import World, make_world
+from tests.whole_path.world import World, make_world, positions
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 
@@ -58,6 +59,81 @@ def test_added_partitions_are_taken_up(kafka: KafkaBroker, topic_name: str, tmp_
     world.lancewal.succeed("flush", "run", "--once")
     assert by_key(open_table(world.uri).to_arrow(consistency="eventual").to_pylist()) == expected
     assert world.verify("both").rows_not_covered == world.verify("topic").rows_not_covered == 0
+
+
+def test_records_that_are_not_durable_when_partitions_are_added(
+    kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int
+) -> None:
+    """Kafka drops some of them, producers go on by the new number: `status` and `alter` say what to do, the old partitions are
+    drained, the new ones are taken up."""
+    world = make_world(kafka, topic_name, tmp_path, seed)
+    first = leave_undurable(world)
+    more_partitions(world)
+    feed = Feed(world.servers, topic_name, seed + 1, ("customer",))
+    feed.produce(200)
+    lost = max(world.feed.history.ends, key=lambda p: world.feed.history.ends[p] - first[p])
+    behind = world.feed.history.ends[lost] - 1
+    delete_records(world.servers, topic_name, {lost: behind})
+
+    command = f"offsets accept-loss {topic_name} {lost}"
+    status = world.lancewal.run("status")
+    assert status.code == 1
+    for text in (f"offsets {first[lost]} to {behind - 1} were deleted", f"lancewal {command}", f"--partitions {MORE}"):
+        assert text in status.out
+    held = [f"partition {p}: Kafka holds offsets" for p in range(PARTITIONS)]
+    refused(world, f"`lancewal {command}`", *held, *alter())
+    assert f"{first[lost]} to {behind - 1} are recorded as lost" in world.lancewal.succeed(*command.split())
+    for offset in range(first[lost], behind):
+        world.feed.history.records[lost][offset] = None
+
+    ingest = world.lancewal.start("ingest", "run")
+    until(lambda: len(ingest.logged("partition stopped")) == PARTITIONS, lambda: ingest.tail)
+    assert {line["kind"] for line in ingest.logged("partition stopped")} == {"partition_count_changed"}
+    ingest.stop()
+    world.merge_all()
+    before = world.feed.history.fold(world.feed.history.ends)
+    taken = positions(receipt_of(open_table(world.uri).to_arrow().schema))
+    for partition, end in world.feed.history.ends.items():
+        beyond = feed.history.records.get(partition, {})
+        assert taken[partition] - end == sum(offset < taken[partition] for offset in beyond)
+
+    # Ingest that is at work when the contract is altered sees that, and ends.
+    ingest = world.lancewal.start("ingest", "run")
+    until(lambda: len(ingest.logged("partition stopped")) == PARTITIONS, lambda: ingest.tail)
+    world.lancewal.succeed(*alter("table"))
+    until(lambda: not ingest.running, lambda: ingest.tail)
+    assert ingest.exit_code == 2
+    assert "Start again" in ingest.tail
+    ingest = world.lancewal.start("ingest", "run")
+    expected = go_on(before, feed.history)
+    until(lambda: rows_of(open_table(world.uri)) == expected, lambda: ingest.tail)
+    ingest.stop()
+    world.lancewal.succeed("flush", "run", "--once")
+    assert by_key(open_table(world.uri).to_arrow(consistency="eventual").to_pylist()) == expected
+    world.verify("both")
+
+
+def leave_undurable(world: World) -> dict[int, int]:
+    """Ingest is killed, and records come that it has not seen; where they begin."""
+    world.feed.produce(100)
+    ingest = world.lancewal.start("ingest", "run")
+    world.wait_caught_up()
+    ingest.kill()
+    before = dict(world.feed.history.ends)
+    world.feed.produce_everywhere()
+    world.feed.produce(100)
+    return before
+
+
+def more_partitions(world: World) -> None:
+    admin = AdminClient({"bootstrap.servers": world.servers})
+    (done,) = admin.create_partitions([NewPartitions(world.feed.topic, MORE)]).values()
+    done.result(60)
+    until(lambda: len(admin.list_topics(world.feed.topic, 30).topics[world.feed.topic].partitions) == MORE)
+
+
+def alter(*before: str) -> tuple[str, ...]:
+    return *before, "alter", "--partitions", str(MORE)
 
 
 def test_a_topic_made_anew_is_taken_up(kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int) -> None:
@@ -123,7 +199,10 @@ def by_key(rows: list[Row]) -> dict[tuple[str, int], Row]:
     return found
 
 
-def refused(world: World, text: str, *command: str) -> None:
-    answer = world.lancewal.run("table", *command)
+def refused(world: World, *texts_and_command: str) -> None:
+    """``lancewal table`` with the command, which begins at the word of it, says all of these texts."""
+    at = next(n for n, word in enumerate(texts_and_command) if word in ("alter", "rebind"))
+    answer = world.lancewal.run("table", *texts_and_command[at:])
     assert answer.code == 2, (answer.out, answer.err)
-    assert text in answer.err, json.dumps(answer.err)
+    for text in texts_and_command[:at]:
+        assert text in answer.err, json.dumps(answer.err)

@@ -1,0 +1,238 @@
+"""Accidents of a topic that gets more partitions while the old ones hold records that are not durable, or not merged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from lancewal_core.contract import Contract, read_contract
+from lancewal_core.errors import ContractMismatch, InvalidInput, PartitionCountChanged, RetentionLost
+from lancewal_core.ids import OwnerId, Position
+from lancewal_core.murmur2 import partition_of
+from lancewal_core.region_key import encode_region_key
+from lancewal_flusher.change_contract import add_partitions
+from lancewal_flusher.topic_checks import TopicState
+from lancewal_ingest.accept_loss import accept_loss
+from tests.simulation.checker import require
+from tests.simulation.memory_kafka import MemoryTopic, Partition
+from tests.simulation.script import Crashed, crash, stops
+from tests.simulation.stage import Member, Stage
+
+OLD, NEW = 2, 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The topic as ``table alter`` asks for it."""
+
+    topic: MemoryTopic
+
+    def describe(self, topic: str) -> TopicState:
+        return TopicState(topic, self.topic.topic_id, len(self.topic.partitions), False)
+
+    def begins(self, topic: str, partitions: Collection[int]) -> Mapping[int, Position]:
+        return {p: Position(self.topic.partitions[p].low) for p in partitions}
+
+    def ends(self, topic: str, partitions: Collection[int]) -> Mapping[int, Position]:
+        return {p: Position(self.topic.partitions[p].high) for p in partitions}
+
+
+def _add(stage: Stage) -> None:
+    stage.topic.partitions += [Partition() for _ in range(NEW - OLD)]
+    for partition in range(OLD, NEW):
+        stage.group.target[partition] = stage.group.owner[partition] = None
+
+
+def _alter(stage: Stage) -> Contract:
+    """The command of an operator; who is on stage afterwards works by the new contract."""
+    process = stage.process("alter")
+    add_partitions(
+        process.store, process.table, process.clock, process.new_id, stage.contract, NEW, _Asked(stage.topic)
+    )
+    new = read_contract(process.store, "memory")
+    stage.altered(new)
+    return new
+
+
+def _key(old: int, new: int, nth: int = 0) -> int:
+    """A key that belongs to these partitions by the old and by the new number."""
+    keys = (
+        k
+        for k in range(100_000)
+        if (partition_of(encode_region_key(k), OLD), partition_of(encode_region_key(k), NEW)) == (old, new)
+    )
+    return [next(keys) for _ in range(nth + 1)][-1]
+
+
+def _drained(member: Member, partition: int) -> None:
+    found = member.worker.stopped.get(partition)
+    require(isinstance(found, PartitionCountChanged), f"partition {partition} stopped by", found)
+
+
+def _goes_on(stage: Stage, before: Member) -> None:
+    """By the new contract each partition takes records, and all is right."""
+    c = stage.member("c")
+    stage.group.expel(before.process.name)
+    stage.give(c, *range(NEW))
+    stage.step(c, 2)
+    for partition in range(NEW):
+        stage.send_again(partition, _key(partition % OLD, partition, nth=9))
+    stage.step(c, 3)
+    ends = {p: log.high for p, log in enumerate(stage.topic.partitions)}
+    require(not c.worker.stopped, "stopped:", c.worker.stopped)
+    require(stage.acknowledged == ends, "durable up to", stage.acknowledged, "of", ends)
+    stage.check()
+
+
+def _stale(stage: Stage) -> Member:
+    """Two records durable, two that are not, and more partitions: A ends, and B begins to drain."""
+    a = stage.member("a", *range(OLD))
+    stage.append(a, 0)
+    stage.append(a, 1)
+    stage.send(0)
+    stage.send(1)
+    _add(stage)
+    with stops(PartitionCountChanged):
+        stage.step(a, 2)
+    b = stage.member("b")
+    stage.take_over(a, b, *range(NEW))
+    return b
+
+
+def old_partitions_are_drained() -> None:
+    """What they hold becomes durable, and ``alter`` waits for its merge.  The new partition is left alone till then."""
+    stage = Stage()
+    b = _stale(stage)
+    stage.step(b, 2)
+    require(stage.acknowledged == {0: 2, 1: 2}, "durable up to", stage.acknowledged)
+    require(not b.worker.stopped and sorted(b.worker.durable) == [0, 1], "B has", b.worker.durable, b.worker.stopped)
+    with stops(InvalidInput):
+        _alter(stage)
+    stage.seal(b)
+    stage.round(stage.flusher("f"))
+    require(_alter(stage).altered_at == (2, 2), "altered at", stage.contract.altered_at)
+    _goes_on(stage, b)
+
+
+def drained_up_to_a_key_of_the_new_number() -> None:
+    """By the contract it lies in the wrong partition, and might be a dead letter; by the topic it lies where it should."""
+    for misrouted in ("stop", "dlq"):
+        stage = Stage(misrouted=misrouted)
+        stage.send_again(0, _key(0, 0))
+        b = _stale(stage)
+        # B began before these were sent, and may not take the one that is right: it is to be started again.
+        stage.send_again(0, _key(0, 0))
+        stage.send_again(0, _key(1, 0, nth=4))
+        stage.send_again(0, _key(0, 0))
+        stage.step(b, 2)
+        _drained(b, 0)
+        stage.seal(b)
+        stage.round(stage.flusher("f"))
+        with stops(InvalidInput):
+            _alter(stage)
+        again = stage.member("again")
+        stage.take_over(b, again, *range(NEW))
+        stage.step(again, 2)
+        _drained(again, 0)
+        require(stage.acknowledged == {0: 4, 1: 2}, "durable up to", stage.acknowledged)
+        stage.seal(again)
+        stage.round(stage.flusher("g"))
+        require(not stage.checker.rejected, "dead letters:", stage.checker.rejected)
+        require(_alter(stage).altered_at == (4, 2), "altered at", stage.contract.altered_at)
+        _goes_on(stage, again)
+
+
+def record_of_the_old_number_while_it_is_altered() -> None:
+    """A producer that does not know of the new partitions sends on.  ``alter`` has looked, and B is still at work."""
+    for act in ("_lancewal/drain", "_lancewal/contract"):
+        stage = Stage()
+        b = _stale(stage)
+        stage.step(b, 2)
+        stage.seal(b)
+        stage.round(stage.flusher("f"))
+
+        def late(stage: Stage = stage, b: Member = b) -> None:
+            stage.send_again(0, _key(0, 2))
+            stage.step(b, 3)
+
+        stage.faults_of("alter").before("put", act, late)
+        new = _alter(stage)
+        require(stage.acknowledged == {0: 2, 1: 2}, "durable up to", stage.acknowledged, "altered at", new.altered_at)
+        _drained(b, 0)
+        stage.checker.check(stage.acknowledged)
+
+
+def ingest_begins_while_it_is_altered() -> None:
+    """All is durable and merged when ``alter`` looks.  Then a late record comes, and with it an ingest that would drain it."""
+    for act, error in (("_lancewal/drain", ContractMismatch), ("_lancewal/contract", None)):
+        stage = Stage()
+        a = stage.member("a", *range(OLD))
+        stage.append_and_seal(a, *range(OLD))
+        stage.round(stage.flusher("f"))
+        _add(stage)
+
+        def late(stage: Stage = stage, a: Member = a, error: type[Exception] | None = error) -> None:
+            stage.send_again(0, _key(0, 2))
+            if error is None:
+                with stops(PartitionCountChanged):
+                    stage.member("b")
+                return
+            b = stage.member("b")
+            stage.take_over(a, b, *range(OLD))
+            stage.step(b, 3)
+
+        stage.faults_of("alter").before("put", act, late)
+        if error is None:
+            _alter(stage)
+        else:
+            with stops(error):
+                _alter(stage)
+        require(stage.acknowledged[0] == (1 if error is None else 2), "durable up to", stage.acknowledged)
+
+
+def alter_is_cut_short() -> None:
+    """Between the end of the drain and the contract: nobody goes on by the old one, and the command goes on."""
+    stage = Stage()
+    b = _stale(stage)
+    stage.step(b, 2)
+    stage.seal(b)
+    stage.round(stage.flusher("f"))
+    stage.faults_of("alter").before("put", "_lancewal/contract", crash)
+    with stops(Crashed):
+        _alter(stage)
+    stage.send_again(1, _key(1, 1, nth=5))
+    with stops(PartitionCountChanged):
+        stage.member("late")
+    require(_alter(stage).altered_at == (2, 2), "altered at", stage.contract.altered_at)
+    _goes_on(stage, b)
+
+
+def kafka_drops_what_was_to_be_drained() -> None:
+    """The loss is accepted as ever, then ``alter`` goes on."""
+    stage = Stage()
+    b = _stale(stage)
+    stage.group.expel(b.process.name)
+    log = stage.topic.partitions[0]
+    log.low = log.high = log.high + 3
+    heir = stage.member("heir")
+    stage.take_over(b, heir, *range(NEW))
+    stage.step(heir, 3)
+    found = heir.worker.stopped.get(0)
+    require(isinstance(found, RetentionLost), "partition 0 stopped by", found)
+    with stops(InvalidInput):
+        _alter(stage)
+    accept_loss(heir.worker._context, OwnerId(heir.process.name), stage.region(0), lambda: heir.source.offsets(0))
+    stage.round(stage.flusher("f"))
+    stage.seal(heir)
+    stage.round(stage.flusher("f"))
+    require(_alter(stage).altered_at[0] == log.low, "altered at", stage.contract.altered_at)
+
+
+ACCIDENTS: list[Callable[[], None]] = [
+    old_partitions_are_drained,
+    drained_up_to_a_key_of_the_new_number,
+    record_of_the_old_number_while_it_is_altered,
+    ingest_begins_while_it_is_altered,
+    alter_is_cut_short,
+    kafka_drops_what_was_to_be_drained,
+]
