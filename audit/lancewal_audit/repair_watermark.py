@@ -5,7 +5,8 @@ Guarantees
     finished merge says that is left, and what the region's index has marked MERGED, which is done only behind one.
  2. Too low gives the same rows in the end: generations above it are still there, and are merged again, in order.  What a
     user changed in rows of theirs since is undone by that.  Until it is done a plain reader may see older values; strong
-    reads do not.  Where keys have changed their region since, it would not: then it is refused.
+    reads do not, and reads of the table alone claim no positions, for it may hold rows behind these.  Where keys have
+    changed their region since, it would not: then it is refused.
  3. One put-if-absent decides, the record of the newest version under ``merges/``.
  4. A restore that can be seen and is not decided is refused.  What cannot be seen is said: a restore among the versions
     that are gone would make the conclusion too high.
@@ -20,7 +21,7 @@ Steps
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lancewal_audit.repair_context import RepairContext
 from lancewal_audit.repair_restored import before_alteration
@@ -52,6 +53,10 @@ class WatermarkPlan:
         for region, mark in self.marked.items():
             if mark.generation > self.left.generation(region):
                 regions[region] = mark
+        for region, records in self.waiting.items():
+            if records:
+                mark = regions.get(region, Watermark(Generation(0), records[0].first))
+                regions[region] = replace(mark, perhaps=records[-1].generation)
         return InForce(self.version, None, regions)
 
     def lines(self) -> list[str]:
@@ -64,7 +69,11 @@ class WatermarkPlan:
         ]
         for region, mark in sorted(self.conclusion.regions.items()):
             marked = self.marked.get(region)
-            source = "its index" if marked == mark else f"version {self.left.version}"
+            source = (
+                "its index"
+                if marked is not None and marked.generation == mark.generation
+                else f"version {self.left.version}"
+            )
             waits = self.waiting.get(region, ())
             found.append(
                 f"{region.name}: merged up to generation {mark.generation}, position {mark.next}, by {source}; "

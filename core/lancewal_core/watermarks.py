@@ -61,6 +61,8 @@ class Watermark:
 
     generation: Generation
     next: Position
+    perhaps: Generation | None = None
+    """Where a person has accepted a lower bound: up to here the table may hold rows nevertheless."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,11 @@ class InForce:
     def generation(self, region: Region) -> Generation:
         found = self.regions.get(region)
         return Generation(0) if found is None else found.generation
+
+    @property
+    def exact(self) -> bool:
+        """Whether the table holds no rows behind these positions."""
+        return not any(mark.perhaps is not None for mark in self.regions.values())
 
     def position(self, region: Region) -> Position | None:
         """Position behind the newest merged generation; None if none was merged."""
@@ -89,8 +96,13 @@ NOTHING_MERGED = InForce(TableVersion(0), None, {})
 
 def encode_watermarks(regions: Mapping[Region, Watermark]) -> str:
     """Text of the property ``lancewal.watermarks``."""
-    content = {r.name: {"generation": w.generation, "next": w.next} for r, w in sorted(regions.items())}
+    content = {r.name: _mark(w) for r, w in sorted(regions.items())}
     return json.dumps(content, separators=(",", ":"))
+
+
+def _mark(watermark: Watermark) -> dict[str, int]:
+    found = {"generation": int(watermark.generation), "next": int(watermark.next)}
+    return found if watermark.perhaps is None else {**found, "perhaps": int(watermark.perhaps)}
 
 
 def decode_watermarks(text: str, where: str) -> dict[Region, Watermark]:
@@ -103,7 +115,11 @@ def decode_watermarks(text: str, where: str) -> dict[Region, Watermark]:
 
 def _regions(content: JsonObject) -> dict[Region, Watermark]:
     return {
-        region_named(name): Watermark(Generation(mark.whole("generation")), Position(mark.whole("next")))
+        region_named(name): Watermark(
+            Generation(mark.whole("generation")),
+            Position(mark.whole("next")),
+            Generation(mark.whole("perhaps")) if "perhaps" in mark.members else None,
+        )
         for name, mark in content.inners()
     }
 
@@ -183,13 +199,15 @@ class Watermarks:
         return self._newest(self.at)
 
     def newest_known(self) -> tuple[PinnedTable, InForce | None]:
-        """The same; None where a restore that nobody has decided about has left unknown what the version contains."""
+        """The same; None where it is not known what the version contains: a restore that nobody has decided about, or a
+        lower bound that a person has accepted and no merge has made true yet."""
 
         def known(version: int) -> InForce | None:
             try:
-                return self.at(version)
+                found = self.at(version)
             except TableRestored:
                 return None
+            return found if found.exact else None
 
         return self._newest(known)
 

@@ -210,7 +210,9 @@ def _plan(
     marks = dict(stock.in_force.regions)
     for work in works:
         last = work.merge.snapshots[-1]
-        marks[work.merge.region] = Watermark(last.generation, last.next)
+        before = marks.get(work.merge.region)
+        perhaps = None if before is None or (before.perhaps or 0) <= last.generation else before.perhaps
+        marks[work.merge.region] = Watermark(last.generation, last.next, perhaps)
     adopted = tuple(fragment for work in works for fragment in work.adopted)
     facts = MergeFacts(
         read_version=pinned.version,

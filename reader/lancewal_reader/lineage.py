@@ -115,7 +115,8 @@ class Lineage:
             in_force = self._watermarks.at(version)
         except (VersionGone, WatermarkUnknown):
             return None
-        return Pinned(TableVersion(version), in_force) if is_at_or_below(in_force, cut) else None
+        holds = in_force.exact and is_at_or_below(in_force, cut)
+        return Pinned(TableVersion(version), in_force) if holds else None
 
     def _leads(self, low: int, high: int) -> bool:
         """Rules 4 and 5 for the commits behind ``low`` up to ``high``, none of them foreign."""

@@ -19,7 +19,8 @@ Steps
     and has it again, in the same log).
  5. Whatever turns out stale or missing: plan again, a bounded number of times, then a clear error.
 An *eventual* plan stops after step 1: the table alone.  It goes on where a user has restored the table and nobody has decided
-what becomes of the rows merged since: then it claims no position.
+what becomes of the rows merged since, or where a person has accepted a lower bound of what is merged: then it claims no
+position.
 """
 
 from __future__ import annotations

@@ -17,10 +17,12 @@ from lancewal_audit.repair_watermark import accept_watermark, plan_watermark
 from lancewal_core import failpoints, paths
 from lancewal_core.errors import RepairRefused, TableRestored, WatermarkUnknown
 from lancewal_core.failpoints import FailpointError
+from lancewal_core.ids import Position, Region
+from lancewal_core.watermarks import Watermarks
 from lancewal_flusher.commit import send
 from lancewal_flusher.plan import MergeLimits
-from lancewal_reader import open_table
-from tests.support.pipeline import Pipeline
+from lancewal_reader import open_table, receipt_of
+from tests.support.pipeline import Pipeline, by_key
 from tests.support.repairs import check_merged, check_strong, command, content, dry, repairing
 
 ADOPT = MergeLimits(adopt_rows=1)
@@ -59,7 +61,9 @@ def test_a_person_accepts_what_it_concludes(pipeline: Pipeline) -> None:
     assert content(pipeline.uri) == before
     assert "recorded for table version" in command(pipeline, "watermark", "--accept")
     check_strong(pipeline)
-    # The merge that nobody marked is merged again: the same rows, and the same files a second time.
+    # The table holds the merge that nobody marked: what a read of it alone has seen is not known.
+    assert eventual_cut(pipeline) == {}
+    # That is merged again: the same rows, and the same files a second time.
     assert pipeline.merge(ADOPT).merges
     check_merged(pipeline)
     pipeline.produce(100)
@@ -67,6 +71,25 @@ def test_a_person_accepts_what_it_concludes(pipeline: Pipeline) -> None:
     check_strong(pipeline)
     check_merged(pipeline)
     assert "nothing to do" in command(pipeline, "watermark", "--accept")
+
+
+def test_positions_are_known_again_when_each_region_has_been_merged_again(pipeline: Pipeline) -> None:
+    command(pipeline, "watermark", "--accept")
+    one_region_at_a_time = MergeLimits(adopt_rows=1, memory_bytes=16_000)
+    assert eventual_cut(pipeline) == {}
+    merges = pipeline.merge(one_region_at_a_time).merges
+    assert len(merges[0].generations) == 1
+    watermarks = Watermarks(pipeline.store, pipeline.table)
+    assert (watermarks.at(merges[0].version).exact, watermarks.at(merges[-1].version).exact) == (False, True)
+    read = open_table(pipeline.uri).to_arrow(consistency="eventual")
+    assert {int(position) for position in receipt_of(read.schema).cut.values()} == {
+        len(pipeline.messages(partition)) for partition in range(2)
+    }
+    assert by_key(read) == pipeline.oracle
+
+
+def eventual_cut(pipeline: Pipeline) -> dict[Region, Position]:
+    return receipt_of(open_table(pipeline.uri).to_arrow(consistency="eventual").schema).cut
 
 
 def test_without_any_record_the_indexes_say_it(pipeline: Pipeline) -> None:
