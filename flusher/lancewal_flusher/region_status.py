@@ -7,6 +7,7 @@ restored) leaves that figure out and becomes a problem in the result; the other 
  * *merged*: W(newest version).  Generations above it are *unmerged*, whatever state their index shows.
  * *group*: its members tell by their client ids which table they work for (``group_member``).
  * *stands*: ``standing`` says what can be told of partitions that go no further.
+ * *problems* are also what a strong read would stop at, as far as ``readable`` looks; ``not_looked_at`` is the rest.
  * *unmerged* rows and bytes: from the snapshot's manifest, and from the WAL where there is no snapshot yet; in the WAL a
    key may have several rows.
 """
@@ -29,13 +30,16 @@ from lancewal_core.open_checks import check_place, check_settings, check_table
 from lancewal_core.place import place_of
 from lancewal_core.region_index import GenerationRecord, State
 from lancewal_core.regions import RegionIndexes
+from lancewal_core.segment import Trailer
 from lancewal_core.settings import Settings
 from lancewal_core.snapshot import read_snapshot
 from lancewal_core.store import ObjectStore
 from lancewal_core.store_obstore import open_store
+from lancewal_core.table import PinnedTable
 from lancewal_core.table_lance import LanceTable
 from lancewal_core.tasks import Tasks, ThreadTasks
 from lancewal_core.watermarks import InForce, Watermarks
+from lancewal_flusher.readable import Look, ReadContext, SegmentSize, Unmerged, look
 from lancewal_flusher.region_tally import Tally, count_entries
 from lancewal_flusher.standing import STANDS_S, KafkaSpan, Signs, Standing, gone_from_kafka, stands, waits
 
@@ -94,7 +98,9 @@ class TableStatus:
     """Paused services, and until when: milliseconds since 1970, or ``resumed``."""
     regions: tuple[RegionStatus, ...]
     problems: tuple[str, ...]
-    """Why figures are missing, and what contradicts the contract."""
+    """Why figures are missing, what contradicts the contract, and what strong reads stop at."""
+    not_looked_at: tuple[str, ...] = ()
+    """What strong reads need besides."""
 
 
 def table_status(settings: Settings, uri: str, kafka_timeout_s: float = 5.0, clock: Clock | None = None) -> TableStatus:
@@ -114,9 +120,13 @@ def table_status(settings: Settings, uri: str, kafka_timeout_s: float = 5.0, clo
     now_ms = clock.now_ms()
     tasks = ThreadTasks(workers=1, io_threads=_IO_THREADS)
     try:
-        tallies = _tallies(store, tasks, contract, in_force, problems)
+        tallies, segments = _tallies(store, tasks, contract, in_force, problems)
+        looked = _look(
+            ReadContext(store, table, tasks, RegionIndexes(store, clock), contract), pinned, in_force, tallies, segments
+        )
     finally:
         tasks.close()
+    problems += looked.problems
     spans = _spans(settings, contract, now_ms, kafka_timeout_s, problems)
     group = settings.kafka.group(contract.table_uuid)
     members = _members(settings, group, kafka_timeout_s) if spans else None
@@ -142,7 +152,25 @@ def table_status(settings: Settings, uri: str, kafka_timeout_s: float = 5.0, clo
             _status(t, in_force, spans.get(t.region.partition), standing.get(t.region.partition)) for t in tallies
         ),
         problems=tuple(problems),
+        not_looked_at=tuple(looked.not_looked_at),
     )
+
+
+def _look(
+    context: ReadContext,
+    pinned: PinnedTable,
+    in_force: InForce | None,
+    tallies: Sequence[Tally],
+    segments: Sequence[Trailer],
+) -> Look:
+    if in_force is None:  # no strong read can begin, and why is a problem already
+        return Look(not_looked_at=["what strong reads need besides"])
+    unmerged = [Unmerged(t.region, t.index, t.snapshots) for t in tallies if t.index_read]
+    sizes = [
+        SegmentSize(paths.wal_segment(s.log, s.sequence), sum(e.section.length for e in s.entries), s.written_at_ms)
+        for s in segments
+    ]
+    return look(context, pinned, in_force, unmerged, sizes)
 
 
 def _status(tally: Tally, in_force: InForce | None, span: KafkaSpan | None, standing: Standing | None) -> RegionStatus:
@@ -166,12 +194,17 @@ def _status(tally: Tally, in_force: InForce | None, span: KafkaSpan | None, stan
 
 def _tallies(
     store: ObjectStore, tasks: Tasks, contract: Contract, in_force: InForce | None, problems: list[str]
-) -> list[Tally]:
+) -> tuple[list[Tally], list[Trailer]]:
     indexes = RegionIndexes(store, SystemClock())
 
     def tally(region: Region) -> Tally:
         result = Tally(region)
-        result.index = _try(lambda: indexes.read(region), problems)
+
+        def read() -> None:
+            result.index = indexes.read(region)
+            result.index_read = True
+
+        _try(read, problems)
         for record in result.index.generations if result.index is not None else ():
             result.durable = record.next  # of an OPEN one its log tells
             if in_force is not None and record.generation <= in_force.generation(region):
@@ -187,6 +220,7 @@ def _tallies(
                 result.rows += snapshot.changes
                 result.nbytes += snapshot.rows_bytes
                 result.nbytes += sum(side.size for side in (snapshot.deletes, snapshot.patches) if side is not None)
+                result.snapshots.append((record, snapshot))
         return result
 
     tallies = tasks.map(tally, contract.regions)
@@ -194,9 +228,10 @@ def _tallies(
     for found in tallies:
         for record in found.in_log:
             by_log[record.log].append((found, record))
+    segments: list[Trailer] = []
     for log, held in by_log.items():
-        _try(lambda: count_entries(store, tasks, indexes, log, held), problems)  # noqa: B023 # called before the next turn
-    return tallies
+        segments += _try(lambda: count_entries(store, tasks, indexes, log, held), problems) or []  # noqa: B023 # called now
+    return tallies, segments
 
 
 def _standing(

@@ -20,6 +20,7 @@ from lancewal_core.log import Walk, doubted, segment_lost, walk_trailers
 from lancewal_core.region_index import GenerationRecord, RegionIndex, State
 from lancewal_core.regions import RegionIndexes
 from lancewal_core.segment import Trailer
+from lancewal_core.snapshot import Snapshot
 from lancewal_core.store import ObjectStore
 from lancewal_core.tasks import Tasks
 
@@ -30,6 +31,8 @@ class Tally:
 
     region: Region
     index: RegionIndex | None = None
+    index_read: bool = False
+    """Else it is not known whether there is one."""
     durable: Position | None = None
     rows: int = 0
     nbytes: int = 0
@@ -39,6 +42,8 @@ class Tally:
     """The same of the newest segment of its OPEN generation's log."""
     in_log: list[GenerationRecord] = field(default_factory=list)
     """Unmerged generations without a snapshot."""
+    snapshots: list[tuple[GenerationRecord, Snapshot]] = field(default_factory=list)
+    """The other unmerged ones."""
 
 
 def count_entries(
@@ -47,8 +52,10 @@ def count_entries(
     indexes: RegionIndexes,
     log: LogId,
     held: Sequence[tuple[Tally, GenerationRecord]],
-) -> None:
-    """Add the entries of these generations, all in ``log``, to their regions' tallies; also those before a lost segment."""
+) -> list[Trailer]:
+    """Add the entries of these generations, all in ``log``, to their regions' tallies; also those before a lost segment.
+
+    Gives the segments that hold some."""
     ends = [record.end_sequence for _, record in held]
     known = [end for end in ends if end is not None]
     before = Number(max(known)) if len(known) == len(ends) else None
@@ -60,7 +67,10 @@ def count_entries(
     walked = walk_log(start, before=before)
     if before is None or walked.end < before:
         walked = doubted(store, walked, walk_log)
+    elif before is not None:
+        walk_log(walked.end, before=Number(walked.end + 1))  # reads go on to the log's end: its fence must be whole
     reached = {tally.region: record.first for tally, record in held if record.state is State.OPEN}
+    holding: dict[Number, Trailer] = {}
     for trailer, header in ((segment, header) for segment in walked.segments for header in segment.entries):
         number = trailer.sequence
         for tally, record in by_region.get(header.region, ()):
@@ -68,6 +78,7 @@ def count_entries(
                 continue
             if record.next is not None and header.next > record.next:
                 continue
+            holding[number] = trailer
             tally.rows += header.row_count
             tally.nbytes += header.section.length
             tally.entry_at_ms = max(tally.entry_at_ms, trailer.written_at_ms)
@@ -78,6 +89,7 @@ def count_entries(
         if record.state is State.OPEN:
             tally.durable = reached[tally.region]
             tally.owner_wrote_at_ms = walked.segments[-1].written_at_ms if walked.segments else 0
+    return list(holding.values())
 
 
 def _check_end(

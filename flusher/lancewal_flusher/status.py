@@ -22,8 +22,9 @@ def command(
 ) -> None:
     """Show how far every region has come: lag, durable and merged positions, what is not merged yet.
 
-    Exit code 1 where it has to report a problem, such as a partition that goes no further although records wait. Why a
-    running ingest has stopped it, only its log and `/readyz` know.
+    Exit code 1 where it has to report a problem, such as a partition that goes no further although records wait (why a
+    running ingest has stopped it, only its log and `/readyz` know), or something that strong reads need and that is lost or
+    damaged. What it has not looked at, it says.
     """
     from lancewal_flusher.region_status import table_status
 
@@ -58,6 +59,8 @@ def status_text(status: TableStatus) -> str:
             for i, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         lines.append("  ".join(cells).rstrip())
+    if status.not_looked_at:
+        lines += ["", f"not looked at: {'; '.join(status.not_looked_at)}"]
     return "\n".join([*lines, *(f"\nproblem: {problem}" for problem in status.problems)])
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+import lance
 import pytest
 
 from lancewal_core import paths
@@ -26,9 +27,11 @@ from lancewal_core.errors import (
 from lancewal_core.ids import Sequence
 from lancewal_core.region_index import GenerationRecord, State
 from lancewal_core.regions import RegionIndexes
+from lancewal_core.settings import Settings
 from lancewal_core.snapshot import Snapshot, read_snapshot
 from lancewal_core.table import fragment_files
 from lancewal_core.table_lance import LanceTable
+from lancewal_flusher.region_status import table_status
 from lancewal_reader import open_table, receipt_of
 from tests.support.pipeline import Failures, Key, Pipeline, Row, by_key
 
@@ -220,6 +223,7 @@ def test_a_damaged_object_is_named_and_nothing_wrong_is_read(
     whole = path.read_bytes()
     DAMAGES[damage](path)
     found = []
+    check_status(world, MATRIX[damage][what][0])
     for process in (reader, flusher, ingest):
         found.append(process(world))
         reader(world)
@@ -231,6 +235,62 @@ def test_a_damaged_object_is_named_and_nothing_wrong_is_read(
     pipeline.merge_all()
     assert reader(world) == RIGHT
     pipeline.close()
+
+
+@pytest.mark.parametrize(
+    ("what", "command"),
+    [
+        ("all versions of an index", "lancewal repair index orders 0"),
+        ("a data file of the table", "put it back"),
+        ("half a data file of the table", "put it back"),
+        ("a deletion vector", "put it back"),
+        ("a snapshot's data file, and its log", "lancewal repair segment _lancewal/wal/"),
+    ],
+)
+def test_status_names_what_strong_reads_have_lost(made: World, tmp_path: Path, what: str, command: str) -> None:
+    pipeline = made.pipeline.copied(tmp_path)
+    world = World(pipeline, made.failures)
+    check_status(world, RIGHT)
+    merged = pipeline.table.newest().fragments()
+    match what:
+        case "all versions of an index":
+            lost = [path for path in pipeline.objects(".binpb") if "/00000/index/" in path.as_posix()]
+        case "a deletion vector":
+            lance.dataset(pipeline.uri).delete(f"id = {by_key(open_table(pipeline.uri).to_arrow()).popitem()[0][1]}")
+            lost = sorted((Path(pipeline.uri) / "_deletions").iterdir())
+        case "a snapshot's data file, and its log":
+            record = generation(pipeline, State.FLUSHED)
+            lost = [
+                data_file(pipeline),
+                *(Path(pipeline.uri) / paths.wal_segment(record.log, Sequence(0))).parent.iterdir(),
+            ]
+        case _:
+            lost = [Path(pipeline.uri) / "data" / merged[0].files[0]]
+    for path in lost:
+        (truncate if what.startswith("half") else Path.unlink)(path)
+    with pytest.raises(LancewalError):
+        open_table(pipeline.uri).to_arrow()
+    (problem,) = problems(world)[:1]
+    assert command in problem
+    pipeline.close()
+
+
+def problems(world: World) -> list[str]:
+    """What `lancewal status` names; it has no broker to ask here."""
+    found = table_status(Settings(), world.pipeline.uri).problems
+    return [problem for problem in found if not problem.startswith("kafka.bootstrap_servers")]
+
+
+def check_status(world: World, of_the_reader: str) -> None:
+    """It names what stops strong reads, and only that; of a snapshot also a manifest that a merge makes anew."""
+    try:
+        found = problems(world)
+    except LancewalError as error:
+        found = [str(error)]
+    if of_the_reader in (RIGHT, PREFIX):
+        assert all("snapshot.json is missing" in problem for problem in found), found
+    else:
+        assert any(world.damaged.name in problem or of_the_reader == NotALancewalTable.kind for problem in found), found
 
 
 def ingest(world: World) -> str:
