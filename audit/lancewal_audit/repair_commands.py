@@ -160,6 +160,23 @@ def watermark(
             _tell(accept_watermark(context, plan))
 
 
+@app.command("lance-index")
+def lance_index(
+    name: Annotated[str, typer.Argument(help="The index, as `lancewal verify --indexes` and Lance name it.")],
+    dry_run: DryRun = False,
+    config: ConfigOption = None,
+) -> None:
+    """Build a secondary index of the Lance table anew, with its own parameters.  No row changes."""
+    from lancewal_audit.repair_context import opened
+    from lancewal_audit.repair_lance_index import plan_lance_index, repair_lance_index
+
+    with opened(read_settings(config)) as context:
+        plan = plan_lance_index(context, name)
+        _tell(plan.lines())
+        if not dry_run:
+            _tell(repair_lance_index(plan))
+
+
 def _tell(lines: Sequence[str]) -> None:
     for line in lines:
         typer.echo(line)

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from lancewal_core.settings import Settings
 
 
+INDEX_KEYS = 400
+"""Some hundred queries to each index: seconds on a local disk, a minute on an object store."""
+
+
 class From(StrEnum):
     """Whose records the table is compared with."""
 
@@ -43,6 +47,12 @@ def command(
         list[str] | None,
         typer.Option(help="Only keys of this region: TOPIC/ID/PARTITION, or the partition alone; may be repeated."),
     ] = None,
+    indexes: Annotated[
+        bool, typer.Option("--indexes", help="Ask the table's secondary indexes too, and compare with a scan.")
+    ] = False,
+    index_keys: Annotated[
+        int, typer.Option(help="With --indexes: about so many of the keys, whose values are asked for.", min=2)
+    ] = INDEX_KEYS,
     no_foreign_rows: Annotated[
         bool, typer.Option("--no-foreign-rows", help="A row that no record explains is a difference, not only named.")
     ] = False,
@@ -60,7 +70,10 @@ def command(
     from pyarrow import ArrowException
 
     try:
-        found = _verify(read_settings(config), uri, from_, at, sample, keys, region, no_foreign_rows, limit)
+        asked_of_indexes = index_keys if indexes else None
+        found = _verify(
+            read_settings(config), uri, from_, at, sample, keys, region, asked_of_indexes, no_foreign_rows, limit
+        )
         if report is not None:
             _write(report, found)
     except LancewalError as error:
@@ -87,7 +100,7 @@ def _hint(error: Exception) -> str:
 
 def _verify(
     settings: Settings, uri: str, from_: From, at: str, sample: float | None, keys: int | None,
-    region: list[str] | None, no_foreign_rows: bool, limit: int,
+    region: list[str] | None, index_keys: int | None, no_foreign_rows: bool, limit: int,
 ) -> Report:  # fmt: skip
     from lancewal_audit.verify.verification import Asked, verify_table
 
@@ -106,6 +119,7 @@ def _verify(
         partitions=_partitions(settings, uri, region) if region else None,
         foreign_rows_differ=no_foreign_rows,
         findings_max=limit,
+        index_keys=index_keys,
     )
     return verify_table(settings, uri, asked)
 

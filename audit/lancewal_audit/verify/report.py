@@ -24,6 +24,10 @@ KINDS: dict[str, str] = {
     "wal_adds": "the WAL has a row at an offset where Kafka has none",
     "wal_differs": "the WAL's row is another than Kafka's record gives",
     "wal_rejects": "a record is rejected on one side only",
+    "index_wrong": "a secondary index finds the row by a value that it does not have",
+    "index_missing": "a secondary index does not find a row by a value that it has",
+    "index_damaged": "a file of a secondary index cannot be read",
+    "index_twice": "a secondary index finds the row more than once",
 }
 """Kinds of findings and what they mean."""
 
@@ -39,7 +43,7 @@ class Finding:
     kind: str
     """One of ``KINDS``."""
     where: str
-    """``merged table``, ``read`` or ``wal``."""
+    """``merged table``, ``read``, ``wal``, or ``index`` and its name."""
     text: str
     """For people."""
     key: Mapping[str, object] | None = None
@@ -98,6 +102,24 @@ class RegionReport:
 
 
 @dataclass(frozen=True, slots=True)
+class IndexReport:
+    """What was asked of one secondary index of the merged table."""
+
+    name: str
+    kind: str
+    column: str
+    unindexed_rows: int
+    """Rows that it does not cover: queries scan them."""
+    asked: int
+    """Values, words or vectors."""
+    findings: int
+    looked_at: bool
+    why_not: str
+    repair: str
+    """The command that builds it anew, where it has findings."""
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """What ``--report`` writes and ``--output json`` shows."""
 
@@ -127,6 +149,8 @@ class Report:
     differences: int
     """Findings but those that are only named."""
     notes: tuple[str, ...]
+    indexes: tuple[IndexReport, ...] = ()
+    """Those that were to be looked at."""
 
     @property
     def equal(self) -> bool:
@@ -153,6 +177,9 @@ def report_text(report: Report) -> str:
             ]
         ),
     ]
+    if report.indexes:
+        cells = [("index", "kind", "column", "unindexed", "asked", "findings", ""), *map(_index_cells, report.indexes)]
+        lines += ["", *_aligned(cells)]
     lines += [f"\nnote: {note}" for note in report.notes]
     for kind, count in report.counts.items():
         lines.append(f"\n{kind}: {count} ({KINDS[kind]})")
@@ -189,6 +216,15 @@ def _cells(region: RegionReport) -> tuple[str, ...]:
     return (
         str(region.partition), str(region.merged), str(region.cut), region.topic or "-", region.wal or "-", compared,
         region.topic_with_wal or "-", str(region.rejected), remark,
+    )  # fmt: skip
+
+
+def _index_cells(index: IndexReport) -> tuple[str, ...]:
+    remarks = [] if index.looked_at else [f"not looked at: {index.why_not}"]
+    remarks += [f"build it anew: {index.repair}"] if index.repair else []
+    return (
+        index.name, index.kind, index.column, str(index.unindexed_rows), str(index.asked), str(index.findings),
+        "; ".join(remarks),
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import json
 
 from lancewal_audit.verify.evidence import Evidence
 from lancewal_audit.verify.judge import Tally
-from lancewal_audit.verify.report import Findings, RegionReport, Report
+from lancewal_audit.verify.report import Findings, IndexReport, RegionReport, Report
 from lancewal_audit.verify.scope import Scope
 from lancewal_core.ids import Region
 from lancewal_reader import Receipt
@@ -24,8 +24,9 @@ def summarise(
     fraction: float,
     foreign_rows_differ: bool,
     asked_at: str | None,
+    indexes: tuple[IndexReport, ...] | None,
 ) -> Report:
-    """See ``Report``."""
+    """See ``Report``.  ``indexes`` None: they were not looked at."""
     # What is hidden is missing or differs as well.
     only_named = ("hidden", "wal_held") if foreign_rows_differ else ("hidden", "wal_held", "foreign")
     named_only = sum(findings.counts[kind] for kind in only_named)
@@ -46,7 +47,8 @@ def summarise(
         counts={kind: count for kind, count in findings.counts.items() if count},
         findings=tuple(findings.kept),
         differences=sum(findings.counts.values()) - named_only,
-        notes=tuple(_notes(scope, tally, rows_read, asked_at)),
+        notes=(*_notes(scope, tally, rows_read, asked_at), *_index_notes(scope, indexes)),
+        indexes=indexes or (),
     )
 
 
@@ -84,3 +86,10 @@ def _notes(scope: Scope, tally: Tally, rows_read: int, asked_at: str | None) -> 
             "known to have begun without rows"
         )
     return notes
+
+
+def _index_notes(scope: Scope, indexes: tuple[IndexReport, ...] | None) -> list[str]:
+    if indexes is None:
+        count = len(scope.pinned.indexes())
+        return [f"{count} secondary indexes were not looked at: --indexes does"] if count else []
+    return []

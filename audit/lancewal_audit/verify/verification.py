@@ -5,7 +5,7 @@ Guarantees
  2. What is compared with what is one state: a receipt, and the records below its cut.  Services may go on meanwhile.
  3. Memory is bounded: that of a strong read, some 32 MB for each of at most four kinds of rows, and one share of the keys
     at a time, of about ``SHARE_ROWS`` records or rows (more only where single keys have more).  What waits lies on the
-    local disk, in the folder for temporary files: the chosen records and rows, compressed.
+    local disk, in the folder for temporary files: the chosen records and rows, compressed.  Indexes: see ``index_check``.
 
 Steps
  1. A strong read, or the read at a receipt: its rows, and the receipt {V, cut}.
@@ -13,6 +13,7 @@ Steps
  3. The records below the cut (``evidence``).
  4. Share by share: the rules of ``key_fold``, the comparisons of ``judge``.
  5. Rows that are wrong or missing are looked for among those that deletion vectors hide.
+ 6. If asked for: version V's secondary indexes are asked for values that a sample of the keys has and had (``index_check``).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import pyarrow as pa
 from lancewal_audit.verify.evidence import Evidence
 from lancewal_audit.verify.gathering import Gathering
 from lancewal_audit.verify.hidden_rows import hidden_rows
+from lancewal_audit.verify.index_check import IndexCheck
 from lancewal_audit.verify.judge import Judge
 from lancewal_audit.verify.key_choice import KeyChoice
 from lancewal_audit.verify.report import Findings, Report
@@ -69,6 +71,8 @@ class Asked:
     foreign_rows_differ: bool = False
     findings_max: int = 20
     """How many findings of each kind are named."""
+    index_keys: int | None = None
+    """About so many keys are asked for through the indexes; None: the indexes are not looked at."""
 
 
 def verify_table(settings: Settings, uri: str, asked: Asked) -> Report:
@@ -113,18 +117,24 @@ def _compare(
     evidence.gather(gathering, findings)
     # Step 4
     judge = Judge(scope, evidence, findings)
+    indexes = None if asked.index_keys is None else IndexCheck(scope.pinned, scope.contract.rows, asked.index_keys)
     for number in range(count):
         judging, topic, wal = evidence.load(number)
-        judge.table(judging, merged_rows.load(number), read_rows.load(number))
+        merged = merged_rows.load(number)
+        judge.table(judging, merged, read_rows.load(number))
         judge.logs(topic, wal)
+        if indexes is not None:
+            indexes.sample.add(judging, merged)
     judge.rejected()
     # Step 5
     for finding in hidden_rows(scope.pinned, scope.contract.rows, judge.tally.wanted):
         findings.add(finding)
+    # Step 6
+    index_reports = None if indexes is None else indexes.run(findings)
     return summarise(
         uri, scope, evidence, judge.tally, findings,
         rows_read=read_rows.rows, rows_merged=merged_rows.rows, fraction=fraction,
-        foreign_rows_differ=asked.foreign_rows_differ, asked_at=asked.at,
+        foreign_rows_differ=asked.foreign_rows_differ, asked_at=asked.at, indexes=index_reports,
     )  # fmt: skip
 
 

@@ -1,0 +1,350 @@
+"""What a scalar or full text index answers to one question, and what of it is wrong.
+
+An index's answer is right if each row of it has what was asked for, none is there twice, and there are as many as a scan
+finds: then it has exactly those.  So the scan need only count, for all questions of all indexes together (``index_check``).
+
+What is asked, by kind
+ * BTREE, BITMAP, ZONEMAP, BLOOMFILTER: rows with a value, or with none (null).
+ * LABEL_LIST: rows whose list has an element.
+ * NGRAM: rows that contain a text; counted are those that are equal to it.
+ * INVERTED: rows with a word, of which the index's own tokenizer makes one token; counted are those that have just its letters
+   and digits between others.  To split all texts into tokens would be slow; those of the answer are, and of rows so counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Protocol
+
+import lance
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from lance.query import MatchQuery
+
+from lancewal_audit.verify.key_fold import stored
+from lancewal_core.index_build_lance import IndexBuild
+from lancewal_core.table import ROW_ADDRESS
+
+ANSWER_ROWS_MAX = 1_000_000
+"""Rows of one answer that are looked at; of a value that more rows have, rows that are missing are not noticed."""
+WORD_ROWS_MAX = 2_000
+"""A word that more rows have is passed over: each row's text is split into tokens here."""
+WORDS_OF_A_TEXT = 2
+_ANALYSIS = frozenset(
+    (
+        "base_tokenizer", "language", "max_token_length", "lower_case", "stem", "remove_stop_words", "custom_stop_words",
+        "ascii_folding", "min_ngram_length", "max_ngram_length", "prefix_only", "split_identifiers", "split_on_numerics",
+        "preserve_original", "index_operators",
+    )
+)  # fmt: skip
+_RUN = re.compile("[0-9A-Za-z]+")
+_BETWEEN = "[^0-9a-z]+"
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class Answer:
+    """What an index said to one question."""
+
+    wrong: pa.Table
+    """Rows of it that have not what was asked for: the key's columns."""
+    twice: pa.Table
+    """Rows that were there once more."""
+    counted: int
+    """Rows, each once, of those that the scan counts too."""
+    whole: bool = True
+    """False: there were more than were looked at."""
+
+
+class Questions(Protocol):
+    """The questions to one index."""
+
+    def __len__(self) -> int: ...
+
+    def uses_index(self, dataset: Any) -> bool:
+        """Whether Lance answers them by this index."""
+
+    def ask(self, dataset: Any, number: int, keys: Sequence[str]) -> Answer | None:
+        """None where it cannot be compared."""
+
+    def count(self, column: pa.Array) -> npt.NDArray[np.int64]:
+        """Per question the rows of a batch that it is about, by their values alone."""
+
+
+def column_of(batch: pa.RecordBatch, path: Sequence[str]) -> pa.Array:
+    """The values of a column, or of a member of a struct; null where the struct is."""
+    found = batch.column(path[0])
+    for name in path[1:]:
+        found = pc.struct_field(found, name)
+    return found
+
+
+@dataclass(slots=True)
+class Values:
+    """Of BTREE, BITMAP, ZONEMAP, BLOOMFILTER, LABEL_LIST and NGRAM: ``values`` has no null and each once."""
+
+    build: IndexBuild
+    values: pa.Array
+    nulls: bool
+
+    def __len__(self) -> int:
+        return len(self.values) + self.nulls
+
+    def uses_index(self, dataset: Any) -> bool:
+        plan = dataset.scanner(columns=[self.build.path[0]], filter=self._condition(0)).explain_plan()
+        return f"]@{self.build.name}(" in plan
+
+    def ask(self, dataset: Any, number: int, keys: Sequence[str]) -> Answer | None:
+        columns = list(dict.fromkeys([*keys, self.build.path[0]]))
+        scanner = dataset.scanner(columns=columns, filter=self._condition(number), with_row_address=True)
+        return _answer(scanner.to_batches(), keys, self.build.path, *self._tests(number))
+
+    def count(self, column: pa.Array) -> npt.NDArray[np.int64]:
+        found = np.zeros(len(self), np.int64)
+        if self.nulls:
+            found[-1] = column.null_count
+        if self.build.kind == "LABEL_LIST":
+            rows, numbers = pc.list_parent_indices(column), pc.index_in(pc.list_flatten(column), self.values)
+            found[: len(self.values)] += _pairs(rows, numbers, len(self.values))
+        else:
+            numbers = pc.index_in(column, self.values).drop_null().to_numpy(zero_copy_only=False)
+            found[: len(self.values)] += np.bincount(numbers, minlength=len(self.values))
+        return found
+
+    def _condition(self, number: int) -> str:
+        if number == len(self.values):
+            return f"{self.build.sql} is null"
+        value = literal(self.values[number])
+        match self.build.kind:
+            case "LABEL_LIST":
+                return f"array_has_any({self.build.sql}, [{value}])"
+            case "NGRAM":
+                return f"contains({self.build.sql}, {value})"
+            case _:
+                return f"{self.build.sql} = {value}"
+
+    def _tests(self, number: int) -> tuple[Callable[[pa.Array], Mask], Callable[[pa.Array], Mask]]:
+        """Which rows have what was asked for, and which of them the scan counts."""
+        if number == len(self.values):
+            return _is_null, _is_null
+        value = self.values[number]
+
+        def has(column: pa.Array) -> Mask:
+            found = np.zeros(len(column), np.bool_)
+            at = np.asarray(pc.list_parent_indices(column))
+            found[at[_true(pc.equal(pc.list_flatten(column), value))]] = True
+            return found
+
+        def equals(column: pa.Array) -> Mask:
+            return _true(pc.equal(column, value))
+
+        def contains(column: pa.Array) -> Mask:
+            return _true(pc.match_substring(column, value.as_py()))
+
+        match self.build.kind:
+            case "LABEL_LIST":
+                return has, has
+            case "NGRAM":
+                return contains, equals
+            case _:
+                return equals, equals
+
+
+@dataclass(slots=True)
+class Words:
+    """Of INVERTED.  ``words`` as they are in a text."""
+
+    build: IndexBuild
+    words: Sequence[str]
+    _tokens: Callable[[str], frozenset[str]] = field(init=False)
+    _asked: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._tokens = tokenizer(self.build.parameters)
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def uses_index(self, dataset: Any) -> bool:
+        return True
+
+    def ask(self, dataset: Any, number: int, keys: Sequence[str]) -> Answer | None:
+        word = self.words[number]
+        columns = list(dict.fromkeys([*keys, self.build.path[0]]))
+        scanner = dataset.scanner(
+            columns=[*columns, "_score"],
+            full_text_query=MatchQuery(word, ".".join(self.build.path)),
+            limit=WORD_ROWS_MAX + 1,
+            with_row_address=True,
+        )
+        found = scanner.to_table()
+        if found.num_rows > WORD_ROWS_MAX:
+            return None
+        self._asked.add(number)
+        token = self._token(word)
+
+        def has(column: pa.Array) -> Mask:
+            return np.array([token in self._tokens(text or "") for text in column.to_pylist()], np.bool_)
+
+        def stands(column: pa.Array) -> Mask:
+            lists = _runs(column)
+            found = np.zeros(len(column), np.bool_)
+            found[np.asarray(pc.list_parent_indices(lists))[_true(pc.equal(pc.list_flatten(lists), word.lower()))]] = (
+                True
+            )
+            return found & has(column)
+
+        return _answer(found.to_batches(), keys, self.build.path, has, stands)
+
+    def count(self, column: pa.Array) -> npt.NDArray[np.int64]:
+        found = np.zeros(len(self), np.int64)
+        by_run: dict[str, list[int]] = {}
+        for number in self._asked:
+            by_run.setdefault(self.words[number].lower(), []).append(number)
+        if not by_run:
+            return found
+        runs = list(by_run)
+        lists = _runs(column)
+        numbers = pc.index_in(pc.list_flatten(lists), pa.array(runs))
+        for row, run in _distinct(pc.list_parent_indices(lists), numbers):
+            tokens = self._tokens(column[row].as_py())
+            for number in by_run[runs[run]]:
+                found[number] += self._token(self.words[number]) in tokens
+        return found
+
+    def _token(self, word: str) -> str:
+        (token,) = self._tokens(word)
+        return token
+
+
+def tokenizer(parameters: Mapping[str, Any]) -> Callable[[str], frozenset[str]]:
+    """The index's own, of a text's tokens."""
+    given = {name: value for name, value in parameters.items() if name in _ANALYSIS}
+
+    @lru_cache(1_000)
+    def tokens(text: str) -> frozenset[str]:
+        return frozenset(token.text for token in lance.tokenize(text, **given))
+
+    return tokens
+
+
+def words_of(texts: Iterable[str], parameters: Mapping[str, Any]) -> Sequence[str]:
+    """Of each text the longest of its words that are one token."""
+    tokens = tokenizer(parameters)
+    found: dict[str, None] = {}
+    for text in texts:
+        runs = sorted(dict.fromkeys(_RUN.findall(text)), key=len, reverse=True)
+        taken = [run for run in runs[: 4 * WORDS_OF_A_TEXT] if len(tokens(run)) == 1][:WORDS_OF_A_TEXT]
+        found.update(dict.fromkeys(taken))
+    return list(found)
+
+
+def values_of(build: IndexBuild, type_: pa.DataType, values: Iterable[object]) -> Values:
+    """Distinct values of a column (of its elements, where it is a list) that can be asked for."""
+    plain = list(values)
+    if build.kind == "LABEL_LIST":
+        type_ = type_.value_type
+        plain = [element for value in plain if isinstance(value, list) for element in value if element is not None]
+    nulls = build.kind not in ("LABEL_LIST", "NGRAM") and None in plain
+    known = [value for value in plain if value is not None and _askable(build.kind, value)]
+    return Values(build, stored(list(dict.fromkeys(known)), type_), nulls)
+
+
+def _askable(kind: str, value: object) -> bool:
+    if kind == "NGRAM":
+        return isinstance(value, str) and re.search("[0-9A-Za-z]{3}", value) is not None
+    # NaN equals nothing, and two zeros are equal here and not in Lance.
+    return not isinstance(value, float) or (value == value and value not in (0.0, float("inf"), float("-inf")))
+
+
+_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+
+
+def literal(scalar: pa.Scalar) -> str:
+    """A value as SQL has it."""
+    type_ = scalar.type
+    if pa.types.is_timestamp(type_):
+        text = scalar.cast(pa.int64()).cast(pa.timestamp(type_.unit)).cast(pa.string()).as_py()
+        return f"cast('{text}' as timestamp({_DIGITS[type_.unit]}))"
+    if pa.types.is_date32(type_):
+        return f"date '{scalar.cast(pa.string()).as_py()}'"
+    value = scalar.as_py()
+    if pa.types.is_boolean(type_):
+        return "true" if value else "false"
+    if pa.types.is_floating(type_):
+        return f"cast({value!r} as {'float' if type_.bit_width == 32 else 'double'})"
+    if pa.types.is_decimal(type_):
+        return f"cast('{value:f}' as decimal({type_.precision}, {type_.scale}))"
+    if isinstance(value, bytes):
+        return f"X'{value.hex()}'"
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    return str(value)
+
+
+def _answer(
+    batches: Iterable[pa.RecordBatch],
+    keys: Sequence[str],
+    path: Sequence[str],
+    right: Callable[[pa.Array], Mask],
+    counts: Callable[[pa.Array], Mask],
+) -> Answer:
+    wrong: list[pa.RecordBatch] = []
+    twice: list[pa.RecordBatch] = []
+    seen: list[npt.NDArray[np.uint64]] = []
+    rows = counted = 0
+    for batch in batches:
+        rows += batch.num_rows
+        column = column_of(batch, path)
+        addresses = np.asarray(batch.column(ROW_ADDRESS))
+        first = np.zeros(len(addresses), np.bool_)
+        first[np.unique(addresses, return_index=True)[1]] = True
+        for before in seen:
+            first &= ~np.isin(addresses, before)
+        seen.append(addresses[first])
+        matching = right(column)
+        counted += int((counts(column) & first).sum())
+        named = batch.select(list(keys))
+        wrong.append(named.filter(pa.array(~matching & first)))
+        twice.append(named.filter(pa.array(~first)))
+        if rows > ANSWER_ROWS_MAX:
+            break
+    empty = wrong[0].schema if wrong else pa.schema([])
+    return Answer(
+        pa.Table.from_batches(wrong, empty), pa.Table.from_batches(twice, empty), counted, rows <= ANSWER_ROWS_MAX
+    )
+
+
+def _runs(column: pa.Array) -> pa.Array:
+    """Of each text what letters and digits make together, in small letters."""
+    return pc.split_pattern_regex(pc.utf8_lower(column), pattern=_BETWEEN)
+
+
+def _distinct(rows: pa.Array, numbers: pa.Array) -> Iterator[tuple[int, int]]:
+    known = np.asarray(numbers.is_valid())
+    at = np.asarray(rows)[known].astype(np.int64)
+    pairs = np.stack([at, np.asarray(numbers.drop_null()).astype(np.int64)], axis=1)
+    for row, number in np.unique(pairs, axis=0) if len(pairs) else pairs:
+        yield int(row), int(number)
+
+
+def _pairs(rows: pa.Array, numbers: pa.Array, count: int) -> npt.NDArray[np.int64]:
+    """Per number in how many rows it is."""
+    known = np.asarray(numbers.is_valid())
+    at, which = np.asarray(rows)[known].astype(np.int64), np.asarray(numbers.drop_null()).astype(np.int64)
+    each = np.unique(at * max(count, 1) + which)
+    return np.bincount(each % max(count, 1), minlength=count)
+
+
+def _true(found: pa.Array) -> Mask:
+    return np.asarray(pc.fill_null(found, False))
+
+
+def _is_null(column: pa.Array) -> Mask:
+    return np.asarray(column.is_null())

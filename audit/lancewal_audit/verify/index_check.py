@@ -1,0 +1,265 @@
+"""``lancewal verify --indexes``: does each secondary index find what a scan without it finds?
+
+Guarantees
+ 1. Nothing is changed, and each comparison is within one version of the table.
+ 2. A row that is named was found by a value that it does not have, was found twice, or was not found by one that it has.
+ 3. An index that cannot be looked at, or none of whose answers comes from it, is named as such, with the reason; one whose
+    files cannot be read is a finding.
+ 4. Time: some hundred questions to an index, each a query; and one scan of the indexed columns for all of them.  Memory: the
+    sample, one answer (``ANSWER_ROWS_MAX``), one batch of the scan.
+
+A sample: an index may be wrong about values that were not asked for.  Values from before are known only from records that the
+topic or the WAL still has.
+
+Steps
+ 1. The questions, from the sample: per kind of index (``index_answers``).
+ 2. Ask each index.
+ 3. Scan: how many rows there are to each question; where the sampled keys lie, and their vectors.
+ 4. Ask the vector indexes (``index_vectors``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lancewal_audit.verify.index_answers import (
+    Answer,
+    Questions,
+    Words,
+    column_of,
+    values_of,
+    words_of,
+)
+from lancewal_audit.verify.index_sample import IndexSample
+from lancewal_audit.verify.index_vectors import VectorRow, ask_vectors, uses_vector_index
+from lancewal_audit.verify.judge import shown_key
+from lancewal_audit.verify.key_fold import plain_rows
+from lancewal_audit.verify.report import Finding, Findings, IndexReport
+from lancewal_core.error_text import first_line
+from lancewal_core.errors import ObjectCorrupt, VersionGone
+from lancewal_core.index_build_lance import IndexBuild, index_builds
+from lancewal_core.key_match import KeySet
+from lancewal_core.lance_errors import reading
+from lancewal_core.rows import RowSchema
+from lancewal_core.table_lance import LancePinnedTable
+
+_VALUES = ("BTREE", "BITMAP", "ZONEMAP", "BLOOMFILTER", "LABEL_LIST", "NGRAM")
+_ROW_ID = "_rowid"
+_BATCH_ROWS = 65_536
+_NAMED = 20
+"""Rows of one answer that become findings of their own; the others are counted with the last."""
+
+
+@dataclass(slots=True)
+class _Asking:
+    """What is under way about one index."""
+
+    build: IndexBuild
+    unindexed: int
+    questions: Questions | None = None
+    answers: dict[int, Answer] = field(default_factory=dict)
+    counts: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    asked: int = 0
+    found: int = 0
+    """Rows named as wrong, missing or twice."""
+    why_not: str = ""
+
+
+class IndexCheck:
+    """The indexes of a version.  ``sample`` is filled by the caller, share by share, before ``run``."""
+
+    def __init__(self, pinned: LancePinnedTable, rows: RowSchema, keys_max: int) -> None:
+        self._pinned = pinned
+        self._dataset = pinned.dataset
+        self._rows = rows
+        self._keys = list(rows.primary_key)
+        uncovered = {
+            index.name: sum(
+                f.physical_rows - f.deleted_rows for f in pinned.fragments() if f.fragment_id not in index.covered
+            )
+            for index in pinned.indexes()
+        }
+        self._asking = [_Asking(build, uncovered.get(build.name, 0)) for build in index_builds(self._dataset)]
+        for asking in self._asking:
+            asking.why_not = _why_not(asking.build, rows)
+        columns = sorted({asking.build.path[0] for asking in self._looked_at})
+        self.sample = IndexSample(rows, columns, keys_max)
+
+    @property
+    def _looked_at(self) -> list[_Asking]:
+        return [asking for asking in self._asking if not asking.why_not]
+
+    def run(self, findings: Findings) -> tuple[IndexReport, ...]:
+        """Steps 1 to 4."""
+        for asking in self._asking:
+            if asking.build.damaged:
+                self._tell(findings, asking, "index_damaged", [None], asking.build.unknown)
+        # Steps 1 and 2
+        for asking in self._looked_at:
+            if not asking.build.kind.startswith("IVF_"):
+                with self._reading(asking, findings):
+                    self._ask(asking)
+        # Step 3
+        with reading(f"scanning version {self._pinned.version}"):
+            vectors = self._scan()
+        for asking in self._looked_at:
+            self._tell_answers(asking, findings)
+        # Step 4
+        for asking in self._looked_at:
+            if asking.build.kind.startswith("IVF_"):
+                with self._reading(asking, findings):
+                    self._ask_vectors(asking, vectors.get(asking.build.path, []), findings)
+        return tuple(_report(asking) for asking in self._asking)
+
+    @contextmanager
+    def _reading(self, asking: _Asking, findings: Findings) -> Iterator[None]:
+        """An index that cannot be read is a finding, as long as the store answers and the rows can be read."""
+        try:
+            with reading(f"asking index {asking.build.name} of version {self._pinned.version}", names_nothing=True):
+                yield
+        except (ObjectCorrupt, VersionGone) as error:
+            asking.why_not = asking.why_not or "it cannot be read"
+            asking.answers.clear()
+            self._tell(findings, asking, "index_damaged", [None], first_line(error))
+
+    def _ask(self, asking: _Asking) -> None:
+        build = asking.build
+        type_ = _type_of(self._rows.table, build.path)
+        known = [_member(value, build.path[1:]) for key in self.sample.keys for value in key.values[build.path[0]]]
+        if build.kind == "INVERTED":
+            texts = [value for value in known if isinstance(value, str)]
+            asking.questions = Words(build, words_of(texts, build.parameters))
+        else:
+            asking.questions = values_of(build, type_, known)
+        questions = asking.questions
+        asking.counts = np.zeros(len(questions), np.int64)
+        if not len(questions):
+            asking.why_not = "no sampled key has a value to ask for"
+        elif not questions.uses_index(self._dataset):
+            asking.why_not = "Lance answers by another index of the column, or by none"
+        else:
+            for number in range(len(questions)):
+                answer = questions.ask(self._dataset, number, self._keys)
+                if answer is not None:
+                    asking.asked += 1
+                    asking.answers[number] = answer
+
+    def _scan(self) -> Mapping[tuple[str, ...], list[VectorRow]]:
+        """Step 3; the sampled rows by the column of each vector index."""
+        looked_at = self._looked_at
+        vectors = [asking.build.path for asking in looked_at if asking.build.kind.startswith("IVF_")]
+        found: dict[tuple[str, ...], list[VectorRow]] = {path: [] for path in vectors}
+        columns = sorted({*self._keys, *(asking.build.path[0] for asking in looked_at)})
+        keys = KeySet(self.sample.key_table())
+        if not self._pinned.fragments() or not looked_at:
+            return found
+        scanner = self._dataset.scanner(
+            columns=columns, with_row_id=True, batch_size=_BATCH_ROWS, use_scalar_index=False
+        )
+        for batch in scanner.to_batches():
+            for asking in looked_at:
+                if asking.questions is not None and asking.answers:
+                    asking.counts += asking.questions.count(column_of(batch, asking.build.path))
+            places = keys.places([batch.column(name) for name in self._keys])
+            at = np.flatnonzero(places >= 0)
+            for path in vectors:
+                held = column_of(batch, path).take(pa.array(at))
+                for place, row, vector in zip(places[at], at, held.to_pylist(), strict=True):
+                    if vector is not None and np.isfinite(vector).all():
+                        row_id = batch.column(_ROW_ID)[int(row)].as_py()
+                        found[path].append(self._vector_row(int(place), row_id, vector, path))
+        return found
+
+    def _vector_row(self, place: int, row_id: int, vector: Sequence[float], path: Sequence[str]) -> VectorRow:
+        known = [_member(value, path[1:]) for value in self.sample.keys[place].values[path[0]]]
+        before = [
+            np.array(v, np.float64) for v in known if isinstance(v, list) and v != vector and np.isfinite(v).all()
+        ]
+        return VectorRow(place, row_id, np.array(vector, np.float64), before)
+
+    def _tell_answers(self, asking: _Asking, findings: Findings) -> None:
+        for number, answer in asking.answers.items():
+            self._tell(
+                findings, asking, "index_wrong", self._shown(answer.wrong), "found by a value that it does not have"
+            )
+            self._tell(findings, asking, "index_twice", self._shown(answer.twice), "found more than once")
+            less = int(asking.counts[number]) - answer.counted
+            if less > 0 and answer.whole:
+                self._tell(
+                    findings, asking, "index_missing", [None] * less, "a row with a value asked for is not found"
+                )
+
+    def _ask_vectors(self, asking: _Asking, rows: Sequence[VectorRow], findings: Findings) -> None:
+        if not rows:
+            asking.why_not = "no sampled key has a vector to ask for"
+            return
+        if not uses_vector_index(self._dataset, asking.build, rows[0].vector):
+            asking.why_not = "Lance answers by another index of the column, or by none"
+            return
+        answer = ask_vectors(self._dataset, asking.build, rows)
+        asking.asked = answer.asked
+        for kind, found, text in (
+            ("index_wrong", answer.wrong, "found by a vector that it does not have"),
+            ("index_twice", answer.twice, "found more than once"),
+            ("index_missing", answer.missing, "not found, though all partitions were probed"),
+        ):
+            keys = [shown_key(self._rows.table, self._keys, self.sample.keys[number].key) for number in found]
+            self._tell(findings, asking, kind, keys, text)
+
+    def _shown(self, rows: pa.Table) -> list[Mapping[str, object] | None]:
+        if not rows.num_rows:
+            return []
+        plain = plain_rows(rows.slice(0, _NAMED), self._keys)
+        named = [shown_key(self._rows.table, self._keys, key) for key in plain]
+        return [*named, *([None] * (rows.num_rows - len(named)))]
+
+    def _tell(
+        self, findings: Findings, asking: _Asking, kind: str, keys: Sequence[Mapping[str, object] | None], text: str
+    ) -> None:
+        asking.found += len(keys)
+        for key in keys:
+            where = f"index {asking.build.name}"
+            findings.add(Finding(kind, where, text, key, columns=(".".join(asking.build.path),)))
+
+
+def _why_not(build: IndexBuild, rows: RowSchema) -> str:
+    if not build.path or build.path[0] not in rows.table.names:
+        return "its column is not one of the contract"
+    if build.damaged:
+        return build.unknown
+    if build.kind == "INVERTED":
+        if build.unknown or "document_granularity" in build.parameters:
+            return build.unknown or "each element of a list is a document of its own"
+        if not pa.types.is_string(_type_of(rows.table, build.path)):
+            return "it is not over a column of texts"
+        return ""
+    if build.kind.startswith("IVF_"):
+        return build.unknown
+    return "" if build.kind in _VALUES else f"indexes of kind {build.kind} are not known here"
+
+
+def _type_of(columns: pa.Schema, path: Sequence[str]) -> pa.DataType:
+    found = columns.field(path[0]).type
+    for name in path[1:]:
+        found = found.field(name).type
+    return found
+
+
+def _member(value: object, path: Sequence[str]) -> object:
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def _report(asking: _Asking) -> IndexReport:
+    build = asking.build
+    return IndexReport(
+        build.name, build.kind, ".".join(build.path), asking.unindexed, asking.asked, asking.found, not asking.why_not,
+        asking.why_not, f"lancewal repair lance-index {build.name}" if asking.found else "",
+    )  # fmt: skip

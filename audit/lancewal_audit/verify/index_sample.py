@@ -1,0 +1,93 @@
+"""Keys whose values are asked through the indexes, and the values that they had: from the records, and from the rows.
+
+At most half of them are keys that the records give more than one value in an indexed column, the others are any: rows without
+a record too.  Which, is chosen by a hash of the key: the same ones each time.  Memory: ``keys_max`` keys, of each at most
+``VALUES_MAX`` values of a column.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+import pyarrow as pa
+
+from lancewal_audit.verify.judge import Key, key_reader
+from lancewal_audit.verify.key_fold import Record, plain_rows, same, stored
+from lancewal_core.rows import Op, RowSchema
+
+VALUES_MAX = 4
+"""The newest one, and those before."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SampledKey:
+    """``values``: by column, oldest first; one that came again stands where it came last."""
+
+    hash: int
+    key: Key = field(compare=False)
+    values: Mapping[str, Sequence[object]] = field(compare=False)
+
+
+class IndexSample:
+    """Takes in one share of the records and rows after the other."""
+
+    def __init__(self, rows: RowSchema, columns: Sequence[str], keys_max: int) -> None:
+        self._rows = rows
+        self._columns = {name: rows.table.get_field_index(name) for name in columns}
+        self._keys_max = max(keys_max, 2)
+        self._key = key_reader(rows)
+        self._changed: list[SampledKey] = []
+        self._others: list[SampledKey] = []
+
+    @property
+    def keys(self) -> Sequence[SampledKey]:
+        return [*self._changed, *self._others[: self._keys_max - len(self._changed)]]
+
+    def add(self, records: Sequence[Record], rows: pa.Table) -> None:
+        """One share: all records of its keys, and their rows in the merged table."""
+        values: dict[Key, dict[str, list[object]]] = {}
+        for record in sorted(records, key=lambda r: (r.partition, r.offset)):
+            key = self._key(record.values)
+            if not (self._may_come(self._changed, key) or self._may_come(self._others, key)):
+                continue
+            known = values.setdefault(key, {name: [] for name in self._columns})
+            for name, at in self._columns.items():
+                if record.op == Op.UPSERT or (record.op == Op.PATCH and record.carries(at)):
+                    _note(known[name], record.values[at])
+        names = list(self._rows.primary_key)
+        keys = plain_rows(rows, names)
+        chosen = [i for i, key in enumerate(keys) if key in values or self._may_come(self._others, key)]
+        taken = rows.take(pa.array(chosen, pa.int64()))
+        for i, row in zip(chosen, plain_rows(taken, list(self._columns)) if self._columns else (), strict=True):
+            known = values.setdefault(keys[i], {name: [] for name in self._columns})
+            for name, value in zip(self._columns, row, strict=True):
+                _note(known[name], value)
+        for key, found in values.items():
+            several = any(len(seen) > 1 for seen in found.values())
+            stratum, most = (self._changed, self._keys_max // 2) if several else (self._others, self._keys_max)
+            insort(stratum, SampledKey(_hash(key), key, {name: seen[-VALUES_MAX:] for name, seen in found.items()}))
+            del stratum[most:]
+
+    def _may_come(self, stratum: Sequence[SampledKey], key: Key) -> bool:
+        most = self._keys_max // 2 if stratum is self._changed else self._keys_max
+        return len(stratum) < most or _hash(key) < stratum[-1].hash
+
+    def key_table(self) -> pa.Table:
+        """The keys as a table of the key's schema."""
+        names, schema = self._rows.primary_key, self._rows.key
+        columns = [
+            stored([found.key[i] for found in self.keys], schema.field(name).type) for i, name in enumerate(names)
+        ]
+        return pa.table(dict(zip(names, columns, strict=True)), schema=schema)
+
+
+def _note(seen: list[object], value: object) -> None:
+    seen[:] = [other for other in seen if not same(other, value)]
+    seen.append(value)
+
+
+def _hash(key: Key) -> int:
+    return int.from_bytes(blake2b(repr(key).encode(), digest_size=8).digest())

@@ -1,0 +1,180 @@
+"""How a secondary index of a Lance data set was built: its kind and its own parameters, as far as Lance tells them.
+
+Lance tells them in two places, neither of which has all: the index's description, and its statistics.  Of a full text index
+the description leaves out stop words of one's own, which the statistics have.  What an index was trained with (samples,
+iterations) is Lance's default when it is built again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lance.indices import IndexConfig
+from lance.query import DocumentGranularity
+
+from lancewal_core.errors import ObjectCorrupt, VersionGone
+from lancewal_core.lance_errors import reading
+
+SYSTEM_INDEX = "__lance_"
+_PLAIN = {"BTree": "BTREE", "Bitmap": "BITMAP", "LabelList": "LABEL_LIST", "NGram": "NGRAM"}
+_CONFIGURED = {
+    "ZoneMap": ("ZONEMAP", ("rows_per_zone",)),
+    "BloomFilter": ("BLOOMFILTER", ("number_of_items", "probability")),
+}
+_TEXT = frozenset(
+    (
+        "base_tokenizer", "language", "with_position", "max_token_length", "lower_case", "stem", "remove_stop_words",
+        "custom_stop_words", "ascii_folding", "min_ngram_length", "max_ngram_length", "prefix_only", "block_size",
+        "split_identifiers", "split_on_numerics", "preserve_original", "index_operators",
+    )
+)  # fmt: skip
+_UNTOLD = {"BTREE": "its page size (Lance's default is taken)"}
+
+
+@dataclass(frozen=True, slots=True)
+class IndexBuild:
+    """What makes the index once more."""
+
+    name: str
+    kind: str
+    """As pylance calls it; as Lance does where pylance has no such kind."""
+    path: tuple[str, ...]
+    """The column, and below it the members of structs."""
+    parameters: Mapping[str, Any]
+    segments: int
+    untold: str = ""
+    """What Lance does not tell of it."""
+    unknown: str = ""
+    """Why it cannot be built again from what is known; empty where it can."""
+    damaged: bool = False
+    """Its files cannot be read, so that ``unknown`` says so."""
+
+    @property
+    def sql(self) -> str:
+        """The column as SQL names it."""
+        return ".".join(f"`{name}`" for name in self.path)
+
+    @property
+    def call(self) -> str:
+        """What builds it again, for people."""
+        method = "create_index" if self.kind.startswith("IVF_") else "create_scalar_index"
+        shown = self.sql if len(self.path) > 1 else self.path[0]
+        more = "".join(f", {key}={value!r}" for key, value in self.parameters.items())
+        return f"{method}({shown!r}, {self.kind!r}, name={self.name!r}, replace=True{more})"
+
+
+def index_builds(dataset: Any) -> tuple[IndexBuild, ...]:
+    """Of all indexes that users have made, by name."""
+    found = [d for d in dataset.describe_indices() if not d.name.startswith(SYSTEM_INDEX)]
+    return tuple(_build_of(dataset, description) for description in sorted(found, key=lambda d: d.name))
+
+
+def build_again(dataset: Any, build: IndexBuild) -> None:
+    """One commit puts an index over all rows of the data set's version in the place of all segments."""
+    column = build.sql if len(build.path) > 1 else build.path[0]
+    if build.kind.startswith("IVF_"):
+        dataset.create_index(column, build.kind, name=build.name, replace=True, **build.parameters)
+    elif build.kind in {kind for kind, _ in _CONFIGURED.values()}:
+        config = IndexConfig(build.kind.lower(), dict(build.parameters))
+        dataset.create_scalar_index(column, config, name=build.name, replace=True)
+    else:
+        dataset.create_scalar_index(column, build.kind, name=build.name, replace=True, **build.parameters)
+
+
+def _build_of(dataset: Any, description: Any) -> IndexBuild:
+    found, details = description.index_type, dict(description.details or {})
+    paths = [path for path in (_path(dataset.lance_schema.fields(), i) for i in description.fields) if path]
+    kind = found.upper()
+    parameters: dict[str, Any] = {}
+    unknown = ""
+    plain = found in _PLAIN and not details
+    told = {} if plain else _statistics(dataset, description.name)
+    if told is None:
+        kind = "INVERTED" if found == "Inverted" else _CONFIGURED.get(found, (kind, ()))[0]
+    elif len(paths) != 1:
+        unknown = f"it is over {len(paths)} columns"
+    elif plain:
+        kind = _PLAIN[found]
+    elif found in _CONFIGURED and not details:
+        kind, names = _CONFIGURED[found]
+        parameters = {name: told[name] for name in names if name in told}
+    elif found == "Inverted":
+        parameters, unknown = _text(told.get("params", {}), details)
+    elif found.startswith("IVF_"):
+        parameters, unknown = _vector(told, details)
+    else:
+        unknown = f"lancewal does not know the parameters {sorted(details)} of this kind"
+    if told is None:
+        unknown = "a file of it is damaged or gone, so its statistics cannot be read, which have its parameters"
+    path = paths[0] if paths else ()
+    return IndexBuild(
+        description.name,
+        kind,
+        path,
+        parameters,
+        len(description.segments),
+        _UNTOLD.get(kind, ""),
+        unknown,
+        told is None,
+    )
+
+
+def _text(told: Mapping[str, Any], details: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    more = {key for key, value in told.items() if key not in _TEXT and (key, value) != ("lance_tokenizer", "text")}
+    if not told or more:
+        return {}, f"lancewal does not know the parameters {sorted(more)} of its tokenizer"
+    parameters: dict[str, Any] = {name: value for name, value in told.items() if name in _TEXT}
+    granularity = details.get("document_granularity", DocumentGranularity.ROW.value)
+    if granularity != DocumentGranularity.ROW.value:
+        parameters["document_granularity"] = DocumentGranularity(granularity)
+    return parameters, ""
+
+
+def _vector(told: Mapping[str, Any], details: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    parameters: dict[str, Any] = {
+        "metric": str(details["metric_type"]).lower(),
+        "num_partitions": int(told["num_partitions"]),
+    }
+    compression: Mapping[str, Any] = details.get("compression", {})
+    match compression.get("type", "flat"):
+        case "pq":
+            parameters |= {key: compression[key] for key in ("num_sub_vectors", "num_bits")}
+        case "rq" if compression.get("rotation_type") == "fast":
+            parameters["num_bits"] = compression["num_bits"]
+        case "sq" if compression.get("num_bits") == 8:
+            pass
+        case "flat":
+            pass
+        case _:
+            return parameters, f"lancewal does not know its compression {dict(compression)}"
+    if "hnsw" in details:
+        graph = details["hnsw"]
+        parameters |= {
+            "m": graph["max_connections"],
+            "ef_construction": graph["construction_ef"],
+            "max_level": graph["max_level"],
+        }
+    return parameters, ""
+
+
+def _statistics(dataset: Any, name: str) -> Mapping[str, Any] | None:
+    """Of its oldest segment, whose parameters the others have taken over; None where its files cannot be read."""
+    try:
+        with reading(f"reading index {name}", names_nothing=True):
+            found: Mapping[str, Any] = dataset.stats.index_stats(name)["indices"][0]
+    except (ObjectCorrupt, VersionGone):
+        return None
+    return found
+
+
+def _path(fields: Sequence[Any], wanted: int) -> tuple[str, ...]:
+    """Names down to a field; empty where there is none of this id."""
+    for field in fields:
+        if field.id() == wanted:
+            return (field.name(),)
+        below = _path(field.children(), wanted)
+        if below:
+            return (field.name(), *below)
+    return ()

@@ -1,0 +1,313 @@
+"""``lancewal verify --indexes`` and ``lancewal repair lance-index``: what Lance's own acts make wrong is found, and mended."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+import typer
+import yaml
+from lance import LanceDataset, LanceOperation, Transaction
+from lance.indices import IndexConfig
+from typer.testing import CliRunner
+
+from lancewal_audit.repair_commands import app
+from lancewal_audit.verify.index_answers import literal, values_of
+from lancewal_audit.verify.index_vectors import VectorRow, ask_vectors
+from lancewal_audit.verify.report import Report, report_text
+from lancewal_audit.verify.verification import Asked, verify_table
+from lancewal_audit.verify_commands import command
+from lancewal_core.errors import LancewalError, RepairRefused
+from lancewal_core.index_build_lance import IndexBuild, build_again, index_builds
+from lancewal_core.settings import Settings
+from lancewal_core.settings_sections import TableSettings
+from tests.support.indexed_tables import SCALAR, SCHEMA, VECTORS, WIDTH, AllIndexes, values
+from tests.support.repairs import content
+
+KEPT_OLD = {"num_idx", "cat_idx", "tags_idx", "text_idx"}
+"""What finds rows by old values, after columns were written in place."""
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[bool, AllIndexes]]:
+    made = {stable: AllIndexes(tmp_path_factory.mktemp("table"), stable_row_ids=stable) for stable in (False, True)}
+    for table in made.values():
+        table.fill()
+    yield made
+    for table in made.values():
+        table.close()
+
+
+@pytest.fixture
+def table(filled: Mapping[bool, AllIndexes], tmp_path: Path) -> AllIndexes:
+    return filled[False].copied(tmp_path)
+
+
+def verify(uri: str, keys: int | None = 60) -> Report:
+    return verify_table(Settings(table=TableSettings(uri=uri)), uri, Asked(sources="wal", index_keys=keys))
+
+
+def found(report: Report) -> dict[str, int]:
+    """Findings by index."""
+    return {index.name: index.findings for index in report.indexes if index.findings}
+
+
+def run(table: AllIndexes, *arguments: str) -> str:
+    """``lancewal repair lance-index ARGUMENTS``."""
+    config = table.folder / "lancewal.yaml"
+    config.write_text(yaml.safe_dump({"table": {"uri": table.uri}}))
+    done = CliRunner().invoke(app, ["lance-index", *arguments, "--config", str(config)])
+    if isinstance(done.exception, LancewalError):
+        raise done.exception
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def write_in_place(table: AllIndexes, ids: Sequence[int], age: int, names: Sequence[str]) -> None:
+    """A user's."""
+    rows = pa.Table.from_pylist([{"id": id, **values(id, age)} for id in ids], SCHEMA).select(["id", *names])
+    table.dataset.merge_insert("id").when_matched_update_all().write_mode("rewrite_columns").execute(rows)
+
+
+# -- verify ------------------------------------------------------------------------------------------------------
+
+
+def test_a_sound_table_is_equal_and_says_what_it_looked_at(table: AllIndexes) -> None:
+    table.adopt()
+    table.delete_some()
+    before = content(table.uri)
+    report = verify(table.uri)
+    assert report.equal, report_text(report)
+    assert content(table.uri) == before
+    assert sorted(index.column for index in report.indexes) == sorted([*SCALAR, *VECTORS])
+    assert all(index.looked_at and index.asked for index in report.indexes), report_text(report)
+    assert {index.unindexed_rows for index in report.indexes} == {
+        sum(f.count_rows() for f in table.dataset.get_fragments() if f.fragment_id > 5)
+    }
+    without = verify(table.uri, None)
+    assert without.indexes == ()
+    assert without.notes[-1] == f"{len(report.indexes)} secondary indexes were not looked at: --indexes does"
+
+
+def test_old_values_are_found_and_mended(table: AllIndexes) -> None:
+    """Columns written in place by a user, and upkeep that leaves the older segment."""
+    ids = table.some(1, 30)
+    write_in_place(table, ids, 50, ["num", "cat", "tags", "title", "zone", "bloom", "text", "v_pq"])
+    table.dataset.optimize.optimize_indices(num_indices_to_merge=0)
+    report = verify(table.uri)
+    assert found(report).keys() == KEPT_OLD
+    assert found(report)["num_idx"] > 5
+    wrong = [f.key for f in report.findings if f.kind == "index_wrong" and f.where == "index num_idx"]
+    assert {key["id"] for key in wrong if key} <= set(ids)
+    assert report.counts["index_twice"] > 0
+    assert "index_missing" not in report.counts
+
+    answer = CliRunner().invoke(
+        _command(), [table.uri, "--from", "wal", "--indexes", "--index-keys", "100", "--output", "json"]
+    )
+    assert answer.exit_code == 1, answer.output
+    told = {index["name"]: index["repair"] for index in json.loads(answer.stdout)["indexes"] if index["repair"]}
+    assert told == {name: f"lancewal repair lance-index {name}" for name in KEPT_OLD}
+    assert "build it anew: lancewal repair lance-index text_idx" in report_text(report)
+
+    before = content(table.uri)
+    assert "segments" in run(table, "text_idx", "--dry-run")
+    assert content(table.uri) == before
+    rows = table.dataset.to_table()
+    for name in sorted(KEPT_OLD):
+        for _ in range(2):
+            assert "is built anew" in run(table, name)
+    assert found(verify(table.uri)) == {}
+    assert table.dataset.to_table().equals(rows)
+
+
+def test_rows_that_an_index_misses(filled: Mapping[bool, AllIndexes], tmp_path: Path) -> None:
+    """A commit that does not say which fields it keeps: Lance believes that the indexes cover the new rows."""
+    table = filled[True].copied(tmp_path)
+    ids = table.some(1, 30)
+    dataset = table.dataset
+    rows = pa.Table.from_pylist([{"id": id, **values(id, 0)} for id in ids], SCHEMA)
+    new = lance.fragment.write_fragments(rows, dataset, mode="append")
+    places = dataset.to_table(columns=["id"], filter=f"id in ({', '.join(map(str, ids))})", with_row_address=True)
+    hidden = dataset.get_fragment(1).delete_rows([int(a) & 0xFFFFFFFF for a in places["_rowaddr"].to_pylist()])
+    operation = LanceOperation.Update([], [hidden], new, [], [], "rewrite_rows")
+    LanceDataset.commit(dataset, Transaction(dataset.version, operation))
+    report = verify(table.uri, 150)
+    assert {*report.counts} == {"index_missing"}, report_text(report)
+    assert found(report).keys() >= {
+        "cat_idx",
+        "tags_idx",
+        "title_idx",
+        "text_idx",
+        *(f"{name}_idx" for name in VECTORS),
+    }
+    for name in found(report):
+        run(table, name)
+    assert verify(table.uri).equal
+
+
+@pytest.mark.parametrize("column", ["v_flat", "v_sq"])
+def test_a_vector_index_that_holds_old_vectors(table: AllIndexes, column: str) -> None:
+    """No act of Lance's that is known makes one: the files of an older index are put in place of a new one's."""
+    run(table, f"{column}_idx")
+    (old,) = _segments(table, column)
+    ids = table.some(1, 20)
+    write_in_place(table, ids, 50, [column])
+    run(table, f"{column}_idx")
+    (new,) = _segments(table, column)
+    folder = Path(table.uri) / "_indices"
+    shutil.rmtree(folder / new)
+    shutil.copytree(folder / old, folder / new)
+    report = verify(table.uri)
+    assert found(report).keys() == {f"{column}_idx"}
+    assert report.counts["index_wrong"] > 2
+    run(table, f"{column}_idx")
+    assert found(verify(table.uri)) == {}
+
+
+def test_an_index_that_cannot_be_read(table: AllIndexes) -> None:
+    for column in ("num", "text", "v_rq"):
+        for uuid in _segments(table, column):
+            for file in (Path(table.uri) / "_indices" / uuid).iterdir():
+                file.write_bytes(file.read_bytes()[:40])
+    report = verify(table.uri)
+    assert report.counts == {"index_damaged": 3}, report_text(report)
+    run(table, "num_idx")
+
+
+def test_a_vector_found_twice() -> None:
+    class Twice:
+        def scanner(self, **asked: Any) -> Twice:
+            return self
+
+        def to_table(self) -> pa.Table:
+            return pa.table({"_rowid": [7, 7], "_distance": [0.0, 0.1]})
+
+    build = IndexBuild("v_idx", "IVF_PQ", ("v",), {"metric": "l2"}, 2)
+    answer = ask_vectors(Twice(), build, [VectorRow(3, 7, np.zeros(4), [])])
+    assert (answer.twice, answer.missing, answer.wrong) == ([3], [], [])
+
+
+def test_what_cannot_be_looked_at_is_named(table: AllIndexes) -> None:
+    table.dataset.create_scalar_index("title", "MINHASHLSH", name="near_idx")
+    table.dataset.create_scalar_index("num", "BITMAP", name="a_second")
+    table.dataset.create_scalar_index("place.a", "BTREE", name="nested")
+    why = {index.name: index.why_not for index in verify(table.uri, 40).indexes if not index.looked_at}
+    assert why.keys() <= {"near_idx", "a_second", "num_idx"}
+    assert why["near_idx"] == "indexes of kind MINHASHLSH are not known here"
+    assert len(why) == 2
+    with pytest.raises(RepairRefused, match="own parameters, as you first did"):
+        run(table, "near_idx")
+    with pytest.raises(LancewalError, match="has no index 'other'"):
+        run(table, "other")
+
+
+def test_every_type_can_be_asked_for(tmp_path: Path) -> None:
+    count = 40
+    whole = pa.array([(i - 20) * 1_000_003 for i in range(count)], pa.int64())
+    moments = {f"t_{unit}": whole.cast(pa.timestamp(unit)) for unit in ("s", "ms", "us", "ns")}
+    columns: dict[str, Any] = {
+        "raw": pa.array([b"\xff\x00%d" % i for i in range(count)]),
+        "day": pa.array(range(-20, 20), pa.int32()).cast(pa.date32()),
+        "f8": pa.array([-(i + 1) / 3 for i in range(count)]),
+        "i8": pa.array(range(-20, 20), pa.int8()), "u64": pa.array([2**64 - 1 - i for i in range(count)], pa.uint64()),
+        "f4": pa.array([(i + 1) / 3 for i in range(count)], pa.float32()),
+        "yes": pa.array([i % 2 == 0 for i in range(count)]), "text": pa.array([f"it's `{i}`" for i in range(count)]),
+        "exact": pa.array([Decimal(i) / 8 for i in range(count)], pa.decimal128(20, 3)),
+        "zoned": whole.cast(pa.timestamp("us", "UTC")), **moments,
+    }  # fmt: skip
+    columns = {name: pa.array([None, *column.to_pylist()[1:]], column.type) for name, column in columns.items()}
+    dataset = lance.write_dataset(pa.table(columns), tmp_path / "t", max_rows_per_file=10)
+    for name, column in columns.items():
+        dataset.create_scalar_index(name, "BTREE")
+        plain = column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
+        plain = column.cast(pa.int32()) if pa.types.is_date32(column.type) else plain
+        (build,) = (b for b in index_builds(dataset) if b.path == (name,))
+        questions = values_of(build, column.type, plain.to_pylist())
+        assert questions.uses_index(dataset), (name, literal(questions.values[0]))
+        counts = questions.count(column)
+        assert counts.sum() == count
+        for number in range(len(questions)):
+            answer = questions.ask(dataset, number, ["i8"])
+            assert answer is not None
+            assert (answer.wrong.num_rows, answer.twice.num_rows) == (0, 0)
+            assert answer.counted == counts[number], (name, number)
+
+
+# -- repair ------------------------------------------------------------------------------------------------------
+
+
+def test_an_index_keeps_its_parameters(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    flat = pa.array(rng.standard_normal(400 * WIDTH).astype("f4"))
+    rows = pa.table(
+        {"n": range(400), "t": [f"alpha w{i}" for i in range(400)], "v": pa.FixedSizeListArray.from_arrays(flat, WIDTH)}
+    )
+    dataset = lance.write_dataset(rows, tmp_path / "t", max_rows_per_file=100)
+    dataset.create_scalar_index("n", IndexConfig("zonemap", {"rows_per_zone": 64}), name="zones")
+    dataset.create_scalar_index(
+        "n", IndexConfig("bloomfilter", {"number_of_items": 50, "probability": 0.01}), name="bloom"
+    )
+    dataset.create_scalar_index(
+        "t", "INVERTED", name="words", with_position=True, stem=False, custom_stop_words=["alpha"],
+        base_tokenizer="whitespace", max_token_length=None,
+    )  # fmt: skip
+    dataset.create_scalar_index("t", "INVERTED", name="code", analyzer="code", block_size=256)
+    dataset.create_index("v", "IVF_PQ", name="pq", num_partitions=3, num_sub_vectors=4, num_bits=4, metric="cosine")
+    dataset.create_index("v", "IVF_RQ", name="rq", num_partitions=2, num_bits=1, metric="dot")
+    dataset.create_index("v", "IVF_HNSW_SQ", name="hnsw", num_partitions=2, m=7, ef_construction=33, max_level=4)
+
+    def parameters() -> dict[str, Any]:
+        opened = lance.dataset(tmp_path / "t")
+        told: dict[str, Any] = {}
+        for description in opened.describe_indices():
+            statistics = opened.stats.index_stats(description.name)["indices"][0]
+            kept = ("params", "num_partitions", "rows_per_zone", "number_of_items", "probability", "metric_type")
+            said = {key: value for key, value in description.details.items() if key != "runtime_hints"}
+            told[description.name] = (description.index_type, said, {k: statistics.get(k) for k in kept})
+        return told
+
+    before = parameters()
+    ids = {i.name: i.segments[0].uuid for i in lance.dataset(tmp_path / "t").describe_indices()}
+    for build in index_builds(dataset):
+        build_again(lance.dataset(tmp_path / "t"), build)
+    assert parameters() == before
+    after = {i.name: i.segments[0].uuid for i in lance.dataset(tmp_path / "t").describe_indices()}
+    assert all(after[name] != ids[name] for name in ids)
+    assert before["words"][2]["params"]["custom_stop_words"] == ["alpha"]
+
+
+def test_a_compaction_in_between_refuses_it(table: AllIndexes, monkeypatch: pytest.MonkeyPatch) -> None:
+    table.delete_some()
+
+    def raced(dataset: Any, build: IndexBuild) -> None:
+        table.compact()
+        build_again(dataset, build)
+
+    monkeypatch.setattr("lancewal_audit.repair_lance_index.build_again", raced)
+    before = _segments(table, "num")
+    with pytest.raises(RepairRefused, match="run the command again"):
+        run(table, "num_idx")
+    monkeypatch.undo()
+    assert _segments(table, "num") == before
+    run(table, "num_idx")
+    assert table.wrong() == {}
+
+
+def _segments(table: AllIndexes, column: str) -> list[str]:
+    (description,) = (i for i in table.dataset.describe_indices() if i.name == f"{column}_idx")
+    return [segment.uuid for segment in description.segments]
+
+
+def _command() -> typer.Typer:
+    made = typer.Typer()
+    made.command()(command)
+    return made
