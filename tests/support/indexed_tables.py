@@ -42,7 +42,7 @@ from tests.support.flusher_tables import KeyedTable, Operation, Row, ScriptedTab
 
 WIDTH = 8
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
-PER_FRAGMENT = 60
+PER_FRAGMENT = 40
 FRAGMENTS = 6
 SCALAR = {
     "num": "BTREE", "cat": "BITMAP", "tags": "LABEL_LIST", "title": "NGRAM", "zone": "ZONEMAP", "bloom": "BLOOMFILTER",
@@ -151,7 +151,7 @@ class AllIndexes(KeyedTable):
         """Patches of all columns in one fragment, of some in another."""
         everything = [name for name in SCHEMA.names if name != "id"]
         for fragment, names in ((1, everything), (2, ["num", "text", "v_pq", "plain"])):
-            ids = self.some(fragment, 30)
+            ids = self.some(fragment, 20)
             self.remember(ids)
             patches = [(id, values(id, self.age)) for id in ids]
             self.generation(0, [Operation(Op.PATCH, (id,), {n: row[n] for n in names}) for id, row in patches])
@@ -159,7 +159,7 @@ class AllIndexes(KeyedTable):
 
     def patch_in_place(self) -> None:
         """Patches of a column without an index."""
-        ids = self.some(2, 40)
+        ids = self.some(2, 25)
         self.remember(ids)
         self.generation(0, [Operation(Op.PATCH, (id,), {"plain": -self.age}) for id in ids])
         (merge,) = self.round(MergeLimits(adopt_rows=1, in_place_rows=1)).merges
