@@ -242,6 +242,18 @@ class BadRecordStop(InvalidInput):
     kind = "bad_record"
 
 
+class RecordsUnreadable(InvalidInput):
+    """Records in Kafka that its client cannot unpack, or that fail their checksum."""
+
+    kind = "records_unreadable"
+
+
+class DeadLetterRefused(InvalidInput):
+    """The dead-letter topic refuses a letter for its size, even without what was in the record."""
+
+    kind = "dead_letter_refused"
+
+
 class DuplicateKeys(InvalidInput):
     """A table to be attached holds a primary key more than once."""
 

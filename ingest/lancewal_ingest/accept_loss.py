@@ -17,15 +17,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import pyarrow as pa
-
 from lancewal_core.durable_position import durable_position
 from lancewal_core.errors import InvalidInput
 from lancewal_core.ids import OwnerId, Position, Region
 from lancewal_core.loss_record import LossRecord, read_losses, write_loss
 from lancewal_core.segment import Entry
 from lancewal_ingest.context import IngestContext
-from lancewal_ingest.operator_entry import write_entry
+from lancewal_ingest.operator_entry import no_rows, write_entry
 from lancewal_ingest.source import Offsets
 from lancewal_ingest.tombstones import accepted_up_to, lost_tombstones
 
@@ -66,7 +64,7 @@ def accept_loss(context: IngestContext, owner: OwnerId, region: Region, offsets:
         for one in losses:
             write_loss(context.store, region, one)
         accepted.append(Accepted(losses, reached))
-        return Entry(region, first, reached, context.contract.version, _no_rows(context.contract.rows.wal), ())
+        return Entry(region, first, reached, context.contract.version, no_rows(context.contract.rows.wal), ())
 
     # What Kafka lost is what this is about: opening the region must not stop at it.
     write_entry(context, owner, region, lambda: Offsets(Position(0), offsets().high), make)
@@ -90,10 +88,6 @@ def _tombstones(
         accepted_by=owner,
         kind="tombstones",
     )
-
-
-def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
 
 
 def _nothing_lost(region: Region, position: Position, low: Position) -> InvalidInput:

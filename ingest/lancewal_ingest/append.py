@@ -4,10 +4,11 @@ Guarantees
  1. An entry holds what ``Decoder`` makes of the records of [first, next), nothing else; bad records are listed in it.
  2. A bad record is acknowledged as a dead letter before its offset is durable (policy ``dlq``), or its partition stops
     right before it (policy ``stop``).
- 3. A misrouted record stops its partition right before it, or is a bad record, as the contract says.
- 4. Nothing of a batch is written if the topic's id changed by the time its newest record had arrived, or its number of
+ 3. Where the dead-letter topic refuses a letter for its size, the partition stops right before it, and no other.
+ 4. A misrouted record stops its partition right before it, or is a bad record, as the contract says.
+ 5. Nothing of a batch is written if the topic's id changed by the time its newest record had arrived, or its number of
     partitions, unless the old ones are drained (``draining``).
- 5. A segment is repeated, same number and same bytes, until it is stored or a fence is met.
+ 6. A segment is repeated, same number and same bytes, until it is stored or a fence is met.
 
 Steps of ``AppendJob.run``, each done once however often the job is run again after a passing fault
  1. Decode, one entry per region.
@@ -19,8 +20,9 @@ Steps of ``AppendJob.run``, each done once however often the job is run again af
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 import numpy as np
@@ -31,6 +33,7 @@ from lancewal_core.contract import Contract
 from lancewal_core.drain import Drain
 from lancewal_core.errors import (
     BadRecordStop,
+    DeadLetterRefused,
     LancewalError,
     Misrouted,
     PartitionCountChanged,
@@ -70,7 +73,8 @@ class DeadLetters(Protocol):
     """Where bad records go."""
 
     def send(self, region: Region, records: Records, rejected: Sequence[Rejected]) -> None:
-        """Return once every one is acknowledged; ``KafkaUnavailable`` otherwise (sending again is right)."""
+        """Return once every one is acknowledged; ``KafkaUnavailable`` otherwise (sending again is right).
+        ``DeadLetterRefused`` has the offset of the first that the topic never takes: those before it are acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,10 +198,39 @@ def _primary_key_decoder(contract: Contract) -> Callable[[bytes], tuple[object, 
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    consumed: Consumed
+    region: Region
     entry: Entry | None
     rejected: tuple[Rejected, ...]
     stop: Stop | None
+    bad: Records
+    """Those that are rejected; the others are rows by now."""
+
+    @classmethod
+    def of(cls, consumed: Consumed, preparer: Preparer) -> _Prepared:
+        entry, rejected, stop = preparer.prepare(consumed)
+        return cls(consumed.region, entry, rejected, stop, _at(consumed.records, [r.offset for r in rejected]))
+
+    def before(self, offset: Position, error: LancewalError) -> _Prepared:
+        """What is left where the partition stops at ``offset``, one of the rejected."""
+        rejected = tuple(r for r in self.rejected if r.offset < offset)
+        entry = None if self.entry is None else _cut(self.entry, offset)
+        bad = _at(self.bad, [r.offset for r in rejected])
+        return _Prepared(self.region, entry, rejected, Stop(self.region.partition, error), bad)
+
+
+def _at(records: Records, offsets: Sequence[int]) -> Records:
+    """Those at the given offsets."""
+    places = [bisect_left(records.offsets, offset) for offset in offsets]
+    columns = (records.offsets, records.timestamps, records.keys, records.values, records.headers)
+    return Records(*([column[place] for place in places] for column in columns))  # type: ignore[arg-type] # in order
+
+
+def _cut(entry: Entry, next_: Position) -> Entry | None:
+    """The part of an entry before a position; None where nothing is."""
+    if next_ == entry.first:
+        return None
+    rows = entry.rows.slice(0, int(np.searchsorted(entry.rows.column(OFFSET).to_numpy(), next_)))
+    return replace(entry, next=next_, rows=rows, rejected=tuple(r for r in entry.rejected if r.offset < next_))
 
 
 class AppendJob:
@@ -215,10 +248,10 @@ class AppendJob:
         drain: Drain | None = None,
         note_new: NoteNew | None = None,
     ) -> None:
-        self.consumed = tuple(consumed)
         self.entries: tuple[Entry, ...] = ()
         self.stops: tuple[Stop, ...] = ()
         self.rejected = 0
+        self._consumed: Sequence[Consumed] = consumed
         self._contract = contract
         self._preparer = preparer
         self._dead_letters = dead_letters
@@ -227,11 +260,13 @@ class AppendJob:
         self._tasks = tasks
         self._drain = drain
         self._note_new = note_new
-        self._letters: list[tuple[Consumed, tuple[Rejected, ...]]] | None = None
+        self._unsent: list[_Prepared] | None = None
+        """With letters that are not acknowledged yet."""
+        self._done: list[_Prepared] = []
 
     def run(self) -> PutResult | None:
         """The result of step 4; None when no entry is left to write."""
-        if self._letters is None:
+        if self._unsent is None:
             # Step 1
             with point("decode"):
                 prepared = self._prepared()
@@ -244,25 +279,37 @@ class AppendJob:
             }
             if new_from and self._note_new is not None:
                 self._note_new(new_from)
-            self.entries = tuple(p.entry for p in prepared if p.entry is not None)
-            self.stops = tuple(p.stop for p in prepared if p.stop is not None)
-            self._letters = [(p.consumed, p.rejected) for p in prepared if p.rejected]
+            self._consumed = ()  # what is needed of them is in what was prepared
+            self._unsent = [p for p in prepared if p.rejected]
+            self._done = [p for p in prepared if not p.rejected]
         # Step 3
-        while self._letters:
-            consumed, rejected = self._letters[0]
-            with point("dlq.produce", region=consumed.region.name):
-                self._dead_letters.send(consumed.region, consumed.records, rejected)
-            self.rejected += len(rejected)
-            self._letters.pop(0)
+        while self._unsent:
+            self._done.append(self._sent(self._unsent[0]))
+            self._unsent.pop(0)
+        self.entries = tuple(p.entry for p in self._done if p.entry is not None)
+        self.stops = tuple(p.stop for p in self._done if p.stop is not None)
         # Step 4
         if not self._writer.settled:
             return self._writer.put_again()
         return self._writer.put(self.entries) if self.entries else None
 
+    def _sent(self, prepared: _Prepared) -> _Prepared:
+        """Its letters are acknowledged, up to one that is refused."""
+        with point("dlq.produce", region=prepared.region.name):
+            try:
+                self._dead_letters.send(prepared.region, prepared.bad, prepared.rejected)
+            except DeadLetterRefused as error:
+                offset = error.where["offset"]
+                if not isinstance(offset, int):
+                    raise
+                prepared = prepared.before(Position(offset), error)
+        self.rejected += len(prepared.rejected)
+        return prepared
+
     def _prepared(self) -> list[_Prepared]:
         """What became of each region's records, in no order."""
-        groups = [self.consumed[n::_DECODERS] for n in range(_DECODERS)]
-        found = self._tasks.map(lambda group: [_Prepared(c, *self._preparer.prepare(c)) for c in group], groups)
+        groups = [self._consumed[n::_DECODERS] for n in range(_DECODERS)]
+        found = self._tasks.map(lambda group: [_Prepared.of(c, self._preparer) for c in group], groups)
         return [prepared for group in found for prepared in group]
 
 

@@ -4,7 +4,10 @@ Guarantees
  1. ``send`` returns once the broker has acknowledged every record (all in-sync replicas).  At least once: after a crash
     or an error a record may be there twice, with the same ``lancewal.source``.
  2. Key, value and headers are those of the bad record; ours come behind them.
- 3. Our headers hold places, kinds and expectations, never anything that was in the record, and no setting.
+ 3. A letter that cannot be so, because the record is ``too_large`` or the topic refuses it for its size, is *cut*: no value,
+    none of the record's headers, and the first ``KEY_BYTES_MAX`` of its key.  Three headers more say how long they were.
+ 4. If the topic refuses that too, ``DeadLetterRefused`` names the first such record; letters before it are acknowledged.
+ 5. Our headers hold places, kinds and expectations, never anything that was in the record, and no setting.
 
 ====================================  ==============================================================================
 header                                value
@@ -19,6 +22,9 @@ header                                value
 ``__connect.errors.exception.class.name``  ``lancewal.BadRecord``
 ``__connect.errors.exception.message``  what was expected
 ``lancewal.source``                   ``<topic>-<partition>-<offset>``: the record's identity
+``lancewal.key.bytes``                of a cut letter: length of the record's key
+``lancewal.value.bytes``              of its value
+``lancewal.headers.bytes``            of its headers, names and values
 ====================================  ==============================================================================
 """
 
@@ -27,20 +33,43 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from lancewal_core.errors import KafkaUnavailable, LancewalError, SettingsError, TopicMissing, TopicUnsuitable
+from lancewal_core.errors import DeadLetterRefused, KafkaUnavailable, LancewalError, SettingsError, TopicMissing
 from lancewal_core.ids import Region
-from lancewal_ingest.decode.records import Records, Rejected
+from lancewal_ingest.decode.operations import record_bytes
+from lancewal_ingest.decode.records import TOO_LARGE, Records, Rejected
 from lancewal_ingest.kafka_clients import REQUEST_TIMEOUT_S, error_of, explained, shared_properties
 
 SOURCE_HEADER = "lancewal.source"
 _CONNECT = "__connect.errors."
+KEY_BYTES_MAX = 1_000
+"""Most bytes of a key in a cut letter: enough to know a key again."""
 _LARGEST_MESSAGE = 1_000_000_000
 """librdkafka's upper bound: what is too large is for the broker to say."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Letter:
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
+    """The record's own."""
+    ours: Sequence[tuple[str, bytes]]
+
+    def cut(self) -> _Letter:
+        lengths = {
+            "key": len(self.key or b""),
+            "value": len(self.value or b""),
+            "headers": record_bytes(None, None, list(self.headers)),
+        }
+        ours = [*self.ours, *((f"lancewal.{name}.bytes", str(length).encode()) for name, length in lengths.items())]
+        return replace(self, key=self.key and self.key[:KEY_BYTES_MAX], value=None, headers=(), ours=ours)
 
 
 class KafkaDeadLetters:
@@ -67,42 +96,68 @@ class KafkaDeadLetters:
             raise self._explained(error, act) from error
 
     def send(self, region: Region, records: Records, rejected: Sequence[Rejected]) -> None:
+        letters = [self._letter(region, records, letter) for letter in rejected]
+        # A batch that is refused may have been too large as a whole, so each of its letters is sent again: alone, then cut.
+        for letter in self._deliver(letters):
+            if self._deliver([letter]) and self._deliver([letter.cut()]):
+                raise DeadLetterRefused(
+                    f"topic {region.topic} partition {region.partition} offset {letter.offset}: the dead-letter topic "
+                    f"{self.topic} refuses its letter for its size, even without the record's value: raise the topic's "
+                    "max.message.bytes to 10000 at least, and restart",
+                    topic=region.topic,
+                    partition=region.partition,
+                    offset=letter.offset,
+                )
+
+    def _letter(self, region: Region, records: Records, rejected: Rejected) -> _Letter:
+        at = bisect_left(records.offsets, rejected.offset)
+        key, value, headers = records.keys[at], records.values[at], records.headers[at] or []
+        letter = _Letter(rejected.offset, key, value, headers, self._headers(region, rejected))
+        return letter.cut() if rejected.kind == TOO_LARGE else letter
+
+    def _deliver(self, letters: Sequence[_Letter]) -> list[_Letter]:
+        """Return once all are acknowledged, but for those returned, which the topic refuses for their size."""
+        refused: list[_Letter] = []
         failures: list[KafkaError] = []
         acknowledged = 0
 
-        def delivered(error: KafkaError | None, _: Message) -> None:
-            nonlocal acknowledged
-            if error is None:
-                acknowledged += 1
-            else:
-                failures.append(error)
+        for letter in letters:
 
-        for letter in rejected:
-            at = bisect_left(records.offsets, letter.offset)
-            headers = [*(records.headers[at] or []), *self._headers(region, letter)]
-            self._produce(records.keys[at], records.values[at], headers, delivered)
+            def delivered(error: KafkaError | None, _: Message, letter: _Letter = letter) -> None:
+                nonlocal acknowledged
+                if error is None:
+                    acknowledged += 1
+                elif error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                    refused.append(letter)
+                else:
+                    failures.append(error)
+
+            if not self._produce(letter, delivered):
+                refused.append(letter)
         waiting = self._producer.flush(self._acknowledge_s)
-        if acknowledged == len(rejected):
-            return
+        if acknowledged + len(refused) == len(letters):
+            return sorted(refused, key=lambda letter: letter.offset)
         if waiting or any(error.fatal() for error in failures):
             # What is still queued would be sent later, behind our back; a producer after a fatal error sends nothing.
             self._producer = self._new_producer()
-        raise self._undelivered(failures, len(rejected) - acknowledged)
+        raise self._undelivered(failures, len(letters) - acknowledged)
 
     def close(self) -> None:
         self._producer.flush(0)
 
-    def _produce(
-        self, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]], delivered: Any
-    ) -> None:
+    def _produce(self, letter: _Letter, delivered: Any) -> bool:
+        """False if it is larger than any message can be."""
+        headers = [*letter.headers, *letter.ours]
         while True:
             try:
-                self._producer.produce(self.topic, value=value, key=key, headers=headers, on_delivery=delivered)  # type: ignore[arg-type] # a header's value may be None
-                return
+                self._producer.produce(self.topic, letter.value, letter.key, headers=headers, on_delivery=delivered)  # type: ignore[arg-type] # a header's value may be None
+                return True
             except BufferError:
                 self._producer.poll(0.1)
             except KafkaException as error:
                 found = error_of(error)
+                if found is not None and found.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                    return False
                 if found is not None and found.fatal():
                     self._producer = self._new_producer()
                 raise self._explained(error, f"sending to the dead-letter topic {self.topic}") from error
@@ -124,13 +179,6 @@ class KafkaDeadLetters:
 
     def _undelivered(self, failures: Sequence[KafkaError], missing: int) -> LancewalError:
         act = f"sending to the dead-letter topic {self.topic}"
-        for error in failures:
-            if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-                return TopicUnsuitable(
-                    f"the dead-letter topic {self.topic} refuses a record because of its size: raise its "
-                    "max.message.bytes above that of the topic (our headers add some hundred bytes)",
-                    topic=self.topic,
-                )
         if failures:
             return self._explained(KafkaException(failures[0]), act)
         return KafkaUnavailable(f"{act}: {missing} not acknowledged within {self._acknowledge_s} s", topic=self.topic)

@@ -13,7 +13,14 @@ from typing import Any, Literal
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined] # imported there, not listed
 
-from lancewal_core.errors import InvalidInput, KafkaUnavailable, LancewalError, SettingsError, TopicMissing
+from lancewal_core.errors import (
+    InvalidInput,
+    KafkaUnavailable,
+    LancewalError,
+    RecordsUnreadable,
+    SettingsError,
+    TopicMissing,
+)
 from lancewal_core.ids import Position
 
 Properties = dict[str, str | int | float | bool]
@@ -62,10 +69,34 @@ _NOT_ALLOWED = frozenset(
 )
 
 
+_UNPACKED = 10_000
+"""About how many times as large as in the topic records can be, each a batch of its own: text that repeats itself, in zstd.
+librdkafka unpacks a whole answer before it looks whether there is room."""
+_FETCH_BYTES_MIN = 1_000
+"""librdkafka allows no less, and a broker sends a batch that is larger anyway."""
+
+UNREADABLE = frozenset([KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG, KafkaError._NOT_IMPLEMENTED])
+"""Errors of a batch that the client cannot unpack, whose checksum is wrong, or that has a form it does not know; their offset
+is that of the batch.  Of the first kind the client asks for the batch again, for ever; of the others it goes on behind it."""
+
+
+def bounded_consumer_properties(client: Mapping[str, str], group: str, memory_bytes: int) -> Properties:
+    """As ``consumer_properties``, of a consumer that takes about ``memory_bytes``: a quarter for what it has fetched, which
+    an answer of the broker may pass once, by what it unpacks to.
+
+    Answers are small, and one is asked for behind the other.  Near the broker that is as fast (own measurement on one machine:
+    of large batches with 4 KB; of records sent one by one from 16 KB on, and a quarter as fast with 8 KB).  Whoever is far
+    from the broker and knows the producers sets ``fetch.max.bytes`` and ``max.partition.fetch.bytes``.
+    """
+    answer = max(_FETCH_BYTES_MIN, memory_bytes * 3 // 4 // _UNPACKED)
+    sizes = {"fetch.max.bytes": answer, "max.partition.fetch.bytes": answer, "message.max.bytes": answer}
+    return {**sizes, **consumer_properties(client, group, memory_bytes // 4)}
+
+
 def consumer_properties(client: Mapping[str, str], group: str, queue_bytes: int) -> Properties:
     """Properties of the consumer; ``client`` holds ``bootstrap.servers`` and the pass-through.
 
-    ``queue_bytes`` bounds what librdkafka fetches ahead.
+    ``queue_bytes`` bounds what librdkafka fetches ahead, but for the last answer.
     """
     ours: Properties = {
         **_PROTECTED,
@@ -118,6 +149,18 @@ def ask_offsets(
         return {at.partition: Position(found.result(timeout_s + 1).offset) for at, found in asked.items()}
     except (KafkaException, TimeoutError) as error:
         raise explained(error, f"asking for the {which} offsets of topic {topic}", topic) from error
+
+
+def unreadable(topic: str, partition: int, position: Position, reason: str) -> RecordsUnreadable:
+    """Nobody can read on at ``position`` with this client."""
+    return RecordsUnreadable(
+        f"topic {topic} partition {partition}: what lies at offset {position} cannot be read: {reason}. Where it only unpacks "
+        "to more than is allowed, raise kafka.librdkafka receive.message.max.bytes, and restart. To go on without it: "
+        f"`lancewal offsets reject {topic} {partition} {position}`",
+        topic=topic,
+        partition=partition,
+        offset=position,
+    )
 
 
 def error_of(error: BaseException) -> KafkaError | None:

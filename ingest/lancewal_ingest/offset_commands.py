@@ -85,14 +85,20 @@ def reject(
         passed = reject(
             place.context, new_owner(), place.region, Position(offset), last, place.offsets, read, letters
         )  # fmt: skip
+    more = (
+        ""
+        if passed.unreadable_to is None
+        else f". Offsets up to {passed.unreadable_to - 1} cannot be read either: `lancewal offsets reject {topic} {partition} "
+        f"{passed.goes_on} --through {passed.unreadable_to - 1}`"
+    )
     typer.echo(
         f"topic {topic} partition {partition} offset {offset}: rejected ({passed.first.kind}: {passed.first.message}); it "
-        f"is in {letters.topic}, and the partition goes on behind it once the ingest process that stopped is restarted"
+        f"is in {letters.topic}, and the partition goes on behind it once the ingest process that stopped is restarted{more}"
         if through is None
         else f"topic {topic} partition {partition} offsets {offset} to {through}: {sum(passed.rejected.values())} records "
         f"rejected ({', '.join(f'{kind} {n}' for kind, n in sorted(passed.rejected.items()))}); they are in {letters.topic}. "
         f"{passed.rows} good ones are rows. The partition goes on at {passed.goes_on} once the ingest process that stopped is "
-        "restarted"
+        f"restarted{more}"
     )
 
 

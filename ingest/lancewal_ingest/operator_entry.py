@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import assert_never
 
+import pyarrow as pa
+
 from lancewal_core.errors import OwnershipLost, StoreUnavailable
 from lancewal_core.ids import LogId, OwnerId, Position, Region
 from lancewal_core.log import Durable, FencedOut, LogWriter, Unsettled
@@ -53,6 +55,11 @@ def write_entry(
         # Step 3
         if writer.settled:
             seal_generation(context, writer, memtable, hand_over=True)
+
+
+def no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    """Of an entry that only moves the position."""
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
 
 
 def _store(context: IngestContext, writer: LogWriter, entry: Entry) -> None:

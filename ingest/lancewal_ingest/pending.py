@@ -1,17 +1,12 @@
-"""Consumed records of a region that are in no segment yet, and what they take in memory."""
+"""Consumed records of a region that are in no segment yet, and what they weigh."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import chain
 
 from lancewal_core.ids import Position
 from lancewal_ingest.decode.records import Records
-
-RECORD_OVERHEAD = 200
-"""Bytes that a consumed record costs beside what is in it: Python objects for value, key, headers and list places."""
-_HEADER_OVERHEAD = 200
-"""The same for each header of a record: a tuple, a text and bytes."""
+from lancewal_ingest.weight import RecordWeights, pieces
 
 
 @dataclass(slots=True)
@@ -21,23 +16,31 @@ class Pending:
     records: Records
     next: Position
     nbytes: int = 0
+    """Their weight."""
 
 
-def joined(pending: Pending | None, more: Records, next_: Position) -> Pending:
+def joined(pending: Pending | None, more: Records, next_: Position, weights: RecordWeights) -> Pending:
     """``pending`` with the records that come behind it."""
-    size = _nbytes(more)
+    weight = int(weights.each(more).sum())
     if pending is None or not len(pending.records):
-        return Pending(more, next_, size)
+        return Pending(more, next_, weight)
     pending.records.extend(more)
-    return Pending(pending.records, next_, pending.nbytes + size)
+    return Pending(pending.records, next_, pending.nbytes + weight)
 
 
-def _nbytes(records: Records) -> int:
-    headers = list(chain.from_iterable(filter(None, records.headers)))
-    return (
-        sum(map(len, filter(None, records.values)))
-        + sum(map(len, filter(None, records.keys)))
-        + sum(len(name) + len(value or b"") for name, value in headers)
-        + _HEADER_OVERHEAD * len(headers)
-        + RECORD_OVERHEAD * len(records)
-    )
+def divided(
+    pending: Pending, nbytes: int, weights: RecordWeights, *, least: int
+) -> tuple[Pending | None, Pending | None]:
+    """The first records, as many as weigh at most ``nbytes`` but ``least`` (1 or 0) of them, and the rest."""
+    if pending.nbytes <= nbytes:
+        return pending, None
+    each = weights.each(pending.records)
+    at = pieces(each, nbytes)[0]
+    if int(each[:at].sum()) > nbytes and not least:
+        return None, pending
+    if at == len(pending.records):
+        return pending, None
+    first, rest = pending.records.part(0, at), pending.records.part(at, None)
+    weight = int(each[:at].sum())
+    # Between the last of the first and the first of the rest no record lies that anybody reads.
+    return Pending(first, Position(rest.offsets[0]), weight), Pending(rest, pending.next, pending.nbytes - weight)

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+GENERATION_BYTES_MAX = 1 << 30
+"""At so much a generation is sealed whatever the settings say: folding joins its batches, and Arrow's texts and lists end at
+2 GiB in one column."""
+
 
 @dataclass(frozen=True, slots=True)
 class GenerationStats:
@@ -39,7 +43,7 @@ class SealPolicy:
         if stats.entries == 0:
             return SealDecision.REANCHOR if stats.log_distance >= self.log_distance else SealDecision.KEEP
         if (
-            stats.nbytes >= self.nbytes
+            stats.nbytes >= min(self.nbytes, GENERATION_BYTES_MAX)
             or stats.rows >= self.rows
             or stats.age_s >= self.age_s
             or stats.log_distance >= self.log_distance

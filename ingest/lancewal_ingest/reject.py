@@ -6,7 +6,9 @@ Guarantees
     the offset that the operator names.
  3. An entry says what ``ingest.bad_records: dlq`` (of a misrouted one, ``misrouted: dlq``) would have said: good records
     in between are rows, as they are when ingest reads them.
- 4. A crash leaves whole pieces done; the region goes on behind them.
+ 4. Offsets that nobody can read (``RecordsUnreadable``) are rejected one by one: each is listed, and has a letter without key
+    and value.
+ 5. A crash leaves whole pieces done; the region goes on behind them.
 
 Steps
  1. The durable position must be the offset.  Piece by piece:
@@ -17,18 +19,23 @@ Steps
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lancewal_core.durable_position import durable_position
-from lancewal_core.errors import InvalidInput
+from lancewal_core.errors import InvalidInput, RecordsUnreadable
 from lancewal_core.ids import OwnerId, Position, Region, position_after
-from lancewal_core.segment import Entry
+from lancewal_core.segment import Entry, RejectedOffset
 from lancewal_ingest.append import Consumed, DeadLetters, Preparer
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.decode.records import Records, Rejected
-from lancewal_ingest.operator_entry import write_entry
+from lancewal_ingest.operator_entry import no_rows, write_entry
 from lancewal_ingest.source import Offsets
+
+UNREADABLE = "unreadable"
+"""Kind of rejection beside those of ``decode.records``: nobody knows what the record is."""
+_UNREADABLE_AT_ONCE = 10_000
+"""Offsets of an entry that are rejected unread."""
 
 ReadRecords = Callable[[Region, Position, Position], tuple[Records, Position]]
 """The records of a range, or of its beginning where they are many, and the position behind them."""
@@ -45,6 +52,8 @@ class Passed:
     rows: int
     """Good records among them: they are in the table's log as any other."""
     goes_on: Position
+    unreadable_to: Position | None = None
+    """Where the partition goes on among offsets that cannot be read either: the position behind them."""
 
 
 def reject(
@@ -75,9 +84,24 @@ def reject(
     preparer = Preparer(context.contract.model_copy(update={"misrouted": "dlq"}), "dlq", context.drain)
     first: Rejected | None = None
     kinds, rows, at = Counter[str](), 0, offset
+    unreadable_to = offset
     while first is None or at < end:
         # Step 2
-        records, behind = read(region, at, end)
+        try:
+            records, behind = read(region, at, end)
+        except RecordsUnreadable as error:
+            beyond = error.where.get("behind")
+            unreadable_to = Position(beyond) if isinstance(beyond, int) else end
+            behind = Position(min(unreadable_to, end, at + _UNREADABLE_AT_ONCE))
+            letters = [
+                Rejected(o, UNREADABLE, "expected records that Kafka's client can read") for o in range(at, behind)
+            ]
+            first = letters[0] if first is None else first
+            dead_letters.send(region, _nothing_of(range(at, behind)), letters)
+            _write(context, owner, region, offsets, _unread(context, region, at, behind, letters), offset)
+            kinds.update({UNREADABLE: len(letters)})
+            at = behind
+            continue
         if first is None and records.offsets[:1] != [offset]:
             raise _wrong(region, f"Kafka has no record at offset {offset}")
         entry, rejected, stop = preparer.prepare(Consumed(region, at, behind, records))
@@ -95,7 +119,19 @@ def reject(
         kinds.update(letter.kind for letter in rejected)
         rows += entry.rows.num_rows
         at = entry.next
-    return Passed(first, kinds, rows, at)
+    return Passed(first, kinds, rows, at, unreadable_to if unreadable_to > at else None)
+
+
+def _unread(
+    context: IngestContext, region: Region, at: Position, behind: Position, letters: Sequence[Rejected]
+) -> Entry:
+    rejected = tuple(RejectedOffset(letter.offset, letter.kind) for letter in letters)
+    return Entry(region, at, behind, context.contract.version, no_rows(context.contract.rows.wal), rejected)
+
+
+def _nothing_of(offsets: range) -> Records:
+    count = len(offsets)
+    return Records(list(offsets), [-1] * count, [None] * count, [None] * count, [None] * count)
 
 
 def _write(

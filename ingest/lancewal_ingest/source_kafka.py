@@ -11,6 +11,8 @@ Guarantees
     records polled before are delivered first.
  6. So does a log that is another one below the position than it was when this process read it: its tail was lost and has
     grown again.  The broker's leader epochs tell; positions that others have reached come without one.
+ 7. So does a batch that cannot be read (``kafka_clients.UNREADABLE``) when it is asked for a second time; nothing behind it is
+    delivered, though the client may go on there (``RecordsUnreadable``).
 
 A static member whose predecessor died a moment ago is refused until the broker has noticed (``UNRELEASED_INSTANCE_ID`` of
 the newer group protocol), and librdkafka's client is of no use after that: a new one is made every ``RENEW_S``.
@@ -53,11 +55,13 @@ from lancewal_ingest.compaction_kafka import KafkaCompaction
 from lancewal_ingest.decode.records import Records
 from lancewal_ingest.kafka_clients import (
     REQUEST_TIMEOUT_S,
+    UNREADABLE,
     ask_offsets,
-    consumer_properties,
+    bounded_consumer_properties,
     error_of,
     explained,
     shared_properties,
+    unreadable,
 )
 from lancewal_ingest.source import Listener, Offsets, Polled, TopicFacts
 
@@ -87,7 +91,8 @@ def _unreported(act: str, cause: object) -> None:
 
 
 class ConfluentSource:
-    """See the module docstring.  ``client`` holds ``bootstrap.servers`` and the pass-through properties."""
+    """See the module docstring.  ``client`` holds ``bootstrap.servers`` and the pass-through properties; ``queue_bytes`` is
+    what librdkafka may hold."""
 
     def __init__(
         self,
@@ -117,8 +122,12 @@ class ConfluentSource:
         """Positions reached, also in former assignments, with the leader epoch of what lies before them."""
         self._out_of_range: dict[int, str] = {}
         """Partitions that the client has given up, and why."""
+        self._unreadable: dict[int, str] = {}
+        """Partitions at whose next position lies what cannot be read, and why; nothing of them is taken."""
+        self._read_again: dict[int, Position] = {}
+        """Where that was once, and was asked for again."""
         self._properties: dict[str, Any] = {
-            **consumer_properties(client, group, queue_bytes),
+            **bounded_consumer_properties(client, group, queue_bytes),
             "error_cb": self._on_error,
         }
         try:
@@ -155,6 +164,7 @@ class ConfluentSource:
     def poll(self, records_max: int, timeout_s: float) -> Polled:
         self._renew_if_due()
         self._explain_out_of_range()
+        self._explain_unreadable()
         messages = self._consumer.consume(1, timeout_s)
         if messages and records_max > 1:
             messages += self._consumer.consume(records_max - 1, _GATHER_S)
@@ -170,6 +180,8 @@ class ConfluentSource:
                 records[partition] = wanted
                 self._next[partition] = position_after(wanted.offsets[-1])
         for at in positions:
+            if at.partition in self._unreadable:
+                continue  # the client may have gone on behind it
             # Invalid (negative) until the first record or marker after a seek was passed.
             if at.offset > self._next[at.partition]:
                 self._next[at.partition] = Position(at.offset)
@@ -186,7 +198,7 @@ class ConfluentSource:
 
     def stop(self, partition: int) -> None:
         self._next.pop(partition, None)
-        self._out_of_range.pop(partition, None)
+        self._forget_faults(partition)
         self._consumer.pause(self._named([partition]))
 
     def pause(self, partitions: Sequence[int]) -> None:
@@ -280,6 +292,10 @@ class ConfluentSource:
     def _named(self, partitions: Sequence[int] | Mapping[int, object]) -> list[TopicPartition]:
         return [TopicPartition(self._topic, p) for p in partitions]
 
+    def _forget_faults(self, partition: int) -> None:
+        for faults in (self._out_of_range, self._unreadable, self._read_again):
+            faults.pop(partition, None)
+
     def _leave(
         self, consumer: Consumer, partitions: list[TopicPartition], tell: Callable[[Sequence[int]], None]
     ) -> None:
@@ -291,7 +307,7 @@ class ConfluentSource:
                 self._assigned.discard(partition)
                 self._next.pop(partition, None)
                 self._floor.pop(partition, None)
-                self._out_of_range.pop(partition, None)
+                self._forget_faults(partition)
             consumer.incremental_unassign(partitions)
 
     def _new_consumer(self) -> Consumer:
@@ -305,7 +321,8 @@ class ConfluentSource:
         self._assigned.clear()
         self._next.clear()
         self._floor.clear()
-        self._out_of_range.clear()
+        for partition in left:
+            self._forget_faults(partition)
         self._consumer.close()
         self._consumer = self._new_consumer()
         if left:
@@ -334,13 +351,16 @@ class ConfluentSource:
         self._report("kafka", error)
 
     def _without_errors(self, messages: list[Message]) -> list[Message]:
-        if self._fatal is None and not any(map(Message.error, messages)):
+        if self._fatal is None and not self._unreadable and not any(map(Message.error, messages)):
             return messages
         good = []
         for message in messages:
             error = message.error()
             if error is None:
-                good.append(message)
+                if _PARTITION(message) not in self._unreadable:
+                    good.append(message)
+            elif error.code() in UNREADABLE and _PARTITION(message) in self._next:
+                self._unreadable.setdefault(_PARTITION(message), error.str())
             elif _unreleased(error) or self._renew_at is not None:
                 self._renew_at = self._renew_at or self._clock.monotonic() + RENEW_S
             elif error.fatal() or error.code() == KafkaError._FATAL:
@@ -384,6 +404,18 @@ class ConfluentSource:
             self._seek(partition, at)
             self._consumer.resume(self._named([partition]))
 
+    def _explain_unreadable(self) -> None:
+        """Stop a partition that cannot be read on; once it is asked again, for what came may have been damaged on its way."""
+        for partition, reason in sorted(self._unreadable.items()):
+            at = self._next[partition]
+            if self._read_again.get(partition) == at:
+                self.stop(partition)
+                raise unreadable(self._topic, partition, at, reason)
+            del self._unreadable[partition]
+            self._read_again[partition] = at
+            self._report("kafka", reason)
+            self._seek(partition, at)
+
 
 def _unreleased(error: KafkaError) -> bool:
     # Of a fatal error only the text says which one it is.
@@ -419,7 +451,4 @@ def as_records(messages: list[Message]) -> Records:
 
 def _from(records: Records, position: Position) -> Records:
     """The records at or after ``position``."""
-    at = bisect_left(records.offsets, position)
-    return Records(
-        records.offsets[at:], records.timestamps[at:], records.keys[at:], records.values[at:], records.headers[at:]
-    )
+    return records.part(bisect_left(records.offsets, position), None)

@@ -8,8 +8,8 @@ Guarantees
     ``linger_s`` after the last one was sent, or as soon as ``segment_rows`` are waiting: then nothing more is consumed.
  2. A MemTable holds durable entries only.  What can no longer be proven equal to durable state is dropped and opened
     again from the log or from Kafka.
- 3. Memory: consumed, in flight, OPEN and unflushed rows together stop consumption at the budget; while that lasts longer
-    than ``hold_s``, the consumer is paused and polled, so that the process stays a member of its group.
+ 3. Memory: consumed, in flight, OPEN and unflushed rows together stop consumption at the budget (``weight``); while that
+    lasts longer than ``hold_s``, the consumer is paused and polled, so that the process stays a member of its group.
  4. Held by an operator, it consumes nothing and goes on in all else: it polls, opens, seals, flushes, hands over.
  5. A partition that stops (misrouted record, bad record under ``stop``, lost retention) stops alone; the others go on.
 
@@ -36,11 +36,12 @@ from lancewal_ingest.memtable import MemTable
 from lancewal_ingest.observer import Observer
 from lancewal_ingest.offset_commits import OffsetCommits
 from lancewal_ingest.partitions import OpenRegion, Partitions
-from lancewal_ingest.pending import RECORD_OVERHEAD, Pending, joined
-from lancewal_ingest.policy import GenerationStats, MemoryPolicy, SealDecision, SealPolicy
+from lancewal_ingest.pending import Pending, divided, joined
+from lancewal_ingest.policy import GENERATION_BYTES_MAX, GenerationStats, MemoryPolicy, SealDecision, SealPolicy
 from lancewal_ingest.seal import reanchor_generation, seal_generation
 from lancewal_ingest.segment_in_flight import Cargo, SegmentInFlight
 from lancewal_ingest.source import KafkaSource, Polled
+from lancewal_ingest.weight import RecordWeights
 
 _DECODE_COPIES = 2
 """Decoding holds a batch's values, their joined text and the rows at the same time."""
@@ -63,7 +64,7 @@ class WorkerLimits:
     segment_rows: int = 60_000
     """Most consumed records that go into a segment; so many, or ``segment_bytes``, start it before ``linger_s``."""
     segment_bytes: int = SEGMENT_BYTES
-    """The same for the memory that the records take; a poll may bring more."""
+    """The same for what the records weigh (``weight``).  A poll may bring more: the rest goes into the next one."""
     linger_s: float = 0.05
     idle_position_s: float = 1.0
     """At most this often an entry without rows moves a region's position."""
@@ -122,8 +123,11 @@ class IngestWorker:
             context.tasks, context.clock, self._limits.retry_s, lambda cause: observer.failed("append", cause)
         )
         self._sent_at = float("-inf")
-        self._record_bytes = float(RECORD_OVERHEAD)
-        """Of a record in memory, in the mean of the last poll that brought some."""
+        self._weights = RecordWeights(context.contract.rows)
+        self._expected = float(self._weights.largest(context.contract.record_bytes_max))
+        """What the next records may weigh each."""
+        self._cut = 0
+        """The partition that the last segment had no more room for."""
         self._memory_full = False
         self._full_since: float | None = None
         """Since when nothing more may be consumed."""
@@ -279,8 +283,11 @@ class IngestWorker:
         rows, nbytes = self._waiting()
         limits = self._limits
         # A segment that is full is no reason to stop below the memory budget.
-        self._memory_full = self._memory_policy.paused(self._memory(), len(self._flushes), self._memory_full)
+        used = self._memory()
+        self._memory_full = self._memory_policy.paused(used, len(self._flushes), self._memory_full)
         full = self._memory_full or rows >= limits.segment_rows or nbytes >= limits.segment_bytes
+        # Where the store takes segments and no index, a generation cannot be sealed and must not grow.
+        full = full or any(r.memtable.nbytes >= GENERATION_BYTES_MAX for r in self._partitions.open.values())
         if not full:
             self._full_since = None
         elif self._full_since is None:
@@ -290,19 +297,18 @@ class IngestWorker:
             if brief and self._wait_for_work(timeout_s):
                 return
         self._set_paused(full or self._held)
-        # As many as fit into the segment, if they are as large as those of the last poll.
-        room = int((limits.segment_bytes - nbytes) / self._record_bytes)
-        wanted = max(1, min(limits.poll_records, limits.segment_rows - rows, room))
+        room = min(limits.segment_bytes - nbytes, self._memory_policy.nbytes - used)
+        wanted = max(1, min(limits.poll_records, limits.segment_rows - rows, int(room / self._expected)))
         with point("poll"):
             polled = self._poll(wanted, self._poll_timeout(timeout_s))
         self._take(polled)
         more_rows, more_bytes = self._waiting()
         if more_rows > rows:
-            # A region that left within the poll took its bytes along.
-            self._record_bytes = max(RECORD_OVERHEAD, (more_bytes - nbytes) / (more_rows - rows))
+            # A region that left within the poll took its bytes along; so a mean can be too small, and never counts at once.
+            self._expected = max(self._expected / 2, (more_bytes - nbytes) / (more_rows - rows))
 
     def _waiting(self) -> tuple[int, int]:
-        """Records consumed and not yet in a segment, and their bytes in memory."""
+        """Records consumed and not yet in a segment, and their weight."""
         pending = [r.pending for r in self._partitions.open.values() if r.pending is not None]
         return sum(len(p.records) for p in pending), sum(p.nbytes for p in pending)
 
@@ -369,7 +375,7 @@ class IngestWorker:
                 continue
             records = polled.records.get(partition)
             if records is not None and len(records):
-                region.pending = joined(region.pending, records, next_)
+                region.pending = joined(region.pending, records, next_, self._weights)
                 region.fetched = next_
             elif next_ > region.fetched:
                 region.fetched = next_
@@ -384,7 +390,9 @@ class IngestWorker:
                 region.pending = Pending(Records([], [], [], [], []), region.fetched)
 
     def _start_job(self, *, now: bool = False) -> None:
-        waiting = {p: r for p, r in self._partitions.open.items() if r.pending is not None}
+        open_ = self._partitions.open
+        # Whoever the last segment had no room for comes first: nobody waits for ever.
+        waiting = [open_[p] for p in sorted(open_, key=lambda p: (p < self._cut, p)) if open_[p].pending is not None]
         if not waiting or self._fenced:
             return
         rows, nbytes = self._waiting()
@@ -393,16 +401,22 @@ class IngestWorker:
         if not now and not full and self._now() - self._sent_at < limits.linger_s:
             return
         context = self._context
-        consumed = []
+        consumed = list[Consumed]()
         nbytes, first_ms = 0, dict[int, int]()
-        for region in waiting.values():
-            pending, region.pending = region.pending, None
+        for region in waiting:
+            if region.pending is None:
+                continue
+            memtable, room = region.memtable, limits.segment_bytes - nbytes
+            least = 0 if consumed else 1
+            pending, region.pending = divided(region.pending, room, self._weights, least=least)
             if pending is not None:
                 nbytes += pending.nbytes
                 if len(pending.records):
-                    first_ms[region.memtable.region.partition] = pending.records.timestamps[0]
-                memtable = region.memtable
+                    first_ms[memtable.region.partition] = pending.records.timestamps[0]
                 consumed.append(Consumed(memtable.region, memtable.position, pending.next, pending.records))
+            if region.pending is not None:
+                self._cut = memtable.region.partition
+                break
         job = AppendJob(
             context.contract, self._preparer, self._dead_letters, self._source, self._writer, context.tasks, consumed,
             context.drain, noting(context),

@@ -11,7 +11,14 @@ from typing import Any, TypeVar
 import pytest
 
 from lancewal_core.contract import Column, Contract
-from lancewal_core.errors import InvalidInput, KafkaUnavailable, OwnershipLost, RetentionLost, StoreInconsistent
+from lancewal_core.errors import (
+    DeadLetterRefused,
+    InvalidInput,
+    KafkaUnavailable,
+    OwnershipLost,
+    RetentionLost,
+    StoreInconsistent,
+)
 from lancewal_core.http import LOOP_LIMIT_S
 from lancewal_core.ids import OwnerId, Position, Region
 from lancewal_core.ids import Sequence as Number
@@ -31,7 +38,7 @@ from lancewal_core.watermarks import TABLE_UUID, Watermarks
 from lancewal_ingest.append import Preparer
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.dead_letters import RefusedDeadLetters
-from lancewal_ingest.decode.records import Records
+from lancewal_ingest.decode.records import Records, Rejected
 from lancewal_ingest.observer import Observer, SilentObserver
 from lancewal_ingest.policy import MemoryPolicy, SealPolicy
 from lancewal_ingest.service import _limits
@@ -581,7 +588,7 @@ def test_a_full_segment_is_no_full_memory() -> None:
     # Between where consuming goes on again after full memory and where it stops: memory was never full.
     seen = _memory_while_a_segment_is_full(int(used / 0.9))
     assert not any(paused for _, paused in seen)
-    assert any(paused for _, paused in _memory_while_a_segment_is_full(used))
+    assert any(paused for _, paused in _memory_while_a_segment_is_full(used // 2))
 
 
 def test_the_consumer_is_paused_only_where_the_work_in_flight_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -701,21 +708,22 @@ def test_a_segment_is_full_by_its_bytes_too() -> None:
     assert 3 + 2_000 / 300 < source.next < 3 + 3 + 2_000 / 200
 
 
-def test_a_poll_asks_for_what_fits_into_the_segment() -> None:
-    """By the size of what came before: the first poll cannot know."""
+def test_polls_begin_with_one_record_and_ask_for_what_fits_into_the_segment() -> None:
+    """By the size of what came before, in steps: the first poll cannot know."""
     place = Place()
     place.source = source = Endless(place)
     worker = place.worker(
         limits=WorkerLimits(linger_s=0.0, idle_position_s=1e9, segment_bytes=2_000, poll_records=1_000)
     )
     worker.assigned([0])
+    worker.step()  # opens it
+    worker.step()
+    assert source.next == 1
     place.store.silent = "_lancewal/wal/"
-    first = 0
+    sent = source.next
     for _ in range(30):
         worker.step()
-        first = first or source.next
-    assert first >= 2_000 / 300
-    assert source.next < first + 2_000 / 200 + 1
+    assert 2_000 / 300 < source.next - sent < 2 * 2_000 / 200 + 1  # in flight, and waiting
 
 
 def test_small_budgets_have_small_segments() -> None:
@@ -740,6 +748,10 @@ def test_so_many_bytes_start_a_segment_before_it_lingered() -> None:
     for _ in range(4):
         worker.step()
     assert worker.durable == {0: 1}
+    for _ in range(6):
+        worker.step()
+    assert 22 - 2_000 / 200 < worker.durable[0] < 22  # what is left fills no segment
+    place.clock.sleep(100)
     for _ in range(2):
         worker.step()
     assert worker.durable == {0: 22}
@@ -860,3 +872,57 @@ def test_a_worker_that_is_held_while_its_store_is_silent_waits_for_nothing() -> 
         place.clock.sleep(1)
         worker.step()
     assert worker.durable == {0: 7}
+
+
+class Refusing:
+    """Dead letters of which some offsets are never taken."""
+
+    def __init__(self, *offsets: int) -> None:
+        self.offsets = offsets
+        self.sent: list[int] = []
+
+    def send(self, region: Region, records: Records, rejected: Sequence[Rejected]) -> None:
+        for letter in rejected:
+            assert records.values[records.offsets.index(letter.offset)] == b"{"
+            if letter.offset in self.offsets:
+                raise DeadLetterRefused("never", topic="orders", partition=region.partition, offset=letter.offset)
+            self.sent.append(letter.offset)
+
+
+def test_a_dead_letter_that_is_never_taken_stops_its_partition_right_before_it() -> None:
+    place = Place(partitions=2)
+    worker = place.worker()
+    letters = worker._dead_letters = Refusing(5)
+    worker._preparer = Preparer(place.contract, "dlq")
+    worker.assigned([0, 1])
+    bad = place.records(0, 9)
+    for offset in (2, 5, 7):
+        bad.records[0].values[offset] = b"{"
+    good = place.records(0, 4, 1)
+    place.source.coming = [Polled({}, {}), Polled({**bad.records, **good.records}, {**bad.next, **good.next})]
+    for _ in range(4):
+        worker.step()
+    assert worker.durable == {0: 5, 1: 4}
+    assert {p: error.kind for p, error in worker.stopped.items()} == {0: "dead_letter_refused"}
+    assert letters.sent == [2]
+    assert worker._partitions.open[0].memtable.rows == 4
+    assert place.source.stopped == [0]
+    place.source.coming = [place.records(4, 3, 1)]
+    for _ in range(3):
+        worker.step()
+    assert worker.durable == {0: 5, 1: 7}
+
+
+def test_a_dead_letter_that_is_never_taken_as_the_first_of_all() -> None:
+    place = Place()
+    worker = place.worker()
+    worker._dead_letters = Refusing(0)
+    worker._preparer = Preparer(place.contract, "dlq")
+    worker.assigned([0])
+    bad = place.records(0, 3)
+    bad.records[0].values[0] = b"{"
+    place.source.coming = [Polled({}, {}), bad]
+    for _ in range(4):
+        worker.step()
+    assert worker.durable == {0: 0}
+    assert list(worker.stopped) == [0]

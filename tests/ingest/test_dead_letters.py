@@ -7,7 +7,7 @@ import random
 import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from lancewal_core.errors import KafkaUnavailable, TopicMissing, TopicUnsuitable
+from lancewal_core.errors import DeadLetterRefused, KafkaUnavailable, TopicMissing
 from lancewal_core.ids import Region, TopicId
 from lancewal_demo.stack import KafkaBroker
 from lancewal_demo.stack.ports import free_ports
@@ -89,15 +89,47 @@ def test_missing_topic_says_what_to_do(kafka: KafkaBroker, topic_name: str) -> N
 
 
 @pytest.mark.kafka
-def test_a_letter_that_the_topic_refuses_is_not_lost_silently(kafka: KafkaBroker, topic_name: str) -> None:
-    make_topic(kafka, topic_name, {"max.message.bytes": "2000"})
+def test_a_letter_that_cannot_be_sent_whole_comes_without_what_was_in_the_record(
+    kafka: KafkaBroker, topic_name: str
+) -> None:
+    """Refused for its size, or of a record that is too large; others of the same batch come whole."""
+    make_topic(kafka, topic_name, {"max.message.bytes": "3000"})
     letters = KafkaDeadLetters({"bootstrap.servers": kafka.bootstrap_servers}, topic_name, "g")
     noise = random.Random(0).randbytes(60_000)  # what compresses well would fit
-    records = Records([1], [1], [None], [noise], [None])
-    with pytest.raises(TopicUnsuitable, match=r"max\.message\.bytes"):
-        letters.send(REGION, records, [Rejected(1, "too_large", "m")])
-    letters.send(REGION, RECORDS, REJECTED)  # and goes on with others
-    assert len(read(kafka, topic_name, 2)) == 2
+    records = Records(
+        [1, 2, 3, 4], [1] * 4, [b"k" * 5000, None, b"k3", noise], [b"{bad", noise, b"{large", None],
+        [None, [("mine", b"1"), ("ü", None)], [("mine", b"12")], None],
+    )  # fmt: skip
+    letters.send(
+        REGION, records,
+        [Rejected(n, "too_large" if n == 3 else "not_json", "m") for n in range(1, 5)],
+    )  # fmt: skip
+    letters.send(REGION, RECORDS, REJECTED)
+    found = {dict(m.headers() or [])["lancewal.source"]: m for m in read(kafka, topic_name, 6)}
+    lengths = {
+        source: tuple(dict(m.headers() or []).get(f"lancewal.{part}.bytes") for part in ("key", "value", "headers"))
+        for source, m in found.items()
+    }
+    whole = (None, None, None)
+    assert lengths == {
+        b"orders-3-1": whole, b"orders-3-2": (b"0", b"60000", b"7"), b"orders-3-3": (b"2", b"6", b"6"),
+        b"orders-3-4": (b"60000", b"0", b"0"), b"orders-3-10": whole, b"orders-3-15": whole,
+    }  # fmt: skip
+    content = {int(source.rsplit(b"-")[-1]): (m.key(), m.value()) for source, m in found.items() if source}
+    assert content == {
+        1: (b"k" * 5000, b"{bad"), 2: (None, None), 3: (b"k3", None), 4: (noise[:1000], None),
+        10: (b"k10", b"{bad"), 15: (b"k15", None),
+    }  # fmt: skip
+    assert "mine" not in dict(found[b"orders-3-3"].headers() or [])
+
+
+@pytest.mark.kafka
+def test_a_letter_that_the_topic_refuses_whatever_is_left_out_is_named(kafka: KafkaBroker, topic_name: str) -> None:
+    make_topic(kafka, topic_name, {"max.message.bytes": "300"})
+    letters = KafkaDeadLetters({"bootstrap.servers": kafka.bootstrap_servers}, topic_name, "g")
+    with pytest.raises(DeadLetterRefused, match=r"max\.message\.bytes") as refused:
+        letters.send(REGION, RECORDS, REJECTED)
+    assert refused.value.where == {"topic": "orders", "partition": 3, "offset": 10}
 
 
 def test_silent_broker_is_no_acknowledgement() -> None:

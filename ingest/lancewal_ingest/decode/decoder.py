@@ -3,11 +3,14 @@
 1. The result, rows and rejections, is always the one that ``reference`` alone would give.
 2. A batch of good records costs about one pass of Arrow's JSON reader.
 3. Few bad records cost little: the batch is halved around them down to ``SINGLY_MAX`` records.
+4. At once it decodes records that weigh ``PIECE_BYTES`` (``weight``), record by record ``SINGLY_BYTES`` of values: a value is
+   many times as large as Python objects.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import cast
 
 import numpy as np
@@ -23,9 +26,14 @@ from lancewal_ingest.decode.part import Part, assemble
 from lancewal_ingest.decode.presence import PresenceReader
 from lancewal_ingest.decode.records import Decoded, Records, Refusal, Rejected
 from lancewal_ingest.decode.reference import KeyDecoder, ReferenceDecoder
+from lancewal_ingest.weight import RecordWeights, pieces
 
 SINGLY_MAX = 64
 """A part of at most this many records that Arrow refuses is decoded record by record."""
+
+PIECE_BYTES = 32 << 20
+"""As much as a segment takes: what is in one is decoded in one piece."""
+SINGLY_BYTES = 1 << 20
 
 _ASIDE = 255
 """Instead of an ``Op``: the reference path decides."""
@@ -54,6 +62,7 @@ class Decoder:
         self._columns = ColumnReader(rows)
         self._decimals = any(has_decimals(field.type) for field in rows.columns)
         self._presence = PresenceReader(rows)
+        self._weights = RecordWeights(rows)
         self._reference = ReferenceDecoder(
             rows, patches=patches, record_bytes_max=record_bytes_max, key_decoder=key_decoder
         )
@@ -68,7 +77,7 @@ class Decoder:
         together = np.flatnonzero(ops != _ASIDE)
         singly = np.flatnonzero(ops == _ASIDE).tolist()
         parts: list[Part] = []
-        ahead = [together] if len(together) else []
+        ahead = self._pieces(records, together)
         while ahead:
             indexes = ahead.pop()
             part, doubtful = self._part(records, indexes, ops)
@@ -81,12 +90,19 @@ class Decoder:
                 middle = len(indexes) // 2
                 ahead += [indexes[:middle], indexes[middle:]]
         rejected: list[Rejected] = []
-        if singly or not parts:
-            part, rejected = self._reference.decode(records, sorted(singly))
+        singly.sort()
+        for few in _singly_pieces(records, singly) or ([] if parts else [[]]):
+            part, refused = self._reference.decode(records, few)
             parts.append(part)
+            rejected += refused
         self.single_records += len(singly)
         self.columnar_records += len(records) - len(singly)
         return Decoded(assemble(self._rows, records, parts), tuple(rejected))
+
+    def _pieces(self, records: Records, indexes: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
+        if len(indexes) == 0 or self._weights.fit(records, PIECE_BYTES):
+            return [indexes] if len(indexes) else []
+        return np.split(indexes, pieces(self._weights.each(records)[indexes], PIECE_BYTES)[:-1])
 
     def _ops(self, records: Records) -> npt.NDArray[np.uint8]:
         """Each record's ``Op``, or ``_ASIDE`` for what is not plainly a value with an operation."""
@@ -153,6 +169,15 @@ class Decoder:
         names = self._rows.columns.names
         keys = self._rows.primary_key
         return [a if name in keys else a.take(places) for name, a in zip(names, arrays, strict=True)]
+
+
+def _singly_pieces(records: Records, indexes: list[int]) -> list[list[int]]:
+    """``indexes`` in pieces of at most ``SINGLY_BYTES`` of values."""
+    if not indexes:
+        return []
+    sizes = np.array([len(records.values[index] or b"") for index in indexes])
+    ends = pieces(sizes, SINGLY_BYTES)
+    return [indexes[begin:end] for begin, end in pairwise([0, *ends])]
 
 
 def _plain_ops(of_records: Sequence[Headers]) -> list[int]:

@@ -15,13 +15,15 @@ Harmless values that look so (a string of such digits) cost time, nothing else.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 
 _BEFORE = 100
 """Bytes before an exponent that are looked at; a longer run of digits counts as hazardous."""
+_LOOKS_MAX = 32
+"""Exponents of a value that are looked at: one with more of them, so far below zero, counts as hazardous."""
 _EXPONENT = re.compile(rb"[eE]-0*(?:39|[4-9][0-9]|[1-9][0-9][0-9])")
 _NUMBER = re.compile(rb"(?:\A|[\s:,\[\"])[-+]?[0-9]*\.?[0-9]*\Z")
 """What stands before the exponent of a number that begins a JSON value or string."""
@@ -40,25 +42,35 @@ def has_decimals(type_: pa.DataType) -> bool:
 def hazardous(values: Sequence[bytes | None]) -> list[int]:
     """Indexes of the values that are not for the reader; repeated, in no order."""
     text = b"\n".join([value or b"" for value in values])
-    places = list(_places(text))
-    if not places:
-        return []
     ends = np.cumsum([1 + len(value or b"") for value in values])
-    return [int(index) for index in np.searchsorted(ends, places, side="right")]
+    found: list[int] = []
+    for marks, searched, dangerous in (
+        ((b"e-", b"E-"), text, _Exponents(text)),
+        ((_FRACTION,), text.translate(_DIGITS_TO_0), lambda at, value: True),
+        ((b"\\u00",), text, lambda at, value: _ESCAPED.match(text, at) is not None),
+    ):
+        for mark in marks:
+            # A plain search, since every byte of a consumed batch goes through it.
+            at = searched.find(mark)
+            while at >= 0:
+                value = int(np.searchsorted(ends, at, side="right"))
+                if dangerous(at, value):
+                    found.append(value)
+                    at = int(ends[value]) - len(mark)  # enough is known of this one
+                at = searched.find(mark, at + len(mark))
+    return found
 
 
-def _places(text: bytes) -> Iterator[int]:
-    for mark in (b"e-", b"E-"):
-        for at in _finds(text, mark):
-            if _EXPONENT.match(text, at) and _NUMBER.search(text[max(0, at - _BEFORE) : at]):
-                yield at
-    yield from _finds(text.translate(_DIGITS_TO_0), _FRACTION)
-    yield from (at for at in _finds(text, b"\\u00") if _ESCAPED.match(text, at))
+class _Exponents:
+    """Whether an exponent is one of a number; of a value with many that are hardly any, it is taken for granted."""
 
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+        self._looks = (-1, 0)
 
-def _finds(text: bytes, mark: bytes) -> Iterator[int]:
-    """Where ``mark`` stands: a plain search, since every byte of a consumed batch goes through it."""
-    at = text.find(mark)
-    while at >= 0:
-        yield at
-        at = text.find(mark, at + len(mark))
+    def __call__(self, at: int, value: int) -> bool:
+        if not _EXPONENT.match(self._text, at):
+            return False
+        of, looks = self._looks
+        self._looks = value, looks + 1 if of == value else 1
+        return self._looks[1] > _LOOKS_MAX or bool(_NUMBER.search(self._text[max(0, at - _BEFORE) : at]))

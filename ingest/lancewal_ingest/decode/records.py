@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+TOO_LARGE = "too_large"
+
 KINDS: dict[str, str] = {
-    "too_large": "key, value and headers together are longer than record_bytes_max",
+    TOO_LARGE: "key, value and headers together are longer than record_bytes_max",
     "unknown_op": "the header lancewal.op is there twice or is not upsert, patch or delete",
     "patch_not_allowed": "a patch, and the table's contract does not allow patches",
     "null_value": "no value, but the operation needs one, or the Kafka key cannot say what to delete",
@@ -41,6 +43,11 @@ class Records:
 
     def __len__(self) -> int:
         return len(self.offsets)
+
+    def part(self, begin: int, end: int | None) -> Records:
+        """Those at the places from ``begin`` on, before ``end``."""
+        at = slice(begin, end)
+        return Records(self.offsets[at], self.timestamps[at], self.keys[at], self.values[at], self.headers[at])
 
     def extend(self, more: Records) -> None:
         """Append messages of the same region that come after these."""

@@ -20,7 +20,7 @@ from lancewal_ingest.decode.cells import CellReader, cell_reader
 from lancewal_ingest.decode.operations import op_of, record_bytes
 from lancewal_ingest.decode.part import Part
 from lancewal_ingest.decode.presence import present_bitmap
-from lancewal_ingest.decode.records import Records, Refusal, Rejected
+from lancewal_ingest.decode.records import TOO_LARGE, Records, Refusal, Rejected
 from lancewal_ingest.decode.strict_json import parse_object
 
 KeyDecoder = Callable[[bytes], tuple[object, ...] | None]
@@ -70,7 +70,7 @@ class ReferenceDecoder:
     def _row(self, records: Records, index: int) -> _Row:
         key, value, headers = records.keys[index], records.values[index], records.headers[index]
         if record_bytes(key, value, headers) > self._record_bytes_max:
-            raise Refusal("too_large", f"expected at most {self._record_bytes_max} bytes of key, value and headers")
+            raise Refusal(TOO_LARGE, f"expected at most {self._record_bytes_max} bytes of key, value and headers")
         named = op_of(headers)
         if named is Op.PATCH and not self._patches:
             raise Refusal("patch_not_allowed", "expected upsert or delete: the table's contract allows no patches")

@@ -1,0 +1,50 @@
+"""The measured process of ``benchmarks.memory``: the ingest service as production runs it, until all is durable."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient
+
+from benchmarks.memory import CASES
+from lancewal_core.settings import load_settings
+from lancewal_demo.stack.resident import resident_bytes
+from lancewal_flusher.create import create_table
+from lancewal_ingest.kafka_clients import ask_offsets
+from lancewal_ingest.service import Running, serve
+
+
+def main(name: str, servers: str, topic: str, table: str, budget: str) -> None:
+    case = CASES[name]
+    config = Path(table).with_suffix(".yaml")
+    config.write_text(
+        f"""
+table: {{uri: {table}, columns: {json.dumps(dict(case.columns))}, primary_key: [region, id], region_key: [region]}}
+kafka: {{bootstrap_servers: "{servers}", topic: {topic}}}
+ingest: {{memory_bytes_max: {budget}}}
+metrics: {{port: 0}}
+"""
+    )
+    settings = load_settings(config, {})
+    create_table(settings)
+    admin = AdminClient({"bootstrap.servers": servers})
+    ends = ask_offsets(admin, topic, range(case.partitions), "latest", 60.0)
+    running: list[Running] = []
+    began = time.perf_counter()
+    ended = 0.0
+
+    def stop() -> bool:
+        nonlocal ended
+        done = bool(running) and all(running[0].worker.durable.get(p, 0) >= end for p, end in ends.items())
+        ended = ended or (time.perf_counter() if done else 0.0)
+        return done
+
+    serve(settings, stop, running.append)
+    print(json.dumps({"peak_rss_mib": resident_bytes("VmHWM") / 2**20, "seconds": ended - began}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,111 @@
+"""The memory budget: what a consumed record counts, before it is a row, while it becomes one, and as one.
+
+Guarantees
+ 1. A record weighs what it takes as it came, or what its row may take, whichever is more.  Of the row a column of fixed size
+    counts in full, whatever the record says of it (null of a vector has the vector's width in Arrow); of what the value holds
+    each byte counts as often as its column can unpack it.
+ 2. A weight follows from the record and the contract alone.  So what is cut by weight is cut at the same records again.
+ 3. A poll asks for no more records than fit into the room that is left, if each weighs what the worker expects: before the
+    first poll what the largest allowed record weighs; then the mean of the last poll, but no less than half of what was
+    expected there.
+ 4. A segment, and what is decoded at once, weighs at most ``segment_bytes``, or is one record; a generation at most
+    ``policy.GENERATION_BYTES_MAX`` and a segment.  So no column of a batch, or of a generation that is folded, comes near the
+    2 GiB at which Arrow's offsets end.
+ 5. Kafka's client has its own part (``kafka_clients``): what it has fetched ahead, and what one answer of the broker may
+    unpack to.
+ 6. What waits, what is in flight (twice: values and text, then rows and segment), OPEN generations, and what flushes take,
+    together stop consumption at the budget without that part.
+
+Not bounded by it: one batch of Kafka's that unpacks to more than that part.  Its client unpacks a batch whole; zstd up to
+``receive.message.max.bytes``, gzip without limit.  A topic with ``compression.type=uncompressed`` has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lancewal_core.rows import SYSTEM_FIELDS, RowSchema
+from lancewal_ingest.decode.records import Records
+
+Weights = npt.NDArray[np.int64]
+
+RECORD_OVERHEAD = 200
+"""Bytes that a consumed record costs beside what is in it: Python objects for value, key, headers and list places."""
+_HEADER_OVERHEAD = 200
+"""The same for each header of a record: a tuple, a text and bytes."""
+_ITEM_BYTES_MIN = 2
+"""Shortest JSON of an item of a list, its comma included."""
+
+
+class RecordWeights:
+    """Weights of the records of one table."""
+
+    def __init__(self, rows: RowSchema) -> None:
+        bits = sum(_slot_bits(field.type) for field in [*rows.columns, *SYSTEM_FIELDS])
+        self.row_bytes = -(-bits // 8) + rows.present_bytes
+        """What every row takes, whatever its record holds."""
+        self.unpacked = max(_unpacked(field.type) for field in rows.columns)
+        """How many bytes of a row a byte of its value can become, beyond ``row_bytes``."""
+
+    def each(self, records: Records) -> Weights:
+        """The weight of each record, in bytes."""
+        values = _lengths(records.values)
+        came = values + _lengths(records.keys) + RECORD_OVERHEAD
+        if any(records.headers):
+            came += np.fromiter(map(_headers_bytes, records.headers), np.int64, len(records))
+        weights: Weights = np.maximum(came, self.row_bytes + self.unpacked * values)
+        return weights
+
+    def largest(self, record_bytes_max: int) -> int:
+        """The weight of a record of ``record_bytes_max``, in its value."""
+        return max(record_bytes_max + RECORD_OVERHEAD, self.row_bytes + self.unpacked * record_bytes_max)
+
+    def fit(self, records: Records, nbytes: int) -> bool:
+        """Whether these together weigh no more as rows, told at little cost."""
+        values = sum(map(len, filter(None, records.values)))
+        return len(records) * self.row_bytes + self.unpacked * values <= nbytes
+
+
+def pieces(weights: Weights, nbytes: int) -> list[int]:
+    """Where pieces of at most ``nbytes`` end, each as long as it can be, and of one record at least."""
+    sums, ends, begin = np.cumsum(weights), [], 0
+    while begin < len(weights):
+        before = int(sums[begin - 1]) if begin else 0
+        begin = max(begin + 1, int(np.searchsorted(sums, before + nbytes, side="right")))
+        ends.append(begin)
+    return ends
+
+
+def _lengths(texts: Sequence[bytes | None]) -> Weights:
+    present = [text or b"" for text in texts] if None in texts else texts
+    return np.fromiter(map(len, present), np.int64, len(texts))  # type: ignore[arg-type] # None is replaced
+
+
+def _headers_bytes(headers: list[tuple[str, bytes | None]] | None) -> int:
+    return sum(len(name) + len(value or b"") + _HEADER_OVERHEAD for name, value in headers or ())
+
+
+def _slot_bits(type_: pa.DataType) -> int:
+    """Bits that each value takes in Arrow, null or not, with the one that says whether it is."""
+    if pa.types.is_fixed_size_list(type_):
+        return 1 + int(type_.list_size) * _slot_bits(type_.value_type)
+    if pa.types.is_struct(type_):
+        return 1 + sum(_slot_bits(child.type) for child in type_)
+    if pa.types.is_list(type_) or pa.types.is_string(type_) or pa.types.is_binary(type_):
+        return 1 + 32
+    return 1 + int(type_.bit_width)
+
+
+def _unpacked(type_: pa.DataType) -> int:
+    if pa.types.is_string(type_) or pa.types.is_binary(type_):
+        return 1
+    if pa.types.is_list(type_):
+        item = type_.value_type
+        return -(-_slot_bits(item) // (8 * _ITEM_BYTES_MIN)) + _unpacked(item)
+    if pa.types.is_struct(type_):
+        return max((_unpacked(child.type) for child in type_), default=0)
+    return 0
