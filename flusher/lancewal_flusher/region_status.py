@@ -60,10 +60,12 @@ class RegionStatus:
     """Who claimed the region's newest generation."""
     end: int | None
     """Position behind the last committed record in Kafka."""
+    high: int | None
+    """The same for all records: above ``end`` while a transaction is open."""
     durable: int | None
     """Position behind the newest WAL entry; None if nobody has claimed the region."""
     lag: int | None
-    """``end`` minus ``durable``: an upper bound of the records that are not durable."""
+    """``high`` minus ``durable``: an upper bound of the records that are not durable."""
     merged: int | None
     """Position up to which the table's newest version holds the region."""
     merged_generation: int | None
@@ -174,15 +176,16 @@ def _look(
 
 
 def _status(tally: Tally, in_force: InForce | None, span: KafkaSpan | None, standing: Standing | None) -> RegionStatus:
-    end = None if span is None else span.end
+    end, high = (None, None) if span is None else (span.end, span.high)
     newest = None if tally.index is None else tally.index.newest
     states = Counter(record.state.name.lower() for record in (tally.index.generations if tally.index else ()))
     return RegionStatus(
         partition=tally.region.partition,
         owner=None if newest is None else newest.owner,
         end=end,
+        high=high,
         durable=tally.durable,
-        lag=None if end is None or tally.durable is None else max(0, end - tally.durable),
+        lag=None if high is None or tally.durable is None else max(0, high - tally.durable),
         merged=None if in_force is None else in_force.position(tally.region),
         merged_generation=None if in_force is None else in_force.generation(tally.region),
         generations={s.name.lower(): states[s.name.lower()] for s in State if states[s.name.lower()]},
@@ -288,11 +291,12 @@ def _spans(
             )
         partitions = range(min(topic.partitions, contract.partitions))
         lows = inspector.begins(contract.topic, partitions)
-        recent = inspector.since(contract.topic, partitions, now_ms - int(STANDS_S * 1000))
+        recent = inspector.since(contract.topic, partitions, now_ms - int(STANDS_S * 1000), committed=False)
         ends = inspector.ends(contract.topic, partitions)
-        # Records of an open transaction are not readable yet.
+        highs = inspector.ends(contract.topic, partitions, committed=False)
+        # Records of an open transaction wait too, though nobody can read them yet.
         return {
-            p: KafkaSpan(lows[p], ends[p], ends[p] if (first := recent[p]) is None else min(first, ends[p]))
+            p: KafkaSpan(lows[p], ends[p], highs[p], highs[p] if (first := recent[p]) is None else min(first, highs[p]))
             for p in partitions
         }
 

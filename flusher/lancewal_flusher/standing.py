@@ -7,7 +7,8 @@ What can be told without it:
     work just there, the two looks, one after the other, may not fit together: look again.
  2. Records that are older than ``STANDS_S`` wait, and for as long neither an entry of the region was written nor its index
     changed.  Then it has stopped, or no process has it.  Where the log of its owner took segments meanwhile, the process is
-    at work: it has stopped.  Ages compare clocks and the records' own times, so this is a strong sign and no proof.
+    at work: it has stopped.  Where all of them lie behind the beginning of a transaction that is still open, that is the
+    reason.  Ages compare clocks and the records' own times, so this is a strong sign and no proof.
 
 Pure.
 """
@@ -31,8 +32,10 @@ class KafkaSpan:
     """The first offset that it still has."""
     end: Position
     """The position behind the last committed record."""
+    high: Position
+    """The position behind the last record of all: above ``end`` while a transaction is open."""
     recent: Position
-    """The first record that is not older than ``STANDS_S``; ``end`` if there is none."""
+    """The first record that is not older than ``STANDS_S``; ``high`` if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +84,23 @@ def stands(region: Region, durable: Position, span: KafkaSpan, signs: Signs, now
     since_ms = now_ms - STANDS_S * 1000
     if signs.changed_at_ms >= since_ms:
         return None
+    if durable >= span.end:
+        why = f"A transaction is open from position {span.end} on: what lies behind it cannot be read until it ends"
+        return Standing("stands", f"{_stands(region, durable, span, signs)}. {why}")
     if signs.owner_wrote_at_ms >= since_ms:
         why = "Its owner writes for other partitions, so this one has stopped"
     else:
         why = "It has stopped, or no ingest has it"
     return Standing(
         "stands",
+        f"{_stands(region, durable, span, signs)}. {why}; the log of ingest and its /readyz name the reason",
+    )
+
+
+def _stands(region: Region, durable: Position, span: KafkaSpan, signs: Signs) -> str:
+    return (
         f"{_where(region)}: stands at position {durable} since {utc_text(signs.changed_at_ms)}, though records up to "
-        f"position {span.end} wait. {why}; the log of ingest and its /readyz name the reason",
+        f"position {span.high} wait"
     )
 
 

@@ -107,15 +107,18 @@ class TopicInspector:
         earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call] # no annotations there
         return {p: Position(offset) for p, offset in self._offsets(topic, partitions, earliest).items()}
 
-    def since(self, topic: str, partitions: Collection[int], time_ms: int) -> Mapping[int, Position | None]:
-        """The first record of each partition that is not older than ``time_ms``; None where there is none."""
-        found = self._offsets(topic, partitions, OffsetSpec.for_timestamp(time_ms))
+    def since(
+        self, topic: str, partitions: Collection[int], time_ms: int, *, committed: bool = True
+    ) -> Mapping[int, Position | None]:
+        """The first record of each partition that is not older than ``time_ms``; None where there is none.  Not only
+        ``committed``: those of open transactions count."""
+        found = self._offsets(topic, partitions, OffsetSpec.for_timestamp(time_ms), committed=committed)
         return {p: Position(offset) if offset >= 0 else None for p, offset in found.items()}
 
-    def ends(self, topic: str, partitions: Collection[int]) -> Mapping[int, Position]:
-        """The position behind the last committed record of each partition."""
+    def ends(self, topic: str, partitions: Collection[int], *, committed: bool = True) -> Mapping[int, Position]:
+        """The position behind the last committed record of each partition; not only ``committed``: behind the last of all."""
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call] # no annotations there
-        offsets = self._offsets(topic, partitions, latest)
+        offsets = self._offsets(topic, partitions, latest, committed=committed)
         return {partition: Position(offset) for partition, offset in offsets.items()}
 
     def members(self, group: str) -> tuple[GroupMember, ...]:
@@ -134,12 +137,14 @@ class TopicInspector:
             raise self._unavailable(error.args[0].str()) from error
         return tuple(GroupMember(member.client_id, member.host) for member in described.members)
 
-    def _offsets(self, topic: str, partitions: Collection[int], spec: OffsetSpec) -> dict[int, int]:
+    def _offsets(
+        self, topic: str, partitions: Collection[int], spec: OffsetSpec, *, committed: bool = True
+    ) -> dict[int, int]:
         until = time.monotonic() + self._timeout_s
         while True:
             futures = self._admin.list_offsets(
                 {TopicPartition(topic, partition): spec for partition in partitions},
-                isolation_level=IsolationLevel.READ_COMMITTED,
+                isolation_level=IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED,
                 request_timeout=self._timeout_s,
             )
             if time.monotonic() > until or not any(map(self._leaderless, futures.values())):

@@ -134,16 +134,19 @@ def ask_offsets(
     partitions: Iterable[int],
     which: Literal["earliest", "latest"] | int,
     timeout_s: float,
+    *,
+    committed: bool = True,
 ) -> dict[int, Position]:
     """The first offset that each partition still has, the position behind its last committed record, or the first record of
-    a time (milliseconds since 1970) or later, negative where there is none."""
+    a time (milliseconds since 1970) or later, negative where there is none.  Not only ``committed``: open transactions
+    count."""
     try:
         asked = admin.list_offsets(
             {
                 TopicPartition(topic, p): OffsetSpec.for_timestamp(which) if isinstance(which, int) else _SPECS[which]()
                 for p in partitions
             },
-            isolation_level=IsolationLevel.READ_COMMITTED,
+            isolation_level=IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED,
             request_timeout=timeout_s,
         )
         return {at.partition: Position(found.result(timeout_s + 1).offset) for at, found in asked.items()}

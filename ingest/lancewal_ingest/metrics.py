@@ -31,6 +31,7 @@ from lancewal_core.rows import TIMESTAMP
 from lancewal_core.segment import Entry, Fence
 from lancewal_core.snapshot import Snapshot
 from lancewal_core.store import ObjectInfo, ObjectStore, PutOutcome
+from lancewal_ingest.standstill import Still
 
 REPEAT_LOG_S = 10.0
 _LATENCY_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -66,6 +67,11 @@ class IngestMetrics:
         self._fresh = self._gauge(
             "freshness_seconds",
             "Wall clock minus Kafka timestamp of the newest durable row; 0 while nothing more is readable in Kafka.",
+            _REGION,
+        )
+        self._standing = self._gauge(
+            "standing_seconds",
+            "How long the durable position has not moved though records wait, of open transactions too; 0 while none do.",
             _REGION,
         )
         self._stopped = self._gauge("partition_stopped", "1 for a partition that stopped, by kind.", (*_REGION, "kind"))
@@ -166,7 +172,7 @@ class IngestMetrics:
         now_open = {regions[p]: position for p, position in durable.items()}
         for region in self._durable.keys() - now_open.keys():
             self._newest_ms.pop(region, None)
-            for gauge in (self._position, self._lag, self._fresh, self._reserve):
+            for gauge in (self._position, self._lag, self._fresh, self._reserve, self._standing):
                 _forget(gauge, region)
         for region, position in now_open.items():
             if self._durable.get(region) != position:
@@ -192,6 +198,14 @@ class IngestMetrics:
             newest_ms = self._newest_ms.get(region)
             if newest_ms is not None:
                 self._fresh.labels(*labels).set(max(0.0, (now_ms - newest_ms) / 1000) if lag else 0.0)
+
+    def standing(self, waiting: Mapping[int, Still]) -> None:
+        """Show how long partitions of which records wait have been where they are."""
+        now = self._clock.monotonic()
+        for region in self._durable:
+            still = waiting.get(region.partition)
+            seconds = 0.0 if still is None else now - still.since
+            self._standing.labels(region.topic, str(region.partition)).set(seconds)
 
     def paused_by_operator(self, until: Until | None) -> None:
         """Note the pause in force, or that there is none."""

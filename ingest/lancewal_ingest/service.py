@@ -43,6 +43,7 @@ from lancewal_ingest.retention import AdmissionPolicy
 from lancewal_ingest.retention_kafka import KafkaRetention
 from lancewal_ingest.source import DescribedTopic, KafkaSource
 from lancewal_ingest.source_kafka import ConfluentSource
+from lancewal_ingest.standstill import Standstill
 from lancewal_ingest.store_probe import check_store
 from lancewal_ingest.topic_watch import TopicWatch
 from lancewal_ingest.worker import SEGMENT_BYTES, IngestWorker, WorkerLimits
@@ -113,8 +114,11 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
             contract, source, retention, tasks, clock, metrics.failed, partial(_check_topic, context, source)
         )
         admission = _Admission(AdmissionPolicy(settings.ingest.retention_admission_s), worker, watch, metrics, clock)
+        still = Standstill()
         control = ControlWatch(ControlReader(context.store, clock, Service.INGEST), tasks, clock)
-        health = Health(clock, lambda: [*_more_partitions(context), *_problems(worker, watch, control, admission)])
+        health = Health(
+            clock, lambda: [*_more_partitions(context), *_problems(worker, watch, control, admission, still)]
+        )
         server = stack.enter_context(
             HealthServer(settings.metrics.host, settings.metrics.port, metrics.registry, health)
         )
@@ -131,6 +135,10 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
             if clock.monotonic() >= refresh_at:
                 refresh_at = clock.monotonic() + REFRESH_S
                 metrics.refresh(watch.highs(), worker.stopped)
+                # Who is held by an operator is meant to stand still.
+                durable = {} if control.look() is not None else worker.durable
+                still.look(refresh_at, durable, watch.highs(), watch.ends)
+                metrics.standing(still.waiting)
                 admission.decide()
                 metrics.paused_by_operator(control.look())
         # Step 3
@@ -185,9 +193,13 @@ def _check_topic(context: IngestContext, source: DescribedTopic) -> None:
     check_not_altered(context)
 
 
-def _problems(worker: IngestWorker, watch: TopicWatch, control: ControlWatch, admission: _Admission) -> Sequence[str]:
+def _problems(
+    worker: IngestWorker, watch: TopicWatch, control: ControlWatch, admission: _Admission, still: Standstill
+) -> Sequence[str]:
     """Why the service is not ready.  A pause is no reason: it is wanted."""
     problems = [f"partition {p} stopped: {error.kind}: {error}" for p, error in sorted(worker.stopped.items())]
+    if still.problem is not None:
+        problems.append(still.problem)
     if watch.silent is not None:
         problems.append(f"Kafka does not answer: {watch.silent}")
     if control.problem is not None:

@@ -243,8 +243,12 @@ class ConfluentSource:
         """Position behind the last committed record of each partition, asked of the broker.  Safe from any thread."""
         return ask_offsets(self._admin, self._topic, partitions, "latest", self._request_timeout_s)
 
+    def high_watermarks(self, partitions: Sequence[int]) -> dict[int, Position]:
+        """Position behind the last record of each partition, those of open transactions too.  Safe from any thread."""
+        return ask_offsets(self._admin, self._topic, partitions, "latest", self._request_timeout_s, committed=False)
+
     def highs(self) -> dict[int, Position]:
-        """As ``ends`` of each started partition, but only what the last fetches told: a paused one's stays as it was."""
+        """As ``high_watermarks``, of started partitions, by what the last fetches told: a paused one's stays as it was."""
         found: dict[int, Position] = {}
         for partition in self._next:
             limits = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), cached=True)

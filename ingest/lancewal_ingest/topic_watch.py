@@ -5,7 +5,7 @@ retention only when it is too late.
 
 Steps of one look
  1. Is it still the topic of the contract?
- 2. The end of each partition, and the first offset that it still has.
+ 2. The end of each partition, its high watermark, and the first offset that it still has.
  3. How long the topic keeps records, and deletes where it is compacted; asked again every ``RETENTION_S``.
  4. Of each partition with something that is not durable, the time of its oldest such record: known where the worker has
     consumed it; else from the look before, if nothing became durable since; else the record itself is fetched.  Where
@@ -40,6 +40,9 @@ class WatchedTopic(DescribedTopic, Protocol):
     def ends(self, partitions: Sequence[int]) -> dict[int, Position]:
         """Position behind the last committed record, asked of the broker.  Safe from any thread."""
 
+    def high_watermarks(self, partitions: Sequence[int]) -> dict[int, Position]:
+        """Position behind the last record, also of transactions that are open.  Safe from any thread."""
+
     def highs(self) -> dict[int, Position]:
         """The same, as far as the last fetches told."""
 
@@ -71,6 +74,7 @@ class Progress(Protocol):
 @dataclass(frozen=True, slots=True)
 class _Answers:
     ends: Mapping[int, Position] = field(default_factory=dict)
+    high_watermarks: Mapping[int, Position] = field(default_factory=dict)
     retention: RetentionFacts = field(default_factory=RetentionFacts)
 
 
@@ -118,9 +122,14 @@ class TopicWatch:
             self.silent = error
 
     def highs(self) -> dict[int, Position]:
-        """The newest known end of each partition."""
-        fetched, ends = self._source.highs(), self._answers.ends
-        return {p: max(fetched.get(p, end), end) for p, end in {**fetched, **ends}.items()}
+        """The newest known high watermark of each partition."""
+        fetched, asked = self._source.highs(), self._answers.high_watermarks
+        return {p: max(fetched.get(p, high), high) for p, high in {**fetched, **asked}.items()}
+
+    @property
+    def ends(self) -> Mapping[int, Position]:
+        """The position behind the last record of each partition that can be read, as the last look found it."""
+        return self._answers.ends
 
     @property
     def retention(self) -> RetentionFacts:
@@ -135,6 +144,9 @@ class TopicWatch:
         # Step 2
         partitions = sorted(durable)
         ends, lows = self._source.ends(partitions), self._retention.lows(partitions)
+        highs = self._source.high_watermarks(
+            partitions
+        )  # after the ends: what a transaction ends meanwhile is above them
         try:
             # Step 3
             self._read_retention()
@@ -144,9 +156,10 @@ class TopicWatch:
             oldest = self._oldest(behind, consumed_ms) if finite else {}
         except InvalidInput as error:  # a right is missing: consuming goes on without the figure
             self._report("retention", error)
-            return _Answers(ends, RetentionFacts(math.nan, durable, lows))
+            return _Answers(ends, highs, RetentionFacts(math.nan, durable, lows))
         moved_ms = self._moved(durable)
-        return _Answers(ends, RetentionFacts(self._retention_s, durable, lows, oldest, self._tombstones_s, moved_ms))
+        facts = RetentionFacts(self._retention_s, durable, lows, oldest, self._tombstones_s, moved_ms)
+        return _Answers(ends, highs, facts)
 
     def _read_retention(self) -> None:
         now = self._clock.monotonic()

@@ -179,7 +179,7 @@ def test_a_new_table(settings: Settings, contract: Contract) -> None:
     assert (status.primary_key, status.region_key) == (("region", "id"), ("region",))
     assert status.problems == ()
     assert status.regions == tuple(
-        RegionStatus(p, None, 0, None, None, None, 0, {}, 0, 0) for p in range(contract.partitions)
+        RegionStatus(p, None, 0, 0, None, None, None, 0, {}, 0, 0) for p in range(contract.partitions)
     )
 
 
@@ -210,6 +210,7 @@ def test_every_state_of_a_generation(kafka: KafkaBroker, settings: Settings, con
         partition=0,
         owner="host-a",
         end=70,
+        high=70,
         durable=41,
         lag=29,
         merged=None,
@@ -265,6 +266,7 @@ def test_a_region_whose_generations_lie_in_two_logs(kafka: KafkaBroker, settings
         partition=0,
         owner="host-b",
         end=20,
+        high=20,
         durable=15,
         lag=5,
         merged=None,
@@ -436,6 +438,30 @@ def test_a_partition_that_stands_is_a_problem(kafka: KafkaBroker, settings: Sett
     assert [region.stands for region in status.regions] == ["stands", None, None]
     control.pause(ingest.store, SystemClock(), new_id, control.Service.INGEST)
     assert status_of(settings, settings.table.uri, clock=LaterClock()).problems == ()
+
+
+def test_an_open_transaction_is_lag_and_is_named(kafka: KafkaBroker, settings: Settings, contract: Contract) -> None:
+    fill(kafka, contract, p0=6)
+    ingest = Ingest(Path(settings.table.uri), contract, "host-a")
+    ingest.claim(contract.regions[0], 0)
+    ingest.append(p0=5)  # position 6: all that can be read
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": contract.topic})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    for _ in range(3):
+        producer.produce(contract.topic, b"{}", partition=0)
+    producer.flush(60)
+    fill(kafka, contract, p0=4)  # of another producer, behind it
+    status = status_of(settings, settings.table.uri, clock=LaterClock())
+    (problem,) = status.problems
+    assert "partition 0: stands at position 6" in problem
+    assert "records up to position 13 wait. A transaction is open from position 6 on" in problem
+    found = status.regions[0]
+    assert (found.end, found.high, found.lag, found.stands) == (6, 13, 7, "stands")
+    producer.abort_transaction(60)
+    status = status_of(settings, settings.table.uri, clock=LaterClock())
+    assert "A transaction" not in status.problems[0]
+    assert status.regions[0].lag == 8  # the marker too
 
 
 def test_an_owner_that_writes_for_others_has_stopped_it(

@@ -79,7 +79,9 @@ def test_what_a_partition_waits_for_is_said(error: LancewalError) -> None:
         ready=True,
     )
     nothing: Any = SimpleNamespace(silent=None, problem=None, short=())
-    assert _problems(worker, nothing, nothing, nothing) == [f"partition 1 cannot be opened: {error.kind}: {error}"]
+    assert _problems(worker, nothing, nothing, nothing, nothing) == [
+        f"partition 1 cannot be opened: {error.kind}: {error}"
+    ]
 
 
 @HOW

@@ -117,6 +117,9 @@ class Topic:
     def ends(self, partitions: Sequence[int]) -> dict[int, Position]:
         return {p: self.positions[p] for p in partitions}
 
+    def high_watermarks(self, partitions: Sequence[int]) -> dict[int, Position]:
+        return self.ends(partitions)
+
     def highs(self) -> dict[int, Position]:
         return {}
 

@@ -1,0 +1,66 @@
+"""Which partitions stand still: records wait in Kafka, and the durable position does not move.
+
+What waits is told by the high watermark, so records behind an open transaction count, though nobody can read them yet.
+Whatever the reason is, known or not, it shows here: the partition has stopped, the store takes nothing, the broker delivers
+nothing, a transaction is never ended.  Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lancewal_core.ids import Position
+
+STANDS_S = 60.0
+"""Longer than an ingest at work leaves a record undone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Still:
+    """A partition of which records wait."""
+
+    position: Position
+    """Its durable position."""
+    since: float
+    """Monotonic seconds at which it was first seen there while something waited."""
+    high: Position
+    """Kafka's high watermark."""
+    transaction: bool
+    """All that waits lies behind the beginning of an open transaction."""
+
+    def text(self, partition: int, now: float) -> str:
+        why = ", behind a transaction that is still open" if self.transaction else ""
+        return f"partition {partition} at {self.position} for {now - self.since:.0f} s (records up to {self.high} wait{why})"
+
+
+class Standstill:
+    """Told at every look where the partitions are; keeps since when they are there."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[int, Still] = {}
+        """Partitions of which records wait."""
+        self.now = 0.0
+        """Monotonic seconds of the last look."""
+
+    def look(
+        self, now: float, durable: Mapping[int, Position], highs: Mapping[int, Position], ends: Mapping[int, Position]
+    ) -> None:
+        """``highs`` are high watermarks, ``ends`` the positions behind the last record that can be read; where one is not
+        known, nothing is said of the partition."""
+        before, self.waiting, self.now = self.waiting, {}, now
+        for partition, position in durable.items():
+            high, end = highs.get(partition, position), ends.get(partition, position)
+            if high <= position:
+                continue
+            known = before.get(partition)
+            since = now if known is None or known.position != position else known.since
+            self.waiting[partition] = Still(position, since, high, transaction=end <= position)
+
+    @property
+    def problem(self) -> str | None:
+        """Partitions that have stood still for ``STANDS_S``, in one line."""
+        texts = [
+            still.text(p, self.now) for p, still in sorted(self.waiting.items()) if self.now - still.since >= STANDS_S
+        ]
+        return f"positions do not move: {', '.join(texts)}" if texts else None
