@@ -12,6 +12,7 @@ from tests.simulation import (
     finish_accidents,
     merge_accidents,
     owner_accidents,
+    rare_accidents,
     topic_accidents,
     trim_accidents,
 )
@@ -23,4 +24,5 @@ ACCIDENTS: list[Callable[[], None]] = [
     *merge_accidents.ACCIDENTS,
     *finish_accidents.ACCIDENTS,
     *trim_accidents.ACCIDENTS,
+    *rare_accidents.ACCIDENTS,
 ]

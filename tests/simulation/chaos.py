@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from lancewal_core.testing.sim_clock import EPOCH_MS
+from tests.simulation.draws import drawn_s
 from tests.simulation.services import serve
 from tests.simulation.world import World
 
@@ -17,7 +18,7 @@ def chaos(world: World) -> None:
     rng = Random(f"{world.seed}/chaos")
     settings = world.settings
     while True:
-        world.scheduler.sleep(rng.expovariate(1 / settings.chaos_s))
+        world.scheduler.sleep(drawn_s(rng, settings.chaos_s))
         world.checker.check(world.acknowledged)
         if not settings.chaos:
             continue
@@ -40,7 +41,7 @@ def chaos(world: World) -> None:
                     world.scheduler.sleep(0.2)
                     world.group.expel(world.incarnation.get(group, group))
             case "expel" if world.group.members:
-                deaf_s = rng.expovariate(1 / settings.deaf_s) if settings.deaf_s else 0.0
+                deaf_s = drawn_s(rng, settings.deaf_s) if settings.deaf_s else 0.0
                 world.group.expel(rng.choice(sorted(world.group.members)), world.scheduler.now + deaf_s)
             case "retention":
                 partition = rng.randrange(settings.partitions)

@@ -8,6 +8,7 @@ from random import Random
 from typing import TypeVar
 
 from lancewal_core.testing.faults import CommitFault, Faults, ListFault, PutFault
+from tests.simulation.draws import drawn_s
 from tests.simulation.settings import Delay
 
 T = TypeVar("T")
@@ -49,4 +50,4 @@ class Delayed:
     def _take_time(self, act: str, what: str) -> None:
         for delay in self.delays:
             if delay.act in ("", act) and delay.what in what and self.rng.random() < delay.rate:
-                self.sleep(self.rng.expovariate(1 / delay.mean_s))
+                self.sleep(drawn_s(self.rng, delay.mean_s))

@@ -73,7 +73,7 @@ KINDS: dict[str, Settings] = {
     "lost listings": Settings(
         partitions=4,
         keys=8,
-        skew=4.0,
+        skew=4,
         records=60,
         burst_records=6,
         seals=SealPolicy(rows=6, age_s=20.0, log_distance=60),
@@ -93,7 +93,7 @@ KINDS: dict[str, Settings] = {
     "deaf members": Settings(
         partitions=3,
         keys=8,
-        skew=4.0,
+        skew=4,
         records=100,
         burst_records=3,
         seals=BRISK,
@@ -138,7 +138,7 @@ KINDS: dict[str, Settings] = {
     "lost segments": Settings(
         partitions=3,
         keys=8,
-        skew=4.0,
+        skew=4,
         records=60,
         burst_records=3,
         seals=SealPolicy(rows=30, age_s=10.0, log_distance=30),

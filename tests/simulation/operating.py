@@ -7,6 +7,7 @@ from random import Random
 from lancewal_core.control import Service, pause, resume
 from lancewal_core.errors import Refresh, Retry
 from lancewal_core.testing.sim_clock import SimClock
+from tests.simulation.draws import drawn_s
 from tests.simulation.world import Process, World
 
 
@@ -14,7 +15,7 @@ def operator(world: World, process: Process) -> None:
     """Pauses with an end, pauses without, and resumes; each is one command, which may fail."""
     rng = Random(f"{world.seed}/{process.name}/operator")
     while True:
-        world.scheduler.sleep(rng.expovariate(1 / 2.0))
+        world.scheduler.sleep(drawn_s(rng, 2.0))
         service = rng.choice(list(Service))
         act = rng.choice(["pause", "pause for a while", "resume"])
         try:

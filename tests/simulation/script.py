@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from lancewal_core.testing.faults import CommitFault, Faultless, ListFault, PutFault
 
@@ -44,6 +45,8 @@ class _Cue:
 class Script(Faultless):
     """The cues of one process, and the faults that it meets, in order."""
 
+    trace: ClassVar[int] = 0
+    """Hash of the calls that all processes have made so far, in order: two machines that differ in it played differently."""
     cues: list[_Cue] = field(default_factory=list)
     puts: list[tuple[str, PutFault]] = field(default_factory=list)
     """Part of a key, and what happens to the next put of such a key."""
@@ -81,6 +84,7 @@ class Script(Faultless):
         return []
 
     def _pass(self, act: str, what: str) -> None:
+        Script.trace = zlib.crc32(f"{act} {what}\n".encode(), Script.trace)
         for cue in [c for c in self.cues if c.act == act and c.what in what]:
             cue.passings -= 1
             if cue.passings == 0:

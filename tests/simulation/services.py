@@ -24,6 +24,7 @@ from lancewal_flusher.plan import MergeLimits, unmerged
 from lancewal_flusher.round import RoundState, run_round
 from lancewal_flusher.runner import ThreadRunner
 from tests.simulation.checker import require
+from tests.simulation.draws import drawn_key, drawn_s
 from tests.simulation.ingest_side import ingest_worker
 from tests.simulation.world import PASSING, Process, World
 
@@ -82,11 +83,11 @@ def producer(world: World) -> None:
     left = world.settings.records
     while left:
         for _ in range(min(left, rng.randint(1, world.settings.burst_records))):
-            world.produce(rng, int(rng.random() ** world.settings.skew * world.settings.keys))
+            world.produce(rng, drawn_key(rng, world.settings.keys, world.settings.skew))
             left -= 1
             if rng.random() < 0.2:
                 world.scheduler.switch("produced")
-        world.scheduler.sleep(rng.expovariate(1 / world.settings.burst_s))
+        world.scheduler.sleep(drawn_s(rng, world.settings.burst_s))
     world.produced = True
 
 

@@ -60,7 +60,7 @@ class Settings:
 
     partitions: int = 3
     keys: int = 12
-    skew: float = 1.0
+    skew: int = 1
     """From 1 (none) on: the higher, the more records have the same few keys, and the quieter are other regions."""
     members: int = 2
     flushers: int = 2

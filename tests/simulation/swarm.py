@@ -84,7 +84,7 @@ def _anything(settings: Settings, rng: Random) -> Settings:
         settings,
         partitions=rng.randint(2, max(2, settings.partitions)),
         keys=rng.choice([3, settings.keys]),
-        skew=rng.choice([1.0, 1.0, 4.0]),
+        skew=rng.choice([1, 1, 4]),
         records=rng.choice([settings.records // 4, settings.records // 2, settings.records]),
         burst_records=rng.choice([3, 12]),
         burst_s=rng.choice([0.3, 1.0]),

@@ -10,6 +10,7 @@ from lancewal_core.region_index import State
 from lancewal_core.snapshot import read_snapshot
 from lancewal_core.table import fragment_files
 from lancewal_core.watermarks import TABLE_UUID
+from tests.simulation.draws import drawn_s
 from tests.simulation.settings import USER_KEYS
 from tests.simulation.world import World
 
@@ -20,7 +21,7 @@ def user(world: World) -> None:
     settings = world.settings
     next_key = USER_KEYS
     while world.restored is None:
-        world.scheduler.sleep(rng.expovariate(1 / settings.user_s))
+        world.scheduler.sleep(drawn_s(rng, settings.user_s))
         (act,) = rng.choices(list(settings.user), list(settings.user.values()))
         table = world.checker.table
         match act:
