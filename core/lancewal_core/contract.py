@@ -10,13 +10,13 @@ from functools import cached_property
 from typing import Annotated, Literal
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, FailFast, Field
 
 from lancewal_core import paths
 from lancewal_core.column_types import format_type, parse_type
-from lancewal_core.errors import InvalidInput, NotALancewalTable, ObjectCorrupt
+from lancewal_core.errors import InvalidInput, NotALancewalTable, ObjectCorrupt, SchemaError
 from lancewal_core.ids import Position, Region, TableUuid, TopicId
-from lancewal_core.rows import RegionEncoding, RowSchema, check_region_key, check_row_schema
+from lancewal_core.rows import COLUMNS_MAX, RegionEncoding, RowSchema, check_region_key, check_row_schema
 from lancewal_core.store import ObjectStore
 from lancewal_core.stored_model import decode_model
 from lancewal_core.ttl import Ttl, check_ttl
@@ -25,6 +25,8 @@ from lancewal_core.versioned import Family, newest_version
 FORMAT = 1
 PARTITIONS_MAX = 200_000
 """Regions are enumerated from the contract; no topic has so many partitions, a damaged contract may say so."""
+TYPES_LENGTH_MAX = 1 << 20
+"""Characters of all column types together: tens of thousands of nested fields."""
 _INT64_MAX = 2**63 - 1
 _TTL_S_MAX = 100 * 366 * 24 * 3600
 _SHOWN = 300
@@ -38,7 +40,7 @@ class Column(BaseModel):
     name: str
     type: str
     """Text form (``column_types``)."""
-    field_ids: tuple[int, ...]
+    field_ids: Annotated[tuple[int, ...], FailFast()]
     """Lance's ids of the column's field and, depth first, of its nested fields."""
 
 
@@ -56,12 +58,12 @@ class Contract(BaseModel):
     topic: str
     topic_id: str
     partitions: int = Field(ge=1, le=PARTITIONS_MAX)
-    primary_key: tuple[str, ...]
-    region_key: tuple[str, ...]
+    primary_key: Annotated[tuple[str, ...], Field(max_length=COLUMNS_MAX)]
+    region_key: Annotated[tuple[str, ...], Field(max_length=COLUMNS_MAX)]
     region_encoding: RegionEncoding = "canonical"
-    start: tuple[Annotated[int, Field(ge=-1, le=_INT64_MAX)], ...]
+    start: Annotated[tuple[Annotated[int, Field(ge=-1, le=_INT64_MAX)], ...], Field(max_length=PARTITIONS_MAX)]
     """First position of each partition; -1 means the low watermark at the first claim."""
-    columns: tuple[Column, ...]
+    columns: Annotated[tuple[Column, ...], Field(max_length=COLUMNS_MAX)]
     value_format: Literal["json"] = "json"
     patches: bool = True
     record_bytes_max: int = Field(default=1_000_000, ge=1)
@@ -73,13 +75,16 @@ class Contract(BaseModel):
     ttl_column: str | None = None
     """Rows expire by the time in this column; None: never."""
     ttl_s: int | None = Field(default=None, ge=1, le=_TTL_S_MAX)
-    altered_at: tuple[Annotated[int, Field(ge=-1, le=_INT64_MAX)], ...] = ()
+    altered_at: Annotated[
+        tuple[Annotated[int, Field(ge=-1, le=_INT64_MAX)], ...], Field(max_length=PARTITIONS_MAX)
+    ] = ()
     """Positions of the last change of the number of partitions, by partition; empty if there was none."""
 
     @cached_property
     def rows(self) -> RowSchema:
         """Columns as Arrow types, and the keys."""
-        fields = [pa.field(c.name, parse_type(c.type), nullable=c.name not in self.primary_key) for c in self.columns]
+        key = frozenset(self.primary_key)
+        fields = [pa.field(c.name, parse_type(c.type), nullable=c.name not in key) for c in self.columns]
         return RowSchema(pa.schema(fields), self.primary_key, self.region_key)
 
     @cached_property
@@ -136,7 +141,10 @@ def decode_contract(data: bytes, where: str) -> Contract:
     version that its key says.
     """
     contract = decode_model(Contract, data, where, "contract", FORMAT)
+    types_length = sum(len(column.type) for column in contract.columns)
     try:
+        if types_length > TYPES_LENGTH_MAX:
+            raise SchemaError(f"its column types are {types_length} characters long")
         check_row_schema(contract.rows)
         check_region_key(contract.rows, contract.region_encoding)
         check_ttl(contract.ttl, contract.rows, contract.patches)

@@ -24,11 +24,15 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
+from lancewal_core.arrow_message import declared_stream, stream_of_file
 from lancewal_core.error_text import first_line
 from lancewal_core.errors import ObjectCorrupt, StoreUnavailable, VersionGone
 from lancewal_core.store import Done, ObjectStore, put_once
 
 Rows = npt.NDArray[np.int64]
+_NUMBER_BYTES = 8
+"""A row number takes 4, and a bit where Lance says that it is not null."""
+_VALIDITY_BYTES = 64
 _ENTRY_BYTES = 512
 """What one that is remembered takes beside its rows."""
 
@@ -58,15 +62,12 @@ class DeletionFiles:
         data = self._store.get(path)
         if data is None:
             raise VersionGone(f"version {dataset.version}: deletion file {path} is gone", version=dataset.version)
-        try:
-            if path.endswith(".arrow"):
-                rows = _bitmap(pa.ipc.open_file(data).read_all().column(0).to_numpy())
-            else:
-                rows = BitMap.deserialize(data)
-        except (pa.ArrowException, IndexError, ValueError, OSError) as error:
-            raise ObjectCorrupt(f"deletion file {path} is corrupt: {first_line(error)}", object=path) from error
         # What is hidden is written again by each merge: what damage changes would stay for good.
         named = fragment.metadata.deletion_file.num_deleted_rows
+        try:
+            rows = _listed(pa.py_buffer(data), named) if path.endswith(".arrow") else BitMap.deserialize(data)
+        except (ObjectCorrupt, TypeError, pa.ArrowException, IndexError, ValueError, OSError) as error:
+            raise ObjectCorrupt(f"deletion file {path} is corrupt: {first_line(error)}", object=path) from error
         if len(rows) != named or (rows and rows.max() >= fragment.physical_rows):
             raise ObjectCorrupt(f"deletion file {path} is corrupt: it names {len(rows)} rows, not {named}", object=path)
         self._keep(path, rows, len(data))
@@ -105,6 +106,16 @@ class DeletionFiles:
             while self._held > self._bytes_max:
                 _, (_, dropped) = self._known.popitem(last=False)
                 self._held -= dropped
+
+
+def _listed(file: pa.Buffer, named: int) -> BitMap:
+    """Of an Arrow file of row numbers, which is compressed: nothing is unpacked but so many numbers."""
+    stream = stream_of_file(file)
+    declared = declared_stream(stream)
+    if declared.rows != named or declared.raw_bytes > _NUMBER_BYTES * named + _VALIDITY_BYTES:
+        raise ObjectCorrupt(f"it declares {declared.rows} rows of {declared.raw_bytes} bytes, not {named}")
+    with pa.ipc.open_stream(stream) as reader:
+        return _bitmap(reader.read_all().column(0).to_numpy())
 
 
 def _bitmap(rows: npt.NDArray[Any]) -> BitMap:

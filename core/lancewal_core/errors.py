@@ -182,6 +182,12 @@ class TableMissing(InvalidInput):
     kind = "table_missing"
 
 
+class BasePathsRefused(InvalidInput):
+    """The table's manifest leads to files outside the table's folder, and nobody has allowed it."""
+
+    kind = "base_paths_refused"
+
+
 class TableExists(InvalidInput):
     """What is to be made is there already, or something else is in its place."""
 

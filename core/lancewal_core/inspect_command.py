@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lancewal_core.address import split_address
 from lancewal_core.clock import utc_text
 from lancewal_core.config_commands import ConfigOption, Output, OutputOption, read_settings
 from lancewal_core.errors import InvalidInput
@@ -61,6 +62,7 @@ def command(
 
 def place(text: str) -> tuple[str, str]:
     """Table and key of an object that is named as a whole; an empty table for a key alone."""
+    split_address(text)
     if text.startswith(_ROOT) or not text:
         return "", text
     where, found, rest = text.rpartition(f"/{_ROOT}")

@@ -35,7 +35,7 @@ from lancewal_core.paths import SnapshotFile
 from lancewal_core.region_index import GenerationRecord, decode_history, decode_index
 from lancewal_core.regions import index_family
 from lancewal_core.segment import Fence, decode_segment, decode_trailer
-from lancewal_core.snapshot import read_snapshot
+from lancewal_core.snapshot import read_snapshot, side_rows
 from lancewal_core.store import ObjectStore
 from lancewal_core.table import fragment_files
 from lancewal_core.versioned import newest_version
@@ -239,9 +239,9 @@ def _side_file(stored: _Stored) -> tuple[str, Content]:
         if said is None or (said.size, said.crc32c) != (len(stored.data), checksum):
             raise ObjectCorrupt(f"{stored.key} is corrupt: {manifest} says other bytes", object=stored.key)
     try:
-        rows = pa.ipc.open_stream(stored.data).read_all()
-    except (pa.ArrowException, OSError) as error:
-        raise ObjectCorrupt(f"{stored.key} is not an Arrow stream", object=stored.key) from error
+        rows = side_rows(stored.data)
+    except (ObjectCorrupt, pa.ArrowException, OSError, ValueError) as error:
+        raise ObjectCorrupt(f"{stored.key} is corrupt: {str(error)[:300]}", object=stored.key) from error
     return "deleted keys" if file is SnapshotFile.DELETES else "patches", {
         "region": region.name,
         "generation": generation,

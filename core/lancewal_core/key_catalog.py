@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Annotated, Literal
 
 import google_crc32c
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, FailFast, Field
 
 from lancewal_core import paths
 from lancewal_core.clock import Clock
@@ -74,9 +74,9 @@ class KeyRun(_Stored):
     """See ``key_run``.  An entry's ``file`` is a place in ``files``, its ``region`` one in ``regions``; parts ascend."""
 
     name: str
-    files: tuple[CoveredFile, ...]
-    parts: tuple[KeyPart, ...]
-    regions: Annotated[tuple[RunRegion, ...], Field(exclude_if=lambda regions: not regions)] = ()
+    files: Annotated[tuple[CoveredFile, ...], FailFast()]
+    parts: Annotated[tuple[KeyPart, ...], FailFast()]
+    regions: Annotated[tuple[RunRegion, ...], FailFast(), Field(exclude_if=lambda regions: not regions)] = ()
 
     @cached_property
     def merged_from(self) -> tuple[MergedFrom, ...]:
@@ -92,7 +92,7 @@ class KeyCatalog(_Stored):
     """One version.  Where two runs cover one file, the first of them counts."""
 
     format: Literal[1] = 1
-    runs: tuple[KeyRun, ...]
+    runs: Annotated[tuple[KeyRun, ...], FailFast()]
     write_id: str
     """Differs in every version: tells a lost reply from a lost race."""
 
@@ -139,7 +139,7 @@ class KeyCatalogs:
         """The newest; empty where there is none, or none that can be read."""
         try:
             return self._decoded(newest_version(self._store, FAMILY, self._hint()))
-        except StoreInconsistent as error:
+        except (StoreInconsistent, ObjectCorrupt) as error:
             return self._lost(error)
 
     def swap(
@@ -156,7 +156,7 @@ class KeyCatalogs:
 
         try:
             outcome = swap(self._store, FAMILY, self._clock, decide_version, encode_catalog, self._hint())
-        except StoreInconsistent as error:
+        except (StoreInconsistent, ObjectCorrupt) as error:
             self._lost(error)
             return None
         if isinstance(outcome, Declined):
@@ -168,8 +168,8 @@ class KeyCatalogs:
         self.problem = None
         return swapped.value
 
-    def _lost(self, error: StoreInconsistent) -> KeyCatalog:
-        """Versions were deleted, or the listing hides them: look from the start next time."""
+    def _lost(self, error: StoreInconsistent | ObjectCorrupt) -> KeyCatalog:
+        """Versions were deleted, the listing hides them, or one is too large to be one: look from the start next time."""
         self._known = None
         self.problem = error
         return EMPTY

@@ -22,6 +22,7 @@ ROOT = "_lancewal/"
 """All state of lancewal below the table's root."""
 DATA = "data/"
 """Lance's data files; a snapshot's rows are written here."""
+_DATA_FILE = re.compile(r"[A-Za-z0-9_-]+\.lance")
 
 _U64_MAX = 2**64 - 1
 _WORD = r"[a-zA-Z0-9._-]+"
@@ -36,6 +37,18 @@ def inverted_version(version: int) -> str:
 
 
 # -- the table -------------------------------------------------------------------------------------------------
+
+
+def is_data_file(name: str) -> bool:
+    """Whether this can be the name of a data file in ``DATA``: one that leads nowhere else."""
+    return _DATA_FILE.fullmatch(name) is not None
+
+
+def data_file(name: str) -> str:
+    """A data file of the table."""
+    if not is_data_file(name):
+        raise InvalidInput(f"{name[:200]!r} is not the name of a data file")
+    return f"{DATA}{name}"
 
 
 def contract_prefix() -> str:

@@ -29,6 +29,9 @@ TIMESTAMP = "_timestamp"
 OP = "_op"
 PRESENT = "_present"
 
+COLUMNS_MAX = 4096
+"""Far above what a record can carry sensibly; what takes time for each column takes no more of it."""
+
 RegionEncoding = Literal["canonical", "key-bytes"]
 """What decides a record's partition: the canonical encoding of its row's region key, or whatever bytes its key has."""
 
@@ -61,7 +64,8 @@ class RowSchema:
     @cached_property
     def table(self) -> pa.Schema:
         """Columns as the Lance table has them: primary key not nullable, all else nullable."""
-        return pa.schema([f.with_nullable(f.name not in self.primary_key) for f in self.columns])
+        key = frozenset(self.primary_key)
+        return pa.schema([f.with_nullable(f.name not in key) for f in self.columns])
 
     @cached_property
     def wal(self) -> pa.Schema:
@@ -88,9 +92,13 @@ def check_row_schema(rows: RowSchema) -> None:
     names = rows.columns.names
     if not names:
         raise SchemaError("table.columns is empty: declare at least the primary key's columns")
+    if len(names) > COLUMNS_MAX:
+        raise SchemaError(f"table.columns has {len(names)} columns; the limit is {COLUMNS_MAX}")
+    declared: set[str] = set()
     for name in names:
-        if names.count(name) > 1:
+        if name in declared:
             raise SchemaError(f"column {name!r} is declared twice")
+        declared.add(name)
         if _NO_NAME.search(name):
             raise SchemaError(
                 f"column name {name!r} is not allowed: names must not be empty, start with '_' (system columns do), be '*' "
@@ -102,11 +110,12 @@ def check_row_schema(rows: RowSchema) -> None:
         if len(set(key)) != len(key):
             raise SchemaError(f"table.{role} names a column twice: {list(key)}")
     for name in rows.primary_key:
-        if name not in names:
+        if name not in declared:
             raise SchemaError(f"table.primary_key: column {name!r} is not among table.columns {names}")
         _check_key_type(name, rows.columns.field(name).type)
+    primary_key = frozenset(rows.primary_key)
     for name in rows.region_key:
-        if name not in rows.primary_key:
+        if name not in primary_key:
             raise SchemaError(
                 f"table.region_key: column {name!r} is not in the primary key {list(rows.primary_key)}; "
                 "all rows of one primary key must come through one partition"

@@ -16,9 +16,10 @@ Promises:
 3. One region's rows can be read by byte ranges: trailer (table and footer), schema, its record batch.
 4. A truncated, changed, mixed up or otherwise malformed object raises ``ObjectCorrupt`` that names it, a later format
    version ``FormatUnknown``; never a crash, never other rows.  Nothing is decompressed that the table's checked sizes
-   do not allow.  With ``regions`` given, the bytes of other regions' batches are not looked at.
+   do not allow, and no more than ``SEGMENT_ROWS_BYTES_MAX`` in all.  With ``regions`` given, the bytes of other regions'
+   batches are not looked at.
 5. An object is only taken under its own key: log and sequence stand in both.
-6. What breaks the rules of an entry (``Segment.check``) is neither written nor read.
+6. What breaks the rules of an entry (``Segment.check``), or is larger than a segment may be, is neither written nor read.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from lancewal_core import paths
 from lancewal_core.arrow_message import END_OF_STREAM, LZ4_RATIO_MAX, declared_batch, message_length
 from lancewal_core.errors import FormatUnknown, InvalidInput, LancewalError, ObjectCorrupt, SchemaError
 from lancewal_core.ids import LogId, Position, Region, Sequence
+from lancewal_core.object_limits import SEGMENT_ROWS_BYTES_MAX, SEGMENT_TRAILER_BYTES_MAX
 from lancewal_core.proto import wal_segment_pb2
 from lancewal_core.rows import OFFSET, SYSTEM_FIELDS
 
@@ -184,6 +186,12 @@ def encode_segment(segment: Segment, schema: pa.Schema) -> bytes:
         written_at_ms=segment.written_at_ms,
         body=content,
     )
+    rows_bytes = sum(entry.raw_bytes for entry in content.entries)
+    if rows_bytes > SEGMENT_ROWS_BYTES_MAX or table.ByteSize() > SEGMENT_TRAILER_BYTES_MAX:
+        raise InvalidInput(
+            f"a WAL segment cannot hold {rows_bytes} bytes of rows and {table.ByteSize()} of sections and rejected records",
+            log=segment.log,
+        )
     return _assemble(body, table)
 
 
@@ -318,6 +326,8 @@ def _read_footer(tail: bytes, where: str) -> tuple[int, int, int]:
             f"{FORMAT_VERSION}: update lancewal",
             object=where,
         )
+    if table_length > SEGMENT_TRAILER_BYTES_MAX:
+        raise _corrupt(where, f"its section table has {table_length} bytes")
     return body_length, table_length, table_checksum
 
 
@@ -343,6 +353,9 @@ def _decode_table(message: _Table, body_length: int, where: str) -> Trailer:
         raise _corrupt(where, f"its sections end at {end}, its body at {body_length}")
     try:
         _check_once([header.region for header in entries])
+        rows_bytes = sum(header.raw_bytes for header in entries)
+        if rows_bytes > SEGMENT_ROWS_BYTES_MAX:
+            raise ObjectCorrupt(f"it declares {rows_bytes} bytes of rows, more than any segment holds")
         for header in entries:
             _check_positions(header.region, header.first, header.next, header.contract_version, header.rejected)
     except LancewalError as error:

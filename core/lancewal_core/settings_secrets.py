@@ -23,8 +23,11 @@ def is_secret(path: tuple[str, ...]) -> bool:
 
 
 def may_hold_secrets(path: tuple[str, ...]) -> bool:
-    """Whether a value given at ``path`` is a secret, or, as a text that could not be taken apart, may have one in it."""
-    return is_secret(path) or any(mapping[: len(path)] == path for mapping in OPTION_MAPPINGS)
+    """Whether a value given at ``path`` is a secret, or, as a text that could not be taken apart or was refused, may have one
+    in it."""
+    return (
+        path == ("table", "uri") or is_secret(path) or any(mapping[: len(path)] == path for mapping in OPTION_MAPPINGS)
+    )
 
 
 def mask_url(text: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
 
 from pydantic import (
     BaseModel,
@@ -17,7 +16,8 @@ from pydantic import (
     model_validator,
 )
 
-from lancewal_core.errors import SchemaError
+from lancewal_core.address import split_address
+from lancewal_core.errors import SchemaError, SettingsError
 
 
 def _no_bool(value: object) -> object:
@@ -69,7 +69,8 @@ class TableSettings(Section):
     """Which table, and what ``table create`` and ``table attach`` make of it; later commands only compare."""
 
     uri: str = ""
-    """Folder of the Lance table: a local path, ``file://`` or ``s3://bucket/prefix``.  No default: only you know it."""
+    """Folder of the Lance table: a local path, ``file://`` or ``s3://bucket/prefix``; never with a user or a password in it.
+    No default: only you know it."""
     columns: dict[str, str] = {}
     """Column name to type, in the table's order.  No default; only ``table create`` needs it."""
     primary_key: Names = ()
@@ -100,6 +101,10 @@ class TableSettings(Section):
     shows; only ``flusher.defer_s`` heeds it.  Several times what a healthy ingest needs, so that it does not fire in a
     rebalance."""
 
+    base_paths: Literal["refuse", "allow"] = "refuse"
+    """What becomes of a table whose manifest says that files of it lie in other folders, as those of a shallow clone do:
+    ``refuse`` it, or ``allow`` it.  Refuse: who can write the manifest would choose what is read, and what is copied into
+    the table's folder."""
     ttl_column: str = ""
     """A timestamp or date by which rows expire.  Not set: no row is deleted unless a record says so."""
     ttl_s: Annotated[int, BeforeValidator(_no_bool), Field(ge=1, le=100 * 366 * 24 * 3600)] | None = None
@@ -114,7 +119,11 @@ class TableSettings(Section):
     @field_validator("uri")
     @classmethod
     def _known_scheme(cls, uri: str) -> str:
-        if urlsplit(uri).scheme not in ("", "file", "s3"):
+        try:
+            scheme = split_address(uri).scheme
+        except SettingsError as error:
+            raise ValueError(str(error)) from None
+        if scheme not in ("", "file", "s3"):
             raise ValueError("expected a local path, file:// or s3://")
         return uri.rstrip("/") or uri
 
@@ -207,10 +216,12 @@ class IngestSettings(Section):
     working space and librdkafka's queues."""
     linger_ms: Annotated[int, BeforeValidator(_no_bool), Field(ge=0)] = 50
     """Shortest time between two WAL PUTs.  An S3 PUT takes about as long, and it bounds the request cost."""
-    segment_rows_max: Count = 60_000
-    """Most rows of a segment; so many waiting start a PUT before ``linger_ms``.  Some MB: cheap to write, quick to fetch."""
-    seal_bytes: Bytes = ByteSize(64 << 20)
-    """Seal a MemTable at this size.  Few large data files rather than many small ones, and several regions fit."""
+    segment_rows_max: Annotated[Count, Field(le=500_000)] = 60_000
+    """Most rows of a segment, at most 500,000; so many waiting start a PUT before ``linger_ms``.  Some MB: cheap to write,
+    quick to fetch."""
+    seal_bytes: Annotated[Bytes, Field(le=1 << 30)] = ByteSize(64 << 20)
+    """Seal a MemTable at this size, at most 1 GiB.  Few large data files rather than many small ones, and several regions
+    fit."""
     seal_rows: Count = 1_000_000
     """Seal at this many rows.  As many as one Lance data file takes."""
     seal_age_s: Seconds = 600.0

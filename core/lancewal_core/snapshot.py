@@ -22,15 +22,18 @@ import pyarrow as pa
 
 from lancewal_core import paths
 from lancewal_core.arrow_message import LZ4_RATIO_MAX, declared_stream
+from lancewal_core.error_text import first_line
 from lancewal_core.errors import SNAPSHOT_DAMAGED, FormatUnknown, ObjectCorrupt, ObjectMissing, StoreUnavailable
 from lancewal_core.failpoints import point
 from lancewal_core.fold import Folded, partial_schema
 from lancewal_core.ids import Generation, Position, Region
 from lancewal_core.json_object import JsonFault, JsonObject, region_named
 from lancewal_core.key_sum import key_sum
+from lancewal_core.object_limits import SIDE_FILE_ROWS_BYTES_MAX, check_size
 from lancewal_core.paths import SnapshotFile
 from lancewal_core.region_index import GenerationRecord
 from lancewal_core.rows import RowSchema
+from lancewal_core.snapshot_fragment import fragment_text
 from lancewal_core.store import Done, Lost, ObjectStore, Unknown, put_once
 from lancewal_core.table import Table, files_of, fragment_bytes
 
@@ -62,10 +65,10 @@ class Snapshot:
     rows_bytes: int
     deletes: SideFile | None
     patches: SideFile | None
+    keys_crc32c: int
+    """Of the rows' keys."""
     repaired: bool = False
     """Made by ``lancewal repair segment``: the log does not have all that it was folded from."""
-    keys_crc32c: int | None = None
-    """Of the rows' keys; None in snapshots of earlier releases."""
 
     @property
     def changes(self) -> int:
@@ -113,8 +116,8 @@ def write_snapshot(
             rows_bytes=sum(fragment_bytes(f) for f in fragments),
             deletes=sides[SnapshotFile.DELETES],
             patches=sides[SnapshotFile.PATCHES],
-            repaired=repaired,
             keys_crc32c=key_sum(folded.rows.select(folded.gone.column_names)),
+            repaired=repaired,
         )
         _put(store, manifest, encode_snapshot(snapshot))
     return snapshot
@@ -131,7 +134,7 @@ def read_snapshot(store: ObjectStore, key: str) -> Snapshot:
 def decode_snapshot(data: bytes, key: str) -> Snapshot:
     """Inverse of ``encode_snapshot``; ``ObjectCorrupt``, also when the key is another snapshot's, or ``FormatUnknown``.
 
-    Its side files lie in its own folder: no key that it names leads elsewhere.
+    Its side files lie in its own folder, its data files in the table's: no name in it leads elsewhere.
     """
     try:
         outer = JsonObject.parse(data)
@@ -163,13 +166,13 @@ def _snapshot(content: JsonObject, key: str) -> Snapshot:
         first=Position(first),
         next=Position(content.whole("next", low=first)),
         contract_version=content.whole("contract_version", low=1),
-        fragments=tuple(json.dumps(f) for f in content.values("fragments")),
+        fragments=tuple(fragment_text(f) for f in content.values("fragments")),
         rows=content.whole("rows"),
         rows_bytes=content.whole("rows_bytes"),
         deletes=_side(content, "deletes", paths.snapshot_file(region, generation, of[2], SnapshotFile.DELETES)),
         patches=_side(content, "patches", paths.snapshot_file(region, generation, of[2], SnapshotFile.PATCHES)),
+        keys_crc32c=content.whole("keys_crc32c", high=2**32 - 1),
         repaired=repaired,
-        keys_crc32c=content.whole("keys_crc32c") if "keys_crc32c" in content.members else None,
     )
 
 
@@ -185,15 +188,26 @@ def _side(content: JsonObject, name: str, key: str) -> SideFile | None:
 def read_rows(table: Table, snapshot: Snapshot, columns: Sequence[str], schema: RowSchema) -> pa.Table:
     """Rows in state Row, these columns of them."""
     wanted = pa.schema([schema.table.field(name) for name in columns])
-    batches = [b.cast(wanted) for b in table.read_unadopted(snapshot.fragments, columns)]
-    read = pa.Table.from_batches(batches, wanted)
+    try:
+        batches = [b.cast(wanted) for b in table.read_unadopted(snapshot.fragments, columns)]
+        read = pa.Table.from_batches(batches, wanted)
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise ObjectCorrupt(
+            f"data files of {snapshot.key} do not hold the table's columns: {first_line(error)}; {SNAPSHOT_DAMAGED}",
+            object=snapshot.key,
+        ) from error
+    for field in wanted:
+        if not field.nullable and read.column(field.name).null_count:
+            raise ObjectCorrupt(
+                f"data files of {snapshot.key} hold nulls in {field.name!r}; {SNAPSHOT_DAMAGED}", object=snapshot.key
+            )
     if read.num_rows != snapshot.rows:
         raise ObjectCorrupt(
             f"data files of {snapshot.key} hold {read.num_rows} rows instead of {snapshot.rows}; {SNAPSHOT_DAMAGED}",
             object=snapshot.key,
         )
     keys = schema.key.names
-    if snapshot.keys_crc32c is not None and key_sum(read.select(keys)) != snapshot.keys_crc32c:
+    if key_sum(read.select(keys)) != snapshot.keys_crc32c:
         raise ObjectCorrupt(
             f"data files of {snapshot.key} ({', '.join(sorted(files_of(snapshot.fragments)))}) hold other keys than were "
             f"written; {SNAPSHOT_DAMAGED}",
@@ -236,10 +250,9 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
         "rows_bytes": snapshot.rows_bytes,
         "deletes": None if snapshot.deletes is None else asdict(snapshot.deletes),
         "patches": None if snapshot.patches is None else asdict(snapshot.patches),
+        "keys_crc32c": snapshot.keys_crc32c,
         **({"repaired": True} if snapshot.repaired else {}),
     }
-    if snapshot.keys_crc32c is not None:
-        content["keys_crc32c"] = snapshot.keys_crc32c
     return json.dumps({"snapshot": content, "crc32c": google_crc32c.value(_canonical(content))}, indent=1).encode()
 
 
@@ -252,6 +265,7 @@ def _put_side(store: ObjectStore, key: str, content: pa.Table) -> SideFile:
     with pa.ipc.new_stream(sink, content.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
         writer.write_table(content)
     data = sink.getvalue().to_pybytes()
+    check_size(key, len(data))
     _put(store, key, data)
     return SideFile(key, content.num_rows, len(data), google_crc32c.value(data))
 
@@ -268,17 +282,12 @@ def _read_side(store: ObjectStore, file: SideFile, schema: pa.Schema) -> pa.Tabl
 def decode_side(data: bytes, file: SideFile, schema: pa.Schema) -> pa.Table:
     """Rows of a side file whose checksum matches; ``ObjectCorrupt`` unless they are what ``file`` and ``schema`` say.
 
-    Nothing is decompressed that its bytes could not hold.
+    Its memory is bounded as that of ``side_rows``.
     """
     try:
-        declared = declared_stream(pa.py_buffer(data))
-        if declared.rows != file.rows or declared.raw_bytes > LZ4_RATIO_MAX * len(data):
-            raise ObjectCorrupt(f"it declares {declared.rows} rows of {declared.raw_bytes} bytes, not {file.rows} rows")
-        with pa.ipc.open_stream(data) as reader:
-            if reader.schema.names != schema.names:
-                raise ObjectCorrupt(f"its columns are not {schema.names}")
-            read = reader.read_all()
-        read.validate(full=True)
+        read = side_rows(data, file.rows)
+        if read.schema.names != schema.names:
+            raise ObjectCorrupt(f"its columns are not {schema.names}")
         found = read.cast(schema)
         found.validate(full=True)
     except (ObjectCorrupt, pa.ArrowException, ValueError, TypeError, OSError) as error:
@@ -291,6 +300,23 @@ def decode_side(data: bytes, file: SideFile, schema: pa.Schema) -> pa.Table:
                 f"{file.key} is corrupt: {field.name!r} holds nulls; {SNAPSHOT_DAMAGED}", object=file.key
             )
     return found
+
+
+def side_rows(data: bytes, rows: int | None = None) -> pa.Table:
+    """The ``rows`` rows of a side file, as its stream has them.
+
+    ``ObjectCorrupt``, or an error of Arrow, before anything is decompressed that its bytes could not hold, or that is more
+    than ``SIDE_FILE_ROWS_BYTES_MAX``.
+    """
+    declared = declared_stream(pa.py_buffer(data))
+    if declared.raw_bytes > min(LZ4_RATIO_MAX * len(data), SIDE_FILE_ROWS_BYTES_MAX):
+        raise ObjectCorrupt(f"its {len(data)} bytes declare {declared.raw_bytes} bytes of rows")
+    if rows is not None and declared.rows != rows:
+        raise ObjectCorrupt(f"it declares {declared.rows} rows, not {rows}")
+    with pa.ipc.open_stream(data) as reader:
+        read = reader.read_all()
+    read.validate(full=True)
+    return read
 
 
 def _put(store: ObjectStore, key: str, data: bytes) -> None:

@@ -6,7 +6,9 @@ Guarantees that an implementation gives
     that an object is (or may be) there; it may be our own, put by an earlier try whose reply was lost.  ``PutUnknown``:
     no verdict; the object may appear later.
  3. ``list`` may be stale or partial: a hint, never a proof of absence.
- 4. Keys are relative to the store's root, ``/``-separated, without a leading slash.
+ 4. Keys are relative to the store's root, ``/``-separated, without a leading slash.  One that cannot be a key, which only
+    stored bytes can have brought, is ``ObjectCorrupt``.
+ 5. ``get`` fetches no object that is larger than any of its kind (``object_limits``): ``ObjectCorrupt``.
 
 ``put_once`` turns 2 into what the protocols use, by reading the object back.
 """

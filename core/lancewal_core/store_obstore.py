@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import obstore
 from obstore.exceptions import (
@@ -25,9 +24,11 @@ from obstore.exceptions import (
 )
 from obstore.store import LocalStore, S3Store
 
+from lancewal_core.address import split_address
 from lancewal_core.clock import ms_since_1970
 from lancewal_core.error_text import first_line
-from lancewal_core.errors import SettingsError, StoreUnavailable, TableMissing
+from lancewal_core.errors import ObjectCorrupt, SettingsError, StoreUnavailable, TableMissing
+from lancewal_core.object_limits import check_size
 from lancewal_core.store import ObjectInfo, PutOutcome, PutUnknown, Stored, Taken
 
 _CLIENT_OPTIONS = {"allow_http": "allow_http", "aws_allow_http": "allow_http", "timeout": "timeout",
@@ -35,8 +36,11 @@ _CLIENT_OPTIONS = {"allow_http": "allow_http", "aws_allow_http": "allow_http", "
 _LANCE_ONLY = {"download_retry_count", "client_max_retries", "client_retry_timeout"}
 # Denied counts as well: credentials expire, are renewed behind our back, and rights are given back.
 _NO_ANSWER = (GenericError, PermissionDeniedError, UnauthenticatedError, JoinError, OSError)
+_NO_KEY = (ValueError, TypeError)
+"""A key that the store's parser of paths refuses."""
 _NO_BUCKET = "<Code>NoSuchBucket</Code>"
 """S3's code for it, which comes as 404 like that for an object."""
+_SHOWN = 300
 _OUT_OF_RANGE = re.compile(r"range was invalid|\b416\b", re.IGNORECASE)
 """How a folder, and S3, refuse a range that begins behind an object's end."""
 # WAL puts repeat by themselves (same bytes, same key), so the client gives up early and reports.
@@ -56,10 +60,14 @@ class ObstoreStore:
 
     def get(self, key: str) -> bytes | None:
         try:
-            return obstore.get(self._store, key).bytes().to_bytes()
+            found = obstore.get(self._store, key)
+            check_size(key, found.meta["size"])
+            return found.bytes().to_bytes()
         except (NotFoundError, FileNotFoundError) as error:
             self._check_bucket("read", key, error)
             return None
+        except _NO_KEY as error:
+            raise _no_key(key) from error
         except _NO_ANSWER as error:
             raise self._unavailable("read", key, error) from error
 
@@ -69,6 +77,8 @@ class ObstoreStore:
         except (NotFoundError, FileNotFoundError) as error:
             self._check_bucket("read", key, error)
             return None
+        except _NO_KEY as error:
+            raise _no_key(key) from error
         except _NO_ANSWER as error:
             if _OUT_OF_RANGE.search(str(error)):
                 size = self.size(key)
@@ -85,6 +95,8 @@ class ObstoreStore:
             if self.get_range(key, 0, 1) is None:
                 return None
             raise self._unavailable("look at", key, error) from error
+        except _NO_KEY as error:
+            raise _no_key(key) from error
         except _NO_ANSWER as error:
             raise self._unavailable("look at", key, error) from error
 
@@ -93,6 +105,8 @@ class ObstoreStore:
             obstore.put(self._store, key, data, mode="create")
         except (AlreadyExistsError, FileExistsError, PreconditionError):
             return Taken()
+        except _NO_KEY as error:
+            raise _no_key(key) from error
         except _NO_ANSWER as error:
             return PutUnknown(f"{type(error).__name__} while writing {key!r} to {self._name}: {first_line(error)}")
         return Stored()
@@ -117,6 +131,8 @@ class ObstoreStore:
                 obstore.delete(self._store, key)
             except (NotFoundError, FileNotFoundError):
                 continue
+            except _NO_KEY as error:
+                raise _no_key(key) from error
             except _NO_ANSWER as error:
                 raise self._unavailable("delete", key, error) from error
 
@@ -131,18 +147,22 @@ class ObstoreStore:
         )
 
 
+def _no_key(key: str) -> ObjectCorrupt:
+    return ObjectCorrupt(f"{key[:_SHOWN]!r} cannot be the key of an object", object=key)
+
+
 def local_folder(uri: str) -> Path | None:
     """The folder that ``uri`` names; None where it names no local one."""
-    parts = urlsplit(uri)
+    parts = split_address(uri)
     return Path(parts.path if parts.scheme == "file" else uri).absolute() if parts.scheme in ("", "file") else None
 
 
 def open_store(uri: str, options: Mapping[str, str] | None = None, *, create: bool = False) -> ObstoreStore:
     """The store rooted at ``uri``: a local path, ``file://...`` or ``s3://bucket/prefix``.
 
-    ``create`` makes a missing local folder.  Raises ``SettingsError`` for another scheme.
+    ``create`` makes a missing local folder.  Raises ``SettingsError`` for another scheme, or user information.
     """
-    parts = urlsplit(uri)
+    parts = split_address(uri)
     path = local_folder(uri)
     if path is not None:
         if not create and not path.is_dir():

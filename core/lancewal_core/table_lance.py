@@ -24,6 +24,8 @@ from lance.file import LanceFileReader
 from lance.fragment import FragmentMetadata, write_fragments
 from lance.lance import _Session as LanceSession
 
+from lancewal_core.address import split_address
+from lancewal_core.base_paths import BasePaths, check_base_paths
 from lancewal_core.columns_lance import write_column_file
 from lancewal_core.deletions_lance import DeletionFiles
 from lancewal_core.error_text import first_line
@@ -39,7 +41,7 @@ from lancewal_core.errors import (
 from lancewal_core.ids import TableVersion
 from lancewal_core.index_rebuild_lance import rebuild
 from lancewal_core.lance_errors import IO_ERROR, NOT_FOUND, file_corrupt, read_error, reading
-from lancewal_core.paths import DATA
+from lancewal_core.paths import data_file
 from lancewal_core.rewrite_lance import rewrite_fragments
 from lancewal_core.store_obstore import ObstoreStore, open_store
 from lancewal_core.table import (
@@ -286,7 +288,7 @@ class LancePinnedTable:
     def _sizes_of_columns(self, name: str) -> Sequence[int]:
         """By their places in the file, as its footer says."""
         with self._reading(f"reading the footer of data file {name}"):
-            opened = LanceFileReader(f"{self._dataset.uri}/{DATA}{name}", storage_options=self._options)
+            opened = LanceFileReader(f"{self._dataset.uri}/{data_file(name)}", storage_options=self._options)
             columns = opened.metadata().columns
         return [sum(buffer.size for page in column.pages for buffer in page.buffers) for column in columns]
 
@@ -311,10 +313,13 @@ class LancePinnedTable:
 
 
 class LanceTable:
-    """The data set at ``uri``; ``options`` are Lance storage options."""
+    """The data set at ``uri``; ``options`` are Lance storage options.  Each version that is opened, to be read or committed
+    to, is ``BasePathsRefused`` unless its files lie in its own folder, or ``base_paths`` allows others."""
 
-    def __init__(self, uri: str, options: Mapping[str, str] | None = None) -> None:
+    def __init__(self, uri: str, options: Mapping[str, str] | None = None, base_paths: BasePaths = "refuse") -> None:
+        split_address(uri)
         self.uri = uri
+        self._base_paths = base_paths
         self._options = dict(options or {})
         self._store: ObstoreStore | None = None
         self._deletions: DeletionFiles | None = None
@@ -331,7 +336,7 @@ class LanceTable:
             raise read_error(error, f"opening {self.uri}") from None
         except OSError as error:
             raise read_error(error, f"opening {self.uri}") from error
-        return LancePinnedTable(opened, self._deletion_files, self._options)
+        return self._pinned(opened)
 
     def at(self, version: int) -> LancePinnedTable:
         try:
@@ -344,6 +349,11 @@ class LanceTable:
             raise read_error(error, f"opening version {version} of {self.uri}") from None
         except OSError as error:
             raise read_error(error, f"opening version {version} of {self.uri}") from error
+        return self._pinned(opened)
+
+    def _pinned(self, opened: Any) -> LancePinnedTable:
+        if self._base_paths == "refuse":
+            check_base_paths(opened, self.uri)
         return LancePinnedTable(opened, self._deletion_files, self._options)
 
     def transaction(self, version: int) -> TransactionResult:
@@ -393,14 +403,14 @@ class LanceTable:
         return tuple(json.dumps(f.to_json()) for f in written)
 
     def files_missing(self, files: Sequence[str]) -> Sequence[str]:
-        return [name for name in files if self._objects().size(f"{DATA}{name}") is None]
+        return [name for name in files if self._objects().size(data_file(name)) is None]
 
     def read_unadopted(self, fragments: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         for fragment in fragments:
             (name,) = fragment_files(fragment)  # written by write_rows: one file each
             try:
                 with reading(f"reading data file {name}", name):
-                    place = f"{self.uri}/{DATA}{name}"
+                    place = f"{self.uri}/{data_file(name)}"
                     reader = LanceFileReader(place, storage_options=self._options, columns=list(columns))
                     yield from reader.read_all(batch_size=65_536).to_batches()
             except VersionGone as error:
@@ -412,7 +422,7 @@ class LanceTable:
                 ) from error
 
     def file_bytes(self, files: Sequence[str]) -> Sequence[int]:
-        sizes = [self._objects().size(f"{DATA}{name}") for name in files]
+        sizes = [self._objects().size(data_file(name)) for name in files]
         for name, size in zip(files, sizes, strict=True):
             if size is None:
                 raise VersionGone(f"data file {name} of {self.uri} is gone", file=name)

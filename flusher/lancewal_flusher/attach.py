@@ -50,7 +50,7 @@ def attach_table(settings: Settings, inspector: TopicInspector | None = None) ->
         "kafka.topic",
     )
     uri, options = settings.table.uri, settings.store.options
-    store, table = open_store(uri, options), LanceTable(uri, options)
+    store, table = open_store(uri, options), LanceTable(uri, options, settings.table.base_paths)
     pinned = table.newest()
     begun = begun_contract(store, table)
     if begun is not None:

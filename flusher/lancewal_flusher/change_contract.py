@@ -196,7 +196,7 @@ def alter_ttl(settings: Settings, ttl: Ttl | None) -> Contract:
     store = open_store(uri, options)
     old = read_contract(store, uri)
     check_place(uri, old)
-    check_table(LanceTable(uri, options).newest(), old)
+    check_table(LanceTable(uri, options, settings.table.base_paths).newest(), old)
     check_ttl(ttl, old.rows, old.patches)
     column, seconds = (None, None) if ttl is None else (ttl.column, ttl.seconds)
     new = old.model_copy(update={"version": old.version + 1, "ttl_column": column, "ttl_s": seconds})
@@ -216,7 +216,7 @@ def alter_ttl(settings: Settings, ttl: Ttl | None) -> Contract:
 def _opened(settings: Settings) -> tuple[ObjectStore, Table, Contract]:
     settings.need("table.uri", "kafka.bootstrap_servers")
     uri, options = settings.table.uri, settings.store.options
-    store, table = open_store(uri, options), LanceTable(uri, options)
+    store, table = open_store(uri, options), LanceTable(uri, options, settings.table.base_paths)
     old = read_contract(store, uri)
     check_place(uri, old)
     check_settings(settings, old)

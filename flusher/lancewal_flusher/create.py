@@ -52,7 +52,7 @@ def create_table(settings: Settings, inspector: TopicInspector | None = None) ->
     rows = declared_rows(settings)
     check_ttl(declared_ttl(settings.table), rows, settings.table.patches)
     uri, options = settings.table.uri, settings.store.options
-    table = LanceTable(uri, options)
+    table = LanceTable(uri, options, settings.table.base_paths)
     there, begun = _what_is_there(table, rows, settings)
     if there is not None and begun is not None:
         return go_on(open_store(uri, options), table, there, begun, settings)

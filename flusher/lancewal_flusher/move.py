@@ -38,7 +38,7 @@ def move_table(settings: Settings, former: str) -> Contract:
     """
     settings.need("table.uri")
     uri, options = settings.table.uri, settings.store.options
-    store, table = open_store(uri, options), LanceTable(uri, options)
+    store, table = open_store(uri, options), LanceTable(uri, options, settings.table.base_paths)
     pinned = table.newest()
     old = read_contract(store, uri)
     check_settings(settings, old)

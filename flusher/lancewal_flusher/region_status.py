@@ -110,7 +110,7 @@ def table_status(settings: Settings, uri: str, kafka_timeout_s: float = 5.0, clo
     clock = clock or SystemClock()
     store = open_store(uri, settings.store.options)
     contract = read_contract(store, uri)
-    table = LanceTable(uri, settings.store.options)
+    table = LanceTable(uri, settings.store.options, settings.table.base_paths)
     pinned = table.newest()
     problems: list[str] = []
     _try(lambda: check_place(uri, contract), problems)

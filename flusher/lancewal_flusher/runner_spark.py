@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import structlog
 
+from lancewal_core.base_paths import BasePaths
 from lancewal_core.clock import Clock
 from lancewal_core.error_text import first_line
 from lancewal_core.errors import LancewalError, SparkJobFailed, SparkStopped, StoreUnavailable
@@ -65,6 +66,7 @@ class SparkRunner:
     store: ObjectStore
     pool: Tasks
     clock: Clock
+    base_paths: BasePaths = "refuse"
     slices_max: int = SLICES_MAX
     slice_rows: int = SLICE_ROWS
     new_name: Callable[[], str] = _new_name
@@ -83,7 +85,7 @@ class SparkRunner:
         try:
             # Step 2
             slices = slices_of(tasks, self.slice_rows, self.slices_max)
-            outcomes = self._outcomes(Job(work, self.uri, parcel, slices), description)
+            outcomes = self._outcomes(Job(work, self.uri, parcel, slices, self.base_paths), description)
         finally:
             # Step 3
             self._discard(parcel)

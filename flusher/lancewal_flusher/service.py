@@ -34,6 +34,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 
 from lancewal_core import paths
+from lancewal_core.base_paths import BasePaths
 from lancewal_core.clock import Clock, SystemClock, sleep_unless
 from lancewal_core.contract import Contract, read_contract
 from lancewal_core.control import POLL_S, ControlReader, Service, until_text
@@ -286,7 +287,7 @@ def open_context(settings: Settings, stack: ExitStack, *, on_threads: bool = Fal
     contract = read_contract(store, uri)
     check_place(uri, contract)
     check_settings(settings, contract)
-    table = LanceTable(uri, options)
+    table = LanceTable(uri, options, settings.table.base_paths)
     check_table(table.newest(), contract)
     tasks, computing = ThreadTasks(), ThreadTasks(io_threads=settings.flusher.threads, caller_helps=True)
     stack.callback(tasks.close)
@@ -300,7 +301,7 @@ def open_context(settings: Settings, stack: ExitStack, *, on_threads: bool = Fal
         keys=_key_index(store, uri, clock, computing, stack),
         runner=ThreadRunner(table, computing, clock)
         if runner == "threads"
-        else _spark_runner(uri, store, tasks, clock),
+        else _spark_runner(uri, store, tasks, clock, settings.table.base_paths),
         tasks=tasks,
         clock=clock,
         contract=contract,
@@ -334,12 +335,12 @@ def _key_index(store: ObjectStore, uri: str, clock: Clock, tasks: Tasks, stack: 
     return KeyIndex(KeyCatalogs(store, clock), parts, tasks)
 
 
-def _spark_runner(uri: str, store: ObjectStore, tasks: Tasks, clock: Clock) -> Runner:
+def _spark_runner(uri: str, store: ObjectStore, tasks: Tasks, clock: Clock, base_paths: BasePaths) -> Runner:
     from lancewal_flusher.runner_spark import SparkRunner
     from lancewal_flusher.spark_session import the_session
 
     the_session()  # what cannot work is said at the start
-    return SparkRunner(the_session, uri, store, tasks, clock)
+    return SparkRunner(the_session, uri, store, tasks, clock, base_paths)
 
 
 def _problems(loop: _Loop, watch: StoreWatch) -> Sequence[str]:

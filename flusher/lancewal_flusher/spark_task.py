@@ -19,6 +19,7 @@ from typing import TypeAlias, assert_never
 
 import pyarrow as pa
 
+from lancewal_core.base_paths import BasePaths
 from lancewal_core.errors import LancewalError
 from lancewal_core.executor_environment import start_worker, storage_options
 from lancewal_core.failpoints import point
@@ -49,6 +50,7 @@ class Job:
     uri: str
     parcel: Parcel
     slices: int
+    base_paths: BasePaths = "refuse"
 
     def places(self, slice_: int) -> range:
         """Places of the tasks of a slice."""
@@ -98,7 +100,7 @@ class _Opened:
 
     def __init__(self, job: Job) -> None:
         options = storage_options(os.environ)
-        self.table = LanceTable(job.uri, options)
+        self.table = LanceTable(job.uri, options, job.base_paths)
         self._store = open_store(job.uri, options)
         self._pool = ThreadTasks(io_threads=_IO_THREADS)
         self.take(job)

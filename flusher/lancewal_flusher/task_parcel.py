@@ -8,10 +8,13 @@ Guarantees
     classic Spark.
  3. A parcel is written before any task runs and never changes.  One that is left behind by a crash is garbage
     (``gc``); a task whose parcel is gone fails with ``PlanStale``.
+ 4. What is read from the store is unpickled only if its sha256 is the one that travelled with the function: who can write to
+    the store cannot run code on executors (``ObjectCorrupt``).
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import pickle
 from collections import Counter
@@ -21,7 +24,7 @@ from itertools import accumulate
 from typing import Any
 
 from lancewal_core import paths
-from lancewal_core.errors import PlanStale, StoreUnavailable
+from lancewal_core.errors import ObjectCorrupt, PlanStale, StoreUnavailable
 from lancewal_core.store import Done, ObjectStore, put_once
 from lancewal_core.tasks import Tasks
 
@@ -39,6 +42,8 @@ class Parcel:
     ends: tuple[int, ...]
     inline: bytes | None
     """The bytes; None: they are in objects of ``PART_BYTES`` under this name."""
+    digests: tuple[bytes, ...] = ()
+    """sha256 of what the tasks share, then of each task; of an inline parcel none."""
 
     def __len__(self) -> int:
         return len(self.ends) - 1
@@ -52,7 +57,7 @@ def send(store: ObjectStore, pool: Tasks, tasks: Sequence[object], name: str) ->
     data = b"".join(pieces)
     if len(data) <= INLINE_BYTES_MAX:
         return Parcel(name, ends, data)
-    parcel = Parcel(name, ends, None)
+    parcel = Parcel(name, ends, None, tuple(hashlib.sha256(piece).digest() for piece in pieces))
 
     def put(part: int) -> None:
         key = paths.parcel_part(name, part)
@@ -77,18 +82,27 @@ class OpenParcel:
         self._store = store
         self._pool = pool
         self._parcel = parcel
-        self._shared: list[Any] = pickle.loads(self._read(0, parcel.ends[0]))
+        self._shared: list[Any] = pickle.loads(self._read(0))
 
     def load(self, place: int) -> Any:
         """The task at ``place``."""
-        ends = self._parcel.ends
-        return _Unpickler(self._read(ends[place], ends[place + 1]), self._shared).load()
+        return _Unpickler(self._read(place + 1), self._shared).load()
 
-    def _read(self, first: int, end: int) -> bytes:
-        if self._parcel.inline is not None:
-            return self._parcel.inline[first:end]
+    def _read(self, piece: int) -> bytes:
+        """What the tasks share (0), or a task (from 1): as it was packed."""
+        parcel = self._parcel
+        first, end = (parcel.ends[piece - 1] if piece else 0), parcel.ends[piece]
+        if parcel.inline is not None:
+            return parcel.inline[first:end]
         parts = range(first // PART_BYTES, -(-end // PART_BYTES))
-        return b"".join(self._pool.map(lambda part: self._read_part(part, first, end), parts))
+        data = b"".join(self._pool.map(lambda part: self._read_part(part, first, end), parts))
+        if hashlib.sha256(data).digest() != parcel.digests[piece]:
+            raise ObjectCorrupt(
+                f"{paths.parcel_part(parcel.name, parts[0])!r}, which hands tasks to executors, was changed: it is not "
+                "unpickled. Find out who else writes to the store",
+                object=paths.parcel_part(parcel.name, parts[0]),
+            )
+        return data
 
     def _read_part(self, part: int, first: int, end: int) -> bytes:
         key = paths.parcel_part(self._parcel.name, part)

@@ -46,7 +46,7 @@ def open_context(settings: Settings, store: ObjectStore, tasks: Tasks, clock: Cl
     contract = read_contract(store, uri)
     check_place(uri, contract)
     check_settings(settings, contract)
-    table = LanceTable(uri, settings.store.options)
+    table = LanceTable(uri, settings.store.options, settings.table.base_paths)
     check_table(table.newest(), contract)
     return IngestContext(
         store=store,

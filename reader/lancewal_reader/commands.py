@@ -59,11 +59,12 @@ def command(
     from lancewal_reader.receipt import receipt_of
     from lancewal_reader.table import open_table
 
-    options = dict(read_settings(config).store.options) | _store_options(store_option or [])
+    settings = read_settings(config)
+    options = dict(settings.store.options) | _store_options(store_option or [])
     names = [name.strip() for name in columns.split(",")] if columns else None
     if output is Output.ARROW_FILE and to is None and sys.stdout.isatty():
         raise InvalidInput("--output arrow-file writes bytes: name a file by --to, or redirect stdout")
-    table = open_table(uri, options)
+    table = open_table(uri, options, settings.table.base_paths)
     rows = table.scan(names, filter or None, consistency.value, at or None)
     print(f"receipt: {receipt_of(rows.schema).to_json()}", file=sys.stderr)
     if to is None:

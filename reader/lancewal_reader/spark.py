@@ -78,7 +78,7 @@ def pin_read(options: Mapping[str, str]) -> PinnedRead:
     wanted = parse_options(options)
     storage = storage_options(os.environ)
     store = open_store(wanted.table, storage)
-    table = LanceTable(wanted.table, storage)
+    table = LanceTable(wanted.table, storage, wanted.base_paths)
     table.newest()  # TableMissing before NotALancewalTable
     contract = read_contract(store, wanted.table)
     names = contract.rows.table.names
@@ -101,7 +101,9 @@ def pin_read(options: Mapping[str, str]) -> PinnedRead:
             except VersionGone:
                 continue  # removed between the plan and now
             sizes = tuple((f.fragment_id, f.nbytes or 100 * f.physical_rows) for f in fragments)
-            return PinnedRead(wanted, PinnedPlan(uuid.uuid4().hex, wanted.table, contract, plan), sizes)
+            return PinnedRead(
+                wanted, PinnedPlan(uuid.uuid4().hex, wanted.table, contract, plan, wanted.base_paths), sizes
+            )
     finally:
         tasks.close()
     raise PlanRetriesExhausted(f"{wanted.table}: {PLANS_MAX} planned versions were removed before they could be opened")

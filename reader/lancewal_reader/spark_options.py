@@ -11,12 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
 
+from lancewal_core.address import split_address
+from lancewal_core.base_paths import BasePaths
 from lancewal_core.errors import InvalidInput
 
 OPTIONS: dict[str, str] = {
     "table": "where the table lies: a local path, file:// or s3:// (`path` and `load(...)` mean the same)",
     "consistency": "strong (default): every row durable before load(); eventual: the merged table alone",
     "columns": "comma-separated names of the columns to read (default all)",
+    "base_paths": "refuse (default) or allow a table whose files lie in other folders too, as a shallow clone's do",
 }
 _ALIASES = {"path": "table"}
 _CREDENTIAL = re.compile(
@@ -30,6 +33,7 @@ class SparkOptions:
     consistency: Literal["strong", "eventual"]
     columns: tuple[str, ...] | None
     """None: all."""
+    base_paths: BasePaths = "refuse"
 
 
 def parse_options(options: Mapping[str, str]) -> SparkOptions:
@@ -47,12 +51,18 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
     consistency = found.get("consistency", "strong").lower()
     if consistency not in ("strong", "eventual"):
         raise InvalidInput(f"option consistency={found['consistency']!r} is unknown: use 'strong' or 'eventual'")
+    base_paths = found.get("base_paths", "refuse").lower()
+    if base_paths not in ("refuse", "allow"):
+        raise InvalidInput(f"option base_paths={found['base_paths']!r} is unknown: use 'refuse' or 'allow'")
+    split_address(found["table"])
     columns = None
     if "columns" in found:
         columns = tuple(name.strip() for name in found["columns"].split(","))
         if not all(columns):
             raise InvalidInput(f"option columns={found['columns']!r}: expected names separated by commas")
-    return SparkOptions(found["table"], cast('Literal["strong", "eventual"]', consistency), columns)
+    return SparkOptions(
+        found["table"], cast('Literal["strong", "eventual"]', consistency), columns, cast("BasePaths", base_paths)
+    )
 
 
 def _refusal(given: str) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lancewal_core import failpoints
+from lancewal_core.base_paths import BasePaths
 from lancewal_core.contract import Contract
 from lancewal_core.errors import ObjectMissing, PlanStale, VersionGone
 from lancewal_core.executor_environment import start_worker, storage_options
@@ -38,6 +39,7 @@ class PinnedPlan:
     uri: str
     contract: Contract
     plan: ReadPlan
+    base_paths: BasePaths = "refuse"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ class _Opened:
 
     def __init__(self, pinned_plan: PinnedPlan) -> None:
         options = storage_options(os.environ)
-        table = LanceTable(pinned_plan.uri, options)
+        table = LanceTable(pinned_plan.uri, options, pinned_plan.base_paths)
         self._tasks = ThreadTasks(io_threads=_IO_THREADS)
         self.context = DeltaContext(
             open_store(pinned_plan.uri, options),

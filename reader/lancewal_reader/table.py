@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from lancewal_core.base_paths import BasePaths
 from lancewal_core.clock import SystemClock
 from lancewal_core.contract import Contract, read_contract
 from lancewal_core.errors import (
@@ -42,23 +43,30 @@ CACHE_BYTES = 256 << 20
 """Most bytes of WAL segments, and of snapshots, that an open table remembers between scans."""
 
 
-def open_table(uri: str, storage_options: Mapping[str, str] | None = None) -> LancewalTable:
+def open_table(
+    uri: str, storage_options: Mapping[str, str] | None = None, base_paths: BasePaths = "refuse"
+) -> LancewalTable:
     """Open the table at ``uri`` (a local path, ``file://`` or ``s3://``) for reading; read-only credentials suffice.
 
-    ``storage_options`` are Lance's.  Raises ``TableMissing``, ``NotALancewalTable``, ``TableReplaced``,
-    ``StoreUnavailable``.
+    ``storage_options`` are Lance's.  ``base_paths``: a table whose files lie in other folders too, as those of a shallow clone
+    do, is refused (``BasePathsRefused``) unless this is ``allow``.  Raises ``TableMissing``, ``NotALancewalTable``,
+    ``TableReplaced``, ``StoreUnavailable``; ``SettingsError`` for an address with user information.
     """
-    return LancewalTable(uri, storage_options)
+    return LancewalTable(uri, storage_options, base_paths)
 
 
 class LancewalTable:
     """An open table.  Scans of one object, but those at a receipt, never go back in time; one thread at a time may use it."""
 
-    def __init__(self, uri: str, storage_options: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, uri: str, storage_options: Mapping[str, str] | None = None, base_paths: BasePaths = "refuse"
+    ) -> None:
+        if base_paths not in ("refuse", "allow"):
+            raise InvalidInput(f"base_paths {base_paths!r} is unknown: use 'refuse' or 'allow'")
         self.uri = uri
         self._place = place_of(uri)
         store = open_store(uri, storage_options)
-        table = LanceTable(uri, storage_options)
+        table = LanceTable(uri, storage_options, base_paths)
         table.newest()  # TableMissing before NotALancewalTable
         self._contract = read_contract(store, uri)
         tasks = ThreadTasks(io_threads=16)

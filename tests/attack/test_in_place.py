@@ -11,7 +11,7 @@ import pytest
 from lancewal_core.errors import RewriteFailed
 from lancewal_core.rows import Op
 from lancewal_core.store_obstore import open_store
-from lancewal_core.table_lance import LancePinnedTable
+from lancewal_core.table_lance import LancePinnedTable, LanceTable
 from lancewal_flusher import in_place
 from lancewal_flusher.merge_outlook import look
 from tests.flusher.test_strategies import LIMITS, columns_where_possible
@@ -38,7 +38,7 @@ def test_fragments_of_a_shallow_clone_are_not_patched_in_place(tmp_path: Path) -
         for file in fragment.metadata.files:
             (Path(clone) / "data" / file.path).unlink()
     table.store = open_store(clone)
-    (merge,) = table.round(LIMITS).merges
+    (merge,) = table.round(LIMITS, table.context(LanceTable(clone, base_paths="allow"))).merges
     assert (merge.rows_in_place, merge.rows_written) == (0, 5)
     table.check()
     table.close()

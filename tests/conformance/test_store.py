@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from lancewal_core import paths
 from lancewal_core.clock import SystemClock
+from lancewal_core.errors import ObjectCorrupt
+from lancewal_core.ids import TableVersion
+from lancewal_core.object_limits import SMALL_BYTES_MAX
 from lancewal_core.store import Done, Lost, ObjectStore, Stored, Taken, put_once
 from lancewal_core.store_obstore import open_store
 from lancewal_core.testing.memory_store import MemoryStore
@@ -43,6 +47,18 @@ def test_what_is_not_there_is_none(store: ObjectStore) -> None:
     assert store.get_range("a/missing", 0, 4) is None
     assert list(store.list("a/")) == []
     store.delete(["a/missing", "a/missing too"])
+
+
+def test_what_is_larger_than_any_of_its_kind_is_not_read(store: ObjectStore) -> None:
+    """As told by their keys: a mark of a finished merge is a short text, and any object may be larger than it."""
+    large = bytes(SMALL_BYTES_MAX + 1)
+    key = paths.merge_finished(TableVersion(7))
+    for put in (key, "_lancewal/a/b"):
+        assert store.put_if_absent(put, large) == Stored()
+    assert store.get("_lancewal/a/b") == large
+    with pytest.raises(ObjectCorrupt, match=r"has 1048577 bytes, more than the 1048576"):
+        store.get(key)
+    assert store.get_range(key, 0, 3) == bytes(3)
 
 
 def test_a_put_never_replaces(store: ObjectStore) -> None:

@@ -177,7 +177,7 @@ def test_hidden_rows_of_a_shallow_clone(table: FlusherTable, tmp_path: Path) -> 
     table.round()
     table.user_delete(0, 4)
     table.dataset.shallow_clone(str(tmp_path / "clone"), table.dataset.version)
-    pinned = LanceTable(str(tmp_path / "clone")).newest()
+    pinned = LanceTable(str(tmp_path / "clone"), base_paths="allow").newest()
     assert pinned.hidden_rows(0).tolist() == [4]
 
 

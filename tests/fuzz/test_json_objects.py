@@ -63,11 +63,12 @@ SNAPSHOT = Snapshot(
     first=Position(10),
     next=Position(25),
     contract_version=3,
-    fragments=('{"id": 0, "files": [{"path": "a.lance", "fields": [0, 1]}]}',),
+    fragments=('{"id": 0, "files": [{"path": "a.lance", "fields": [0, 1]}], "physical_rows": 3}',),
     rows=3,
     rows_bytes=700,
     deletes=SideFile(paths.snapshot_file(REGION, Generation(4), "0badcafe", SnapshotFile.DELETES), 2, 300, 17),
     patches=None,
+    keys_crc32c=12345,
 )
 MARKS = {
     REGION: Watermark(Generation(4), Position(25)),

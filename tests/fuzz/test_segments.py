@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from collections.abc import Sequence as SequenceOf
 from itertools import pairwise
@@ -215,15 +216,18 @@ def test_trailers_read_by_range(data: bytes, tail: int, size: int) -> None:
 # -- sizes that are declared, and bombs -----------------------------------------------------------------------------
 
 
-def bomb(expands_to: int, stated: int, codec: str = "lz4") -> bytes:
-    """A segment with one entry whose column ``name`` is one text of zeros, stated as ``stated`` bytes when expanded."""
-    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.large_string()), *SYSTEM_FIELDS])
+def bomb(expands_to: int, stated: int, codec: str = "lz4", noise: bool = False) -> bytes:
+    """A segment with one entry whose column ``name`` is one text of zeros, stated as ``stated`` bytes when expanded;
+    ``noise``: behind 3 MB that cannot be compressed, so that the segment is as large as such an entry may be."""
+    more = [pa.field("noise", pa.binary())] if noise else []
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.large_string()), *more, *SYSTEM_FIELDS])
     text = pa.Array.from_buffers(
         pa.large_string(), 1, [None, pa.py_buffer(struct.pack("<2q", 0, expands_to)), pa.py_buffer(bytes(expands_to))]
     )
     columns = [
         pa.array([10]),
         text,
+        *(pa.array([random.Random(1).randbytes(3_000_000)], f.type) for f in more),
         *(pa.array([v], f.type) for v, f in zip((10, 0, 0, None), SYSTEM_FIELDS, strict=True)),
     ]
     batch = pa.record_batch(columns, schema=schema)

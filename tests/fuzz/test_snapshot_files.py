@@ -61,6 +61,7 @@ def judge(data: bytes, rows: int) -> list[pa.Table | None]:
         0,
         replace(side, key=DELETES),
         replace(side, key=PATCHES),
+        0,
     )
     store = ScriptedStore(ManualClock())
     for key in (DELETES, PATCHES):

@@ -62,9 +62,9 @@ SNAPSHOT = Snapshot(
     rows_bytes=2048,
     deletes=SideFile(paths.snapshot_file(NORTH, Generation(7), "0a1b2c3d", SnapshotFile.DELETES), 2, 400, 12345),
     patches=None,
+    keys_crc32c=3_735_928_559,
 )
 REPAIRED = replace(SNAPSHOT, repaired=True)
-SNAPSHOT_WITH_KEYS = replace(SNAPSHOT, keys_crc32c=3_735_928_559)
 IN_FORCE = InForce(
     TableVersion(9),
     "fedcba9876543210fedcba9876543210",
@@ -130,7 +130,6 @@ def encoded() -> dict[str, bytes]:
         "contract_1_place.json": encode_contract(CONTRACT_OF_A_PLACE),
         "snapshot_1.json": encode_snapshot(SNAPSHOT),
         "snapshot_1_repaired.json": encode_snapshot(REPAIRED),
-        "snapshot_1_keys.json": encode_snapshot(SNAPSHOT_WITH_KEYS),
         "merge_record_1.json": record or b"",
         "loss_record_1.json": encode_loss(LOSS),
         "key_catalog_1_checksum.json": encode_catalog(CATALOG),

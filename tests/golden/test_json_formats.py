@@ -41,19 +41,12 @@ def test_the_contract_of_a_place_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
-    [("snapshot_1.json", golden.SNAPSHOT), ("snapshot_1_keys.json", golden.SNAPSHOT_WITH_KEYS)],
+    ("name", "expected"), [("snapshot_1.json", golden.SNAPSHOT), ("snapshot_1_repaired.json", golden.REPAIRED)]
 )
 def test_the_snapshot_is_read(name: str, expected: Snapshot) -> None:
     store = MemoryStore(SystemClock())
     store.put_if_absent(golden.SNAPSHOT_KEY, stored(name))
     assert read_snapshot(store, golden.SNAPSHOT_KEY) == expected
-
-
-def test_the_snapshot_of_a_repair_is_read() -> None:
-    store = MemoryStore(SystemClock())
-    store.put_if_absent(golden.SNAPSHOT_KEY, stored("snapshot_1_repaired.json"))
-    assert read_snapshot(store, golden.SNAPSHOT_KEY) == golden.REPAIRED
 
 
 def test_the_merge_record_is_read() -> None:

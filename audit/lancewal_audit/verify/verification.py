@@ -82,8 +82,9 @@ def verify_table(settings: Settings, uri: str, asked: Asked) -> Report:
     tasks = ThreadTasks(workers=1, io_threads=_IO_THREADS)
     with closing(tasks), tempfile.TemporaryDirectory(prefix="lancewal-verify-") as folder:
         # Step 1
-        opened = open_table(uri, settings.store.options)
-        store, table = open_store(uri, settings.store.options), LanceTable(uri, settings.store.options)
+        options, base_paths = settings.store.options, settings.table.base_paths
+        opened = open_table(uri, options, base_paths)
+        store, table = open_store(uri, options), LanceTable(uri, options, base_paths)
         check_table(table.newest(), opened.contract)
         read = opened.scan(at=asked.at)
         receipt = receipt_of(read.schema)

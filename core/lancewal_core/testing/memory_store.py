@@ -14,6 +14,7 @@ from typing import assert_never
 
 from lancewal_core.clock import Clock
 from lancewal_core.errors import StoreUnavailable
+from lancewal_core.object_limits import check_size
 from lancewal_core.store import ObjectInfo, PutOutcome, PutUnknown, Stored, Taken
 from lancewal_core.testing.faults import Faultless, Faults, ListFault, PutFault
 from lancewal_core.testing.scheduler import Switch, no_switch
@@ -91,10 +92,14 @@ class MemoryStore:
         self._begin("get", key)
         found = self.bucket.get(key)
         self._switch("store.get done")
+        if found is not None:
+            check_size(key, len(found))
         return found
 
     def get_range(self, key: str, start: int, end: int) -> bytes | None:
-        found = self.get(key)
+        self._begin("get", key)
+        found = self.bucket.get(key)
+        self._switch("store.get done")
         return None if found is None else found[start:end]
 
     def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
