@@ -133,6 +133,25 @@ def test_probes_and_metrics_are_on_the_port_of_the_settings(everything: Rendered
     assert endpoint["port"] == "metrics"
 
 
+def test_a_secret_variable_comes_from_a_secret(everything: Rendered) -> None:
+    for pod in everything.pods().values():
+        (container,) = pod["containers"]
+        (found,) = [variable for variable in container["env"] if variable["name"] == "AWS_SECRET_ACCESS_KEY"]
+        assert found["valueFrom"] == {"secretKeyRef": {"name": "trips-store", "key": "secret"}}
+
+
+def test_the_port_is_for_those_that_are_named_and_by_default_for_the_namespace(everything: Rendered) -> None:
+    def spec(rendered: Rendered) -> Any:
+        return rendered.one("NetworkPolicy", "r-lancewal")["spec"]
+
+    assert spec(render("smallest"))["policyTypes"] == ["Ingress"]
+    (rule,) = spec(render("smallest"))["ingress"]
+    assert rule == {"ports": [{"port": "metrics", "protocol": "TCP"}], "from": [{"podSelector": {}}]}
+    (rule,) = spec(everything)["ingress"]
+    assert rule["from"] == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
+    assert spec(everything)["policyTypes"] == ["Ingress", "Egress"]
+
+
 def test_a_change_of_the_settings_replaces_the_pods() -> None:
     def annotation(overrides: Mapping[str, Any]) -> str:
         deployment = render("smallest", overrides).one("Deployment", "r-lancewal-ingest")
@@ -172,7 +191,7 @@ def settings_in_pod(
                     items = source["secret"].get("items") or [{"key": key, "path": key} for key in secret]
                     for item in items:
                         (place / item["path"]).write_text(secret[item["key"]])
-    environ = {variable["name"]: str(variable["value"]) for variable in container["env"]}
+    environ = {variable["name"]: str(variable["value"]) for variable in container["env"] if "value" in variable}
     for name in {"LANCEWAL_CONFIG", "LANCEWAL_SECRETS_DIR"} & environ.keys():
         inside = next(inside for inside in mounts if environ[name].startswith(inside))
         environ[name] = environ[name].replace(inside, str(mounts[inside]), 1)
@@ -243,6 +262,13 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "sorted columns": ({"settings": {"table": {"columns": {"a": "int64"}}}}, "columns"),
     "table without columns": ({"tableCreate": {"enabled": True}}, "columns"),
     "setting as extra variable": ({"extraEnv": [{"name": "LANCEWAL_TABLE__URI", "value": "x"}]}, "extraEnv"),
+    "secret as plain variable": ({"extraEnv": [{"name": "AWS_SECRET_ACCESS_KEY", "value": "x"}]}, "extraEnv"),
+    "token as plain variable": ({"extraEnv": [{"name": "aws_session_token", "value": "x"}]}, "extraEnv"),
+    "password in an address": ({"extraEnv": [{"name": "HTTPS_PROXY", "value": "http://u:x@proxy"}]}, "extraEnv"),
+    "variable without a value": ({"extraEnv": [{"name": "AWS_REGION"}]}, "extraEnv"),
+    "user information": ({"settings": {"table": {"uri": "s3://AKIA:hush@bucket/t"}}}, "uri"),
+    "user information with a slash": ({"settings": {"table": {"uri": "s3://AKIA:hu/sh@bucket/t"}}}, "uri"),
+    "port for nobody in particular": ({"networkPolicy": {"metricsFrom": []}}, "metricsFrom"),
     "a port that nobody knows": ({"settings": {"metrics": {"port": 0}}}, "port"),
     "latest by accident": ({"image": {"digest": "latest"}}, "digest"),
 }
@@ -251,8 +277,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_wrong_values_are_refused(case: str) -> None:
     overrides, expected = REFUSED[case]
-    with pytest.raises(Refused, match=expected):
+    with pytest.raises(Refused, match=expected) as caught:
         render("smallest", overrides)
+    assert "hush" not in str(caught.value)
 
 
 def test_the_example_of_the_page_is_right() -> None:

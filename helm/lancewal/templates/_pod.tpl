@@ -50,7 +50,11 @@ volumeMounts:
 {{- end }}
 {{- range .Values.extraEnv }}
 - name: {{ .name }}
+  {{- if .valueFrom }}
+  valueFrom: {{- toYaml .valueFrom | nindent 4 }}
+  {{- else }}
   value: {{ .value | quote }}
+  {{- end }}
 {{- end }}
 {{- end -}}
 
