@@ -1,0 +1,138 @@
+"""Whoever can reach the port of metrics and health takes little from the service: connections, time, memory, log lines."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+
+import pytest
+import structlog
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.registry import Collector
+
+from lancewal_core.cli import LogLevel, configure_logging
+from lancewal_core.http import CONNECTIONS_MAX, HEAD_BYTES_MAX, REQUEST_S, Health, HealthServer
+from tests.support.fuzzing import memory_bound
+from tests.support.scripted import ManualClock
+from tests.support.whole_path import until
+
+LIMIT_S = 60.0
+"""Of a test that would hang otherwise."""
+MIB = 1 << 20
+
+
+class Breaks(Collector):
+    """Metrics that cannot be collected."""
+
+    def collect(self) -> Iterator[Metric]:
+        raise RuntimeError("first line\nsecond line")
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+@pytest.fixture
+def port(clock: ManualClock, registry: CollectorRegistry) -> Iterator[int]:
+    with HealthServer("127.0.0.1", 0, registry, Health(clock, list)) as server:
+        yield server.port
+
+
+def connect(port: int, stack: ExitStack, said: bytes = b"GET /livez HTTP/1.1\r\n") -> socket.socket:
+    """A connection that has said so much and waits."""
+    opened = stack.enter_context(closing(socket.create_connection(("127.0.0.1", port), LIMIT_S)))
+    opened.sendall(said)
+    return opened
+
+
+def answer(opened: socket.socket) -> bytes:
+    """All that comes until the end."""
+    found = b""
+    try:
+        while piece := opened.recv(65_536):
+            found += piece
+    except ConnectionResetError:
+        pass
+    return found
+
+
+def live(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/livez", timeout=LIMIT_S) as found:
+        return str(found.read().decode())
+
+
+def handlers() -> int:
+    return sum("process_request_thread" in thread.name for thread in threading.enumerate())
+
+
+def test_half_open_connections_keep_nobody_out_and_take_few_threads(port: int) -> None:
+    with ExitStack() as stack:
+        opened = [connect(port, stack) for _ in range(4 * CONNECTIONS_MAX)]
+        assert live(port) == "ok\n"
+        assert handlers() <= CONNECTIONS_MAX
+        assert [answer(one) for one in opened[: -CONNECTIONS_MAX - 1]] == [b""] * (3 * CONNECTIONS_MAX - 1)
+
+
+def test_a_request_that_is_not_finished_in_time_is_ended(port: int, clock: ManualClock) -> None:
+    """Also one of which a byte comes now and then."""
+    with ExitStack() as stack:
+        opened = connect(port, stack)
+        until(lambda: handlers() == 1)
+        for _ in range(5):
+            clock.seconds += REQUEST_S / 5
+            assert live(port) == "ok\n"
+            opened.sendall(b"X")
+        clock.seconds += 0.1
+        assert answer(opened) == b""
+    assert live(port) == "ok\n"
+
+
+def test_long_headers_are_not_read(port: int) -> None:
+    with ExitStack() as stack, memory_bound(8 * MIB):
+        opened = connect(port, stack)
+        with contextlib.suppress(ConnectionError):
+            for i in range(300):
+                opened.sendall(b"X-%d: " % i + b"x" * 65_000 + b"\r\n")
+        answer(opened)
+    assert live(port) == "ok\n"
+
+
+@pytest.mark.parametrize(("more", "status"), [(0, b"200"), (1, b"431")])
+def test_the_limit_of_headers(port: int, more: int, status: bytes) -> None:
+    request = b"GET /livez HTTP/1.1\r\nX: %s\r\n\r\n"
+    request %= b"x" * (HEAD_BYTES_MAX - len(request) + 2 + more)
+    assert len(request) == HEAD_BYTES_MAX + more
+    with ExitStack() as stack:
+        assert answer(connect(port, stack, request)).split()[1] == status
+
+
+def test_an_error_is_one_line_of_the_log(
+    port: int, registry: CollectorRegistry, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure_logging(LogLevel.INFO)
+    structlog.get_logger("before").info("one line before")
+    registry._names_to_collectors["x"] = Breaks()
+    registry._collector_to_names[Breaks()] = ["x"]
+    with ExitStack() as stack:
+        assert answer(connect(port, stack, b"GET /metrics HTTP/1.1\r\n\r\n")) == b""
+        gone = connect(port, stack, b"GET /livez HTTP/1.1\r\n\r\n")
+        gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # it resets the connection
+        gone.close()
+    assert live(port) == "ok\n"
+    shown = capsys.readouterr()
+    lines = [json.loads(line) for line in (shown.out + shown.err).splitlines()]
+    assert [(line["event"], line.get("error")) for line in lines] == [
+        ("one line before", None),
+        ("request failed", "RuntimeError: first line"),
+    ]
