@@ -19,9 +19,9 @@ from lancewal_audit.repair_context import RepairContext
 from lancewal_audit.topic_records import TopicRecords
 from lancewal_core import paths
 from lancewal_core.contract import read_contract_version
-from lancewal_core.errors import ObjectCorrupt
+from lancewal_core.errors import ObjectCorrupt, RetentionLost
 from lancewal_core.ids import Position, Region
-from lancewal_core.loss_record import read_losses
+from lancewal_core.loss_record import read_losses, replaced_below
 from lancewal_core.region_index import GenerationRecord
 from lancewal_core.segment import Entry, Segment, decode_segment
 from lancewal_ingest.append import Consumed, Preparer
@@ -67,6 +67,13 @@ def rows_of(context: RepairContext, topic: TopicRecords, region: Region, part: P
     first = behind_losses(context, region, part.first)
     if first >= part.next:
         return None
+    if first < (below := replaced_below(read_losses(context.store, region))):
+        raise RetentionLost(
+            f"offsets {first} to {part.next - 1} of partition {region.partition} cannot be read again: the topic lost its "
+            f"tail once, and below {below} Kafka may have other records",
+            topic=region.topic,
+            partition=region.partition,
+        )
     records = topic.read(region, first, part.next)
     if not len(records):
         return None

@@ -21,7 +21,7 @@ from lancewal_audit.repair_context import RepairContext
 from lancewal_audit.topic_records import TopicRecords
 from lancewal_core.errors import RetentionLost, TopicUnsuitable
 from lancewal_core.ids import OwnerId, Position, Region
-from lancewal_core.loss_record import LossRecord, read_losses, write_loss
+from lancewal_core.loss_record import LossRecord, read_losses, replaced_below, write_loss
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,8 @@ def given_up(
 ) -> tuple[GivenUp, ...]:
     """What of the gaps cannot be had any more, and nobody has accepted yet."""
     found: list[GivenUp] = []
-    low = topic.low(region.partition) if gaps else Position(0)
+    # What Kafka got a second time is not what was there: to be had is only what lies behind it.
+    low = max(topic.low(region.partition), replaced_below(read_losses(context.store, region))) if gaps else Position(0)
     for gap in gaps:
         needed = behind_losses(context, region, gap.first)
         kept = min(max(needed, low), gap.next)

@@ -68,6 +68,12 @@ class KafkaUnavailable(Retry):
     kind = "kafka_unavailable"
 
 
+class KafkaBehind(Retry):
+    """The topic has lost its tail, a person has accepted that, and it has not grown beyond what is durable yet."""
+
+    kind = "kafka_behind"
+
+
 class CommitUnknown(Retry):
     """A table commit was sent and its fate could not be learned yet."""
 

@@ -1,7 +1,8 @@
 """The record of an accepted loss: offsets of a region that Kafka deleted before they became durable, or that were durable in
 a WAL segment which is lost, and that Kafka has deleted by now.
 
-Of a compacted topic it may be deletes alone: then the offsets are read, and what they still have is in the table.
+Of a compacted topic it may be deletes alone: then the offsets are read, and what they still have is in the table.  Where the
+topic lost its tail, it is what producers write a second time at these offsets: what was there before is durable and stays.
 
 Written before anything passes over them, so that no gap is without one.  Immutable, kept for ever, deleted by
 nobody.  ``_lancewal/regions/<topic>/<topic id>/<partition>/losses/<first>.json``; what else is lost from the same position
@@ -10,6 +11,7 @@ on, of the other kind or up to another end, is recorded beside it, as ``<first>-
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import count
 from typing import Literal, assert_never
 
@@ -35,8 +37,9 @@ class LossRecord(BaseModel):
     accepted_at_ms: int
     accepted_by: str
     """Owner id of the command."""
-    kind: Literal["offsets", "tombstones"] = "offsets"
-    """``offsets``: all of them are in no table.  ``tombstones``: deletes among them may be."""
+    kind: Literal["offsets", "tombstones", "replaced"] = "offsets"
+    """``offsets``: all of them are in no table.  ``tombstones``: deletes among them may be.  ``replaced``: Kafka ended at
+    ``first`` while [first, next) was durable; what it gets there anew is never read."""
 
     segment: str | None = None
     """Where they had been durable in a WAL segment that is lost: its key.  Reads from before may have seen what it held."""
@@ -72,6 +75,11 @@ def read_losses(store: ObjectStore, region: Region) -> tuple[LossRecord, ...]:
         if data is not None:
             found.append(decode_loss(data, info.key))
     return tuple(sorted(found, key=lambda loss: (loss.first, -loss.next)))
+
+
+def replaced_below(losses: Sequence[LossRecord]) -> Position:
+    """Below it Kafka may have other records than those that were read; 0 where that is not so."""
+    return Position(max((loss.next for loss in losses if loss.kind == "replaced"), default=0))
 
 
 def encode_loss(loss: LossRecord) -> bytes:

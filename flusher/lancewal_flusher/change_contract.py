@@ -32,6 +32,7 @@ from lancewal_core.ids import Position, Region
 from lancewal_core.open_checks import check_place, check_settings, check_table
 from lancewal_core.regions import RegionIndexes
 from lancewal_core.settings import Settings
+from lancewal_core.settings_sections import Start
 from lancewal_core.store import ObjectStore
 from lancewal_core.store_obstore import open_store
 from lancewal_core.table import Table
@@ -164,11 +165,15 @@ def _reached(store: ObjectStore, table: Table, clock: Clock, contract: Contract)
         tasks.close()
 
 
-def rebind_topic(settings: Settings, topic_id: str, inspector: TopicInspector | None = None) -> Contract:
-    """Take up a topic that was deleted and made again under its name, from its first record."""
+def rebind_topic(
+    settings: Settings, topic_id: str, inspector: TopicInspector | None = None, start: Start = "earliest"
+) -> Contract:
+    """Take up a topic that was deleted and made again under its name: from its first record, from its end, or from the first
+    record at or after a time.  What lies before is never read: of a topic restored from a backup the table has it already."""
     store, table, old = _opened(settings)
+    inspector = inspector or TopicInspector(settings.kafka)
     # Step 1
-    topic = (inspector or TopicInspector(settings.kafka)).describe(old.topic)
+    topic = inspector.describe(old.topic)
     # Step 2
     for at in _reached(store, table, SystemClock(), old):
         if at.durable is not None and at.durable > at.merged:
@@ -183,7 +188,8 @@ def rebind_topic(settings: Settings, topic_id: str, inspector: TopicInspector | 
     new = old.model_copy(
         update={
             "version": old.version + 1, "topic_id": topic_id, "partitions": topic.partitions,
-            "start": (0,) * topic.partitions, "altered_at": (),
+            "start": (0,) * topic.partitions if start == "earliest" else inspector.starts(topic, start),
+            "altered_at": (),
         }
     )  # fmt: skip
     return put_next(store, old, new)

@@ -68,8 +68,10 @@ def gone_from_kafka(region: Region, durable: Position, span: KafkaSpan) -> Stand
     if durable > span.end:
         return Standing(
             "log_truncated",
-            f"{_where(region)}: durable up to position {durable}, but Kafka ends at {span.end}: the topic lost its tail, or "
-            "this is another topic",
+            f"{_where(region)}: durable up to position {durable}, but Kafka ends at {span.end}: the topic lost its tail. Stop "
+            "its producers; once you know why, go on behind what is durable: "
+            f"`lancewal offsets accept-loss {region.topic} {region.partition}`. Where that was done, ingest waits until Kafka "
+            "has grown up to there",
         )
     return None
 

@@ -77,6 +77,13 @@ def alter(
 @app.command()
 def rebind(
     topic_id: Annotated[str, typer.Option(help="Id of the new topic, as the stop of ingest names it.")],
+    start: Annotated[
+        str,
+        typer.Option(
+            help="Where each partition of it begins: earliest, latest, or a time such as 2026-01-31T00:00:00Z. Of a topic "
+            "restored from a backup the table has the records already: latest, while producers are stopped."
+        ),
+    ] = "earliest",
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
@@ -84,9 +91,17 @@ def rebind(
 
     Restart ingest and flusher afterwards.
     """
+    from pydantic import TypeAdapter, ValidationError
+
+    from lancewal_core.errors import SettingsError
+    from lancewal_core.settings_sections import Start
     from lancewal_flusher.change_contract import rebind_topic
 
-    _show(rebind_topic(read_settings(config), topic_id), output)
+    try:
+        parsed = TypeAdapter[Start](Start).validate_python(start)
+    except ValidationError as error:
+        raise SettingsError(f"--start {start!r}: {error.errors()[0]['msg']}") from error
+    _show(rebind_topic(read_settings(config), topic_id, start=parsed), output)
 
 
 @app.command()

@@ -6,10 +6,13 @@ Guarantees
  3. Where nothing is lost, nothing is touched.
  4. Where only deletes may be lost (``tombstones``), nothing is passed over: what Kafka still has is read.
  5. Where both are lost, both are recorded: the entry over the gap would hide that nobody has read for long.
+ 6. Where Kafka ends below the durable position, what is durable stays, and nothing is passed over either: the region goes on
+    at that position once Kafka has grown up to it.  What Kafka gets below it is never read; that is what is recorded.
 
 Steps
- 1. Compare the durable position with Kafka's first, and look whether deletes behind it may be gone.
- 2. Record the loss, then write an entry without rows over it (``operator_entry``); for deletes the record alone.
+ 1. Compare the durable position with Kafka's first and last, and look whether deletes behind it may be gone.
+ 2. Record the loss, then write an entry without rows over it (``operator_entry``); for deletes and for a lost tail the record
+    alone.
 """
 
 from __future__ import annotations
@@ -44,6 +47,16 @@ def accept_loss(context: IngestContext, owner: OwnerId, region: Region, offsets:
     low = kafka.low
     if position is None:
         raise _nothing_lost(region, low, low)
+    if position > kafka.high:
+        replaced = LossRecord(
+            first=kafka.high,
+            next=position,
+            accepted_at_ms=context.clock.now_ms(),
+            accepted_by=owner,
+            kind="replaced",
+        )
+        write_loss(context.store, region, replaced)
+        return Accepted((replaced,), position)
     if low <= position:
         loss = _tombstones(context, owner, region, position, kafka)
         if loss is None:

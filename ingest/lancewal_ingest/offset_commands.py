@@ -32,12 +32,20 @@ Partition = Annotated[int, typer.Argument(help="The partition that stopped.", mi
 
 @app.command(name="accept-loss")
 def accept_loss(topic: Topic, partition: Partition, config: ConfigOption = None) -> None:
-    """Go on behind offsets that Kafka deleted before they became durable; records the loss."""
+    """Go on behind offsets that Kafka deleted before they became durable, or where it lost its tail; records the loss."""
     from lancewal_ingest.accept_loss import accept_loss
     from lancewal_ingest.context import new_owner
 
     with _opened(read_settings(config), topic, partition) as place:
         accepted = accept_loss(place.context, new_owner(), place.region, place.offsets)
+    if accepted.losses[0].kind == "replaced":
+        first = accepted.losses[0].first
+        typer.echo(
+            f"topic {topic} partition {partition}: Kafka ends at {first}, and what was durable up to position "
+            f"{accepted.goes_on} stays. Recorded: what Kafka gets at offsets {first} to {accepted.goes_on - 1}, and has got "
+            f"since it lost its tail, is never read. Ingest goes on at {accepted.goes_on}, once Kafka has grown up to there"
+        )
+        return
     spans = [
         f"{'' if loss.kind == 'offsets' else 'deletes among '}offsets {loss.first} to {loss.next - 1}"
         for loss in accepted.losses

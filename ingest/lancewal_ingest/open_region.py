@@ -15,7 +15,7 @@ Steps
     OPEN in our own log (the region's state was dropped): read that log up to the next unsent segment; the caller has
     settled every PUT.  OPEN in another log: end that log with a fence; ``next`` of the region's last entry before it.
  3. Kafka must still have that position, and on a compacted topic what was deleted behind it: ``RetentionLost``,
-    ``LogTruncated``.
+    ``LogTruncated``; ``KafkaBehind`` where a person has accepted that the topic lost its tail.
  4. Claim by compare-and-swap: the old generation SEALED there, the next OPEN.  Lost: ``OwnershipLost``; the caller starts
     again while the partition is still assigned to it.  Another owner's hand-over came in between: step 3 again.
  5. Generations that are SEALED and not FLUSHED are the caller's to flush.
@@ -28,6 +28,7 @@ from dataclasses import dataclass
 
 from lancewal_core.errors import (
     INDEX_LOST,
+    KafkaBehind,
     LogTruncated,
     ObjectMissing,
     OwnershipLost,
@@ -41,6 +42,7 @@ from lancewal_core.errors import (
 from lancewal_core.failpoints import point
 from lancewal_core.ids import Position, Region
 from lancewal_core.log import LogWriter, Walk, end_log, walk
+from lancewal_core.loss_record import read_losses
 from lancewal_core.region_index import GenerationRecord, RegionIndex, State
 from lancewal_core.segment import Segment
 from lancewal_core.transitions import Claimant, Ended, claim, first_claim
@@ -176,8 +178,22 @@ def _check_newest(context: IngestContext, region: Region, index: RegionIndex | N
 
 def _problem(
     context: IngestContext, index: RegionIndex | None, region: Region, position: Position, offsets: Offsets
-) -> RetentionLost | LogTruncated | None:
+) -> RetentionLost | LogTruncated | KafkaBehind | None:
     """Why Kafka cannot go on at ``position``."""
-    return offsets.problem(region.topic, region.partition, position, "durable") or lost_tombstones(
-        context.store, context.tasks, context.clock, index, position, offsets.compaction
+    problem = offsets.problem(region.topic, region.partition, position, "durable")
+    if isinstance(problem, LogTruncated) and _is_accepted(context, region, position, offsets):
+        return KafkaBehind(
+            f"topic {region.topic} partition {region.partition}: Kafka ends at {offsets.high}, and its lost tail is accepted: "
+            f"it is read again from position {position} on, once it has grown up to there",
+            topic=region.topic,
+            partition=region.partition,
+        )
+    return problem or lost_tombstones(context.store, context.tasks, context.clock, index, position, offsets.compaction)
+
+
+def _is_accepted(context: IngestContext, region: Region, position: Position, offsets: Offsets) -> bool:
+    """Whether a person has accepted that Kafka ends below ``position`` (at least where it does now)."""
+    return any(
+        loss.kind == "replaced" and loss.first <= offsets.high and loss.next == position
+        for loss in read_losses(context.store, region)
     )

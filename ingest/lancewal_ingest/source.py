@@ -55,7 +55,10 @@ class Offsets:
             )
         if at > self.high:
             return LogTruncated(
-                f"{where}, but Kafka ends at {self.high}: the topic lost its tail, or this is another topic",
+                f"{where}, but Kafka ends at {self.high}: the topic, which is the same by its id, lost its tail. Stop its "
+                f"producers: what they write at offsets {self.high} to {at - 1} is never read. Once you know why (a replica "
+                "that was behind, or a backup that was restored), go on behind what is durable: "
+                f"`lancewal offsets accept-loss {topic} {partition}`",
                 topic=topic,
                 partition=partition,
             )

@@ -15,7 +15,7 @@ from lancewal_core.store_obstore import open_store
 from lancewal_demo.stack import KafkaBroker
 from tests.support.retention import delete_records
 from tests.support.whole_path import Service, until
-from tests.whole_path.feed import PARTITIONS, Key, Record
+from tests.whole_path.feed import PARTITIONS, Feed, Key, Record
 from tests.whole_path.world import World, make_world
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
@@ -88,6 +88,38 @@ def test_a_log_that_lost_its_tail(topic_name: str, tmp_path: Path, seed: int, *,
             heir = world.lancewal.start("ingest", "run")
             until(lambda: stopped(heir) == dict.fromkeys(shorter, "log_truncated"), lambda: heir.tail)
             heir.kill()
+            goes_on_behind_it(world, shorter, older)
+
+
+def goes_on_behind_it(world: World, shorter: set[int], ends: Mapping[int, int]) -> None:
+    """A person accepts it: ingest waits until Kafka has grown up to what is durable, and all that comes then is there."""
+    durable = dict(world.feed.history.ends)
+    for partition in sorted(shorter):
+        said = world.lancewal.succeed("offsets", "accept-loss", world.feed.topic, str(partition))
+        assert f"Kafka ends at {ends[partition]}" in said
+        assert f"goes on at {durable[partition]}" in said
+    contract, store = read_contract(open_store(world.uri), world.uri), open_store(world.uri)
+    for partition in sorted(shorter):
+        (loss,) = read_losses(store, contract.regions[partition])
+        assert (loss.kind, loss.first, loss.next) == ("replaced", ends[partition], durable[partition])
+    ingest = world.lancewal.start("ingest", "run")
+
+    def waits() -> bool:
+        return any(line["kind"] == "kafka_behind" for line in ingest.logged("failed, will be tried again"))
+
+    until(waits, lambda: ingest.tail)
+    producer = Producer({"bootstrap.servers": world.servers})
+    for partition in sorted(shorter):
+        for _ in range(ends[partition], durable[partition]):
+            producer.produce(world.feed.topic, b"to be passed over", partition=partition)
+    assert producer.flush(60) == 0
+    # Another producer: numbers that the old one gave its messages are lost with the tail.
+    feed = Feed(world.servers, world.feed.topic, 1, ("customer",))
+    feed.history, world.feed = world.feed.history, feed
+    world.feed.produce(100)
+    world.wait_caught_up()
+    assert not ingest.logged("partition stopped")
+    world.finish([ingest])
 
 
 def test_a_compacted_topic(kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int) -> None:

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from lancewal_core.errors import InvalidInput
-from lancewal_core.ids import OwnerId, Position
-from lancewal_core.loss_record import LossRecord, read_losses, write_loss
+from lancewal_core.errors import InvalidInput, KafkaBehind, LogTruncated
+from lancewal_core.ids import LogId, OwnerId, Position
+from lancewal_core.log import LogWriter
+from lancewal_core.loss_record import LossRecord, read_losses, replaced_below, write_loss
 from lancewal_ingest.accept_loss import Accepted, accept_loss
 from lancewal_ingest.context import IngestContext
+from lancewal_ingest.open_region import open_region
 from lancewal_ingest.source import Offsets
 from lancewal_ingest.tombstones import Compaction, lost_tombstones
 from tests.support.pipeline import Pipeline
@@ -104,3 +106,28 @@ def test_the_same_loss_is_recorded_once(pipeline: Pipeline) -> None:
     for at in (1, 2):
         write_loss(pipeline.store, region, LossRecord(first=5, next=9, accepted_at_ms=at, accepted_by="person"))
     assert recorded(pipeline) == [("offsets", 5, 9)]
+
+
+def test_a_lost_tail_is_waited_out_only_as_far_as_it_was_accepted(pipeline: Pipeline) -> None:
+    """Durable up to 5: Kafka ends at 3, later at 2, and grows again."""
+    region, context = pipeline.contract.regions[0], context_of(pipeline)
+
+    def ends(high: int) -> Offsets:
+        return Offsets(Position(0), Position(high))
+
+    def opened(high: int) -> None:
+        log = LogWriter(context.store, context.clock, LogId(f"log-{high}"), OwnerId("next"), context.contract.rows.wal)
+        open_region(context, log, region, lambda: ends(high))
+
+    with pytest.raises(LogTruncated, match=f"`lancewal offsets accept-loss {region.topic} 0`"):
+        opened(3)
+    assert accept(pipeline, ends(3)).goes_on == 5
+    with pytest.raises(KafkaBehind, match="from position 5 on"):
+        opened(3)
+    with pytest.raises(KafkaBehind):
+        opened(4)
+    with pytest.raises(LogTruncated):
+        opened(2)
+    assert recorded(pipeline) == [("replaced", 3, 5)]
+    assert replaced_below(read_losses(context.store, region)) == 5
+    opened(5)

@@ -29,6 +29,7 @@ from lancewal_core.murmur2 import NO_PARTITION
 from lancewal_core.rows import OFFSET, OP, PRESENT, TIMESTAMP
 
 _COMPACTED = "the topic is compacted: Kafka may have removed older records"
+_REPLACED = "the topic lost its tail once: what it has before may be something else than what was read"
 _DROPPED = "a restore dropped what was merged before (`lancewal repair restored --after-restore keep`)"
 
 
@@ -51,6 +52,8 @@ class Evidence:
         for side in (self.wal, self.topic):
             for region, range_ in side.items():
                 range_.starts_at(min(scope.dropped.get(region, range_.begin), range_.end), _DROPPED)
+        for region, range_ in self.topic.items():
+            range_.starts_at(min(scope.replaced[region], range_.end), _REPLACED)
         self._shares: dict[str, Shares] = {}
 
     @property

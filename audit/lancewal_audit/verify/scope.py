@@ -11,7 +11,7 @@ from lancewal_core.contract import Contract
 from lancewal_core.errors import VersionGone
 from lancewal_core.ids import Position, Region
 from lancewal_core.load_record import read_loads
-from lancewal_core.loss_record import LossRecord, read_losses
+from lancewal_core.loss_record import LossRecord, read_losses, replaced_below
 from lancewal_core.store import ObjectStore
 from lancewal_core.table import Table
 from lancewal_core.table_lance import LancePinnedTable
@@ -37,6 +37,8 @@ class Scope:
     """The receipt's positions of the regions whose records are read."""
     losses: Mapping[Region, tuple[LossRecord, ...]]
     """Accepted losses whose offsets are in no table; not those of deletes alone, whose other records are."""
+    replaced: Mapping[Region, Position]
+    """Below it Kafka may have other records than those that were read, since it lost its tail; 0 where that is not so."""
     dropped: Mapping[Region, Position]
     """Up to where a person has dropped merged rows, after a restore: what records say of them holds no more."""
     empty_before: bool
@@ -75,10 +77,12 @@ def find_scope(
         for region in contract.regions
         if region in receipt.cut and (wanted is None or region.partition in wanted)
     }
-    losses = {region: tuple(loss for loss in read_losses(store, region) if loss.kind == "offsets") for region in cut}
+    accepted = {region: read_losses(store, region) for region in cut}
+    losses = {region: tuple(loss for loss in accepted[region] if loss.kind == "offsets") for region in cut}
+    replaced = {region: replaced_below(accepted[region]) for region in cut}
     dropped = _dropped(store, tasks, receipt.version)
     empty_before = _empty_before(store, table, eras)
-    return Scope(store, contract, eras, receipt, pinned, in_force, cut, losses, dropped, empty_before, now_ms)
+    return Scope(store, contract, eras, receipt, pinned, in_force, cut, losses, replaced, dropped, empty_before, now_ms)
 
 
 def _dropped(store: ObjectStore, tasks: Tasks, version: int) -> dict[Region, Position]:
