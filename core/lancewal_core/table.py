@@ -332,9 +332,9 @@ def index_in_between(read: PinnedTable, table: Table, commit: TableCommit) -> Co
     newest = table.newest()
     if newest.version == read.version:
         return None
-    known = {index.name for index in read.indexes()}
+    known = {(index.name, index.columns) for index in read.indexes()}
     for index in newest.indexes():
-        if index.name not in known and not index.columns.isdisjoint(commit.columns_written):
+        if (index.name, index.columns) not in known and not index.columns.isdisjoint(commit.columns_written):
             return Conflicted(
                 f"index {index.name} of version {newest.version} is over a column that a commit read at version "
                 f"{read.version} writes in place"
