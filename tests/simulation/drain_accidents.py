@@ -37,13 +37,13 @@ class _Asked:
         return {p: Position(self.topic.partitions[p].high) for p in partitions}
 
 
-def _add(stage: Stage) -> None:
+def add_to_topic(stage: Stage) -> None:
     stage.topic.partitions += [Partition() for _ in range(NEW - OLD)]
     for partition in range(OLD, NEW):
         stage.group.target[partition] = stage.group.owner[partition] = None
 
 
-def _alter(stage: Stage) -> Contract:
+def alter(stage: Stage) -> Contract:
     """The command of an operator; who is on stage afterwards works by the new contract."""
     process = stage.process("alter")
     add_partitions(
@@ -91,7 +91,7 @@ def _stale(stage: Stage) -> Member:
     stage.append(a, 1)
     stage.send(0)
     stage.send(1)
-    _add(stage)
+    add_to_topic(stage)
     with stops(PartitionCountChanged):
         stage.step(a, 2)
     b = stage.member("b")
@@ -107,10 +107,10 @@ def old_partitions_are_drained() -> None:
     require(stage.acknowledged == {0: 2, 1: 2}, "durable up to", stage.acknowledged)
     require(not b.worker.stopped and sorted(b.worker.durable) == [0, 1], "B has", b.worker.durable, b.worker.stopped)
     with stops(InvalidInput):
-        _alter(stage)
+        alter(stage)
     stage.seal(b)
     stage.round(stage.flusher("f"))
-    require(_alter(stage).altered_at == (2, 2), "altered at", stage.contract.altered_at)
+    require(alter(stage).altered_at == (2, 2), "altered at", stage.contract.altered_at)
     _goes_on(stage, b)
 
 
@@ -129,7 +129,7 @@ def drained_up_to_a_key_of_the_new_number() -> None:
         stage.seal(b)
         stage.round(stage.flusher("f"))
         with stops(InvalidInput):
-            _alter(stage)
+            alter(stage)
         again = stage.member("again")
         stage.take_over(b, again, *range(NEW))
         stage.step(again, 2)
@@ -138,7 +138,7 @@ def drained_up_to_a_key_of_the_new_number() -> None:
         stage.seal(again)
         stage.round(stage.flusher("g"))
         require(not stage.checker.rejected, "dead letters:", stage.checker.rejected)
-        require(_alter(stage).altered_at == (4, 2), "altered at", stage.contract.altered_at)
+        require(alter(stage).altered_at == (4, 2), "altered at", stage.contract.altered_at)
         _goes_on(stage, again)
 
 
@@ -156,7 +156,7 @@ def record_of_the_old_number_while_it_is_altered() -> None:
             stage.step(b, 3)
 
         stage.faults_of("alter").before("put", act, late)
-        new = _alter(stage)
+        new = alter(stage)
         require(stage.acknowledged == {0: 2, 1: 2}, "durable up to", stage.acknowledged, "altered at", new.altered_at)
         _drained(b, 0)
         stage.checker.check(stage.acknowledged)
@@ -169,7 +169,7 @@ def ingest_begins_while_it_is_altered() -> None:
         a = stage.member("a", *range(OLD))
         stage.append_and_seal(a, *range(OLD))
         stage.round(stage.flusher("f"))
-        _add(stage)
+        add_to_topic(stage)
 
         def late(stage: Stage = stage, a: Member = a, error: type[Exception] | None = error) -> None:
             stage.send_again(0, _key(0, 2))
@@ -183,10 +183,10 @@ def ingest_begins_while_it_is_altered() -> None:
 
         stage.faults_of("alter").before("put", act, late)
         if error is None:
-            _alter(stage)
+            alter(stage)
         else:
             with stops(error):
-                _alter(stage)
+                alter(stage)
         require(stage.acknowledged[0] == (1 if error is None else 2), "durable up to", stage.acknowledged)
 
 
@@ -199,11 +199,11 @@ def alter_is_cut_short() -> None:
     stage.round(stage.flusher("f"))
     stage.faults_of("alter").before("put", "_lancewal/contract", crash)
     with stops(Crashed):
-        _alter(stage)
+        alter(stage)
     stage.send_again(1, _key(1, 1, nth=5))
     with stops(PartitionCountChanged):
         stage.member("late")
-    require(_alter(stage).altered_at == (2, 2), "altered at", stage.contract.altered_at)
+    require(alter(stage).altered_at == (2, 2), "altered at", stage.contract.altered_at)
     _goes_on(stage, b)
 
 
@@ -220,12 +220,12 @@ def kafka_drops_what_was_to_be_drained() -> None:
     found = heir.worker.stopped.get(0)
     require(isinstance(found, RetentionLost), "partition 0 stopped by", found)
     with stops(InvalidInput):
-        _alter(stage)
+        alter(stage)
     accept_loss(heir.worker._context, OwnerId(heir.process.name), stage.region(0), lambda: heir.source.offsets(0))
     stage.round(stage.flusher("f"))
     stage.seal(heir)
     stage.round(stage.flusher("f"))
-    require(_alter(stage).altered_at[0] == log.low, "altered at", stage.contract.altered_at)
+    require(alter(stage).altered_at[0] == log.low, "altered at", stage.contract.altered_at)
 
 
 ACCIDENTS: list[Callable[[], None]] = [
