@@ -24,6 +24,7 @@ from lancewal_audit.verify.verification import Asked, verify_table
 from lancewal_audit.verify_commands import command
 from lancewal_core.config_commands import read_settings
 from lancewal_core.paths import parse_wal_segment
+from lancewal_core.place import place_of
 from lancewal_core.segment import Entry, Segment, decode_segment, encode_segment
 from lancewal_demo.stack import KafkaBroker
 from lancewal_reader import Receipt
@@ -197,7 +198,7 @@ def test_at_a_receipt(made: Made, copy: str) -> None:
     assert report.rows_read == len(made.world.feed.history.fold(cut))
     assert {region.partition: region.cut for region in report.regions} == cut
     lance.dataset(copy).delete(where(merged_rows(made)[0]))
-    assert verify(made, copy, at=made.earlier.to_json()).equal
+    assert verify(made, copy, at=replace(made.earlier, place=place_of(copy)).to_json()).equal
     assert not verify(made, copy).equal
 
 
