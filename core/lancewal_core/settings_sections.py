@@ -297,8 +297,12 @@ class FlusherSettings(Section):
     """Share of hidden rows from which on a fragment is written anew.  A fifth: five bytes written for one that scans save."""
     index_unindexed_share: Annotated[float, BeforeValidator(_no_bool), Field(gt=0, le=1)] = 0.1
     """Share of rows that an index does not cover from which on it is extended.  Queries scan these rows, a tenth is little."""
-    index_unindexed_rows: Count = 100_000
-    """The same in rows; what is reached first counts.  Scanning so many vectors takes some tenths of a second."""
+    index_unindexed_rows: Count = 10_000
+    """The same in rows; what is reached first counts.  Ten vector queries or three text queries that scan so many rows take as
+    long as indexing them."""
+    index_round_bytes: Bytes = ByteSize(256 << 20)
+    """Most bytes of index entries that are written in one go, smallest index first; of one index alone, whatever it takes.  As
+    much as a round of compaction reads, for the same reason."""
 
     @model_validator(mode="after")
     def _rounds_fit(self) -> FlusherSettings:

@@ -4,7 +4,7 @@ Steps
  1. A round (``compaction``).  One that is refused is planned again, with half the bytes and groups, since a shorter one is
     more likely to land between two merges; one that landed restores the size.  After ``REFUSALS_MAX`` in a row: an
     error that says how to keep merges away.
- 2. Nothing left: extend all indexes that miss a row.
+ 2. Nothing left: extend all indexes that miss a row, and make those right that may hold old values, round by round.
 
 The sentinel is left alone, because merges of other processes would be refused, unless ``with_sentinel``: then it is taken
 in its turn, if it is no larger than a round.
@@ -82,7 +82,12 @@ def compact_to_the_end(
         else:
             break
     # Step 2
-    extended = () if stopping() else extend_indexes(context, IndexLimits(), at_once=True)
+    extended: dict[str, IndexExtended | IndexRefused] = {}
+    more = True
+    while more and not stopping():
+        results = extend_indexes(context, IndexLimits(), at_once=True)
+        extended |= {result.name: result for result in results}
+        more = any(isinstance(result, IndexExtended) or result.more for result in results)
     return CompactionSummary(
         len(done),
         before,
@@ -90,8 +95,8 @@ def compact_to_the_end(
         sum(c.rows_dropped for c in done),
         sum(c.bytes_read for c in done),
         sum(c.bytes_written for c in done),
-        tuple(r.name for r in extended if isinstance(r, IndexExtended)),
-        tuple(f"{r.name}: {r.reason}" for r in extended if isinstance(r, IndexRefused)),
+        tuple(r.name for r in extended.values() if isinstance(r, IndexExtended)),
+        tuple(f"{r.name}: {r.reason}" for r in extended.values() if isinstance(r, IndexRefused)),
     )
 
 

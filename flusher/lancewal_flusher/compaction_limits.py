@@ -20,4 +20,4 @@ def compaction_limits(settings: FlusherSettings) -> CompactionLimits:
 
 def index_limits(settings: FlusherSettings) -> IndexLimits:
     """How many rows an index may miss."""
-    return IndexLimits(settings.index_unindexed_share, settings.index_unindexed_rows)
+    return IndexLimits(settings.index_unindexed_share, settings.index_unindexed_rows, settings.index_round_bytes)

@@ -8,6 +8,8 @@
 3. A round that was refused is followed by those of a single group, until one is not: whoever touches one fragment of a round
    refuses all of it.
 4. A turn that fails lets the next one wait (``pace``), and holds up no merge.
+5. Right behind merges the indexes have a turn of their own (``index_turn``): whatever queries must scan costs them more than
+   covering it.  Another follows at once behind one that has done something: each writes a bounded amount.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ from lancewal_flusher.commit import Refused
 from lancewal_flusher.compaction import Compacted, CompactionResult, FileSizes, compact_next
 from lancewal_flusher.compaction_plan import CompactionLimits
 from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.index_plan import IndexLimits, unindexed
-from lancewal_flusher.index_upkeep import IndexExtended, IndexRefused, extend_indexes
+from lancewal_flusher.index_plan import IndexLimits
+from lancewal_flusher.index_upkeep import IndexExtended, IndexRefused, extend_indexes, unindexed_rows
 from lancewal_flusher.pace import Pace, TurnFailed
 
 
@@ -35,6 +37,20 @@ class TurnReport:
     """Per index."""
 
 
+@dataclass(frozen=True, slots=True)
+class IndexReport:
+    """What a turn of the indexes alone did, and what it left."""
+
+    indexes: tuple[IndexExtended | IndexRefused, ...]
+    unindexed_rows: dict[str, int]
+    """Per index."""
+
+    @property
+    def more(self) -> bool:
+        """Whether something was done: there may be more."""
+        return any(isinstance(result, IndexExtended) or result.more for result in self.indexes)
+
+
 @dataclass(slots=True)
 class CompactionTurns:
     """See the module docstring."""
@@ -43,12 +59,22 @@ class CompactionTurns:
     compaction: CompactionLimits
     indexes: IndexLimits
     pace: Pace
+    index_pace: Pace
+    """Of the indexes alone: due behind merges."""
     _sizes: FileSizes = field(default_factory=FileSizes)
     _refused: bool = False
 
     def turn(self) -> TurnReport | TurnFailed:
         """One turn."""
         return self.pace.turn(self._turn, more=lambda report: isinstance(report.compaction, Compacted))
+
+    def index_turn(self) -> IndexReport | TurnFailed:
+        """One turn of the indexes alone."""
+        return self.index_pace.turn(self._index_turn, more=lambda report: report.more)
+
+    def _index_turn(self) -> IndexReport:
+        extended = extend_indexes(self.context, self.indexes, at_once=False)
+        return IndexReport(extended, unindexed_rows(self.context.table.newest()))
 
     def _turn(self) -> TurnReport:
         limits = replace(self.compaction, groups_max=1) if self._refused else self.compaction
@@ -57,6 +83,8 @@ class CompactionTurns:
         extended: tuple[IndexExtended | IndexRefused, ...] = ()
         if not isinstance(result, Refused):
             extended = extend_indexes(self.context, self.indexes, at_once=isinstance(result, Compacted))
+        if extended:
+            self.index_pace.hurry()  # it may have left some
         after = self.context.table.newest()
         fragments = after.fragments()
         return TurnReport(
@@ -64,5 +92,5 @@ class CompactionTurns:
             extended,
             len(fragments),
             sum(f.deleted_rows for f in fragments),
-            {index.name: unindexed(index, fragments) for index in after.indexes()},
+            unindexed_rows(after),
         )

@@ -9,7 +9,7 @@ Guarantees
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import metadata
 from typing import assert_never
@@ -27,7 +27,7 @@ from lancewal_core.region_index import GenerationRecord
 from lancewal_flusher.backlog import Backlog
 from lancewal_flusher.commit import Refused
 from lancewal_flusher.compaction import Compacted, NothingToCompact
-from lancewal_flusher.compaction_turns import TurnReport
+from lancewal_flusher.compaction_turns import IndexReport, TurnReport
 from lancewal_flusher.expiry import Expired, ExpiryResult, NothingExpired
 from lancewal_flusher.finish import Finished
 from lancewal_flusher.gc import GarbageReport
@@ -105,7 +105,7 @@ class FlusherMetrics:
             "hidden_rows", "Rows that fragments hold and hide, when compaction last looked."
         )
         self._unindexed = self._gauge(
-            "unindexed_rows", "Rows that a secondary index does not cover, when compaction last looked.", ("index",)
+            "unindexed_rows", "Rows that a secondary index does not cover, when upkeep last looked.", ("index",)
         )
         self._version = self._gauge("table_version", "Newest version of the Lance table.")
         self._generation = self._gauge("watermark_generation", "Newest merged generation.", _REGION)
@@ -210,20 +210,39 @@ class FlusherMetrics:
                 pass
             case _:
                 assert_never(report.compaction)
-        for result in report.indexes:
+        self._fragments.set(report.fragments)
+        self._hidden_rows.set(report.hidden_rows)
+        self._indexes(report.indexes, report.unindexed_rows)
+
+    def index_turn(self, report: IndexReport | TurnFailed) -> None:
+        """A turn of the indexes alone ended."""
+        if isinstance(report, TurnFailed):
+            self.failed("index upkeep", report.error, report.again_s)
+        else:
+            self._indexes(report.indexes, report.unindexed_rows)
+
+    def _indexes(self, done: Sequence[IndexExtended | IndexRefused], unindexed_rows: Mapping[str, int]) -> None:
+        for result in done:
             match result:
-                case IndexExtended(name=name, version=version, rows=rows, merged_segments=merged):
+                case IndexExtended(name=name, version=version, rows=rows, merged_segments=merged, rebuilt=rebuilt):
                     self._extended.labels(name).inc()
-                    self._log.info("index extended", index=name, version=version, rows=rows, merged_segments=merged)
+                    self._log.info(
+                        "index extended",
+                        index=name,
+                        version=version,
+                        rows=rows,
+                        merged_segments=merged,
+                        rebuilt=rebuilt,
+                    )
+                case IndexRefused(name=name, reason=reason, more=True):
+                    self._log.info("index put off", index=name, reason=reason)
                 case IndexRefused(name=name, reason=reason):
                     self._index_refusals.labels(name).inc()
                     self._log.warning("index not extended", index=name, reason=reason)
                 case _:
                     assert_never(result)
-        self._fragments.set(report.fragments)
-        self._hidden_rows.set(report.hidden_rows)
         # Of an index that is gone nothing remains.
-        show_only(self._unindexed, {(name,): rows for name, rows in report.unindexed_rows.items()})
+        show_only(self._unindexed, {(name,): rows for name, rows in unindexed_rows.items()})
 
     def expiry(self, result: ExpiryResult | TurnFailed) -> None:
         """A turn of expiry ended."""

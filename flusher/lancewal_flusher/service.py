@@ -5,7 +5,8 @@ Steps
  2. A round every ``flusher.interval_s``, and at once while there is more to do: no round begins a further merge after that
     time, so that garbage and figures have their turn under any load.  Garbage collection every ``flusher.gc_interval_s``.
     Compaction and indexes when due (``compaction_turns``), one turn behind a round; at once behind a merge that wears a
-    fragment so much that writing it anew costs less than leaving it (``cost``).  Rows that expire (``expiry_turns``) likewise.
+    fragment so much that writing it anew costs less than leaving it (``cost``), and the indexes alone behind every merge.
+    Rows that expire (``expiry_turns``) likewise.
  3. Told to stop: the merge under way is finished, nothing is begun.
 
 While an operator pauses the flusher, it begins no round, no garbage collection, no compaction and no expiry; it asks before
@@ -146,6 +147,11 @@ class _Loop:
         self.metrics.turn(report, self.context.clock.monotonic() - began)
         self._note("compaction", report if isinstance(report, TurnFailed) else report.compaction)
 
+    def index(self, turns: CompactionTurns) -> None:
+        report = turns.index_turn()
+        self.metrics.index_turn(report)
+        self._note("index upkeep", report)
+
     def expire(self, turns: ExpiryTurns) -> None:
         result = turns.turn()
         self.metrics.expiry(result)
@@ -207,13 +213,16 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[int
                     collect_at = clock.monotonic() + settings.flusher.gc_interval_s
                     loop.collect(settings.flusher.gc_interval_s)
                 if turns is not None:
+                    if report.merges:
+                        turns.index_pace.hurry()
                     if any(merge.worn for merge in report.merges):
                         turns.pace.hurry()
                     if turns.pace.wait_s() == 0.0 and not stopping():
                         loop.compact(turns)
-                    pause = min(
-                        pause, turns.pace.wait_s()
-                    )  # none, where there is more to do: but first what waits for a merge
+                    if turns.index_pace.wait_s() == 0.0 and not stopping():
+                        loop.index(turns)
+                    # None, where there is more to do: but first what waits for a merge.
+                    pause = min(pause, turns.pace.wait_s(), turns.index_pace.wait_s())
                 if expiry is not None:
                     if expiry.pace.wait_s() == 0.0 and not stopping():
                         loop.expire(expiry)
@@ -314,8 +323,8 @@ def _compaction_turns(context: FlusherContext, settings: Settings) -> Compaction
     if not flusher.compaction:
         return None
     now, interval_s = context.clock.monotonic(), flusher.compaction_interval_s
-    pace = Pace(context.clock, interval_s, due_at=now + interval_s)
-    return CompactionTurns(context, compaction_limits(flusher), index_limits(flusher), pace)
+    pace, index_pace = (Pace(context.clock, interval_s, due_at=now + interval_s) for _ in range(2))
+    return CompactionTurns(context, compaction_limits(flusher), index_limits(flusher), pace, index_pace)
 
 
 def _expiry_turns(context: FlusherContext, settings: Settings) -> ExpiryTurns | None:

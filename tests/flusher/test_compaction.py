@@ -213,7 +213,9 @@ def test_groups_land_together_or_not_at_all(table: FlusherTable) -> None:
         table.generation(0, upserts(range(10 * n, 10 * n + 10)))
         table.round()
     raced = Raced(table.uri, table.round)
-    turns = CompactionTurns(table.context(raced), limits, IndexLimits(), Pace(SystemClock(), 1.0, 0.0))
+    turns = CompactionTurns(
+        table.context(raced), limits, IndexLimits(), Pace(SystemClock(), 1.0, 0.0), Pace(SystemClock(), 1.0, 0.0)
+    )
     table.generation(0, [delete(70)])
     sizes = []
     for _ in range(3):

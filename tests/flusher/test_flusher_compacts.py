@@ -81,6 +81,16 @@ def test_it_compacts_and_extends_indexes(table: FlusherTable) -> None:
     table.check()
 
 
+def test_indexes_are_extended_right_behind_a_merge(table: FlusherTable) -> None:
+    table.dataset.create_scalar_index("id", "BTREE")
+    with serving(eager(table, compaction_interval_s=3_600.0)) as port:
+        table.generation(0, upserts(range(100, 120)))
+        wait_for(lambda: samples(port).get("indexes_extended_total{id_idx}") == 1)
+        wait_for(lambda: samples(port).get("unindexed_rows{id_idx}") == 0)
+        assert "compaction_seconds_count" not in samples(port) or samples(port)["compaction_seconds_count"] == 0
+    table.check()
+
+
 def test_merges_without_end_leave_compaction_its_turn(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """And compactions, of which there is always one more to do, leave merges theirs."""
     numbers = iter(range(1_000_000))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from lancewal_core.table import Fragment, TableIndex
@@ -49,6 +51,27 @@ def test_newer_segments_are_taken_in_as_long_as_they_are_no_larger() -> None:
     # Of the oldest segment nothing lives any more.
     assert works(index({9}, {0, 1, 2, 3}), *rows, at_once=True) == (IndexWork("i", 0, 25),)
     assert works(index({9}, {3}), *rows[3:], at_once=True) == (IndexWork("i", 2, 25),)
+
+
+def test_the_smallest_come_first_as_far_as_a_round_takes_them() -> None:
+    rows = [fragment(0, 100), fragment(1, 10)]
+    indexes = [replace(index({0}), name=name, row_bytes=size) for name, size in (("a", 50.0), ("b", 5.0), ("c", 10.0))]
+
+    def taken(round_bytes: int) -> list[str]:
+        limits = replace(LIMITS, round_bytes=round_bytes)
+        return [work.name for work in index_works(indexes, rows, limits, at_once=True)]
+
+    assert taken(650) == ["b", "c", "a"]
+    assert taken(649) == ["b", "c"]
+    assert taken(1) == ["b"]
+
+
+def test_all_segments_are_taken_in_where_one_may_hold_what_is_missing() -> None:
+    rows = [fragment(i, n) for i, n in enumerate([1_000, 10, 500])]
+    (work,) = works(replace(index({0}, {2}), named=(frozenset([0]), frozenset([2]))), *rows, at_once=True)
+    assert (work.merged_segments, work.unindexed_rows) == (2, 10)
+    (work,) = works(replace(index({0}, {1}), named=(frozenset([0]), frozenset([1]))), *rows, at_once=True)
+    assert work.merged_segments == 1
 
 
 def test_segments_stay_few() -> None:

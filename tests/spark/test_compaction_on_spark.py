@@ -196,7 +196,9 @@ class Failing:
 
 
 def turns(table: FlusherTable, runner: Runner) -> CompactionTurns:
-    return CompactionTurns(on(table, runner), LIMITS, IndexLimits(), Pace(SystemClock(), 1.0, 0.0))
+    return CompactionTurns(
+        on(table, runner), LIMITS, IndexLimits(), Pace(SystemClock(), 1.0, 0.0), Pace(SystemClock(), 1.0, 0.0)
+    )
 
 
 def landed(report: TurnReport | TurnFailed) -> Compacted:
