@@ -105,7 +105,10 @@ class FlusherMetrics:
             "hidden_rows", "Rows that fragments hold and hide, when compaction last looked."
         )
         self._unindexed = self._gauge(
-            "unindexed_rows", "Rows that a secondary index does not cover, when upkeep last looked.", ("index",)
+            "unindexed_rows",
+            "Rows that a secondary index does not cover, when upkeep last looked: behind each merge and each round of "
+            "compaction. Queries scan them; fuzzy text queries leave them out.",
+            ("index",),
         )
         self._version = self._gauge("table_version", "Newest version of the Lance table.")
         self._generation = self._gauge("watermark_generation", "Newest merged generation.", _REGION)
