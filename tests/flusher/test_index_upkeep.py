@@ -166,6 +166,20 @@ def test_queries_equal_brute_force_whatever_is_merged(
     table.close()
 
 
+def test_patches_of_one_fragment_of_many(table: IndexedTable) -> None:
+    """The oldest segment keeps most of its rows, so nothing takes it in."""
+    for number in range(1, 4):
+        table.generation(0, [table.upsert(id) for id in range(1_000 * number, 1_000 * number + 300)])
+        table.round(MergeLimits(adopt_rows=1))
+    table.extend()
+    table.generation(0, [table.patch(id) for id in range(1_000, 1_200)])
+    table.round(MergeLimits(adopt_rows=1, in_place_rows=1))
+    table.check()
+    for merged in (0, 1):
+        table.dataset.optimize.optimize_indices(num_indices_to_merge=merged)
+        assert [id for id in range(1_000, 1_200) if table._search(f"w{id}") != [id]] == []
+
+
 def test_what_an_index_over_stable_row_ids_covers_stays(tmp_path: Path) -> None:
     """Lance would refuse to write it anew, panic, or find its rows twice (pylance 14.0.2)."""
     made = IndexedTable(tmp_path, stable_row_ids=True)
