@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from lancewal_audit.repair_context import RepairContext
 from lancewal_core.error_text import first_line
 from lancewal_core.errors import InvalidInput, RepairRefused
-from lancewal_core.index_build_lance import IndexBuild, build_again, index_builds
+from lancewal_core.index_build_lance import IndexBuild, build_again, index_build
 from lancewal_core.lance_errors import read_error
 from lancewal_core.open_checks import check_table
 from lancewal_core.table_lance import LancePinnedTable, LanceTable
@@ -54,10 +54,10 @@ def plan_lance_index(context: RepairContext, name: str) -> LanceIndexPlan:
     assert isinstance(context.table, LanceTable)
     pinned = context.table.newest()
     check_table(pinned, context.contract)
-    known = {build.name: build for build in index_builds(pinned.dataset)}
-    if name not in known:
-        raise InvalidInput(f"the table has no index {name!r}; it has {sorted(known) or 'none'}")
-    build = known[name]
+    build = index_build(pinned.dataset, name)
+    if build is None:
+        known = sorted(index.name for index in pinned.indexes())
+        raise InvalidInput(f"the table has no index {name!r}; it has {known or 'none'}")
     if build.unknown:
         raise RepairRefused(
             f"index {name} of kind {build.kind} cannot be built again by this command: {build.unknown}. Build it with "

@@ -23,6 +23,7 @@ _CONFIGURED = {
     "ZoneMap": ("ZONEMAP", ("rows_per_zone",)),
     "BloomFilter": ("BLOOMFILTER", ("number_of_items", "probability")),
 }
+_NOTHING_TOLD = "none of its segments covers a row, so nothing tells its parameters"
 _TEXT = frozenset(
     (
         "base_tokenizer", "language", "with_position", "max_token_length", "lower_case", "stem", "remove_stop_words",
@@ -30,7 +31,6 @@ _TEXT = frozenset(
         "split_identifiers", "split_on_numerics", "preserve_original", "index_operators",
     )
 )  # fmt: skip
-_UNTOLD = {"BTREE": "its page size (Lance's default is taken)"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,12 @@ def index_builds(dataset: Any) -> tuple[IndexBuild, ...]:
     return tuple(_build_of(dataset, description) for description in sorted(found, key=lambda d: d.name))
 
 
+def index_build(dataset: Any, name: str) -> IndexBuild | None:
+    """Of one of them."""
+    found = [d for d in dataset.describe_indices() if d.name == name]
+    return _build_of(dataset, found[0]) if found else None
+
+
 def build_again(dataset: Any, build: IndexBuild) -> None:
     """One commit puts an index over all rows of the data set's version in the place of all segments."""
     column = build.sql if len(build.path) > 1 else build.path[0]
@@ -89,6 +95,7 @@ def _build_of(dataset: Any, description: Any) -> IndexBuild:
     kind = found.upper()
     parameters: dict[str, Any] = {}
     unknown = ""
+    untold = "its page size: Lance's default is taken" if found == "BTree" else ""
     plain = found in _PLAIN and not details
     told = {} if plain else _statistics(dataset, description.name)
     if told is None:
@@ -100,6 +107,7 @@ def _build_of(dataset: Any, description: Any) -> IndexBuild:
     elif found in _CONFIGURED and not details:
         kind, names = _CONFIGURED[found]
         parameters = {name: told[name] for name in names if name in told}
+        untold = "" if parameters else f"its {' and '.join(names)}: Lance's defaults are taken"
     elif found == "Inverted":
         parameters, unknown = _text(told.get("params", {}), details)
     elif found.startswith("IVF_"):
@@ -115,15 +123,17 @@ def _build_of(dataset: Any, description: Any) -> IndexBuild:
         path,
         parameters,
         len(description.segments),
-        _UNTOLD.get(kind, ""),
+        untold,
         unknown,
         told is None,
     )
 
 
 def _text(told: Mapping[str, Any], details: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    if not told:
+        return {}, _NOTHING_TOLD
     more = {key for key, value in told.items() if key not in _TEXT and (key, value) != ("lance_tokenizer", "text")}
-    if not told or more:
+    if more:
         return {}, f"lancewal does not know the parameters {sorted(more)} of its tokenizer"
     parameters: dict[str, Any] = {name: value for name, value in told.items() if name in _TEXT}
     granularity = details.get("document_granularity", DocumentGranularity.ROW.value)
@@ -133,6 +143,8 @@ def _text(told: Mapping[str, Any], details: Mapping[str, Any]) -> tuple[dict[str
 
 
 def _vector(told: Mapping[str, Any], details: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    if "num_partitions" not in told:
+        return {}, _NOTHING_TOLD
     parameters: dict[str, Any] = {
         "metric": str(details["metric_type"]).lower(),
         "num_partitions": int(told["num_partitions"]),
@@ -160,13 +172,17 @@ def _vector(told: Mapping[str, Any], details: Mapping[str, Any]) -> tuple[dict[s
 
 
 def _statistics(dataset: Any, name: str) -> Mapping[str, Any] | None:
-    """Of its oldest segment, whose parameters the others have taken over; None where its files cannot be read."""
+    """Of its segment with most partitions, else of the oldest that says any; None where files of it cannot be read.
+
+    Lance says nothing of a segment that covers no row any more.  A small segment may have fewer partitions than the index was
+    made with.
+    """
     try:
         with reading(f"reading index {name}", names_nothing=True):
-            found: Mapping[str, Any] = dataset.stats.index_stats(name)["indices"][0]
+            segments: list[Mapping[str, Any]] = dataset.stats.index_stats(name)["indices"]
     except (ObjectCorrupt, VersionGone):
         return None
-    return found
+    return max((told for told in segments if told), key=lambda told: told.get("num_partitions", 0), default={})
 
 
 def _path(fields: Sequence[Any], wanted: int) -> tuple[str, ...]:
