@@ -92,14 +92,14 @@ def build_again(dataset: Any, build: IndexBuild) -> None:
 def _build_of(dataset: Any, description: Any) -> IndexBuild:
     found, details = description.index_type, dict(description.details or {})
     paths = [path for path in (_path(dataset.lance_schema.fields(), i) for i in description.fields) if path]
-    kind = found.upper()
+    kind = "INVERTED" if found == "Inverted" else found
     parameters: dict[str, Any] = {}
     unknown = ""
     untold = "its page size: Lance's default is taken" if found == "BTree" else ""
     plain = found in _PLAIN and not details
     told = {} if plain else _statistics(dataset, description.name)
     if told is None:
-        kind = "INVERTED" if found == "Inverted" else _CONFIGURED.get(found, (kind, ()))[0]
+        kind = _CONFIGURED.get(found, (kind, ()))[0]
     elif len(paths) != 1:
         unknown = f"it is over {len(paths)} columns"
     elif plain:

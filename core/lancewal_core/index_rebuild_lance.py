@@ -14,9 +14,9 @@ def rebuild(dataset: Any, name: str) -> None:
     """
     build = index_build(dataset, name)
     if build is None or build.unknown:
-        why = "it is gone" if build is None else build.unknown
+        kind, why = ("", "it is gone") if build is None else (f", of kind {build.kind}", build.unknown)
         raise ValueError(
-            f"lancewal does not know all parameters of index {name}: {why}. Build it anew yourself, with replace=True and its "
-            "own parameters; until then queries by it may find rows by old values"
+            f"lancewal does not know all parameters of index {name}{kind}: build it anew yourself, with replace=True and its "
+            f"own parameters; until then queries by it may find rows by old values ({why})"
         )
     build_again(dataset, build)

@@ -205,7 +205,7 @@ def test_what_cannot_be_looked_at_is_named(table: AllIndexes) -> None:
     table.dataset.create_scalar_index("place.a", "BTREE", name="nested")
     why = {index.name: index.why_not for index in verify(table.uri, 40).indexes if not index.looked_at}
     assert why.keys() <= {"near_idx", "a_second", "num_idx"}
-    assert why["near_idx"] == "indexes of kind MINHASHLSH are not known here"
+    assert why["near_idx"] == "indexes of kind MinHashLsh are not known here"
     assert len(why) == 2
     with pytest.raises(RepairRefused, match="own parameters, as you first did"):
         run(table, "near_idx")
