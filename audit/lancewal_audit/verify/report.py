@@ -24,10 +24,10 @@ KINDS: dict[str, str] = {
     "wal_adds": "the WAL has a row at an offset where Kafka has none",
     "wal_differs": "the WAL's row is another than Kafka's record gives",
     "wal_rejects": "a record is rejected on one side only",
-    "index_wrong": "a secondary index finds the row by a value that it does not have",
-    "index_missing": "a secondary index does not find a row by a value that it has",
-    "index_damaged": "a file of a secondary index cannot be read",
-    "index_twice": "a secondary index finds the row more than once",
+    "index_wrong": "an index finds the row by a value, a word or a vector that it does not have",
+    "index_missing": "an index does not find a row by a value that it has",
+    "index_damaged": "a file of an index cannot be read",
+    "index_twice": "an index finds the row more than once",
 }
 """Kinds of findings and what they mean."""
 
