@@ -16,6 +16,7 @@ from pathlib import Path
 from benchmarks import (
     freshness,
     ingest,
+    memory,
     merge,
     merge_large,
     merge_on_spark,
@@ -29,6 +30,7 @@ BENCHMARKS: dict[str, Callable[[], dict[str, float]]] = {
     "strong-read": strong_read.run,
     "freshness": freshness.run,
     "ingest": ingest.run,
+    "memory": memory.run,
     "merge": merge.run,
     "write-amplification": write_amplification.run,
     "merge-strategies": merge_strategies.run,

@@ -212,8 +212,8 @@ class IngestSettings(Section):
     """``lancewal ingest``."""
 
     memory_bytes_max: Bytes = ByteSize(512 << 20)
-    """Rows in memory at which consumption pauses.  Half of a 1 GiB container: the other half is Python, Arrow's
-    working space and librdkafka's queues."""
+    """What rows and records may take, a quarter of it librdkafka's queue; consumption pauses there.  Half of a 1 GiB
+    container: the other half is Python and what Arrow and Lance take beside it, some 300 MB."""
     linger_ms: Annotated[int, BeforeValidator(_no_bool), Field(ge=0)] = 50
     """Shortest time between two WAL PUTs.  An S3 PUT takes about as long, and it bounds the request cost."""
     segment_rows_max: Annotated[Count, Field(le=500_000)] = 60_000

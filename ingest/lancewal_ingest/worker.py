@@ -31,6 +31,7 @@ from lancewal_ingest.context import IngestContext
 from lancewal_ingest.decode.records import Records
 from lancewal_ingest.draining import noting
 from lancewal_ingest.flush_queue import FlushQueue
+from lancewal_ingest.heap import use_own_pages
 from lancewal_ingest.long_pause import LongPause
 from lancewal_ingest.memtable import MemTable
 from lancewal_ingest.observer import Observer
@@ -48,6 +49,8 @@ _DECODE_COPIES = 2
 _FLUSH_POLL_S = 0.01
 """A small generation is flushed in about that time: several wait for one another no longer."""
 
+_LARGE_RECORD = 16 << 10
+"""In the mean of a poll: a heap that nobody looks after gets holes from such records."""
 _SEALING_MAX_S = 5.0
 """Longer than any seal that is merely slow."""
 
@@ -127,7 +130,7 @@ class IngestWorker:
         self._expected = float(self._weights.largest(context.contract.record_bytes_max))
         """What the next records may weigh each."""
         self._cut = 0
-        """The partition that the last segment had no more room for."""
+        """The partition with which the next segment begins."""
         self._memory_full = False
         self._full_since: float | None = None
         """Since when nothing more may be consumed."""
@@ -305,7 +308,10 @@ class IngestWorker:
         more_rows, more_bytes = self._waiting()
         if more_rows > rows:
             # A region that left within the poll took its bytes along; so a mean can be too small, and never counts at once.
-            self._expected = max(self._expected / 2, (more_bytes - nbytes) / (more_rows - rows))
+            mean = (more_bytes - nbytes) / (more_rows - rows)
+            self._expected = max(self._expected / 2, mean)
+            if mean >= _LARGE_RECORD:
+                use_own_pages()
 
     def _waiting(self) -> tuple[int, int]:
         """Records consumed and not yet in a segment, and their weight."""
@@ -391,7 +397,7 @@ class IngestWorker:
 
     def _start_job(self, *, now: bool = False) -> None:
         open_ = self._partitions.open
-        # Whoever the last segment had no room for comes first: nobody waits for ever.
+        # By turns: nobody waits for ever.
         waiting = [open_[p] for p in sorted(open_, key=lambda p: (p < self._cut, p)) if open_[p].pending is not None]
         if not waiting or self._fenced:
             return
@@ -415,7 +421,8 @@ class IngestWorker:
                     first_ms[memtable.region.partition] = pending.records.timestamps[0]
                 consumed.append(Consumed(memtable.region, memtable.position, pending.next, pending.records))
             if region.pending is not None:
-                self._cut = memtable.region.partition
+                # Whoever got nothing comes first next time, or whoever comes behind one that got a part.
+                self._cut = memtable.region.partition + (pending is not None)
                 break
         job = AppendJob(
             context.contract, self._preparer, self._dead_letters, self._source, self._writer, context.tasks, consumed,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Message, Producer, TopicPartition
 from typer.testing import CliRunner
 
 from lancewal_core.errors import RecordsUnreadable
@@ -20,6 +20,7 @@ from lancewal_demo.stack import KafkaBroker
 from lancewal_flusher.create import create_table
 from lancewal_ingest.lone_reader import read_records
 from lancewal_ingest.offset_commands import app
+from lancewal_ingest.source_kafka import ConfluentSource
 from lancewal_reader import open_table
 from tests.ingest.test_dead_letters import read as read_letters
 from tests.ingest.test_service import get, metric, serving, settings_tree, until
@@ -65,6 +66,50 @@ def test_a_batch_whose_checksum_is_wrong_stops_its_partition_and_nothing_behind_
     client = {"bootstrap.servers": kafka.bootstrap_servers}
     found, behind = read_records(client, "g", region, Position(0), Position(7))
     assert (found.offsets, behind) == ([0, 1, 2], 3)
+
+
+class Client:
+    """A consumer that goes on behind what it cannot read, as librdkafka may."""
+
+    def __init__(self) -> None:
+        self.sought: list[int] = []
+
+    def consume(self, count: int, timeout_s: float) -> list[Message]:
+        bad = KafkaError(KafkaError._BAD_MSG)
+        return [
+            Message(topic="t", partition=p, offset=o, key=b"", value=b"", error=bad if (p, o) == (0, 3) else None)
+            for p in (0, 1)
+            for o in range(2, 6)
+        ]
+
+    def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        return [TopicPartition("t", at.partition, 6) for at in partitions]
+
+    def seek(self, place: TopicPartition) -> None:
+        self.sought.append(place.offset)
+
+    def pause(self, partitions: list[TopicPartition]) -> None: ...
+
+    def resume(self, partitions: list[TopicPartition]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def test_where_the_client_goes_on_behind_what_it_cannot_read_nothing_of_that_is_taken() -> None:
+    source = ConfluentSource({"bootstrap.servers": "127.0.0.1:1"}, "t", "g")
+    source._consumer.close()
+    source._consumer = client = Client()  # type: ignore[assignment] # as much of one as is needed
+    for partition in (0, 1):
+        source.start(partition, Position(2))
+    polled = source.poll(1, 0.0)
+    assert {p: records.offsets for p, records in polled.records.items()} == {0: [2], 1: [2, 3, 4, 5]}
+    assert polled.next == {0: 3, 1: 6}
+    again = source.poll(1, 0.0)  # asked for once more
+    assert client.sought == [2, 2, 3]
+    assert again.next == {0: 3, 1: 6}
+    with pytest.raises(RecordsUnreadable):
+        source.poll(1, 0.0)
+    assert source.poll(1, 0.0).next == {1: 6}
 
 
 def test_the_end_of_what_cannot_be_read_is_found(kafka: KafkaBroker, topic_name: str) -> None:

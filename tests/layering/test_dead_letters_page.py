@@ -7,10 +7,11 @@ from pathlib import Path
 
 from lancewal_ingest.append import MISROUTED
 from lancewal_ingest.decode.records import KINDS
+from lancewal_ingest.reject import UNREADABLE
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "dead-letters.md"
 
 
 def test_the_page_has_every_kind_and_no_other() -> None:
     listed = re.findall(r"^\| `([a-z_]+)` \|", PAGE.read_text(), re.MULTILINE)
-    assert listed == [*KINDS, MISROUTED]
+    assert listed == [*KINDS, MISROUTED, UNREADABLE]
