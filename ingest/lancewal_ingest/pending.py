@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from lancewal_core.ids import Position
 from lancewal_ingest.decode.records import Records
-from lancewal_ingest.weight import RecordWeights, pieces
+from lancewal_ingest.decode.weight import RecordWeights, pieces
 
 
 @dataclass(slots=True)

@@ -8,8 +8,8 @@ Guarantees
     ``linger_s`` after the last one was sent, or as soon as ``segment_rows`` are waiting: then nothing more is consumed.
  2. A MemTable holds durable entries only.  What can no longer be proven equal to durable state is dropped and opened
     again from the log or from Kafka.
- 3. Memory: consumed, in flight, OPEN and unflushed rows together stop consumption at the budget (``weight``); while that
-    lasts longer than ``hold_s``, the consumer is paused and polled, so that the process stays a member of its group.
+ 3. Memory: consumed, in flight, OPEN and unflushed rows together stop consumption at the budget (``decode.weight``); while
+    that lasts longer than ``hold_s``, the consumer is paused and polled, so that the process stays a member of its group.
  4. Held by an operator, it consumes nothing and goes on in all else: it polls, opens, seals, flushes, hands over.
  5. A partition that stops (misrouted record, bad record under ``stop``, lost retention) stops alone; the others go on.
 
@@ -29,6 +29,7 @@ from lancewal_core.log import Durable, FencedOut, LogWriter
 from lancewal_ingest.append import AppendJob, Consumed, DeadLetters, Preparer, check_topic
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.decode.records import Records
+from lancewal_ingest.decode.weight import RecordWeights
 from lancewal_ingest.draining import noting
 from lancewal_ingest.flush_queue import FlushQueue
 from lancewal_ingest.heap import use_own_pages
@@ -42,7 +43,6 @@ from lancewal_ingest.policy import GENERATION_BYTES_MAX, GenerationStats, Memory
 from lancewal_ingest.seal import reanchor_generation, seal_generation
 from lancewal_ingest.segment_in_flight import Cargo, SegmentInFlight
 from lancewal_ingest.source import KafkaSource, Polled
-from lancewal_ingest.weight import RecordWeights
 
 _DECODE_COPIES = 2
 """Decoding holds a batch's values, their joined text and the rows at the same time."""
@@ -67,7 +67,7 @@ class WorkerLimits:
     segment_rows: int = 60_000
     """Most consumed records that go into a segment; so many, or ``segment_bytes``, start it before ``linger_s``."""
     segment_bytes: int = SEGMENT_BYTES
-    """The same for what the records weigh (``weight``).  A poll may bring more: the rest goes into the next one."""
+    """The same for what the records weigh (``decode.weight``).  A poll may bring more: the rest goes into the next one."""
     linger_s: float = 0.05
     idle_position_s: float = 1.0
     """At most this often an entry without rows moves a region's position."""

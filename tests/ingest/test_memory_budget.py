@@ -25,10 +25,10 @@ from lancewal_ingest.decode.columnar import Columns
 from lancewal_ingest.decode.decoder import Decoder
 from lancewal_ingest.decode.records import Records
 from lancewal_ingest.decode.reference import ReferenceDecoder
+from lancewal_ingest.decode.weight import RecordWeights, pieces
 from lancewal_ingest.kafka_clients import bounded_consumer_properties
 from lancewal_ingest.policy import GENERATION_BYTES_MAX, GenerationStats, MemoryPolicy, SealDecision, SealPolicy
 from lancewal_ingest.source import Polled
-from lancewal_ingest.weight import RecordWeights, pieces
 from lancewal_ingest.worker import IngestWorker, WorkerLimits
 from tests.attack.test_ingest_worker import MemoryObserver, Place, Source
 

@@ -3,8 +3,8 @@
 1. The result, rows and rejections, is always the one that ``reference`` alone would give.
 2. A batch of good records costs about one pass of Arrow's JSON reader.
 3. Few bad records cost little: the batch is halved around them down to ``SINGLY_MAX`` records.
-4. At once it decodes records that weigh ``PIECE_BYTES`` (``weight``), record by record ``SINGLY_BYTES`` of values: a value is
-   many times as large as Python objects.
+4. At once it decodes records that weigh ``PIECE_BYTES`` (``weight``), or, record by record, ``SINGLY_BYTES`` of values: as
+   Python objects a value is many times as large.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lancewal_ingest.decode.part import Part, assemble
 from lancewal_ingest.decode.presence import PresenceReader
 from lancewal_ingest.decode.records import Decoded, Records, Refusal, Rejected
 from lancewal_ingest.decode.reference import KeyDecoder, ReferenceDecoder
-from lancewal_ingest.weight import RecordWeights, pieces
+from lancewal_ingest.decode.weight import RecordWeights, pieces
 
 SINGLY_MAX = 64
 """A part of at most this many records that Arrow refuses is decoded record by record."""
