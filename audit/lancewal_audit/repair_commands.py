@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from lancewal_core.config_commands import ConfigOption, read_settings
+from lancewal_core.shown import one_line, say
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -179,4 +180,4 @@ def lance_index(
 
 def _tell(lines: Sequence[str]) -> None:
     for line in lines:
-        typer.echo(line)
+        say(one_line(line))

@@ -13,6 +13,7 @@ import typer
 
 from lancewal_core.config_commands import ConfigOption, Output, OutputOption, read_settings
 from lancewal_core.errors import InvalidInput, LancewalError
+from lancewal_core.shown import say, say_json
 
 if TYPE_CHECKING:
     from lancewal_audit.verify.report import Report
@@ -78,14 +79,17 @@ def command(
             _write(report, found)
     except LancewalError as error:
         # Not as other commands: 1 says that something differs.
-        typer.echo(f"lancewal: {error.kind}: {error}", err=True)
+        say(f"lancewal: {error.kind}: {error}", err=True)
         raise typer.Exit(2) from error
     except (OSError, MemoryError, ArrowException) as error:
-        typer.echo(f"lancewal: not_compared: {type(error).__name__}: {error}{_hint(error)}", err=True)
+        say(f"lancewal: not_compared: {type(error).__name__}: {error}{_hint(error)}", err=True)
         raise typer.Exit(2) from error
     from lancewal_audit.verify.report import report_text
 
-    typer.echo(json.dumps(found.as_json(), indent=1) if output is Output.JSON else report_text(found))
+    if output is Output.JSON:
+        say_json(json.dumps(found.as_json(), indent=1))
+    else:
+        say(report_text(found))
     if not found.equal:
         raise typer.Exit(1)
 

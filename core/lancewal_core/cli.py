@@ -26,6 +26,7 @@ from typer.core import TyperGroup
 
 from lancewal_core import failpoints
 from lancewal_core.errors import InvalidInput, LancewalError
+from lancewal_core.shown import say
 
 GROUP = "lancewal.commands"
 _DISTRIBUTION = "lancewal"
@@ -190,7 +191,7 @@ def run(arguments: Sequence[str]) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except LancewalError as error:
-        print(f"lancewal: {error.kind}: {error}", file=sys.stderr)
+        say(f"lancewal: {error.kind}: {error}", err=True)
         return 2 if isinstance(error, InvalidInput) else 1
     return 0
 

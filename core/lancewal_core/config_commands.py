@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lancewal_core.shown import say, say_json
+
 if TYPE_CHECKING:
     from lancewal_core.settings import Settings
 
@@ -43,7 +45,7 @@ def read_settings(config: Path | None) -> Settings:
 def check(config: ConfigOption = None) -> None:
     """Read all settings and report everything that is wrong with them."""
     read_settings(config)
-    typer.echo("The settings are valid.")
+    say("The settings are valid.")
 
 
 @app.command()
@@ -51,7 +53,7 @@ def show(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> Non
     """Show the settings in force, defaults included, secrets masked."""
     masked = read_settings(config).masked()
     if output is Output.JSON:
-        typer.echo(json.dumps(masked, indent=1))
+        say_json(json.dumps(masked, indent=1))
         return
     import yaml
 

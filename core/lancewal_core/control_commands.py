@@ -10,6 +10,7 @@ import typer
 
 from lancewal_core.config_commands import ConfigOption, Output, OutputOption, read_settings
 from lancewal_core.control import Service, until_text
+from lancewal_core.shown import say, say_json
 
 if TYPE_CHECKING:
     from lancewal_core.control import Control
@@ -84,7 +85,7 @@ def _store(uri: str, config: Path | None) -> ObjectStore:
 def _show(control: Control, service: Service, output: Output) -> None:
     match output:
         case Output.JSON:
-            typer.echo(control.model_dump_json(indent=1, exclude={"write_id"}))
+            say_json(control.model_dump_json(indent=1, exclude={"write_id"}))
         case Output.TEXT:
             until = control.ingest if service is Service.INGEST else control.flusher
-            typer.echo(f"{service} is not paused" if until is None else f"{service} is paused {until_text(until)}")
+            say(f"{service} is not paused" if until is None else f"{service} is paused {until_text(until)}")

@@ -12,6 +12,7 @@ from lancewal_core.address import split_address
 from lancewal_core.clock import utc_text
 from lancewal_core.config_commands import ConfigOption, Output, OutputOption, read_settings
 from lancewal_core.errors import InvalidInput
+from lancewal_core.shown import one_line, say, say_json
 
 if TYPE_CHECKING:
     from lancewal_core.ids import Region
@@ -57,7 +58,10 @@ def command(
         )
     store = open_store(where, settings.store.options)
     found = inspect_object(store, key) if key else inspect_region(store, _region(store, where, region))
-    typer.echo(as_json(found) if output is Output.JSON else as_text(found))
+    if output is Output.JSON:
+        say_json(as_json(found))
+    else:
+        say(as_text(found))
 
 
 def place(text: str) -> tuple[str, str]:
@@ -96,7 +100,7 @@ def as_text(found: Inspected) -> str:
     """One aligned line for each term, then the tables."""
     tables = {name: value for name, value in found.content.items() if _is_table(value)}
     terms = {
-        "object": found.key,
+        "object": one_line(found.key),
         "what": f"{found.kind}, {found.size} bytes",
         **{_title(name): _cell(name, value) for name, value in found.content.items() if name not in tables},
     }
@@ -138,6 +142,6 @@ def _cell(name: str, value: object) -> str:
         case int() if name.endswith("_ms"):
             return utc_text(value)
         case list() | tuple():
-            return ", ".join(str(item) for item in value)
+            return one_line(", ".join(str(item) for item in value))
         case _:
-            return str(value)
+            return one_line(str(value))

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from lancewal_core.config_commands import ConfigOption, Output, OutputOption, read_settings
+from lancewal_core.shown import say, say_json
 from lancewal_flusher.runner_option import RunnerOption, choosing, session_for
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Merge snapshots into the table.")
@@ -50,7 +51,7 @@ def run(
     if dry_run:
         from lancewal_flusher.outlook_text import show_next_merge
 
-        typer.echo(show_next_merge(settings, as_json=output is Output.JSON))
+        (say_json if output is Output.JSON else say)(show_next_merge(settings, as_json=output is Output.JSON))
         return
     with session_for(settings):
         from lancewal_flusher.service import run_flusher
@@ -69,4 +70,4 @@ def spark_script(
     It takes the options of `lancewal flush run`: spark-submit --master ... "$(lancewal flush spark-script)" --once;
     with `compact`, those of `lancewal compact`.
     """
-    typer.echo(Path(__file__).parent / "submit" / f"lancewal_{program}.py")
+    say(str(Path(__file__).parent / "submit" / f"lancewal_{program}.py"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +12,7 @@ import typer
 
 from lancewal_core.config_commands import ConfigOption, Output, OutputOption, read_settings
 from lancewal_core.settings import Settings
+from lancewal_core.shown import say, say_json
 from lancewal_flusher.runner_option import RunnerOption, choosing, session_for
 
 if TYPE_CHECKING:
@@ -37,13 +39,18 @@ def command(
             stack.enter_context(session_for(settings))
         summary = _look(settings, everything) if dry_run else _compact(settings, everything)
     if isinstance(summary, str):
-        typer.echo(
-            json.dumps({"refused": summary}) if output is Output.JSON else f"nothing can be compacted now: {summary}"
-        )
+        _show(output, {"refused": summary}, f"nothing can be compacted now: {summary}")
         return
-    typer.echo(json.dumps(asdict(summary), indent=1) if output is Output.JSON else summary_text(summary, dry_run))
+    _show(output, asdict(summary), summary_text(summary, dry_run))
     if summary.indexes_refused:
         raise typer.Exit(1)
+
+
+def _show(output: Output, content: Mapping[str, object], text: str) -> None:
+    if output is Output.JSON:
+        say_json(json.dumps(content, indent=None if "refused" in content else 1))
+    else:
+        say(text)
 
 
 def _look(settings: Settings, everything: bool) -> CompactionSummary | str:

@@ -11,6 +11,7 @@ import typer
 
 from lancewal_core.config_commands import ConfigOption, Output, OutputOption, read_settings
 from lancewal_core.errors import InvalidInput
+from lancewal_core.shown import one_line, say, say_json
 
 if TYPE_CHECKING:
     from lancewal_flusher.garbage_kinds import Group
@@ -55,7 +56,10 @@ def command(
                 stopping=stack.enter_context(stop_signals()),
                 waits=lambda objects: log.info("waiting for the grace period", objects=objects, grace_s=grace_s),
             )
-    typer.echo(json.dumps(asdict(summary), indent=1) if output is Output.JSON else summary_text(summary, dry_run))
+    if output is Output.JSON:
+        say_json(json.dumps(asdict(summary), indent=1))
+    else:
+        say(summary_text(summary, dry_run))
 
 
 def summary_text(summary: GarbageSummary, dry_run: bool) -> str:
@@ -71,7 +75,8 @@ def summary_text(summary: GarbageSummary, dry_run: bool) -> str:
     if summary.orphans:
         lines.append(f"nothing accounts for {len(summary.orphans)} objects, which are left alone:")
         lines += [
-            f"  {orphan.key}  {orphan.bytes} bytes: {orphan.reason}" for orphan in summary.orphans[:ORPHANS_SHOWN]
+            f"  {one_line(orphan.key)}  {orphan.bytes} bytes: {orphan.reason}"
+            for orphan in summary.orphans[:ORPHANS_SHOWN]
         ]
         if len(summary.orphans) > ORPHANS_SHOWN:
             lines.append(f"  and {len(summary.orphans) - ORPHANS_SHOWN} more: --output json lists them")

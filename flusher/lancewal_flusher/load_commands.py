@@ -10,6 +10,7 @@ import typer
 
 from lancewal_core.config_commands import ConfigOption, Output, OutputOption, read_settings
 from lancewal_core.errors import InvalidInput
+from lancewal_core.shown import say, say_json
 from lancewal_flusher.load_keep import Keep
 
 if TYPE_CHECKING:
@@ -60,7 +61,10 @@ def command(
     settings = settings.model_copy(update={"table": table})
     if begin:
         began = begin_load(settings, str(name))
-        typer.echo(began.model_dump_json(indent=1) if output is Output.JSON else began_text(str(name), began))
+        if output is Output.JSON:
+            say_json(began.model_dump_json(indent=1))
+        else:
+            say(began_text(str(name), began))
         return
     log = structlog.get_logger("lancewal.load")
     with ExitStack() as stack:
@@ -72,7 +76,10 @@ def command(
             landed=lambda part: log.info("part loaded", **asdict(part)),
             stopping=stack.enter_context(stop_signals()),
         )
-    typer.echo(json.dumps(asdict(summary), indent=1) if output is Output.JSON else summary_text(summary))
+    if output is Output.JSON:
+        say_json(json.dumps(asdict(summary), indent=1))
+    else:
+        say(summary_text(summary))
     if not summary.finished:
         raise typer.Exit(1)
 

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import asdict
 
 from lancewal_core.settings import Settings
+from lancewal_core.shown import one_line
 from lancewal_flusher.commit import Refused
 from lancewal_flusher.compaction_limits import compaction_limits
 from lancewal_flusher.merge_outlook import MergeOutlook, look
@@ -31,7 +32,7 @@ def show_next_merge(settings: Settings, *, as_json: bool) -> str:
 
 def outlook_text(outlook: MergeOutlook) -> str:
     """The outlook for people."""
-    damaged = [f"{region} is left where it is damaged: {why}" for region, why in outlook.damaged.items()]
+    damaged = [f"{region} is left where it is damaged: {one_line(why)}" for region, why in outlook.damaged.items()]
     if not outlook.generations:
         what = "nothing else waits" if damaged else "nothing waits"
         return "\n".join([f"version {outlook.version}: {what} for a merge", *damaged])

@@ -10,6 +10,7 @@ import typer
 
 from lancewal_core.config_commands import ConfigOption, Output, OutputOption, read_settings
 from lancewal_core.control import until_text
+from lancewal_core.shown import one_line, say, say_json
 
 if TYPE_CHECKING:
     from lancewal_flusher.region_status import RegionStatus, TableStatus
@@ -30,7 +31,10 @@ def command(
 
     settings = read_settings(config)
     status = table_status(settings, settings.table_uri(uri))
-    typer.echo(json.dumps(asdict(status), indent=1) if output is Output.JSON else status_text(status))
+    if output is Output.JSON:
+        say_json(json.dumps(asdict(status), indent=1))
+    else:
+        say(status_text(status))
     if status.problems:
         raise typer.Exit(1)
 
@@ -40,13 +44,14 @@ _TITLES = ("partition", "lag", "durable", "merged", "unmerged rows", "unmerged b
 
 def status_text(status: TableStatus) -> str:
     """The status for people: the table, one aligned line for each region, the problems."""
+    primary, region = (one_line(", ".join(names)) for names in (status.primary_key, status.region_key))
     lines = [
-        f"table     {status.uri}",
+        f"table     {one_line(status.uri)}",
         f"version   {status.table_version}, {status.table_rows} rows in {status.table_fragments} fragments",
         f"topic     {status.topic} ({status.topic_id}), {len(status.regions)} partitions",
-        f"keys      primary {', '.join(status.primary_key)}; region {', '.join(status.region_key) or 'record key'}",
-        f"contract  version {status.contract_version}, table {status.table_uuid}",
-        f"group     {status.group}, {'members not known' if status.group_members is None else _counted(status.group_members)}",
+        f"keys      primary {primary}; region {region or 'record key'}",
+        f"contract  version {status.contract_version}, table {one_line(status.table_uuid)}",
+        f"group     {one_line(status.group)}, {_counted(status.group_members)}",
         *(f"paused    {service} {until_text(until)}" for service, until in status.paused.items()),
         "",
     ]
@@ -60,11 +65,13 @@ def status_text(status: TableStatus) -> str:
         ]
         lines.append("  ".join(cells).rstrip())
     if status.not_looked_at:
-        lines += ["", f"not looked at: {'; '.join(status.not_looked_at)}"]
-    return "\n".join([*lines, *(f"\nproblem: {problem}" for problem in status.problems)])
+        lines += ["", f"not looked at: {'; '.join(map(one_line, status.not_looked_at))}"]
+    return "\n".join([*lines, *(f"\nproblem: {one_line(problem)}" for problem in status.problems)])
 
 
-def _counted(members: int) -> str:
+def _counted(members: int | None) -> str:
+    if members is None:
+        return "members not known"
     return "1 member" if members == 1 else f"{members} members"
 
 
@@ -81,5 +88,5 @@ def _cells(region: RegionStatus) -> tuple[str, ...]:
         str(region.unmerged_rows),
         str(region.unmerged_bytes),
         generations or "-",
-        region.owner or "-",
+        one_line(region.owner or "-"),
     )

@@ -9,6 +9,7 @@ import typer
 
 from lancewal_core.config_commands import ConfigOption, Output, OutputOption, read_settings
 from lancewal_core.errors import InvalidInput
+from lancewal_core.shown import one_line, say, say_json
 from lancewal_flusher.load_commands import command as load_command
 
 if TYPE_CHECKING:
@@ -147,9 +148,9 @@ def export_memwal(
 def _show(contract: Contract, output: Output) -> None:
     match output:
         case Output.JSON:
-            typer.echo(contract.model_dump_json(indent=1))
+            say_json(contract.model_dump_json(indent=1))
         case Output.TEXT:
-            typer.echo(contract_text(contract))
+            say(contract_text(contract))
 
 
 def contract_text(contract: Contract) -> str:
@@ -170,6 +171,7 @@ def contract_text(contract: Contract) -> str:
         "freshness target": f"{contract.freshness_target_s:g} s",
         "rows expire": "never" if contract.ttl is None else f"{contract.ttl.seconds} s after {contract.ttl.column}",
     }
-    width = max(len(name) for name in [*terms, *(column.name for column in contract.columns)])
-    lines = [f"{name:<{width}}  {text}" for name, text in terms.items()]
-    return "\n".join([*lines, "", *(f"{column.name:<{width}}  {column.type}" for column in contract.columns)])
+    columns = {one_line(column.name): one_line(column.type) for column in contract.columns}
+    width = max(len(name) for name in [*terms, *columns])
+    lines = [f"{name:<{width}}  {one_line(text)}" for name, text in terms.items()]
+    return "\n".join([*lines, "", *(f"{name:<{width}}  {text}" for name, text in columns.items())])

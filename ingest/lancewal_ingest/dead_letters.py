@@ -3,7 +3,8 @@
 Guarantees
  1. ``send`` returns once the broker has acknowledged every record (all in-sync replicas).  At least once: after a crash
     or an error a record may be there twice, with the same ``lancewal.source``.
- 2. Key, value and headers are those of the bad record; ours come behind them.
+ 2. Key, value and headers are those of the bad record; ours come behind them.  A header of the record that has a name of
+    ours is there as ``original.<name>``: under our names stand our headers alone.
  3. A letter that cannot be so, because the record is ``too_large`` or the topic refuses it for its size, is *cut*: no value,
     none of the record's headers, and the first ``KEY_BYTES_MAX`` of its key.  Three headers more say how long they were.
  4. If the topic refuses that too, ``DeadLetterRefused`` names the first such record; letters before it are acknowledged.
@@ -49,6 +50,7 @@ SOURCE_HEADER = "lancewal.source"
 _CONNECT = "__connect.errors."
 KEY_BYTES_MAX = 1_000
 """Most bytes of a key in a cut letter: enough to know a key again."""
+_ORIGINAL = "original."
 _LARGEST_MESSAGE = 1_000_000_000
 """librdkafka's upper bound: what is too large is for the broker to say."""
 
@@ -111,7 +113,7 @@ class KafkaDeadLetters:
 
     def _letter(self, region: Region, records: Records, rejected: Rejected) -> _Letter:
         at = bisect_left(records.offsets, rejected.offset)
-        key, value, headers = records.keys[at], records.values[at], records.headers[at] or []
+        key, value, headers = records.keys[at], records.values[at], _renamed(records.headers[at] or [])
         letter = _Letter(rejected.offset, key, value, headers, self._headers(region, rejected))
         return letter.cut() if rejected.kind == TOO_LARGE else letter
 
@@ -210,6 +212,14 @@ class KafkaDeadLetters:
         except (KafkaException, ValueError, TypeError) as error:
             found = error_of(error)
             raise SettingsError(f"kafka.librdkafka: {found.str() if found is not None else error}") from error
+
+
+def _renamed(headers: Sequence[tuple[str, bytes | None]]) -> list[tuple[str, bytes | None]]:
+    """A record's own headers, none of which passes for one of ours."""
+    return [
+        (f"{_ORIGINAL}{name}" if name == SOURCE_HEADER or name.startswith(_CONNECT) else name, value)
+        for name, value in headers
+    ]
 
 
 class RefusedDeadLetters:

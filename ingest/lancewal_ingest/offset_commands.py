@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lancewal_core.config_commands import ConfigOption, read_settings
+from lancewal_core.shown import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +51,7 @@ def accept_loss(topic: Topic, partition: Partition, config: ConfigOption = None)
         f"{'' if loss.kind == 'offsets' else 'deletes among '}offsets {loss.first} to {loss.next - 1}"
         for loss in accepted.losses
     ]
-    typer.echo(
+    say(
         f"topic {topic} partition {partition}: {', and '.join(spans)} are recorded as lost; the partition goes on at "
         f"{accepted.goes_on}"
     )
@@ -99,7 +100,7 @@ def reject(
         else f". Offsets up to {passed.unreadable_to - 1} cannot be read either: `lancewal offsets reject {topic} {partition} "
         f"{passed.goes_on} --through {passed.unreadable_to - 1}`"
     )
-    typer.echo(
+    say(
         f"topic {topic} partition {partition} offset {offset}: rejected ({passed.first.kind}: {passed.first.message}); it "
         f"is in {letters.topic}, and the partition goes on behind it once the ingest process that stopped is restarted{more}"
         if through is None

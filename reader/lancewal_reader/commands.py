@@ -16,7 +16,11 @@ import typer
 
 from lancewal_core.config_commands import ConfigOption, read_settings
 from lancewal_core.errors import InvalidInput
+from lancewal_core.shown import json_text, one_line, say
 from lancewal_reader.plain_rows import plain_rows
+
+_FORMULA = ("=", "+", "-", "@", "\\t", "\\r")
+"""What spreadsheets take for the beginning of a formula; tab and carriage return as they are shown."""
 
 
 class Output(StrEnum):
@@ -47,6 +51,9 @@ def command(
     limit: Annotated[int, typer.Option(min=0, help="Most rows to print; 0 prints all.")] = 0,
     output: Annotated[Output, typer.Option(help="Form of the rows.")] = Output.TABLE,
     to: Annotated[Path | None, typer.Option(help="Write into this file instead of stdout.")] = None,
+    guard_formulas: Annotated[
+        bool, typer.Option("--guard-formulas", help="In CSV, put an apostrophe before texts that begin like a formula.")
+    ] = False,
     store_option: Annotated[
         list[str] | None, typer.Option(help="A storage option NAME=VALUE of Lance; may be repeated.")
     ] = None,
@@ -66,13 +73,13 @@ def command(
         raise InvalidInput("--output arrow-file writes bytes: name a file by --to, or redirect stdout")
     table = open_table(uri, options, settings.table.base_paths)
     rows = table.scan(names, filter or None, consistency.value, at or None)
-    print(f"receipt: {receipt_of(rows.schema).to_json()}", file=sys.stderr)
+    say(f"receipt: {receipt_of(rows.schema).to_json()}", err=True)
     if to is None:
-        _write(rows.schema, limited(rows, limit), output, sys.stdout.buffer)
+        _write(rows.schema, limited(rows, limit), output, sys.stdout.buffer, guard_formulas)
     else:
         try:
             with to.open("wb") as file:
-                _write(rows.schema, limited(rows, limit), output, file)
+                _write(rows.schema, limited(rows, limit), output, file, guard_formulas)
         except OSError as error:
             raise InvalidInput(f"--to {to}: {error.strerror or error}") from error
 
@@ -90,7 +97,9 @@ def limited(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.Record
             return
 
 
-def _write(schema: pa.Schema, batches: Iterator[pa.RecordBatch], output: Output, file: IO[bytes]) -> None:
+def _write(
+    schema: pa.Schema, batches: Iterator[pa.RecordBatch], output: Output, file: IO[bytes], guard_formulas: bool
+) -> None:
     match output:
         case Output.ARROW_FILE:
             # Plain buffers begin at any multiple of 8 bytes; Lance and others in Rust stop at a decimal that does not begin at
@@ -101,15 +110,19 @@ def _write(schema: pa.Schema, batches: Iterator[pa.RecordBatch], output: Output,
         case Output.JSON:
             for batch in batches:
                 for row in plain_rows(batch):
-                    file.write(json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n")
+                    text = json.dumps(row, ensure_ascii=False, allow_nan=False)
+                    file.write(json_text(text).encode() + b"\n")
         case Output.CSV:
-            file.write(_csv_line(schema.names))
+            # Numbers and times begin with a sign too.
+            guarded = [guard_formulas and (pa.types.is_string(t) or pa.types.is_binary(t)) for t in schema.types]
+            cells = [_guarded if yes else _text for yes in guarded]
+            file.write(_csv_line([(_guarded if guard_formulas else _text)(name) for name in schema.names]))
             for batch in batches:
                 for row in plain_rows(batch):
-                    file.write(_csv_line([_text(value) for value in row.values()]))
+                    file.write(_csv_line([cell(value) for cell, value in zip(cells, row.values(), strict=True)]))
         case Output.TABLE:
             lines = [[_shown(v) for v in row.values()] for batch in batches for row in plain_rows(batch)]
-            file.write(_aligned(schema.names, lines).encode())
+            file.write(_aligned([_shown(name) for name in schema.names], lines).encode())
         case _:
             assert_never(output)
     file.flush()
@@ -125,15 +138,21 @@ def _aligned(names: list[str], lines: list[list[str]]) -> str:
 
 def _shown(value: object) -> str:
     """A cell of the table for people: at most 40 characters."""
-    text = "NULL" if value is None else _text(value).replace("\n", "\\n")
+    text = "NULL" if value is None else _text(value)
     return text if len(text) <= 40 else text[:39] + "…"
 
 
 def _text(value: object) -> str:
-    """A cell: scalars as they are, empty for null, nested values as JSON."""
+    """A cell: scalars, empty for null, nested values as JSON; what a terminal would obey is escaped."""
     if value is None:
         return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return one_line(value) if isinstance(value, str) else json_text(json.dumps(value, ensure_ascii=False))
+
+
+def _guarded(value: object) -> str:
+    """A cell that no spreadsheet takes for a formula: a text that begins like one gets an apostrophe."""
+    text = _text(value)
+    return f"'{text}" if text.lstrip().startswith(_FORMULA) else text
 
 
 def _csv_line(cells: list[str]) -> bytes:

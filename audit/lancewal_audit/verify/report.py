@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from lancewal_core.shown import one_line
+
 KINDS: dict[str, str] = {
     "missing": "its records make the key a row, and there is none",
     "differs": "the row of the key has other values than its records give it",
@@ -205,7 +207,7 @@ def finding_text(finding: Finding) -> str:
         parts.append(f"fragment {finding.fragment} row {finding.row}")
     if finding.object is not None:
         parts.append(finding.object)
-    return " ".join([*parts, finding.text]).rstrip()
+    return one_line(" ".join([*parts, finding.text]).rstrip())
 
 
 def _cells(region: RegionReport) -> tuple[str, ...]:

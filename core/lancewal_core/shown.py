@@ -1,0 +1,63 @@
+r"""Text from outside on its way to a person: what a terminal would obey is shown as ``\x1b``.
+
+Rows, names of columns and owners, keys of objects, errors of others: whoever wrote them could move the cursor, set the
+clipboard, fake a line, or turn text around.  Every command prints through here.
+
+Guarantees
+ 1. What is printed has no control character (C0, DEL, C1), no sign that changes the direction of text, no line break but those
+    of the command itself, no half of a surrogate pair.  Everything else is printed as it is.
+ 2. JSON stays the same JSON.
+"""
+
+from __future__ import annotations
+
+import re
+
+import typer
+
+_OBEYED = (
+    "\x00-\x1f\x7f-\x9f"  # control characters
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # direction
+    "\u2028\u2029\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"  # lines, marks, tags that nobody sees
+    "\ud800-\udfff"
+)
+_IN_A_FIELD = re.compile(f"[{_OBEYED}]")
+_IN_LINES = re.compile(f"(?!\n)[{_OBEYED}]")
+_SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+
+
+def one_line(text: str) -> str:
+    """One field: a cell, a name, a line's part."""
+    return text if text.isascii() and text.isprintable() else _IN_A_FIELD.sub(_escape, text)
+
+
+def many_lines(text: str) -> str:
+    """Lines that a command has put together; fields in it that may hold a line break went through ``one_line``."""
+    return _IN_LINES.sub(_escape, text)
+
+
+def json_text(text: str) -> str:
+    """A JSON text: what stands between its values are line breaks and spaces alone."""
+    return _IN_LINES.sub(lambda found: "".join(f"\\u{unit:04x}" for unit in _utf16(found[0])), text)
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print lines."""
+    typer.echo(many_lines(text), err=err)
+
+
+def say_json(text: str) -> None:
+    """Print a JSON text."""
+    typer.echo(json_text(text))
+
+
+def _escape(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return _SHORT.get(found[0]) or (
+        f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    )
+
+
+def _utf16(text: str) -> list[int]:
+    data = text.encode("utf-16-be", "surrogatepass")
+    return [int.from_bytes(data[i : i + 2], "big") for i in range(0, len(data), 2)]

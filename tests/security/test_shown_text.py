@@ -1,0 +1,166 @@
+"""What a person's terminal would obey is never printed, whoever has written it: rows, names, owners, objects, errors."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from lancewal_core import paths
+from lancewal_core.cli import app
+from lancewal_core.cli import run as run_program
+from lancewal_core.ids import OwnerId
+from lancewal_core.region_index import encode_index
+from lancewal_core.settings import load_settings
+from lancewal_core.shown import json_text, many_lines, one_line, say
+from lancewal_flusher.region_status import table_status
+from lancewal_flusher.status import status_text
+from tests.support.flusher_tables import COLUMNS, FlusherTable, upsert
+
+HOSTILE = (
+    "\x1b]52;c;aHVzaA==\x07",
+    "\r\x1b[Kfake row",
+    "\x9b31mred",
+    "\u202egnp.exe",
+    "\u2066a\u2069",
+    "one\ntwo\r\nthree\ttab",
+    "\x7f\x08",
+    "\u2028line\u2029",
+    "\ufefftag\U000e0041",
+)
+NAME = "n\x1b[2J\u202ex\ny"
+"""Of a column."""
+OWNER = "host\nproblem: all is lost\x1b[2J\x9b"
+SPARED = {"\n"}
+
+
+def obeyed(text: str) -> set[str]:
+    """Characters that change how a terminal shows others, by their categories: the tables of Unicode are the oracle."""
+    bidirectional = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+    return {
+        c
+        for c in text
+        if unicodedata.category(c) in {"Cc", "Cs", "Zl", "Zp"} or unicodedata.bidirectional(c) in bidirectional
+    } - SPARED
+
+
+def test_every_character_that_is_obeyed_is_escaped_and_no_letter_is() -> None:
+    every = "".join(map(chr, range(0x110000)))
+    for shown in (one_line(every), many_lines(every), json_text(every)):
+        assert not obeyed(shown)
+    seen = "".join(c for c in every if unicodedata.category(c)[0] in "LMNPS")
+    assert one_line(seen) == many_lines(seen) == json_text(seen) == seen
+    assert "\n" not in one_line(every)
+    for text in (*HOSTILE, "\ud83d", "plain", "Ærø 東京 👩‍🚀"):
+        shown = json_text(json.dumps([text, {text: 1}], ensure_ascii=False, indent=1))
+        assert not obeyed(shown)
+        assert json.loads(shown) == [text, {text: 1}]
+    assert one_line("a\x1b\x9b\n\u202e\U000e0041") == r"a\x1b\x9b\n\u202e\U000e0041"
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlusherTable]:
+    """Rows, a column and an owner with everything that is hostile."""
+    folder = tmp_path_factory.mktemp("shown")
+    made = FlusherTable(folder, columns=pa.schema([*COLUMNS, pa.field(NAME, pa.string())]))
+    made.generation(0, [upsert(i, a=-i, s=text, tags=[text]) for i, text in enumerate((*HOSTILE, "=1+1", " @x", "-5"))])
+    made.round()
+    index = made.index(0)
+    generations = (*index.generations[:-1], replace(index.generations[-1], owner=OwnerId(OWNER)))
+    version = max(
+        found[1] for info in made.store.list(paths.index_prefix(index.region))
+        if (found := paths.parse_index_version(info.key)) is not None
+    )  # fmt: skip
+    made.store.put_if_absent(
+        paths.index_version(index.region, version + 1),
+        encode_index(replace(index, generations=generations, write_id=OWNER)),
+    )
+    yield made
+    made.close()
+
+
+@pytest.fixture(autouse=True)
+def _settings(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LANCEWAL_TABLE__URI", table.uri)
+    monkeypatch.setenv("LANCEWAL_KAFKA__BOOTSTRAP_SERVERS", "127.0.0.1:1")
+
+
+def run(*arguments: str) -> str:
+    """What the command prints."""
+    result = CliRunner().invoke(app, list(arguments))
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.stdout
+
+
+@pytest.mark.parametrize("output", ["table", "csv", "json"])
+def test_rows(table: FlusherTable, output: str) -> None:
+    shown = run("read", table.uri, "--output", output)
+    assert not obeyed(shown.replace("\r\n", "\n") if output == "csv" else shown)
+    rows = len(table.model)
+    match output:
+        case "table":
+            assert len(shown.splitlines()) == rows + 3
+            assert r"\r\x1b[Kfake row" in shown
+        case "csv":
+            found = list(csv.reader(io.StringIO(shown)))
+            assert len(found) == rows + 1 == len(shown.splitlines())
+            assert r"n\x1b[2J\u202ex\ny" in found[0]
+            assert {line[3] for line in found} >= {r"one\ntwo\r\nthree\ttab", "=1+1", "-5"}
+        case _:
+            parsed = [json.loads(line) for line in shown.splitlines()]
+            assert {(row["region"], row["id"]): row for row in parsed} == table.model
+
+
+def test_formulas_are_guarded_where_that_is_asked_for(table: FlusherTable) -> None:
+    found = list(csv.reader(io.StringIO(run("read", table.uri, "--output", "csv", "--guard-formulas"))))
+    texts = {line[3] for line in found}
+    assert texts >= {"'=1+1", "' @x", "'-5"}
+    numbers = {int(line[2]) for line in found[1:]}
+    assert numbers == {row["a"] for row in table.model.values()}, "a number is none"
+    assert not any(text.lstrip().startswith(("=", "+", "-", "@")) for text in texts)
+
+
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "inspect": ("inspect", "--region", "0"),
+    "inspect as JSON": ("inspect", "--region", "0", "--output", "json"),
+    "table show": ("table", "show"),
+    "table show as JSON": ("table", "show", "--output", "json"),
+    "contract": ("inspect", paths.contract_version(1)),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_names_and_owners(table: FlusherTable, command: str) -> None:
+    shown = run(*COMMANDS[command])
+    assert not obeyed(shown)
+    assert not [line for line in shown.splitlines() if line.startswith("problem: all")], "a line was faked"
+    if "JSON" in command:
+        assert json.loads(shown)
+    else:
+        assert r"\x1b[2J" in shown
+    if command in ("table show", "contract"):
+        assert one_line(NAME) in shown
+
+
+def test_status(table: FlusherTable, capsys: pytest.CaptureFixture[str]) -> None:
+    say(status_text(table_status(load_settings(None, os.environ), table.uri, kafka_timeout_s=0.1)))
+    shown = capsys.readouterr().out
+    assert not obeyed(shown)
+    assert r"host\nproblem: all is lost\x1b[2J\x9b" in shown
+
+
+def test_an_error_s_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_program(["read", str(tmp_path / "no\x1b[2J\u202etable")]) == 2
+    shown = capsys.readouterr().err
+    assert not obeyed(shown)
+    assert r"no\x1b[2J\u202etable" in shown
