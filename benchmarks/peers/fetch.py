@@ -1,6 +1,7 @@
-"""A virtual environment for each set of requirements, in the cache folder; made at the first use.
+"""A virtual environment for each lock of the peers, in the cache folder; made at the first use, each file checked by its hash.
 
-Spark fetches the Maven packages of a peer by itself, at the start of its session, into a folder beside these.
+Spark fetches the Maven packages of a peer by itself, at the start of its session, into a folder beside these: checked by the
+checksums that the repository gives, not by ours.
 """
 
 from __future__ import annotations
@@ -18,16 +19,17 @@ IVY = "BENCHMARK_PEERS_IVY"
 
 def python_of(engine: Engine) -> Path:
     """The Python of the engine's environment; ``StackError`` if it cannot be made."""
+    lock = Path(__file__).with_name(engine.lock)
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
 
     def fill(folder: Path) -> None:
-        cache.progress(f"fetching {', '.join(engine.requirements)} (once)")
+        cache.progress(f"fetching what {engine.lock} names (once)")
         log = folder / "fetch.log"
         run_logged([sys.executable, "-m", "venv", folder], log, f"making an environment for {engine.name}")
         pip = (folder / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "install")
-        run_logged([*pip, *engine.requirements], log, f"fetching {engine.name}")
+        run_logged([*pip, "--require-hashes", "--no-deps", "-r", lock], log, f"fetching {engine.name}")
 
-    name = f"peer-{cache.digest(' '.join((python, *engine.requirements)))}"
+    name = f"peer-{cache.digest(python + lock.read_text())}"
     return cache.entry(name, fill) / "bin" / "python"
 
 

@@ -13,6 +13,8 @@ must know what they do: a Lance table cannot refuse it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pyarrow as pa
 
 from lancewal_core.column_types import format_type, parse_type
@@ -32,11 +34,13 @@ from lancewal_flusher.register import (
     register,
     store_error,
 )
-from lancewal_flusher.topic_checks import TopicInspector, check_carries
+from lancewal_flusher.topic_checks import TopicInspector, check_carries, no_warning, unpacks_unseen
 from lancewal_flusher.unique_keys import check_unique_keys
 
 
-def attach_table(settings: Settings, inspector: TopicInspector | None = None) -> Contract:
+def attach_table(
+    settings: Settings, inspector: TopicInspector | None = None, warn: Callable[[str], object] = no_warning
+) -> Contract:
     """Make the existing Lance table at ``table.uri`` a lancewal table and return its contract.
 
     Errors: those of ``create_table``, ``TableMissing``, ``DuplicateKeys``; ``ContractMismatch`` if the settings declare
@@ -61,6 +65,8 @@ def attach_table(settings: Settings, inspector: TopicInspector | None = None) ->
     inspector = inspector or TopicInspector(settings.kafka)
     topic = inspector.describe(settings.kafka.topic)
     check_carries(topic, rows, settings.table)
+    if unseen := unpacks_unseen(topic):
+        warn(unseen)
     start = inspector.starts(topic, settings.table.start)
     check_unique_keys(pinned, rows)
     checked, changes = pinned.version, 0

@@ -12,6 +12,8 @@ Two that create the same table at once end with one contract; the other gets ``T
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import lance
 import pyarrow as pa
 
@@ -32,10 +34,12 @@ from lancewal_flusher.register import (
     register,
     store_error,
 )
-from lancewal_flusher.topic_checks import TopicInspector, check_carries
+from lancewal_flusher.topic_checks import TopicInspector, check_carries, no_warning, unpacks_unseen
 
 
-def create_table(settings: Settings, inspector: TopicInspector | None = None) -> Contract:
+def create_table(
+    settings: Settings, inspector: TopicInspector | None = None, warn: Callable[[str], object] = no_warning
+) -> Contract:
     """Create the table that the settings describe and return its contract.
 
     Errors: ``SettingsError``, ``SchemaError``, ``TopicMissing``, ``TopicUnsuitable``, ``TableExists``,
@@ -59,6 +63,8 @@ def create_table(settings: Settings, inspector: TopicInspector | None = None) ->
     inspector = inspector or TopicInspector(settings.kafka)
     topic = inspector.describe(settings.kafka.topic)
     check_carries(topic, rows, settings.table)
+    if unseen := unpacks_unseen(topic):
+        warn(unseen)
     start = inspector.starts(topic, settings.table.start)
     # Step 1
     if there is None:

@@ -23,7 +23,7 @@ def create(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> N
     """Create an empty table from `table` and `kafka` of the settings."""
     from lancewal_flusher.create import create_table
 
-    _show(create_table(read_settings(config)), output)
+    _show(create_table(read_settings(config), warn=_warn), output)
 
 
 @app.command()
@@ -31,7 +31,7 @@ def attach(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> N
     """Make an existing Lance table a lancewal table; its rows stay, its primary key is checked."""
     from lancewal_flusher.attach import attach_table
 
-    _show(attach_table(read_settings(config)), output)
+    _show(attach_table(read_settings(config), warn=_warn), output)
 
 
 @app.command()
@@ -143,6 +143,10 @@ def export_memwal(
         file.write_bytes(details)
     except OSError as error:
         raise InvalidInput(f"cannot write {file}: {error.strerror}") from error
+
+
+def _warn(text: str) -> None:
+    typer.echo(f"warning: {text}", err=True)
 
 
 def _show(contract: Contract, output: Output) -> None:

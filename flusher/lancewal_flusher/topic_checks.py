@@ -51,6 +51,8 @@ class TopicState:
     topic_id: str
     partitions: int
     compacted: bool
+    compression: str = "uncompressed"
+    """Its effective ``compression.type``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,10 @@ class TopicInspector:
             self._admin.describe_configs([resource], request_timeout=self._timeout_s)[resource], topic
         )
         policies = [policy.strip() for policy in config["cleanup.policy"].value.split(",")]
-        return TopicState(topic, topic_id(str(found.topic_id)), len(found.partitions), "compact" in policies)
+        compression = config["compression.type"].value
+        return TopicState(
+            topic, topic_id(str(found.topic_id)), len(found.partitions), "compact" in policies, compression
+        )
 
     def starts(self, topic: TopicState, start: Literal["earliest", "latest"] | datetime) -> tuple[int, ...]:
         """The start of each partition: ``EARLIEST``, or a position.
@@ -196,6 +201,21 @@ class TopicInspector:
 
     def _noted(self, error: Any) -> None:
         self._last_error = error.str()
+
+
+def no_warning(text: str) -> None:
+    """For callers that show none."""
+
+
+def unpacks_unseen(topic: TopicState) -> str | None:
+    """A warning where the broker stores batches as producers compress them: it looks only at what they are compressed, and
+    what little becomes when it is unpacked is ingest's to find out."""
+    if topic.compression == "uncompressed":
+        return None
+    return (
+        f"topic {topic.topic!r} has compression.type={topic.compression}: the broker does not limit what a batch unpacks to. "
+        "Where producers are not trusted set it to uncompressed: max.message.bytes then counts unpacked bytes"
+    )
 
 
 def check_carries(topic: TopicState, rows: RowSchema, settings: TableSettings) -> None:

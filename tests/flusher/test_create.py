@@ -42,7 +42,7 @@ from lancewal_demo.stack.ports import free_ports
 from lancewal_flusher import register as register_module
 from lancewal_flusher.create import create_table
 from lancewal_flusher.table_commands import app
-from lancewal_flusher.topic_checks import TopicInspector
+from lancewal_flusher.topic_checks import TopicInspector, unpacks_unseen
 from tests.flusher.table_settings import COLUMNS, content, make_topic, table_settings
 
 if TYPE_CHECKING:
@@ -211,6 +211,17 @@ def test_compacted_topics(kafka: KafkaBroker, topic_name: str, folder: Path, pol
     refused(patching, folder, TopicUnsuitable, "compacted", "table.patches: false")
     contract = create_table(table_settings(folder, servers, topic_name, patches=False, **whole))
     assert not contract.patches
+
+
+@pytest.mark.parametrize(("compression", "warned"), [("producer", True), ("zstd", True), ("uncompressed", False)])
+def test_what_batches_unpack_to_is_not_limited(
+    kafka: KafkaBroker, topic_name: str, tmp_path: Path, compression: str, warned: bool
+) -> None:
+    make_topic(kafka.bootstrap_servers, topic_name, config={"compression.type": compression})
+    inspector = TopicInspector(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers))
+    said = unpacks_unseen(inspector.describe(topic_name))
+    assert (said is not None) == warned
+    assert said is None or f"compression.type={compression}" in said
 
 
 def test_keys_of_another_system(kafka: KafkaBroker, topic_name: str, folder: Path) -> None:
@@ -382,6 +393,8 @@ def test_the_command_and_show(kafka: KafkaBroker, topic: str, tmp_path: Path) ->
     )
     created = CliRunner().invoke(app, ["create", "--config", str(file), "--output", "json"])
     assert created.exit_code == 0, created.output
+    assert "warning: " in created.stderr
+    assert "compression.type=producer" in created.stderr
     stored = read_contract(open_store(str(folder)), str(folder))
     assert contracts.decode_contract(created.stdout.encode(), "stdout") == stored
     for arguments in (["show", "-c", str(file)], ["show", str(folder)]):

@@ -256,11 +256,14 @@ def catalog_of_keys_is_damaged() -> None:
     for info in stage.bucket.listing(paths.key_catalog_prefix()):
         stage.bucket.delete(info.key)
         stage.bucket.put(info.key, b"damaged", 0)
+    parts = stage.bucket.listing("_lancewal/keys/")
+    require(len(parts) > 1, "there are no parts:", parts)
     state = GarbageState()
     g = stage.flusher("g")
     for _ in range(2):
         collect_garbage(g, state)
         stage.scheduler.now += 10
+    require(stage.bucket.listing("_lancewal/keys/") == parts, "parts were deleted, there were", parts)
     stage.check()
 
 
