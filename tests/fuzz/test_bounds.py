@@ -1,0 +1,253 @@
+"""Every decoder of a stored object takes memory and steps in proportion to its bytes, whatever is repeated in them.
+
+Steps are calls of functions, of Python and of C, counted: the same in each run, on any machine.  Twice the bytes may take
+about twice of them.  Where C code itself would take longer than its bytes, as in searching a list, a limit of counts holds it
+(``tests/security/test_stored_objects.py``).
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lancewal_core import paths
+from lancewal_core.contract import decode_contract
+from lancewal_core.control import decode_control
+from lancewal_core.errors import ObjectCorrupt
+from lancewal_core.ids import Generation, LogId, Position, Region, Sequence, TableVersion, TopicId
+from lancewal_core.key_catalog import decode_catalog
+from lancewal_core.key_code import CodedKeys
+from lancewal_core.key_run import Entries, decode_part, encode_part
+from lancewal_core.load_record import decode_load
+from lancewal_core.loss_record import decode_loss
+from lancewal_core.paths import SnapshotFile
+from lancewal_core.proto import mem_wal_pb2, wal_segment_pb2
+from lancewal_core.region_index import decode_history, decode_index
+from lancewal_core.segment import decode_segment
+from lancewal_core.snapshot import decode_snapshot, side_rows
+from lancewal_core.u64_segment import U64Segment, encode_u64_segment
+from lancewal_core.watermarks import decode_merge_record
+from tests.fuzz.test_segments import seal
+from tests.support.fuzzing import memory_bound, outcome
+
+REGION = Region("orders", TopicId("AAAAAAAAQACAAAAAAAAAAQ"), 3)
+COUNT = 2000
+MEMORY_A_BYTE = 250
+"""Of the object; and so much for anything:"""
+MEMORY = 16 << 20
+STEPS_A_BYTE = 4.0
+MIB = 1 << 20
+
+_Details = mem_wal_pb2.MemWalIndexDetails
+Decode = Callable[[bytes], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    key: str
+    decode: Decode
+    made: Callable[[Any], bytes]
+    """The object with this JSON content."""
+
+
+def plain(content: Any) -> bytes:
+    return json.dumps(content).encode()
+
+
+def snapshot(content: Any) -> bytes:
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+    return plain({"snapshot": content, "crc32c": google_crc32c.value(canonical)})
+
+
+SNAPSHOT_KEY = paths.snapshot_file(REGION, Generation(4), "0badcafe", SnapshotFile.MANIFEST)
+SIDE_KEY = paths.snapshot_file(REGION, Generation(4), "0badcafe", SnapshotFile.DELETES)
+LOSS_KEY = paths.loss_record(REGION, Position(5))
+MERGE_KEY = paths.merge_record(TableVersion(7))
+KINDS: dict[str, Kind] = {
+    name: Kind(key, decode, made)
+    for name, key, decode, made in (
+        ("contract", paths.contract_version(1), lambda d: decode_contract(d, paths.contract_version(1)), plain),
+        ("control", paths.control_version(1), lambda d: decode_control(d, paths.control_version(1)), plain),
+        ("catalog", paths.key_catalog_version(1), lambda d: decode_catalog(d, paths.key_catalog_version(1)), plain),
+        ("load", paths.load_record("n"), lambda d: decode_load(d, paths.load_record("n")), plain),
+        ("loss", LOSS_KEY, lambda d: decode_loss(d, LOSS_KEY), plain),
+        ("merge", MERGE_KEY, lambda d: decode_merge_record(d, MERGE_KEY), plain),
+        ("snapshot", SNAPSHOT_KEY, lambda d: decode_snapshot(d, SNAPSHOT_KEY), snapshot),
+    )
+}  # fmt: skip
+MEMBERS: dict[str, tuple[str, ...]] = {
+    "contract": ("columns", "primary_key", "start", "altered_at"),
+    "control": ("ingest",),
+    "catalog": ("runs",),
+    "load": ("merged",),
+    "loss": ("segment",),
+    "merge": ("regions", "merge"),
+    "snapshot": ("fragments", "deletes"),
+}
+COLUMN = {"name": "k", "type": "int64", "field_ids": [0]}
+FILE = {"path": "a.lance", "fields": [0], "column_indices": [0], "file_size_bytes": 1}
+
+
+def wide(count: int) -> str:
+    return f"struct<{', '.join(f'a{i}: int8' for i in range(count))}>"
+
+
+REPEATED: dict[str, Callable[[int], Any]] = {
+    "numbers": lambda n: list(range(n)),
+    "texts": lambda n: "x" * 8 * n,
+    "lists": lambda n: [[]] * n,
+    "objects": lambda n: [{}] * n,
+    "members": lambda n: {f"m{i}": i for i in range(n)},
+    "columns": lambda n: [COLUMN] * n,
+    "wide column": lambda n: [{**COLUMN, "field_ids": [0] * n, "type": wide(n // 2)}],
+    "fragments": lambda n: [{"id": 0, "physical_rows": 1, "files": [FILE]}] * (n // 8),
+    "runs": lambda n: [{"name": "r", "files": [{"name": "f", "rows": 1}] * n, "parts": []}],
+    "regions": lambda n: {Region("t", TopicId("i"), i).name: {"generation": 1, "next": 1} for i in range(n)},
+}  # fmt: skip
+SOUND: dict[str, dict[str, Any]] = {
+    "contract": {
+        "table_uuid": "u", "topic": "t", "topic_id": "i", "partitions": 1, "primary_key": ["k"], "region_key": ["k"],
+        "start": [0], "columns": [COLUMN],
+    },
+    "control": {"format": 1, "write_id": "w"},
+    "catalog": {"format": 1, "runs": [], "write_id": "w"},
+    "load": {"began_at_ms": 1, "topic_id": "t", "merged": {}},
+    "loss": {"first": 5, "next": 6, "accepted_at_ms": 1, "accepted_by": "o"},
+    "merge": {"format": 1, "version": 6, "merge": "m", "kind": "checkpoint", "regions": {}},
+    "snapshot": {
+        "format": 1, "region": REGION.name, "generation": 4, "first": 10, "next": 25, "contract_version": 1,
+        "fragments": [], "rows": 0, "rows_bytes": 0, "deletes": None, "patches": None, "keys_crc32c": 0,
+    },
+}  # fmt: skip
+
+
+def steps_of(decode: Decode, data: bytes, where: str) -> int:
+    """Functions that were called; what may come out is a value, or an error that names the object."""
+    steps = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal steps
+        steps += 1
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        outcome(lambda: decode(data), where)
+    finally:
+        sys.setprofile(before)
+    return steps
+
+
+def judge(decode: Decode, made: Callable[[int], bytes], where: str) -> None:
+    once, twice = made(COUNT), made(2 * COUNT)
+    first, second = steps_of(decode, once, where), steps_of(decode, twice, where)
+    assert second <= 2.2 * first + 5000, f"{len(once)} bytes took {first} steps, {len(twice)} bytes {second}"
+    assert second <= STEPS_A_BYTE * len(twice) + 5000, f"{len(twice)} bytes took {second} steps"
+    with memory_bound(MEMORY + MEMORY_A_BYTE * len(twice)):
+        outcome(lambda: decode(twice), where)
+
+
+@pytest.mark.parametrize("repeated", REPEATED)
+@pytest.mark.parametrize("name", KINDS)
+def test_json_objects(name: str, repeated: str) -> None:
+    kind = KINDS[name]
+    for member in (*MEMBERS[name], "unknown"):
+        judge(kind.decode, lambda n, m=member: kind.made({**SOUND[name], m: REPEATED[repeated](n)}), kind.key)  # type: ignore[misc] # mypy does not take a default for a closure
+
+
+def protobuf(message: _Details) -> bytes:
+    body = message.SerializeToString(deterministic=True)
+    return body + b"\xfd\x07" + struct.pack("<I", google_crc32c.value(body))
+
+
+def index_of(count: int, content: Any, generation: bool) -> bytes:
+    message = _Details(
+        format_version=1, content=content, topic=REGION.topic, topic_id=REGION.topic_id, partition=REGION.partition,
+        contract_version=1, write_id="w",
+    )  # fmt: skip
+    for i in range(1, count + 1):
+        wal = message.mem_wal_list.add()
+        if generation:
+            wal.id.region, wal.id.generation = REGION.name, i
+            wal.wal_location, wal.wal_entries = paths.log_prefix(LogId("log")), encode_u64_segment(U64Segment.of((i,)))
+            wal.owner_id, wal.state = "o", _Details.MemWal.SEALED
+            wal.first_position, wal.next_position, wal.first_sequence, wal.end_sequence = i, i + 1, 0, 0
+    return protobuf(message)
+
+
+@pytest.mark.parametrize("generation", [True, False], ids=["generations", "nothing"])
+@pytest.mark.parametrize("kind", ["index", "history"])
+def test_indexes(kind: str, generation: bool) -> None:
+    index = kind == "index"
+    key = paths.index_version(REGION, 1) if index else paths.history_page(REGION, Generation(1))
+    content = _Details.INDEX if index else _Details.HISTORY
+    decode: Any = decode_index if index else decode_history
+    judge(lambda data: decode(data, key), lambda n: index_of(n // 8, content, generation), key)
+
+
+@pytest.mark.parametrize("repeated", ["entries", "rejected"])
+def test_segments(repeated: str) -> None:
+    key = paths.wal_segment(LogId("log"), Sequence(4))
+
+    def made(count: int) -> bytes:
+        table = wal_segment_pb2.WalSegmentTable(log="log", sequence=4, writer="w", written_at_ms=1)
+        table.body.schema.start, table.body.schema.length = 0, 1
+        for i in range(count // 8 if repeated == "entries" else 1):
+            entry = table.body.entries.add(region=f"t/i/{i}", first_position=0, next_position=2**62, contract_version=1)
+            entry.section.start, entry.section.length = i + 1, 1
+            for offset in range(count if repeated == "rejected" else 0):
+                entry.rejected.add(offset=offset, kind="type")
+        return seal(bytes(len(table.body.entries) + 1) + b"\xff\xff\xff\xff\x00\x00\x00\x00", table)
+
+    judge(lambda data: decode_segment(data, key), made, key)
+
+
+def stream(columns: int, batches: int, rows: int, codec: str | None) -> bytes:
+    batch = pa.record_batch({f"c{i}": pa.array(np.zeros(rows, np.int64)) for i in range(columns)})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
+        for _ in range(batches):
+            writer.write_batch(batch)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def side(data: bytes) -> object:
+    try:
+        return side_rows(data)
+    except (ObjectCorrupt, pa.ArrowException, ValueError, OSError) as error:
+        raise ObjectCorrupt(f"{SIDE_KEY}: {error}") from error
+
+
+@pytest.mark.parametrize("repeated", ["columns", "batches", "rows", "packed rows"])
+def test_side_files(repeated: str) -> None:
+    def made(count: int) -> bytes:
+        match repeated:
+            case "columns":
+                return stream(count // 16, 1, 1, "lz4")
+            case "batches":
+                return stream(1, count // 16, 1, "lz4")
+            case "rows":
+                return stream(1, 1, count, None)
+            case _:
+                return stream(1, 1, 10 * count, "lz4")
+
+    judge(side, made, SIDE_KEY)
+
+
+def test_parts_of_key_runs() -> None:
+    key = paths.key_part("p")
+
+    def made(count: int) -> bytes:
+        numbers = np.zeros(count, np.int64)
+        return encode_part(Entries(CodedKeys(numbers, None), numbers.astype(np.uint32), numbers.astype(np.uint32)))
+
+    judge(lambda data: decode_part(pa.py_buffer(data), key), made, key)
