@@ -14,6 +14,7 @@ from typing import Any
 
 import google_crc32c
 import lance
+import numpy as np
 import obstore
 import pyarrow as pa
 import pytest
@@ -303,6 +304,20 @@ def test_inspecting_a_side_file_unpacks_no_bomb(table: FlusherTable) -> None:
     path.write_bytes(data)
     with memory_bound(32 * MIB), pytest.raises(ObjectCorrupt, match="bytes declare"):
         inspect_object(table.store, key)
+
+
+def test_a_deletion_file_unpacks_to_the_rows_that_the_manifest_names(table: FlusherTable) -> None:
+    table.dataset.delete("id = 1")
+    (path,) = (Path(table.uri) / "_deletions").iterdir()
+    assert LanceTable(table.uri).newest().hidden_rows(0).tolist() == [1]
+    numbers = pa.record_batch({"row_id": pa.array(np.zeros(1 << 25, np.uint32))})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, numbers.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_batch(numbers)
+    path.write_bytes(sink.getvalue().to_pybytes())
+    del numbers, sink
+    with memory_bound(32 * MIB), pytest.raises(ObjectCorrupt, match="33554432 rows"):
+        LanceTable(table.uri).newest().hidden_rows(0)
 
 
 def test_a_segment_unpacks_to_no_more_than_a_segment_holds() -> None:
