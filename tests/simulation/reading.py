@@ -26,7 +26,7 @@ class SimTable(LancewalTable):
     def __init__(self, world: World, process: Process) -> None:
         segments = SegmentCache(1 << 20)
         cache = segments if process.rng.random() < 0.5 else None
-        self.uri = "memory"
+        self.uri = self._place = "memory"
         self._contract = world.contract
         self._plan = PlanContext(
             process.store, process.table, process.indexes, process.watermarks, process.tasks, process.clock,
