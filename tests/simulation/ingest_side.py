@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from lancewal_core.errors import Corrupt, KafkaUnavailable
+from lancewal_core.errors import Corrupt, DeadLetterRefused, KafkaUnavailable
 from lancewal_core.ids import OwnerId, Region
 from lancewal_core.region_index import GenerationRecord
 from lancewal_core.segment import Entry
@@ -34,7 +34,11 @@ class DeadLetters:
         self._world.scheduler.switch("dead letters")
         if self._world.faults_of(self._process.group).unavailable("produce", "dead letters"):
             raise KafkaUnavailable("no acknowledgement of a dead letter")
-        self._world.checker.rejected.setdefault(region.partition, set()).update(r.offset for r in rejected)
+        taken = self._world.checker.rejected.setdefault(region.partition, set())
+        for letter in rejected:
+            if (region.partition, letter.offset) in self._world.refused_letters:
+                raise DeadLetterRefused("too large", partition=region.partition, offset=letter.offset)
+            taken.add(letter.offset)
 
 
 class MemberObserver(SilentObserver):

@@ -8,7 +8,14 @@ from dataclasses import replace
 
 from lancewal_core import paths
 from lancewal_core.contract import encode_contract
-from lancewal_core.errors import BadRecordStop, ContractChanged, Misrouted, ObjectMissing
+from lancewal_core.errors import (
+    BadRecordStop,
+    ContractChanged,
+    DeadLetterRefused,
+    Misrouted,
+    ObjectMissing,
+    PartitionCountChanged,
+)
 from lancewal_core.region_index import State
 from lancewal_core.region_key import encode_region_key
 from lancewal_core.rows import Op
@@ -312,6 +319,35 @@ def bad_record_stands_before_a_misrouted_one() -> None:
     require(stage.acknowledged[0] == log.high - 2, "durable up to", stage.acknowledged)
 
 
+def dead_letters_are_refused() -> None:
+    """Of one partition behind a row and a letter that is taken, of another as the first record: both stop right before it."""
+    stage = Stage()
+    a = stage.member("a", 0, 1)
+    key = encode_region_key(stage.send(0)[0])
+    for partition, offset in ((0, 1), (0, 2), (1, 0)):
+        stage.topic.append(partition, lambda at: Record(at, 0, key, b"no JSON", None, None, 0, {}))
+        if offset != 1:
+            stage.refused_letters.add((partition, offset))
+    stage.step(a, 3)
+    for partition, durable in ((0, 2), (1, 0)):
+        found = a.worker.stopped.get(partition)
+        require(isinstance(found, DeadLetterRefused), "stopped by", found)
+        require(stage.acknowledged.get(partition, 0) == durable, "durable up to", stage.acknowledged)
+    stage.check()
+
+
+def topic_has_fewer_partitions() -> None:
+    """Brokers take none away: it is another topic, or they do not agree yet.  Nothing is written by what they say."""
+    stage = Stage()
+    a = stage.member("a", 0)
+    stage.append(a, 0)
+    stage.send(0)
+    stage.topic.partitions.pop()
+    with stops(PartitionCountChanged):
+        stage.step(a, 3)
+    require(stage.acknowledged.get(0) == 1, "durable up to", stage.acknowledged)
+
+
 def stopped_partition_is_another_s() -> None:
     """B takes over a partition that A has stopped; A, which does not hear of it, finds out when it seals what it has: it does
     not open again what goes no further anyway."""
@@ -382,6 +418,8 @@ ACCIDENTS: list[Callable[[], None]] = [
     region_is_not_claimed_yet,
     partition_comes_while_consumption_is_held,
     bad_record_stands_before_a_misrouted_one,
+    dead_letters_are_refused,
+    topic_has_fewer_partitions,
     stopped_partition_is_another_s,
     reader_without_a_cache,
     reader_of_an_unclaimed_table,

@@ -67,6 +67,8 @@ class World:
             stay = self.rng.choice([0.0, 0.5, 0.8, 0.95])
         self.scheduler = scheduler or Scheduler(str(seed), stay=stay)
         self.topic = MemoryTopic("orders", "topic-id-1", self.settings.partitions)
+        self.refused_letters: set[tuple[int, int]] = set()
+        """Partitions and offsets of records that the dead-letter topic does not take."""
         self.acknowledged: dict[int, int] = {}
         """Highest durable position that a member reported, by partition."""
         self.group = MemoryGroup(self.settings.partitions, self._check_commit)
