@@ -3,8 +3,8 @@
 Guarantees
  1. The new index covers every position from what it is sure of (an older version that can be read, or the table's
     watermark, or else where it began) to the last that any log leads to, without a gap.  A gap stops it, with the
-    offsets that are missing; told to (``before_gap``), it ends the region there, if Kafka still has what comes next for
-    ingest to read.
+    offsets that are missing; told to (``before_gap``), it ends the region there, if Kafka still has what came next for
+    ingest to read, and not something else at its offsets.
  2. Generations that have a snapshot keep their number and their positions, so that whatever holds on to them stays right;
     the others are SEALED.  None is OPEN: whoever claims next goes on at the end.
  3. No former owner adds to it: ingest is paused and its group has no member, the flusher is paused, and every log is ended
@@ -48,6 +48,7 @@ from lancewal_core.control import Service, read_control
 from lancewal_core.errors import RepairRefused, RetentionLost, StoreUnavailable
 from lancewal_core.ids import Generation, OwnerId, Position, Region
 from lancewal_core.log import end_log
+from lancewal_core.loss_record import read_losses, replaced_below
 from lancewal_core.region_index import RegionIndex, encode_index
 from lancewal_core.store import Done, Lost, Unknown, put_once
 
@@ -144,8 +145,17 @@ def plan_index(
 
 
 def _check_kafka(context: RepairContext, region: Region, at: Position, low: Position) -> None:
-    """``RetentionLost`` unless ingest can go on at ``at``, or behind what was accepted as lost there."""
-    if low > behind_losses(context, region, at):
+    """``RetentionLost`` unless ingest can go on at ``at``, or behind what was accepted as lost there, as it was."""
+    needed, below = behind_losses(context, region, at), replaced_below(read_losses(context.store, region))
+    if needed < below:
+        raise RetentionLost(
+            f"region {region.name}: offsets from {at} on are in no log that can be read, and cannot be read again: the topic "
+            f"lost its tail once, and below {below} Kafka may have other records. Restore the missing segments from the "
+            "store's own versions. Nothing was changed",
+            topic=region.topic,
+            partition=region.partition,
+        )
+    if low > needed:
         raise RetentionLost(
             f"region {region.name}: offsets from {at} on are in no log that can be read, and Kafka begins at {low}. Restore "
             "the missing segments from the store's own versions. Nothing was changed",

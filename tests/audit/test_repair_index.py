@@ -18,6 +18,7 @@ from lancewal_core.errors import LancewalError, ObjectCorrupt, RepairRefused, Re
 from lancewal_core.flush import flush_generation
 from lancewal_core.fold import fold
 from lancewal_core.ids import Position
+from lancewal_core.loss_record import LossRecord, write_loss
 from lancewal_core.region_index import RegionIndex, State, decode_index
 from lancewal_core.regions import RegionIndexes, index_family
 from lancewal_core.segment import Segment, decode_segment
@@ -192,6 +193,19 @@ def test_a_gap_stops_it_and_a_person_may_end_the_region_there(pipeline: Pipeline
         repair_segment(context, topic, plan_segment(context, topic, path.relative_to(pipeline.uri).as_posix()))
     pipeline.crash()  # reads again what is in no log
     goes_on(pipeline)
+
+
+def test_what_kafka_got_a_second_time_is_not_read_for_a_gap(pipeline: Pipeline) -> None:
+    """The topic lost its tail once, and a person has accepted that."""
+    path, first, next_ = unmerged_segment(pipeline)
+    path.unlink()
+    region = pipeline.contract.regions[PARTITION]
+    loss = LossRecord(first=first, next=next_, accepted_at_ms=1, accepted_by="person", kind="replaced")
+    write_loss(pipeline.store, region, loss)
+    before = content(pipeline.uri)
+    with pytest.raises(RetentionLost, match=f"below {next_} Kafka may have other records"):
+        repair(pipeline, before_gap=True)
+    assert content(pipeline.uri) == before
 
 
 def never_merged(folder: Path, how: str) -> tuple[Pipeline, int]:
