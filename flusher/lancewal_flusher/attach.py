@@ -5,7 +5,7 @@ primary key, and that no primary key is there twice.  Then
 
  1. Key columns that allow nulls are declared not nullable (a schema change of the Lance table; no data is written).
     Crash after it: the same command continues.
- 2. to 4. are ``register``'s: checkpoint, contract, identity.
+ 2. to 4. are ``register``'s: contract, checkpoint, identity.
 
 Rows that others write into the table between the check and step 2 are checked again.  Whoever writes keys into it later
 must know what they do: a Lance table cannot refuse it.

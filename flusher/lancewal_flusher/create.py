@@ -5,7 +5,7 @@ such an error changes nothing.  Then
 
  1. Lance creates the empty table, keys not nullable: one commit, version 1.
     Crash after it: an empty table of this schema without contract; the same command takes it up.
- 2. to 4. are ``register``'s: checkpoint, contract, identity.
+ 2. to 4. are ``register``'s: contract, checkpoint, identity.
 
 Two that create the same table at once end with one contract; the other gets ``TableExists``.
 """

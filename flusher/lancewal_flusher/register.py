@@ -1,21 +1,22 @@
-"""From a Lance table to a lancewal table: checkpoint, contract, identity.  Shared by ``create`` and ``attach``.
+"""From a Lance table to a lancewal table: contract, checkpoint, identity.  Shared by ``create`` and ``attach``.
 
 Guarantees
  1. An identity (``table_uuid``) is born with the contract that names it, in the run that puts that contract, and given to no
     other table: not to a copy of the folder, whenever it was made, nor to a clone, whose config brings the original's.
  2. A run goes on with what an earlier one has left only where this folder's own contract says so.
+ 3. "Nothing merged" is said only of a version that is older than the identity: a run that comes too late says nothing.
 
 Steps, each done once however often it is repeated
- 1. The checkpoint ``merges/<newest version>`` "nothing merged": walks for watermarks end there and never read what the
-    table was before (a restore or an overwrite long ago).
- 2. Contract version 1 by put-if-absent, with a new uuid and the table's place.  Of two at once one wins.  Nothing before
+ 1. Contract version 1 by put-if-absent, with a new uuid and the table's place.  Of two at once one wins.  Nothing before
     this is looked at by anybody.
+ 2. The checkpoint ``merges/<newest version>`` "nothing merged": walks for watermarks end there and never read what the
+    table was before (a restore or an overwrite long ago).
  3. ``lancewal.table_uuid`` in the Lance table's config becomes the contract's, whatever it was.  Until then services and
     readers refuse the table, so nothing is produced under the new identity.
  4. A checkpoint of that version too: from here on any clean-up may take what lies below.  If it is missing, the flusher's
     first round writes it.
 
-After a crash before step 2 the same command begins anew.  After one behind it, it goes on with step 1 under the contract that
+After a crash before step 1 the same command begins anew.  After one behind it, it goes on with step 2 under the contract that
 is there: of version 1, of this place, with no region yet, and another uuid in the table's config.
 """
 
@@ -113,7 +114,7 @@ def _names(table: LanceTable, contract: Contract) -> bool:
 def go_on(
     store: ObjectStore, table: LanceTable, pinned: LancePinnedTable, contract: Contract, settings: Settings
 ) -> Contract:
-    """Steps 1, 3 and 4 under the contract of an interrupted run; the settings must be those that it was made from."""
+    """Steps 2 to 4 under the contract of an interrupted run; the settings must be those that it was made from."""
     check_settings(settings, contract)
     check_columns(pinned, contract)
     _checkpoint(store, table, pinned)
@@ -152,8 +153,6 @@ def register(
         ttl_s=settings.ttl_s,
     )
     # Step 1
-    _checkpoint(store, table, pinned)
-    # Step 2
     key = paths.contract_version(contract.version)
     outcome = put_once(store, key, encode_contract(contract))
     match outcome:
@@ -162,9 +161,11 @@ def register(
         case Lost():
             raise TableExists(f"{table.uri} was made a lancewal table by somebody else at the same time")
         case Unknown(cause=cause):
-            raise StoreUnavailable(f"no verdict on writing {key}: {cause}; run the same command again", object=key)
+            raise store_error(OSError(cause), f"writing {key}")
         case _:
             assert_never(outcome)
+    # Step 2
+    _checkpoint(store, table, pinned)
     _take_effect(store, table, contract)
     return contract
 
@@ -194,7 +195,7 @@ def identify(table: LanceTable, contract: Contract) -> None:
 
 
 def _checkpoint(store: ObjectStore, table: LanceTable, pinned: LancePinnedTable) -> None:
-    """Step 1."""
+    """Step 2."""
     version = TableVersion(pinned.version)
     Watermarks(store, table).record(NOTHING_MERGED, version, "checkpoint")
     if store.get(paths.merge_record(version)) is None:

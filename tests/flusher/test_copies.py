@@ -25,12 +25,13 @@ from lancewal_core.errors import (
     TableReplaced,
 )
 from lancewal_core.group_member import MemberTable, member_id, parse_member_id
+from lancewal_core.ids import Generation, Position, TableVersion
 from lancewal_core.open_checks import check_place, check_table
 from lancewal_core.place import place_of
 from lancewal_core.settings import Settings
 from lancewal_core.store_obstore import open_store
 from lancewal_core.table_lance import LanceTable
-from lancewal_core.watermarks import NOTHING_MERGED, Watermarks
+from lancewal_core.watermarks import NOTHING_MERGED, InForce, Watermark, Watermarks
 from lancewal_flusher import register as register_module
 from lancewal_flusher.attach import attach_table
 from lancewal_flusher.move import move_table
@@ -66,8 +67,8 @@ class Crash(BaseException):
 
 STEPS: tuple[tuple[Any, str], ...] = (
     (lance.LanceDataset, "alter_columns"),
-    (Watermarks, "record"),
     (register_module, "put_once"),
+    (Watermarks, "record"),
     (lance.LanceDataset, "update_config"),
 )
 """Every act of an attach that changes something, in order; the checkpoint behind them is the flusher's to write, too."""
@@ -190,6 +191,34 @@ def test_an_attach_that_was_interrupted_goes_on_with_what_it_has_put(
     lance.dataset(str(folder), version=version - 1).restore()  # type: ignore[no-untyped-call] # no annotations there
     assert attach(folder) == put
     check_whole(folder, put)
+
+
+def test_an_attach_that_comes_too_late_says_nothing_of_what_is_merged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it looks at the keys, another one ends, services merge, and somebody commits."""
+    folder = tmp_path / "table"
+    keys = [field.with_nullable(field.name == "name") for field in ROWS.schema]
+    rows = ROWS.cast(pa.schema(keys))
+    lance.write_dataset(rows, str(folder))
+    merged: list[InForce] = []
+
+    def meanwhile(_: Any, __: Any) -> None:
+        if not merged:
+            merged.append(NOTHING_MERGED)
+            (region, _) = attach(folder).regions
+            table = LanceTable(str(folder))
+            lance.write_dataset(rows.slice(0, 0), str(folder), mode="append")
+            version = TableVersion(table.newest().version)
+            merged[0] = InForce(version, "uuid", {region: Watermark(Generation(3), Position(10))})
+            Watermarks(open_store(str(folder)), table).record(merged[0], version, "merge")
+            lance.dataset(str(folder)).update_config({"user": "commits"})
+
+    monkeypatch.setattr("lancewal_flusher.attach.check_unique_keys", meanwhile)
+    with pytest.raises(TableExists):
+        attach(folder)
+    table = LanceTable(str(folder))
+    assert Watermarks(open_store(str(folder)), table).at(table.newest().version) == merged[0]
 
 
 def test_what_a_table_has_left_is_not_taken_for_nothing(tmp_path: Path) -> None:
