@@ -132,7 +132,7 @@ def table_status(settings: Settings, uri: str, kafka_timeout_s: float = 5.0, clo
     spans = _spans(settings, contract, now_ms, kafka_timeout_s, problems)
     group = settings.kafka.group(contract.table_uuid)
     members = _members(settings, group, kafka_timeout_s) if spans else None
-    problems += foreign_members(group, members or (), contract.table_uuid, uri)
+    problems += foreign_members(group, members or (), contract, uri)
     paused = {s.value: until for s in Service if (until := control.paused(s, now_ms)) is not None}
     standing = _standing(store, tallies, spans, Service.INGEST.value in paused, now_ms, problems)
     problems += [found.text for found in standing.values()]
@@ -310,9 +310,12 @@ def _members(settings: Settings, group: str, timeout_s: float) -> Sequence[Group
     return _try(lambda: TopicInspector(settings.kafka, timeout_s).members(group), [])
 
 
-def foreign_members(group: str, members: Sequence[GroupMember], table_uuid: str, uri: str) -> list[str]:
-    """A problem for each other table that members of the group work for: both get a part of the partitions only."""
-    ours = MemberTable(table_uuid, place_of(uri))
+def foreign_members(group: str, members: Sequence[GroupMember], contract: Contract, uri: str) -> list[str]:
+    """A problem for each other table that members of the group work for: both get a part of the partitions only.
+
+    Those at the contract's place are its own, also where it is a copy of the folder, such as a backup, that is looked at.
+    """
+    ours = MemberTable(contract.table_uuid, contract.place or place_of(uri))
     found: dict[MemberTable, list[str]] = defaultdict(list)
     for member in members:
         of = parse_member_id(member.client_id)

@@ -39,6 +39,7 @@ from lancewal_flusher.region_status import foreign_members
 from lancewal_flusher.topic_checks import GroupMember, TopicInspector, TopicState
 from lancewal_reader import open_table, receipt_of
 from tests.flusher.table_settings import content, table_settings
+from tests.golden.json_formats import CONTRACT
 
 ROWS = pa.table({"region": ["a", "a", "b"], "id": [1, 2, 1], "name": ["x", None, "z"]})
 
@@ -296,9 +297,16 @@ def test_a_member_of_the_group_tells_its_table(tmp_path: Path) -> None:
     assert parse_member_id(ours) == MemberTable("u1", "s3://b/t:1")
     assert parse_member_id("rdkafka") is None
     members = [GroupMember(ours, "/10.0.0.1"), GroupMember("rdkafka", "/10.0.0.2"), GroupMember(theirs, "/10.0.0.3")]
-    (problem,) = foreign_members("g", members, "u1", "s3://b/t:1/")
+    contract = CONTRACT.model_copy(update={"table_uuid": "u1"})  # made when no contract named a place
+    (problem,) = foreign_members("g", members, contract, "s3://b/t:1/")
     assert f"consumer group g: 1 members (/10.0.0.3) work for the table u1 at {tmp_path}" in problem
-    assert foreign_members("g", members[:2], "u1", "s3://b/t:1") == []
+    assert foreign_members("g", members[:2], contract, "s3://b/t:1") == []
+
+
+def test_the_members_of_a_table_are_no_others_where_its_backup_is_looked_at() -> None:
+    contract = CONTRACT.model_copy(update={"table_uuid": "u1", "place": "s3://b/t"})
+    members = [GroupMember(member_id("u1", "s3://b/t"), "/10.0.0.1")]
+    assert foreign_members("g", members, contract, "s3://backup/t") == []
 
 
 # -- the way by rows -------------------------------------------------------------------------------------------
