@@ -126,15 +126,15 @@ def table_status(settings: Settings, uri: str, kafka_timeout_s: float = 5.0, clo
         looked = _look(
             ReadContext(store, table, tasks, RegionIndexes(store, clock), contract), pinned, in_force, tallies, segments
         )
+        problems += looked.problems
+        spans = _spans(settings, contract, now_ms, kafka_timeout_s, problems)
+        group = settings.kafka.group(contract.table_uuid)
+        members = _members(settings, group, kafka_timeout_s) if spans else None
+        problems += foreign_members(group, members or (), contract, uri)
+        paused = {s.value: until for s in Service if (until := control.paused(s, now_ms)) is not None}
+        standing = _standing(store, tasks, tallies, spans, Service.INGEST.value in paused, now_ms, problems)
     finally:
         tasks.close()
-    problems += looked.problems
-    spans = _spans(settings, contract, now_ms, kafka_timeout_s, problems)
-    group = settings.kafka.group(contract.table_uuid)
-    members = _members(settings, group, kafka_timeout_s) if spans else None
-    problems += foreign_members(group, members or (), contract, uri)
-    paused = {s.value: until for s in Service if (until := control.paused(s, now_ms)) is not None}
-    standing = _standing(store, tallies, spans, Service.INGEST.value in paused, now_ms, problems)
     problems += [found.text for found in standing.values()]
     return TableStatus(
         uri=uri,
@@ -239,6 +239,7 @@ def _tallies(
 
 def _standing(
     store: ObjectStore,
+    tasks: Tasks,
     tallies: Sequence[Tally],
     spans: Mapping[int, KafkaSpan],
     paused: bool,
@@ -246,22 +247,23 @@ def _standing(
     problems: list[str],
 ) -> dict[int, Standing]:
     """What goes no further, by partition.  Who waits for an operator, or was never claimed, is shown as that."""
-    found: dict[int, Standing] = {}
-    for tally in tallies:
+
+    def look(tally: Tally) -> Standing | None:
         region, durable, span = tally.region, tally.durable, spans.get(tally.region.partition)
         if durable is None or span is None:
-            continue
-        standing = gone_from_kafka(region, durable, span)
-        if standing is None and waits(durable, span) and not paused:
-            infos = _try(lambda: store.list(paths.index_prefix(region), limit=1), problems)  # noqa: B023 # called now
-            if infos is None:
-                continue  # when it changed last is not known
-            # The newest version is the first; a local folder gives all.
-            changed_at_ms = max([tally.entry_at_ms, *(info.modified_ms for info in infos)])
-            standing = stands(region, durable, span, Signs(changed_at_ms, tally.owner_wrote_at_ms), now_ms)
-        if standing is not None:
-            found[region.partition] = standing
-    return found
+            return None
+        gone = gone_from_kafka(region, durable, span)
+        if gone is not None or paused or not waits(durable, span):
+            return gone
+        infos = _try(lambda: store.list(paths.index_prefix(region), limit=1), problems)
+        if infos is None:
+            return None  # when it changed last is not known
+        # The newest version is the first; a local folder gives all.
+        changed_at_ms = max([tally.entry_at_ms, *(info.modified_ms for info in infos)])
+        return stands(region, durable, span, Signs(changed_at_ms, tally.owner_wrote_at_ms), now_ms)
+
+    found = zip(tallies, tasks.map(look, tallies), strict=True)
+    return {tally.region.partition: standing for tally, standing in found if standing is not None}
 
 
 def _spans(

@@ -1,0 +1,45 @@
+"""``lancewal status`` of a table with many partitions asks the store for several of them at the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from threading import Barrier
+
+from lancewal_core.clock import SystemClock
+from lancewal_core.ids import Position, Region, TopicId
+from lancewal_core.store import ObjectInfo
+from lancewal_core.tasks import ThreadTasks
+from lancewal_core.testing.memory_store import MemoryStore
+from lancewal_flusher.region_status import _standing
+from lancewal_flusher.region_tally import Tally
+from lancewal_flusher.standing import KafkaSpan
+
+AT_ONCE = 4
+
+
+class MetStore(MemoryStore):
+    """A listing is answered once so many are under way."""
+
+    def __init__(self) -> None:
+        super().__init__(SystemClock())
+        self._met = Barrier(AT_ONCE, timeout=60)
+
+    def list(self, prefix: str, limit: int | None = None, after: str | None = None) -> Sequence[ObjectInfo]:
+        self._met.wait()
+        return super().list(prefix, limit, after)
+
+
+def test_partitions_that_wait_are_looked_at_side_by_side() -> None:
+    tallies = [
+        Tally(Region("orders", TopicId("id"), partition), durable=Position(5)) for partition in range(2 * AT_ONCE)
+    ]
+    waiting, done = KafkaSpan(*map(Position, (0, 9, 9, 9))), KafkaSpan(*map(Position, (0, 5, 5, 5)))
+    spans = {tally.region.partition: waiting if tally.region.partition < AT_ONCE else done for tally in tallies}
+    problems: list[str] = []
+    tasks = ThreadTasks(io_threads=AT_ONCE)
+    try:
+        found = _standing(MetStore(), tasks, tallies, spans, False, 1_700_000_000_000, problems)
+    finally:
+        tasks.close()
+    assert sorted(found) == list(range(AT_ONCE))
+    assert problems == []
