@@ -29,7 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from lancewal_core import paths
 from lancewal_core.clock import Clock
 from lancewal_core.contract import Contract
-from lancewal_core.errors import ContractMismatch, PartitionCountChanged
+from lancewal_core.errors import ContractMismatch, ObjectCorrupt, PartitionCountChanged
 from lancewal_core.ids import Position
 from lancewal_core.store import ObjectStore
 from lancewal_core.stored_model import decode_model
@@ -166,5 +166,10 @@ def check_open(contract: Contract, drain: Drain) -> None:
 def _of(contract: Contract, found: Version | None) -> Drain | None:
     if found is None:
         return None
-    drain = decode_drain(found.data, paths.drain_version(found.version))
+    where = paths.drain_version(found.version)
+    drain = decode_drain(found.data, where)
+    if drain.contract_version == contract.version:
+        numbers = range(contract.partitions)
+        if len(drain.to) != len(numbers) or any(partition not in numbers for partition in drain.new):
+            raise ObjectCorrupt(f"{where} is corrupt: it is of other partitions than the contract's", object=where)
     return drain if drain.contract_version >= contract.version else None
