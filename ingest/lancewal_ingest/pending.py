@@ -32,7 +32,7 @@ def divided(
     pending: Pending, nbytes: int, weights: RecordWeights, *, least: int
 ) -> tuple[Pending | None, Pending | None]:
     """The first records, as many as weigh at most ``nbytes`` but ``least`` (1 or 0) of them, and the rest."""
-    if pending.nbytes <= nbytes:
+    if pending.nbytes <= nbytes or not len(pending.records):  # a position alone fits, also behind what was too large
         return pending, None
     each = weights.each(pending.records)
     at = pieces(each, nbytes)[0]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -13,8 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from lancewal_core import segment
 from lancewal_core.column_types import parse_type
 from lancewal_core.contract import Column, Contract
+from lancewal_core.errors import BadRecordStop
 from lancewal_core.ids import Position
 from lancewal_core.murmur2 import partition_of
 from lancewal_core.region_key import encode_region_key
@@ -111,7 +114,7 @@ class Full(Source):
         }
 
     def poll(self, records_max: int, timeout_s: float) -> Polled:
-        delivering = [p for p in self.started if p not in self.held]
+        delivering = [p for p in self.started if p not in self.held and p not in self.stopped]
         if not delivering:
             return Polled({}, {})
         self.asked.append(records_max)
@@ -195,6 +198,44 @@ def test_a_record_larger_than_a_segment_has_one_of_its_own() -> None:
     turns(worker, made, 40)
     assert (3, 4) in [(first, next_) for _, _, first, next_, _ in entries(made)]
     assert worker.durable[0] > 100
+
+
+def test_behind_a_record_larger_than_a_segment_a_partition_without_records_still_moves() -> None:
+    made = place("string", partitions=2, record_bytes_max=1 << 20)
+
+    class Gap(Full):
+        """The second partition has no records, but positions that end behind markers."""
+
+        def poll(self, records_max: int, timeout_s: float) -> Polled:
+            polled = super().poll(1, timeout_s)
+            return Polled({p: r for p, r in polled.records.items() if p == 0}, {**polled.next, 1: Position(5)})
+
+    made.source = Gap(made, text(700_000))
+    worker = made.worker(limits=replace(LIMITS, idle_position_s=0.0))
+    worker.assigned(range(2))
+    turns(worker, made, 10)
+    assert worker.durable[0] > 1
+    assert worker.durable[1] == 5
+
+
+def test_a_record_whose_row_no_segment_can_hold_stops_its_partition_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A short value can be a large row: null of a vector has the vector's width."""
+    for module, name in ((segment, "SEGMENT_ROWS_BYTES_MAX"), (decoder, "ROW_BYTES_MAX")):
+        monkeypatch.setattr(module, name, 200_000)
+    made = place("list<fixed_size_list<float32>[768]>", partitions=2)
+    large: set[tuple[int, int]] = set()
+    made.source = source = Full(
+        made, lambda key, at: json.dumps({"k": key, "a": [None] * (100 if (key, at) in large else 1)}).encode()
+    )
+    large.add((source.keys[0], 3))
+    worker = made.worker(limits=LIMITS)
+    worker.assigned(range(2))
+    turns(worker, made, 20)
+    (stopped,) = worker.stopped.items()
+    assert (stopped[0], type(stopped[1]), stopped[1].where["offset"]) == (0, BadRecordStop, 3)
+    assert "too_large" in str(stopped[1])
+    assert worker.durable[0] == 3
+    assert worker.durable[1] > 20
 
 
 def test_a_segment_that_is_full_keeps_no_partition_waiting_for_ever() -> None:

@@ -5,6 +5,7 @@
 3. Few bad records cost little: the batch is halved around them down to ``SINGLY_MAX`` records.
 4. At once it decodes records that weigh ``PIECE_BYTES`` (``weight``), or, record by record, ``SINGLY_BYTES`` of values: as
    Python objects a value is many times as large.
+5. A row that no segment can hold is none: its record is ``too_large``, whatever lies around it.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lancewal_core.rows import Op, RowSchema, check_row_schema
+from lancewal_core.object_limits import SEGMENT_ROWS_BYTES_MAX
+from lancewal_core.rows import OFFSET, Op, RowSchema, check_row_schema
 from lancewal_ingest.decode.columnar import ColumnReader, without
 from lancewal_ingest.decode.hazards import has_decimals, hazardous
 from lancewal_ingest.decode.json_types import check_json_types
 from lancewal_ingest.decode.operations import OP_HEADER, OPS, Headers, op_of, record_bytes
 from lancewal_ingest.decode.part import Part, assemble
 from lancewal_ingest.decode.presence import PresenceReader
-from lancewal_ingest.decode.records import Decoded, Records, Refusal, Rejected
+from lancewal_ingest.decode.records import TOO_LARGE, Decoded, Records, Refusal, Rejected
 from lancewal_ingest.decode.reference import KeyDecoder, ReferenceDecoder
 from lancewal_ingest.decode.weight import RecordWeights, pieces
 
@@ -34,6 +36,8 @@ SINGLY_MAX = 64
 PIECE_BYTES = 32 << 20
 """As much as a segment takes: what is in one is decoded in one piece."""
 SINGLY_BYTES = 1 << 20
+ROW_BYTES_MAX = SEGMENT_ROWS_BYTES_MAX
+"""A larger row fits into no segment."""
 
 _ASIDE = 255
 """Instead of an ``Op``: the reference path decides."""
@@ -97,7 +101,11 @@ class Decoder:
             rejected += refused
         self.single_records += len(singly)
         self.columnar_records += len(records) - len(singly)
-        return Decoded(assemble(self._rows, records, parts), tuple(rejected))
+        rows = assemble(self._rows, records, parts)
+        if rows.nbytes > ROW_BYTES_MAX // 2:
+            rows, large = _without_large(rows)
+            rejected = sorted([*rejected, *large], key=lambda letter: letter.offset)
+        return Decoded(rows, tuple(rejected))
 
     def _pieces(self, records: Records, indexes: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
         if len(indexes) == 0 or self._weights.fit(records, PIECE_BYTES):
@@ -169,6 +177,15 @@ class Decoder:
         names = self._rows.columns.names
         keys = self._rows.primary_key
         return [a if name in keys else a.take(places) for name, a in zip(names, arrays, strict=True)]
+
+
+def _without_large(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, list[Rejected]]:
+    """``rows`` without those that are larger than ``ROW_BYTES_MAX``, and these as rejected records."""
+    sizes = [pa.ipc.get_record_batch_size(rows.slice(place, 1)) for place in range(rows.num_rows)]
+    fits = np.array(sizes) <= ROW_BYTES_MAX
+    expected = f"expected a record whose row takes at most {ROW_BYTES_MAX} bytes"
+    offsets = rows.column(OFFSET).filter(pa.array(~fits)).to_pylist()
+    return rows.filter(pa.array(fits)), [Rejected(offset, TOO_LARGE, expected) for offset in offsets]
 
 
 def _singly_pieces(records: Records, indexes: list[int]) -> list[list[int]]:
