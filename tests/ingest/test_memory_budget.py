@@ -59,6 +59,8 @@ def schema(**types: str) -> RowSchema:
         ("list<string>", '[""' + ',""' * 998 + "]"),
         ("list<list<int64>>", f"[{','.join(['[1]'] * 999)}]"),
         ("list<list<int64>>", f"[{','.join(['[]'] * 999)}]"),
+        ("list<list<fixed_size_list<float32>[64]>>", f"[[],{','.join(['[null]'] * 99)},null]"),
+        ("list<fixed_size_list<float64>[40]>", f"[{','.join(['null'] * 99)}]"),
         ("list<struct<a: int64, b: decimal128(38, 2), c: string>>", f"[{','.join(['{}'] * 999)}]"),
         ("binary", '"' + "QUJD" * 999 + '"'),
         ("decimal128(38, 2)", "1"),
@@ -72,6 +74,23 @@ def test_no_row_is_larger_than_its_record_weighs(type_: str, held: str) -> None:
     each = RecordWeights(rows).each(records_of(values))
     assert decoded.rows.nbytes <= each.sum() <= 50 * decoded.rows.nbytes
     assert (each >= [len(value) for value in values]).all()
+
+
+@pytest.mark.parametrize(
+    ("type_", "held"),
+    [
+        (f"list<struct<{', '.join(f'f{n}: float64' for n in range(10))}>>", [{f"f{n}": n / 8 for n in range(10)}] * 5),
+        ("list<fixed_size_list<float32>[128]>", [[0.25] * 128] * 32),
+        ("struct<a: list<list<fixed_size_list<float64>[50]>>>", {"a": [[[0.25] * 50] * 9, [None], []]}),
+    ],
+    ids=["lines", "vectors", "nested"],
+)
+def test_filled_lists_weigh_about_what_they_take(type_: str, held: object) -> None:
+    """Else a segment would hold a few records only."""
+    rows = schema(c=type_)
+    records = records_of([json.dumps({"k": k, "c": held}).encode() for k in range(50)])
+    decoded = Decoder(rows, patches=True, record_bytes_max=1 << 20, key_decoder=None).decode(records)
+    assert decoded.rows.nbytes <= RecordWeights(rows).each(records).sum() <= 5 * decoded.rows.nbytes
 
 
 def test_keys_headers_and_missing_values_weigh_too() -> None:

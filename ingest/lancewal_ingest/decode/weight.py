@@ -2,8 +2,9 @@
 
 Guarantees
  1. A record weighs what it takes as it came, or what its row may take, whichever is more.  Of the row a column of fixed size
-    counts in full, whatever the record says of it (null of a vector has the vector's width in Arrow); of what the value holds
-    each byte counts as often as its column can unpack it.
+    counts in full, whatever the record says of it (null of a vector has the vector's width in Arrow); so do lists, structs and
+    vectors inside lists, as many as there can be by the value's brackets and nulls; of all else that the value holds each
+    byte counts as often as its column can unpack it.
  2. A weight follows from the record and the contract alone.  So what is cut by weight is cut at the same records again.
  3. A poll asks for no more records than fit into the room that is left, if each weighs what the worker expects: before the
     first poll what the largest allowed record weighs; then the mean of the last poll, but no less than half of what was
@@ -49,7 +50,9 @@ class RecordWeights:
         self.row_bytes = -(-bits // 8) + rows.present_bytes
         """What every row takes, whatever its record holds."""
         self.unpacked = max(_unpacked(field.type) for field in rows.columns)
-        """How many bytes of a row a byte of its value can become, beyond ``row_bytes``."""
+        """How many bytes of a row a byte of its value can become, beyond ``row_bytes`` and ``item_bytes``."""
+        self.item_bytes = max(_item_bytes(field.type) for field in rows.columns)
+        """What a list, struct or vector takes that is an item of a list; 0 where there are no such lists."""
 
     def each(self, records: Records) -> Weights:
         """The weight of each record, in bytes."""
@@ -57,17 +60,22 @@ class RecordWeights:
         came = values + _lengths(records.keys) + RECORD_OVERHEAD
         if any(records.headers):
             came += np.fromiter(map(_headers_bytes, records.headers), np.int64, len(records))
-        weights: Weights = np.maximum(came, self.row_bytes + self.unpacked * values)
+        become = self.row_bytes + self.unpacked * values
+        if self.item_bytes:
+            become += self.item_bytes * np.fromiter(map(_items_max, records.values), np.int64, len(records))
+        weights: Weights = np.maximum(came, become)
         return weights
 
     def largest(self, record_bytes_max: int) -> int:
         """The weight of a record of ``record_bytes_max``, in its value."""
-        return max(record_bytes_max + RECORD_OVERHEAD, self.row_bytes + self.unpacked * record_bytes_max)
+        become = self.unpacked * record_bytes_max + self.item_bytes * (record_bytes_max // _ITEM_BYTES_MIN)
+        return max(record_bytes_max + RECORD_OVERHEAD, self.row_bytes + become)
 
     def fit(self, records: Records, nbytes: int) -> bool:
         """Whether these together weigh no more as rows, told at little cost."""
         values = sum(map(len, filter(None, records.values)))
-        return len(records) * self.row_bytes + self.unpacked * values <= nbytes
+        items = sum(map(_items_max, records.values)) if self.item_bytes else 0
+        return len(records) * self.row_bytes + self.unpacked * values + self.item_bytes * items <= nbytes
 
 
 def pieces(weights: Weights, nbytes: int) -> list[int]:
@@ -105,7 +113,21 @@ def _unpacked(type_: pa.DataType) -> int:
         return 1
     if pa.types.is_list(type_):
         item = type_.value_type
-        return -(-_slot_bits(item) // (8 * _ITEM_BYTES_MIN)) + _unpacked(item)
+        return _unpacked(item) + (0 if pa.types.is_nested(item) else -(-_slot_bits(item) // (8 * _ITEM_BYTES_MIN)))
     if pa.types.is_struct(type_):
         return max((_unpacked(child.type) for child in type_), default=0)
     return 0
+
+
+def _item_bytes(type_: pa.DataType) -> int:
+    if pa.types.is_list(type_):
+        item = type_.value_type
+        return max(_item_bytes(item), -(-_slot_bits(item) // 8) if pa.types.is_nested(item) else 0)
+    if pa.types.is_struct(type_):
+        return max((_item_bytes(child.type) for child in type_), default=0)
+    return 0
+
+
+def _items_max(value: bytes | None) -> int:
+    """No more lists, structs and vectors, or nulls instead of them, are in it."""
+    return 0 if value is None else value.count(b"[") + value.count(b"{") + value.count(b"null")
