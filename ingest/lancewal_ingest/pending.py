@@ -32,8 +32,10 @@ def divided(
     pending: Pending, nbytes: int, weights: RecordWeights, *, least: int
 ) -> tuple[Pending | None, Pending | None]:
     """The first records, as many as weigh at most ``nbytes`` but ``least`` (1 or 0) of them, and the rest."""
-    if pending.nbytes <= nbytes or not len(pending.records):  # a position alone fits, also behind what was too large
+    if pending.nbytes <= nbytes:
         return pending, None
+    if not len(pending.records):  # a position alone weighs nothing, but there is less room than that
+        return (pending, None) if least else (None, pending)
     each = weights.each(pending.records)
     at = pieces(each, nbytes)[0]
     if int(each[:at].sum()) > nbytes and not least:

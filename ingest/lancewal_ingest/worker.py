@@ -416,7 +416,7 @@ class IngestWorker:
             least = 0 if consumed else 1
             pending, region.pending = divided(region.pending, room, self._weights, least=least)
             if pending is not None:
-                nbytes += pending.nbytes
+                nbytes += pending.nbytes + self._weights.entry_bytes
                 if len(pending.records):
                     first_ms[memtable.region.partition] = pending.records.timestamps[0]
                 consumed.append(Consumed(memtable.region, memtable.position, pending.next, pending.records))

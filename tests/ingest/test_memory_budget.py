@@ -257,6 +257,18 @@ def test_a_record_whose_row_no_segment_can_hold_stops_its_partition_alone(monkey
     assert worker.durable[1] > 20
 
 
+def test_of_a_wide_table_a_segment_has_entries_of_as_many_partitions_as_fit() -> None:
+    """What an entry takes beside its rows grows with the columns, and no compression makes it less."""
+    made = place(f"struct<{', '.join(f'c{n}: string' for n in range(200))}>", partitions=12)
+    made.source = Full(made, wide)
+    limits = replace(LIMITS, segment_bytes=128 << 10)
+    worker = made.worker(limits=limits)
+    worker.assigned(range(12))
+    turns(worker, made, 20)
+    assert min(worker.durable.values()) > 1
+    assert max(info.size for info in made.store.list("_lancewal/wal/")) <= 2 * limits.segment_bytes
+
+
 def test_a_segment_that_is_full_keeps_no_partition_waiting_for_ever() -> None:
     made = place("string", partitions=3)
     made.source = Full(made, text(9_000))

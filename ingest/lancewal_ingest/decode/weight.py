@@ -9,9 +9,9 @@ Guarantees
  3. A poll asks for no more records than fit into the room that is left, if each weighs what the worker expects: before the
     first poll what the largest allowed record weighs; then the mean of the last poll, but no less than half of what was
     expected there.
- 4. A segment, and what is decoded at once, weighs at most ``segment_bytes``, or is one record; a generation at most
-    ``policy.GENERATION_BYTES_MAX`` and a segment.  So no column of a batch, or of a generation that is folded, comes near the
-    2 GiB at which Arrow's offsets end.
+ 4. A segment, and what is decoded at once, weighs at most ``segment_bytes``, or is one record; what entries take beside rows
+    counts for the segment, but for the last.  A generation weighs at most ``policy.GENERATION_BYTES_MAX`` and a segment.  So
+    no column of a batch, or of a generation that is folded, comes near the 2 GiB at which Arrow's offsets end.
  5. Kafka's client has its own part (``kafka_clients``): what it has fetched ahead, and what one answer of the broker may
     unpack to.
  6. What waits, what is in flight (twice: values and text, then rows and segment), OPEN generations, and what flushes take,
@@ -24,13 +24,16 @@ Not bounded by it: one batch of Kafka's that unpacks to more than that part.  It
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core.rows import SYSTEM_FIELDS, RowSchema
-from lancewal_ingest.decode.records import Records
+
+if TYPE_CHECKING:
+    from lancewal_ingest.decode.records import Records  # the decoder weighs records too
 
 Weights = npt.NDArray[np.int64]
 
@@ -38,6 +41,8 @@ RECORD_OVERHEAD = 200
 """Bytes that a consumed record costs beside what is in it: Python objects for value, key, headers and list places."""
 _HEADER_OVERHEAD = 200
 """The same for each header of a record: a tuple, a text and bytes."""
+_FIELD_BYTES = 128
+"""What a column, nested ones too, takes in each entry of a segment beside its values: places of its buffers, and padding."""
 _ITEM_BYTES_MIN = 2
 """Shortest JSON of an item of a list, its comma included."""
 
@@ -53,6 +58,9 @@ class RecordWeights:
         """How many bytes of a row a byte of its value can become, beyond ``row_bytes`` and ``item_bytes``."""
         self.item_bytes = max(_item_bytes(field.type) for field in rows.columns)
         """What a list, struct or vector takes that is an item of a list; 0 where there are no such lists."""
+
+        self.entry_bytes = _FIELD_BYTES * sum(_fields(field.type) for field in [*rows.columns, *SYSTEM_FIELDS])
+        """What an entry of a segment takes beside its rows."""
 
     def each(self, records: Records) -> Weights:
         """The weight of each record, in bytes."""
@@ -95,6 +103,10 @@ def _lengths(texts: Sequence[bytes | None]) -> Weights:
 
 def _headers_bytes(headers: list[tuple[str, bytes | None]] | None) -> int:
     return sum(len(name) + len(value or b"") + _HEADER_OVERHEAD for name, value in headers or ())
+
+
+def _fields(type_: pa.DataType) -> int:
+    return 1 + sum(_fields(type_.field(i).type) for i in range(type_.num_fields))
 
 
 def _slot_bits(type_: pa.DataType) -> int:
