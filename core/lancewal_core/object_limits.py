@@ -38,7 +38,7 @@ _KINDS: tuple[tuple[Callable[[str], object], int], ...] = (
     (paths.parse_merge_finished, SMALL_BYTES_MAX),
     (paths.parse_contract_version, 16 * _MIB),
     (paths.parse_control_version, SMALL_BYTES_MAX),
-    (paths.parse_drain_version, SMALL_BYTES_MAX),
+    (paths.parse_drain_version, 16 * _MIB),
     (paths.parse_loss_record, SMALL_BYTES_MAX),
     (paths.parse_load_record, 64 * _MIB),
     (paths.parse_key_catalog_version, 256 * _MIB),

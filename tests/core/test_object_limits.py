@@ -1,0 +1,20 @@
+"""What lancewal writes can be read again, however many partitions a table has."""
+
+from __future__ import annotations
+
+from lancewal_core.clock import SystemClock
+from lancewal_core.contract import PARTITIONS_MAX
+from lancewal_core.drain import begin, read_drain
+from lancewal_core.ids import Position
+from lancewal_core.testing.memory_store import MemoryStore
+from tests.golden.json_formats import CONTRACT
+
+
+def test_a_drain_of_as_many_partitions_as_a_contract_may_have_is_read_again() -> None:
+    store = MemoryStore(SystemClock())
+    contract = CONTRACT.model_copy(update={"partitions": PARTITIONS_MAX})
+    ends = [Position(10**15 + p) for p in range(PARTITIONS_MAX)]
+    begin(store, SystemClock(), lambda: "w", contract, PARTITIONS_MAX + 1, ends)
+    found = read_drain(store, contract)
+    assert found is not None
+    assert found.to == tuple(ends)
