@@ -12,7 +12,8 @@ Guarantees
 
 Steps
  1. The durable position must be the offset.  Piece by piece:
- 2. Read records from Kafka and decode them: the first one of all must be rejected.
+ 2. Read records from Kafka, as many as a segment takes by their weight, and decode them: the first one of all must be
+    rejected.
  3. Dead letters, acknowledged; then an entry over the piece (``operator_entry``).
 """
 
@@ -28,9 +29,12 @@ from lancewal_core.ids import OwnerId, Position, Region, position_after
 from lancewal_core.segment import Entry, RejectedOffset
 from lancewal_ingest.append import Consumed, DeadLetters, Preparer
 from lancewal_ingest.context import IngestContext
+from lancewal_ingest.decode.decoder import PIECE_BYTES
 from lancewal_ingest.decode.records import Records, Rejected
 from lancewal_ingest.operator_entry import no_rows, write_entry
+from lancewal_ingest.pending import divided, joined
 from lancewal_ingest.source import Offsets
+from lancewal_ingest.weight import RecordWeights
 
 UNREADABLE = "unreadable"
 """Kind of rejection beside those of ``decode.records``: nobody knows what the record is."""
@@ -83,6 +87,7 @@ def reject(
         )
     preparer = Preparer(context.contract.model_copy(update={"misrouted": "dlq"}), "dlq", context.drain)
     first: Rejected | None = None
+    weights = RecordWeights(context.contract.rows)
     kinds, rows, at = Counter[str](), 0, offset
     unreadable_to = offset
     while first is None or at < end:
@@ -104,6 +109,9 @@ def reject(
             continue
         if first is None and records.offsets[:1] != [offset]:
             raise _wrong(region, f"Kafka has no record at offset {offset}")
+        piece, _ = divided(joined(None, records, behind, weights), PIECE_BYTES, weights, least=1)
+        assert piece is not None  # the first record at least
+        records, behind = piece.records, piece.next
         entry, rejected, stop = preparer.prepare(Consumed(region, at, behind, records))
         if entry is None and stop is not None:  # drained up to here
             if first is None:

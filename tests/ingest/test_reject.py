@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from lancewal_core import segment
 from lancewal_core.drain import Drain
 from lancewal_core.durable_position import durable_position
 from lancewal_core.errors import InvalidInput, KafkaUnavailable, PartitionCountChanged
@@ -103,6 +104,15 @@ def test_of_a_range_only_what_is_no_row_here_is_rejected(pipeline: Pipeline, at_
     assert by_key(open_table(pipeline.uri).to_arrow()) == pipeline.oracle
     pipeline.merge_all()
     assert by_key(open_table(pipeline.uri).to_arrow(consistency="eventual")) == pipeline.oracle
+
+
+def test_what_is_read_at_once_and_is_more_than_a_segment_takes_goes_into_several(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segment, "SEGMENT_ROWS_BYTES_MAX", 200)
+    monkeypatch.setattr("lancewal_ingest.reject.PIECE_BYTES", 600)
+    passed = pass_over(pipeline, Letters(pipeline), 11, at_once=100)
+    assert (passed.rows, passed.goes_on, durable(pipeline)) == (4, 12, 12)
 
 
 def test_one_record_alone(pipeline: Pipeline) -> None:
