@@ -173,7 +173,9 @@ class KafkaSettings(Section):
     """Consumer group.  By default ``lancewal-<table uuid>``: two tables on one topic must never share a group."""
     librdkafka: Annotated[Options, Field(repr=False)] = {}
     """Further librdkafka properties as they are (TLS, SASL, fetch sizes).  In variables ``_`` stands for the dot:
-    ``LANCEWAL_KAFKA__LIBRDKAFKA__SASL_PASSWORD``."""
+    ``LANCEWAL_KAFKA__LIBRDKAFKA__SASL_PASSWORD``.  Fetches are small by default, since the client unpacks a whole answer of
+    the broker, whatever that becomes: far from the broker, of producers that you know, set ``fetch.max.bytes`` and
+    ``max.partition.fetch.bytes`` (1000000, say)."""
 
     @field_validator("librdkafka")
     @classmethod

@@ -31,10 +31,10 @@ from lancewal_ingest.append import Consumed, DeadLetters, Preparer
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.decode.decoder import PIECE_BYTES
 from lancewal_ingest.decode.records import Records, Rejected
+from lancewal_ingest.decode.weight import RecordWeights
 from lancewal_ingest.operator_entry import no_rows, write_entry
 from lancewal_ingest.pending import divided, joined
 from lancewal_ingest.source import Offsets
-from lancewal_ingest.weight import RecordWeights
 
 UNREADABLE = "unreadable"
 """Kind of rejection beside those of ``decode.records``: nobody knows what the record is."""

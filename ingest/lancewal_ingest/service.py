@@ -91,7 +91,14 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
         group = settings.kafka.group(contract.table_uuid)
         # Others see in the group by it whose member this is, unless a person has given the clients a name.
         client = {"client.id": member_id(contract.table_uuid, settings.table.uri), **settings.kafka.client()}
-        source = ConfluentSource(client, contract.topic, group, queue_bytes=queue_bytes, report=metrics.failed)
+        source = ConfluentSource(
+            client,
+            contract.topic,
+            group,
+            queue_bytes=queue_bytes,
+            partitions=contract.partitions,
+            report=metrics.failed,
+        )
         stack.callback(_closed, source, metrics)
         context = replace(context, drain=drain_of(context, source))
         check_topic(contract, source, context.drain)

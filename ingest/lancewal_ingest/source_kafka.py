@@ -101,6 +101,7 @@ class ConfluentSource:
         group: str,
         *,
         queue_bytes: int = 128 << 20,
+        partitions: int = 1,
         report: Report = _unreported,
         request_timeout_s: float = REQUEST_TIMEOUT_S,
         clock: Clock | None = None,
@@ -127,7 +128,7 @@ class ConfluentSource:
         self._read_again: dict[int, Position] = {}
         """Where that was once, and was asked for again."""
         self._properties: dict[str, Any] = {
-            **bounded_consumer_properties(client, group, queue_bytes),
+            **bounded_consumer_properties(client, group, queue_bytes, partitions),
             "error_cb": self._on_error,
         }
         try:

@@ -392,6 +392,12 @@ def test_the_client_s_queue_and_one_answer_fit_into_its_part(memory: int) -> Non
     assert bounded_consumer_properties({"fetch.max.bytes": "5000000"}, "g", memory)["fetch.max.bytes"] == "5000000"
 
 
+def test_with_many_partitions_an_answer_holds_more_but_little_more_of_one() -> None:
+    few, many = (bounded_consumer_properties({}, "g", 128 << 20, partitions) for partitions in (4, 300))
+    assert int(many["fetch.max.bytes"]) == 30 * int(few["fetch.max.bytes"])
+    assert 16_384 <= int(many["max.partition.fetch.bytes"]) == 2 * int(few["max.partition.fetch.bytes"])
+
+
 @pytest.mark.parametrize(
     ("value", "most"), [(b'"' + b",1e-39" * 30_000 + b'"', 5), (b'"' + b"xe-39" * 30_000 + b'"', 50)]
 )
