@@ -81,16 +81,16 @@ is that of the batch.  Of the first kind the client asks for the batch again, fo
 
 
 _PARTITIONS_AT_ONCE = 10
-"""An answer holds what one in so many of the topic's partitions may fill.  With 300 of them a client that gets one batch an answer
-took some hundred records a second, one that gets thirty times as much 30,000 (own measurement, two loaded cores)."""
+"""An answer holds what one in so many of the topic's partitions may fill.  With 300 of them a client that gets one batch an
+answer took some hundred records a second, one that gets thirty times as much 30,000 (own measurement, two loaded cores)."""
 
 
 def bounded_consumer_properties(
     client: Mapping[str, str], group: str, memory_bytes: int, partitions: int = 1
 ) -> Properties:
     """As ``consumer_properties``, of a consumer that takes about ``memory_bytes``: a quarter for what it has fetched, which
-    an answer of the broker may pass once, by what it unpacks to.  Of one of the ``partitions`` of the topic it may be twice what
-    is left; of many of them at a time, each full of what unpacks to ten thousand times its size, more.
+    an answer of the broker may pass once, by what it unpacks to.  Of one of the ``partitions`` of the topic it may be twice
+    what is left; of many of them at a time, each full of what unpacks to ten thousand times its size, more.
 
     Answers are small, and one is asked for behind the other.  Near the broker that is as fast (own measurement on one machine:
     of large batches with 4 KB; of records sent one by one from 16 KB on, and a quarter as fast with 8 KB).  Whoever is far
