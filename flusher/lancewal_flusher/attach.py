@@ -65,8 +65,6 @@ def attach_table(
     inspector = inspector or TopicInspector(settings.kafka)
     topic = inspector.describe(settings.kafka.topic)
     check_carries(topic, rows, settings.table)
-    if unseen := unpacks_unseen(topic):
-        warn(unseen)
     start = inspector.starts(topic, settings.table.start)
     check_unique_keys(pinned, rows)
     checked, changes = pinned.version, 0
@@ -82,7 +80,10 @@ def attach_table(
     pinned = table.newest()
     if pinned.version != checked + changes:
         check_unique_keys(pinned, existing_rows(pinned, settings))
-    return register(store, table, pinned, rows, settings.table, topic, start)
+    contract = register(store, table, pinned, rows, settings.table, topic, start)
+    if unseen := unpacks_unseen(topic):
+        warn(unseen)
+    return contract
 
 
 def existing_rows(pinned: LancePinnedTable, settings: Settings) -> RowSchema:

@@ -63,8 +63,6 @@ def create_table(
     inspector = inspector or TopicInspector(settings.kafka)
     topic = inspector.describe(settings.kafka.topic)
     check_carries(topic, rows, settings.table)
-    if unseen := unpacks_unseen(topic):
-        warn(unseen)
     start = inspector.starts(topic, settings.table.start)
     # Step 1
     if there is None:
@@ -76,7 +74,10 @@ def create_table(
             if _what_is_there(table, rows, settings)[0] is None:
                 raise
     # Steps 2 to 4
-    return register(open_store(uri, options), table, table.newest(), rows, settings.table, topic, start)
+    contract = register(open_store(uri, options), table, table.newest(), rows, settings.table, topic, start)
+    if unseen := unpacks_unseen(topic):
+        warn(unseen)
+    return contract
 
 
 def declared_rows(settings: Settings) -> RowSchema:
