@@ -139,12 +139,13 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
             worker.step()
             health.beat()
             watch.look(worker)
-            if clock.monotonic() >= refresh_at:
-                refresh_at = clock.monotonic() + REFRESH_S
+            now = clock.monotonic()
+            if now >= refresh_at:
+                refresh_at = now + REFRESH_S
                 metrics.refresh(watch.highs(), worker.stopped)
                 # Who is held by an operator is meant to stand still.
                 durable = {} if control.look() is not None else worker.durable
-                still.look(refresh_at, durable, watch.highs(), watch.ends)
+                still.look(now, durable, watch.highs(), watch.ends)
                 metrics.standing(still.waiting)
                 admission.decide()
                 metrics.paused_by_operator(control.look())
