@@ -50,6 +50,9 @@ SOURCE_HEADER = "lancewal.source"
 _CONNECT = "__connect.errors."
 KEY_BYTES_MAX = 1_000
 """Most bytes of a key in a cut letter: enough to know a key again."""
+_KEY_BYTES, _VALUE_BYTES, _HEADERS_BYTES = (f"lancewal.{part}.bytes" for part in ("key", "value", "headers"))
+_OURS = frozenset([SOURCE_HEADER, _KEY_BYTES, _VALUE_BYTES, _HEADERS_BYTES])
+"""And all that begin with ``_CONNECT``."""
 _ORIGINAL = "original."
 _LARGEST_MESSAGE = 1_000_000_000
 """librdkafka's upper bound: what is too large is for the broker to say."""
@@ -66,11 +69,11 @@ class _Letter:
 
     def cut(self) -> _Letter:
         lengths = {
-            "key": len(self.key or b""),
-            "value": len(self.value or b""),
-            "headers": record_bytes(None, None, list(self.headers)),
+            _KEY_BYTES: len(self.key or b""),
+            _VALUE_BYTES: len(self.value or b""),
+            _HEADERS_BYTES: record_bytes(None, None, list(self.headers)),
         }
-        ours = [*self.ours, *((f"lancewal.{name}.bytes", str(length).encode()) for name, length in lengths.items())]
+        ours = [*self.ours, *((name, str(length).encode()) for name, length in lengths.items())]
         return replace(self, key=self.key and self.key[:KEY_BYTES_MAX], value=None, headers=(), ours=ours)
 
 
@@ -113,7 +116,7 @@ class KafkaDeadLetters:
 
     def _letter(self, region: Region, records: Records, rejected: Rejected) -> _Letter:
         at = bisect_left(records.offsets, rejected.offset)
-        key, value, headers = records.keys[at], records.values[at], _renamed(records.headers[at] or [])
+        key, value, headers = records.keys[at], records.values[at], records.headers[at] or []
         letter = _Letter(rejected.offset, key, value, headers, self._headers(region, rejected))
         return letter.cut() if rejected.kind == TOO_LARGE else letter
 
@@ -149,7 +152,7 @@ class KafkaDeadLetters:
 
     def _produce(self, letter: _Letter, delivered: Any) -> bool:
         """False if it is larger than any message can be."""
-        headers = [*letter.headers, *letter.ours]
+        headers = [*_renamed(letter.headers), *letter.ours]
         while True:
             try:
                 self._producer.produce(self.topic, letter.value, letter.key, headers=headers, on_delivery=delivered)  # type: ignore[arg-type] # a header's value may be None
@@ -217,8 +220,7 @@ class KafkaDeadLetters:
 def _renamed(headers: Sequence[tuple[str, bytes | None]]) -> list[tuple[str, bytes | None]]:
     """A record's own headers, none of which passes for one of ours."""
     return [
-        (f"{_ORIGINAL}{name}" if name == SOURCE_HEADER or name.startswith(_CONNECT) else name, value)
-        for name, value in headers
+        (f"{_ORIGINAL}{name}" if name in _OURS or name.startswith(_CONNECT) else name, value) for name, value in headers
     ]
 
 

@@ -22,7 +22,17 @@ RECORDS = Records(
     [1, 2, 3],
     [b"k10", None, b"k15"],
     [b"{bad", b"good", None],
-    [[("mine", b"1"), ("lancewal.source", b"forged"), ("__connect.errors.offset", None), ("mine", None)], None, None],
+    [
+        [
+            ("mine", b"1"),
+            ("lancewal.source", b"forged"),
+            ("__connect.errors.offset", None),
+            ("lancewal.value.bytes", b"9"),
+            ("mine", None),
+        ],
+        None,
+        None,
+    ],
 )
 REJECTED = (Rejected(10, "not_json", "expected one JSON value"), Rejected(15, "null_value", "expected a value"))
 
@@ -55,6 +65,7 @@ def test_letters_are_unchanged_and_say_what_is_wrong(kafka: KafkaBroker, topic_n
         ("mine", b"1"),
         ("original.lancewal.source", b"forged"),
         ("original.__connect.errors.offset", None),
+        ("original.lancewal.value.bytes", b"9"),
         ("mine", None),
         ("__connect.errors.topic", b"orders"),
         ("__connect.errors.partition", b"3"),
