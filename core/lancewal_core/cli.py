@@ -86,7 +86,7 @@ class _Commands(TyperGroup):
             try:
                 _load(entry)
             except ImportError as error:
-                print(f"lancewal: the command {entry.name!r} cannot be loaded: {error}", file=sys.stderr)
+                say(f"lancewal: the command {entry.name!r} cannot be loaded: {error}", err=True)
                 continue
             found.add(entry.name)
         return sorted(found)

@@ -57,4 +57,4 @@ def show(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> Non
         return
     import yaml
 
-    typer.echo(yaml.safe_dump(masked, sort_keys=False, allow_unicode=True, default_flow_style=False), nl=False)
+    say(yaml.safe_dump(masked, sort_keys=False, allow_unicode=True, default_flow_style=False).rstrip("\n"))

@@ -146,7 +146,7 @@ def export_memwal(
 
 
 def _warn(text: str) -> None:
-    typer.echo(f"warning: {text}", err=True)
+    say(f"warning: {one_line(text)}", err=True)
 
 
 def _show(contract: Contract, output: Output) -> None:

@@ -41,7 +41,7 @@ def accept_loss(topic: Topic, partition: Partition, config: ConfigOption = None)
         accepted = accept_loss(place.context, new_owner(), place.region, place.offsets)
     if accepted.losses[0].kind == "replaced":
         first = accepted.losses[0].first
-        typer.echo(
+        say(
             f"topic {topic} partition {partition}: Kafka ends at {first}, and what was durable up to position "
             f"{accepted.goes_on} stays. Recorded: what Kafka gets at offsets {first} to {accepted.goes_on - 1}, and has got "
             f"since it lost its tail, is never read. Ingest goes on at {accepted.goes_on}, once Kafka has grown up to there"

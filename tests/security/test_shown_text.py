@@ -152,6 +152,13 @@ def test_names_and_owners(table: FlusherTable, command: str) -> None:
         assert one_line(NAME) in shown
 
 
+def test_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LANCEWAL_KAFKA__GROUP_ID", "g\u202epuorg")
+    shown = run("config", "show")
+    assert not obeyed(shown)
+    assert r"g\u202epuorg" in shown
+
+
 def test_status(table: FlusherTable, capsys: pytest.CaptureFixture[str]) -> None:
     say(status_text(table_status(load_settings(None, os.environ), table.uri, kafka_timeout_s=0.1)))
     shown = capsys.readouterr().out
