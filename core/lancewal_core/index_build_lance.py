@@ -1,4 +1,5 @@
-"""How a secondary index of a Lance data set was built: its kind and its own parameters, as far as Lance tells them.
+"""How a secondary index of a Lance data set was built (its kind and its own parameters, as far as Lance tells them), and
+building it once more.
 
 Lance tells them in two places, neither of which has all: the index's description, and its statistics.  Of a full text index
 the description leaves out stop words of one's own, which the statistics have.  What an index was trained with (samples,
@@ -24,13 +25,15 @@ _CONFIGURED = {
     "BloomFilter": ("BLOOMFILTER", ("number_of_items", "probability")),
 }
 _NOTHING_TOLD = "none of its segments covers a row, so nothing tells its parameters"
-_TEXT = frozenset(
+TOKENIZER = frozenset(
     (
-        "base_tokenizer", "language", "with_position", "max_token_length", "lower_case", "stem", "remove_stop_words",
-        "custom_stop_words", "ascii_folding", "min_ngram_length", "max_ngram_length", "prefix_only", "block_size",
-        "split_identifiers", "split_on_numerics", "preserve_original", "index_operators",
+        "base_tokenizer", "language", "max_token_length", "lower_case", "stem", "remove_stop_words", "custom_stop_words",
+        "ascii_folding", "min_ngram_length", "max_ngram_length", "prefix_only", "split_identifiers", "split_on_numerics",
+        "preserve_original", "index_operators",
     )
 )  # fmt: skip
+"""Parameters of a full text index by which a text becomes tokens."""
+_TEXT = TOKENIZER | {"with_position", "block_size"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +60,16 @@ class IndexBuild:
         return ".".join(f"`{name}`" for name in self.path)
 
     @property
+    def column(self) -> str:
+        """The column as pylance takes it."""
+        return self.sql if len(self.path) > 1 else self.path[0]
+
+    @property
     def call(self) -> str:
         """What builds it again, for people."""
         method = "create_index" if self.kind.startswith("IVF_") else "create_scalar_index"
-        shown = self.sql if len(self.path) > 1 else self.path[0]
         more = "".join(f", {key}={value!r}" for key, value in self.parameters.items())
-        return f"{method}({shown!r}, {self.kind!r}, name={self.name!r}, replace=True{more})"
+        return f"{method}({self.column!r}, {self.kind!r}, name={self.name!r}, replace=True{more})"
 
 
 def index_builds(dataset: Any) -> tuple[IndexBuild, ...]:
@@ -79,7 +86,7 @@ def index_build(dataset: Any, name: str) -> IndexBuild | None:
 
 def build_again(dataset: Any, build: IndexBuild) -> None:
     """One commit puts an index over all rows of the data set's version in the place of all segments."""
-    column = build.sql if len(build.path) > 1 else build.path[0]
+    column = build.column
     if build.kind.startswith("IVF_"):
         dataset.create_index(column, build.kind, name=build.name, replace=True, **build.parameters)
     elif build.kind in {kind for kind, _ in _CONFIGURED.values()}:
@@ -87,6 +94,18 @@ def build_again(dataset: Any, build: IndexBuild) -> None:
         dataset.create_scalar_index(column, config, name=build.name, replace=True)
     else:
         dataset.create_scalar_index(column, build.kind, name=build.name, replace=True, **build.parameters)
+
+
+def rebuild(dataset: Any, name: str) -> None:
+    """``build_again`` of an index; ``ValueError`` names one of which not all parameters are known."""
+    build = index_build(dataset, name)
+    if build is None or build.unknown:
+        kind, why = ("", "it is gone") if build is None else (f", of kind {build.kind}", build.unknown)
+        raise ValueError(
+            f"lancewal does not know all parameters of index {name}{kind}: build it anew yourself, with replace=True and its "
+            f"own parameters; until then queries by it may find rows by old values ({why})"
+        )
+    build_again(dataset, build)
 
 
 def _build_of(dataset: Any, description: Any) -> IndexBuild:

@@ -39,7 +39,7 @@ from lancewal_core.errors import (
     VersionGone,
 )
 from lancewal_core.ids import TableVersion
-from lancewal_core.index_rebuild_lance import rebuild
+from lancewal_core.index_build_lance import SYSTEM_INDEX, rebuild
 from lancewal_core.lance_errors import IO_ERROR, NOT_FOUND, file_corrupt, read_error, reading
 from lancewal_core.paths import data_file
 from lancewal_core.rewrite_lance import rewrite_fragments
@@ -69,7 +69,6 @@ _UPDATED_AT = "_row_last_updated_at_version"
 _OTHER_SCHEMA = "append with different schema"
 _NULLS_REFUSED = "contained null values even though the field is marked non-null"
 _CONFLICT = "commit conflict"
-_SYSTEM_INDEX = "__lance_"
 ROWS_PER_FILE = 1_048_576
 """Most rows that one new data file takes."""
 BYTES_IN_HALVES = range(16 << 20, 128 << 20)
@@ -122,7 +121,7 @@ class LancePinnedTable:
 
     def indexes(self) -> Sequence[TableIndex]:
         found = self._dataset.describe_indices()
-        return [self._index(i) for i in found if not i.name.startswith(_SYSTEM_INDEX)]
+        return [self._index(i) for i in found if not i.name.startswith(SYSTEM_INDEX)]
 
     @property
     def stable_row_ids(self) -> bool:

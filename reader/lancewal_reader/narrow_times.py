@@ -10,7 +10,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def narrow(column: pa.Array, type_: pa.DataType) -> pa.Array:
@@ -31,7 +31,7 @@ def narrow(column: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def _floor(column: pa.Array, type_: pa.DataType) -> pa.Array:
-    step = _PER_SECOND[column.type.unit] // _PER_SECOND[type_.unit]
+    step = PER_SECOND[column.type.unit] // PER_SECOND[type_.unit]
     if step <= 1:
         return pc.cast(column, type_)
     stored = column.cast(pa.int64())

@@ -24,7 +24,7 @@ from typing import Any
 
 import pyarrow as pa
 
-_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+from lancewal_reader.narrow_times import PER_SECOND
 
 
 def plain_rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
@@ -72,8 +72,8 @@ def _plain(value: Any, type_: pa.DataType) -> Any:
 
 
 def _time(value: int, type_: pa.TimestampType) -> str:
-    seconds, fraction = divmod(value, _PER_SECOND[type_.unit])
-    nanoseconds = fraction * (10**9 // _PER_SECOND[type_.unit])
+    seconds, fraction = divmod(value, PER_SECOND[type_.unit])
+    nanoseconds = fraction * (10**9 // PER_SECOND[type_.unit])
     try:
         moment = datetime(1970, 1, 1) + timedelta(seconds=seconds)
     except OverflowError:

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from lance.query import MatchQuery
 
 from lancewal_audit.verify.key_fold import stored
-from lancewal_core.index_build_lance import IndexBuild
+from lancewal_core.index_build_lance import TOKENIZER, IndexBuild
 from lancewal_core.table import ROW_ADDRESS
 
 ANSWER_ROWS_MAX = 1_000_000
@@ -35,13 +35,6 @@ ANSWER_ROWS_MAX = 1_000_000
 WORD_ROWS_MAX = 2_000
 """A word that more rows have is passed over: each row's text is split into tokens here."""
 WORDS_OF_A_TEXT = 2
-_ANALYSIS = frozenset(
-    (
-        "base_tokenizer", "language", "max_token_length", "lower_case", "stem", "remove_stop_words", "custom_stop_words",
-        "ascii_folding", "min_ngram_length", "max_ngram_length", "prefix_only", "split_identifiers", "split_on_numerics",
-        "preserve_original", "index_operators",
-    )
-)  # fmt: skip
 _RUN = re.compile("[0-9A-Za-z]+")
 _BETWEEN = "[^0-9a-z]+"
 
@@ -225,7 +218,7 @@ class Words:
 
 def tokenizer(parameters: Mapping[str, Any]) -> Callable[[str], frozenset[str]]:
     """The index's own, of a text's tokens."""
-    given = {name: value for name, value in parameters.items() if name in _ANALYSIS}
+    given = {name: value for name, value in parameters.items() if name in TOKENIZER}
 
     @lru_cache(1_000)
     def tokens(text: str) -> frozenset[str]:

@@ -105,8 +105,7 @@ def _found(dataset: Any, build: IndexBuild, vector: Vector, row_ids: Sequence[in
 
 
 def _nearest(build: IndexBuild, vector: Vector, count: int) -> Mapping[str, Any]:
-    column = build.sql if len(build.path) > 1 else build.path[0]
-    return {"column": column, "q": vector.astype(np.float32), "k": count, "search_effort": 1.0}
+    return {"column": build.column, "q": vector.astype(np.float32), "k": count, "search_effort": 1.0}
 
 
 def distance(metric: str, one: Vector, other: Vector) -> float | None:
