@@ -10,7 +10,7 @@ Guarantees
     partitions, unless the old ones are drained (``draining``).
  6. A segment is repeated, same number and same bytes, until it is stored or a fence is met.
 
-Steps of ``AppendJob.run``, each done once however often the job is run again after a passing fault
+Steps of ``AppendJob.run``, which is run again after a passing fault: 1 and 2 until 2 was done, each letter and the rest once
  1. Decode, one entry per region.
  2. Ask the broker for the topic: another id or number of partitions ends ingest by name.  Where a partition is drained
     up to a record of the new number, note that.
@@ -50,7 +50,7 @@ from lancewal_ingest.decode.decoder import Decoder
 from lancewal_ingest.decode.records import Records, Rejected
 from lancewal_ingest.draining import DrainLimit, NoteNew
 from lancewal_ingest.routing import routing_of
-from lancewal_ingest.source import DescribedTopic, KafkaSource
+from lancewal_ingest.source import DescribedTopic
 
 MISROUTED = "misrouted"
 """Kind of rejection beside those of ``decode.records``: the record lies in another partition than it belongs in."""
@@ -234,31 +234,29 @@ def _cut(entry: Entry, next_: Position) -> Entry | None:
 
 
 class AppendJob:
-    """One segment on its way; ``run`` may be called again after a ``Retry`` error or an ``Unsettled`` result."""
+    """One segment on its way; ``run`` may be called again after a ``Retry`` error or an ``Unsettled`` result.
+
+    ``check`` asks the broker for the topic (``check_topic``)."""
 
     def __init__(
         self,
-        contract: Contract,
+        check: Callable[[], None],
         preparer: Preparer,
         dead_letters: DeadLetters,
-        source: KafkaSource,
         writer: LogWriter,
         tasks: Tasks,
         consumed: Sequence[Consumed],
-        drain: Drain | None = None,
         note_new: NoteNew | None = None,
     ) -> None:
         self.entries: tuple[Entry, ...] = ()
         self.stops: tuple[Stop, ...] = ()
         self.rejected = 0
         self._consumed: Sequence[Consumed] = consumed
-        self._contract = contract
+        self._check = check
         self._preparer = preparer
         self._dead_letters = dead_letters
-        self._source = source
         self._writer = writer
         self._tasks = tasks
-        self._drain = drain
         self._note_new = note_new
         self._unsent: list[_Prepared] | None = None
         """With letters that are not acknowledged yet."""
@@ -271,7 +269,7 @@ class AppendJob:
             with point("decode"):
                 prepared = self._prepared()
             # Step 2
-            check_topic(self._contract, self._source, self._drain)
+            self._check()
             new_from = {
                 p.stop.partition: p.stop.new_from
                 for p in prepared

@@ -117,9 +117,7 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
             _limits(settings, memory),
         )
         retention = KafkaRetention(client, contract.topic, group)
-        watch = TopicWatch(
-            contract, source, retention, tasks, clock, metrics.failed, partial(_check_topic, context, source)
-        )
+        watch = TopicWatch(partial(_check_topic, context, source), source, retention, tasks, clock, metrics.failed)
         admission = _Admission(AdmissionPolicy(settings.ingest.retention_admission_s), worker, watch, metrics, clock)
         still = Standstill()
         control = ControlWatch(ControlReader(context.store, clock, Service.INGEST), tasks, clock)

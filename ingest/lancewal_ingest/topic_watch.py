@@ -17,15 +17,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Protocol
 
 from lancewal_core.clock import Clock
-from lancewal_core.contract import Contract
 from lancewal_core.errors import InvalidInput, KafkaUnavailable
 from lancewal_core.ids import Position
 from lancewal_core.tasks import Task, Tasks
-from lancewal_ingest.append import check_topic
 from lancewal_ingest.retention import Oldest, RetentionFacts
 from lancewal_ingest.source import DescribedTopic
 
@@ -79,21 +76,19 @@ class _Answers:
 
 
 class TopicWatch:
-    """See the module docstring.  ``report`` is told of passing faults; ``check`` is step 1, where that is more than
-    ``check_topic``."""
+    """See the module docstring.  ``check`` is step 1; ``report`` is told of passing faults."""
 
     def __init__(
         self,
-        contract: Contract,
+        check: Callable[[], None],
         source: WatchedTopic,
         retention: Retention,
         tasks: Tasks,
         clock: Clock,
         report: Callable[[str, object], None],
-        check: Callable[[], None] | None = None,
     ) -> None:
         self.silent: KafkaUnavailable | None = None
-        self._check = check or partial(check_topic, contract, source)
+        self._check = check
         self._source = source
         self._retention = retention
         self._tasks = tasks
@@ -144,9 +139,8 @@ class TopicWatch:
         # Step 2
         partitions = sorted(durable)
         ends, lows = self._source.ends(partitions), self._retention.lows(partitions)
-        highs = self._source.high_watermarks(
-            partitions
-        )  # after the ends: what a transaction ends meanwhile is above them
+        # After the ends: what a transaction ends meanwhile is above them.
+        highs = self._source.high_watermarks(partitions)
         try:
             # Step 3
             self._read_retention()

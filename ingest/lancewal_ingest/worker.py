@@ -202,7 +202,7 @@ class IngestWorker:
 
     def subscribe(self) -> None:
         """Check the topic and join the consumer group."""
-        check_topic(self._context.contract, self._source, self._context.drain)
+        self._check_topic()
         self._source.subscribe(self)
 
     def hold(self, held: bool) -> None:
@@ -395,6 +395,9 @@ class IngestWorker:
             ):
                 region.pending = Pending(Records([], [], [], [], []), region.fetched)
 
+    def _check_topic(self) -> None:
+        check_topic(self._context.contract, self._source, self._context.drain)
+
     def _start_job(self, *, now: bool = False) -> None:
         open_ = self._partitions.open
         # By turns: nobody waits for ever.
@@ -425,9 +428,14 @@ class IngestWorker:
                 self._cut = memtable.region.partition + (pending is not None)
                 break
         job = AppendJob(
-            context.contract, self._preparer, self._dead_letters, self._source, self._writer, context.tasks, consumed,
-            context.drain, noting(context),
-        )  # fmt: skip
+            self._check_topic,
+            self._preparer,
+            self._dead_letters,
+            self._writer,
+            context.tasks,
+            consumed,
+            noting(context),
+        )
         self._sent_at = self._now()
         self._flight.start(job, Cargo(nbytes, first_ms))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from lancewal_core.store_obstore import open_store
 from lancewal_demo.stack import KafkaBroker
 from lancewal_flusher.create import create_table
 from lancewal_ingest import service, topic_watch
+from lancewal_ingest.append import check_topic
 from lancewal_ingest.retention import AdmissionPolicy, Oldest, RetentionFacts
 from lancewal_ingest.retention_kafka import KafkaRetention
 from lancewal_ingest.source import Polled, TopicFacts
@@ -168,7 +170,7 @@ class Watching:
         self.progress = Progress(at(10, 10))
         self.failures: list[str] = []
         self.watch = TopicWatch(
-            Place(partitions=2).contract, self.topic, self.answers, AtOnce(), self.clock,
+            partial(check_topic, Place(partitions=2).contract, self.topic), self.topic, self.answers, AtOnce(), self.clock,
             lambda act, cause: self.failures.append(f"{act}: {cause}"),
         )  # fmt: skip
 
