@@ -174,16 +174,16 @@ def rebind_topic(
     inspector = inspector or TopicInspector(settings.kafka)
     # Step 1
     topic = inspector.describe(old.topic)
+    if topic.topic_id != topic_id:
+        raise _not_so(old, f"has id {topic.topic_id}, not {topic_id}")
+    if topic_id == old.topic_id:
+        raise SettingsError(f"the contract names topic id {topic_id} already")
     # Step 2
     for at in _reached(store, table, SystemClock(), old):
         if at.durable is not None and at.durable > at.merged:
             raise _unfinished(
                 old, at.region.partition, f"offsets {at.merged} to {at.durable - 1} are not merged yet", _MERGE
             )
-    if topic.topic_id != topic_id:
-        raise _not_so(old, f"has id {topic.topic_id}, not {topic_id}")
-    if topic_id == old.topic_id:
-        raise SettingsError(f"the contract names topic id {topic_id} already")
     # Step 4
     new = old.model_copy(
         update={
