@@ -41,7 +41,7 @@ def produce_batch(broker: KafkaBroker, topic: str, values: list[bytes], key: byt
     )  # fmt: skip
     for value in values:
         producer.produce(topic, value, key=key, partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(240) == 0
 
 
 def test_a_batch_whose_checksum_is_wrong_stops_its_partition_and_nothing_behind_it_comes(
@@ -52,7 +52,7 @@ def test_a_batch_whose_checksum_is_wrong_stops_its_partition_and_nothing_behind_
     mark = random.Random(0).randbytes(40).hex().encode()
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     producer.produce(topic_name, mark, partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(240) == 0
     produce(kafka, topic_name, 3)
     (log,) = (kafka.directory / "data" / f"{topic_name}-0").glob("*.log")
     with log.open("r+b") as file:  # in place: the broker serves what is in the file
@@ -144,7 +144,7 @@ def test_a_partition_that_cannot_be_read_stops_alone_and_is_led_past(
         producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
         value = f'{{"customer":"{keys[partition]}","id":{number},"amount":1}}'.encode()
         producer.produce(topic_name, value, key=encode_region_key(keys[partition]), partition=partition)
-        assert producer.flush(30) == 0
+        assert producer.flush(240) == 0
 
     row(0, 0)
     produce_batch(kafka, topic_name, [b"x" * 150_000] * 3)  # 1 to 3

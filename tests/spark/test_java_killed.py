@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -75,8 +76,9 @@ def java_of(program: subprocess.Popen[str]) -> int:
     while time.monotonic() < until:
         assert program.poll() is None
         for child in Path(f"/proc/{program.pid}/task/{program.pid}/children").read_text().split():
-            if Path(f"/proc/{child}/comm").read_text() == "java\n":
-                return int(child)
+            with suppress(OSError):  # it has ended
+                if Path(f"/proc/{child}/comm").read_text() == "java\n":
+                    return int(child)
         time.sleep(0.005)
     raise AssertionError("no Java process has come")
 
