@@ -11,7 +11,7 @@ from typing import Any
 from lancewal_core.column_types import format_type, parse_type
 from lancewal_core.contract import Contract
 from lancewal_core.errors import ContractMismatch, SchemaError, TableElsewhere, TableReplaced
-from lancewal_core.place import place_of
+from lancewal_core.place import place_of, same_place
 from lancewal_core.settings import Settings, variable
 from lancewal_core.table import PinnedTable
 from lancewal_core.watermarks import TABLE_UUID
@@ -58,7 +58,7 @@ def check_settings(settings: Settings, contract: Contract) -> None:
 def check_place(uri: str, contract: Contract) -> None:
     """``TableElsewhere`` unless the contract's table lies at ``uri``.  For whoever writes: a copy may be read as it is."""
     here = place_of(uri)
-    if contract.place not in (None, here):
+    if contract.place is not None and not same_place(contract.place, here):
         raise TableElsewhere(
             f"the table at {here} has the contract of the table at {contract.place}. {elsewhere_advice(contract.place)}",
             place=contract.place,

@@ -21,7 +21,7 @@ from uuid import uuid4
 from lancewal_core.contract import Contract, read_contract, read_contract_version
 from lancewal_core.errors import SettingsError
 from lancewal_core.open_checks import check_columns, check_settings, check_table
-from lancewal_core.place import place_of
+from lancewal_core.place import place_of, same_place
 from lancewal_core.settings import Settings
 from lancewal_core.store_obstore import open_store
 from lancewal_core.table_lance import LanceTable
@@ -43,15 +43,16 @@ def move_table(settings: Settings, former: str) -> Contract:
     old = read_contract(store, uri)
     check_settings(settings, old)
     here = place_of(uri)
-    if old.place == here and old.version > 1:
+    at_home = old.place is not None and same_place(old.place, here)
+    if at_home and old.version > 1:
         before = read_contract_version(store, old.version - 1)
         if before.table_uuid != old.table_uuid and pinned.config.get(TABLE_UUID) == before.table_uuid:
             check_columns(pinned, old)
             identify(table, old)
             return old
-    if old.place in (None, here):
+    if old.place is None or at_home:
         raise SettingsError(f"the contract of the table at {here} names no other place: nothing was changed")
-    if old.place != place_of(former):
+    if not same_place(old.place, place_of(former)):
         raise SettingsError(
             f"the contract of the table at {here} is that of the table at {old.place}, not of one at {former}: nothing was "
             "changed"

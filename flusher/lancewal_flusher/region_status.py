@@ -27,7 +27,7 @@ from lancewal_core.errors import LancewalError
 from lancewal_core.group_member import MemberTable, parse_member_id
 from lancewal_core.ids import LogId, Region
 from lancewal_core.open_checks import check_place, check_settings, check_table
-from lancewal_core.place import place_of
+from lancewal_core.place import place_of, same_place
 from lancewal_core.region_index import GenerationRecord, State
 from lancewal_core.regions import RegionIndexes
 from lancewal_core.segment import Trailer
@@ -317,11 +317,11 @@ def foreign_members(group: str, members: Sequence[GroupMember], contract: Contra
 
     Those at the contract's place are its own, also where it is a copy of the folder, such as a backup, that is looked at.
     """
-    ours = MemberTable(contract.table_uuid, contract.place or place_of(uri))
+    here = contract.place or place_of(uri)
     found: dict[MemberTable, list[str]] = defaultdict(list)
     for member in members:
         of = parse_member_id(member.client_id)
-        if of is not None and of != ours:
+        if of is not None and not (of.table_uuid == contract.table_uuid and same_place(of.place, here)):
             found[of].append(member.host)
     return [
         f"consumer group {group}: {len(hosts)} members ({', '.join(sorted(set(hosts)))}) work for the table "

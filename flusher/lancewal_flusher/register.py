@@ -35,7 +35,7 @@ from lancewal_core.error_text import first_line, no_way_in, way_on
 from lancewal_core.errors import LancewalError, StoreNotWritable, StoreUnavailable, TableExists, TableMissing
 from lancewal_core.ids import TableVersion
 from lancewal_core.open_checks import check_columns, check_settings, elsewhere_advice
-from lancewal_core.place import place_of
+from lancewal_core.place import place_of, same_place
 from lancewal_core.rows import RowSchema, check_region_key, check_row_schema
 from lancewal_core.settings import Settings
 from lancewal_core.settings_sections import TableSettings
@@ -90,7 +90,7 @@ def begun_contract(store: ObjectStore, table: LanceTable) -> Contract | None:
         return None
     contract = decode_contract(found.data, paths.contract_version(found.version))
     here = place_of(uri)
-    if contract.place not in (None, here):
+    if contract.place is not None and not same_place(contract.place, here):
         raise TableExists(
             f"{here} is a lancewal table, and its contract is that of the table at {contract.place}. "
             f"{elsewhere_advice(contract.place)}"

@@ -24,7 +24,7 @@ from lancewal_core.errors import (
 )
 from lancewal_core.ids import Position, Region
 from lancewal_core.log import SegmentCache
-from lancewal_core.place import place_of
+from lancewal_core.place import place_of, same_place
 from lancewal_core.regions import RegionIndexes
 from lancewal_core.store_obstore import open_store
 from lancewal_core.table import PinnedTable
@@ -111,7 +111,7 @@ class LancewalTable:
         if at is not None and consistency != "strong":
             raise InvalidInput(f"at=... says what is read; consistency {consistency!r} cannot be asked for as well")
         asked = Receipt.from_json(at) if isinstance(at, str | bytes) else at
-        if asked is not None and asked.place != self._place:
+        if asked is not None and not same_place(asked.place, self._place):
             raise InvalidInput(
                 f"the receipt is of a read at {asked.place}, this table lies at {self._place}: read the table that gave "
                 "it, by the address that it names"

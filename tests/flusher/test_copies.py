@@ -27,7 +27,7 @@ from lancewal_core.errors import (
 from lancewal_core.group_member import MemberTable, member_id, parse_member_id
 from lancewal_core.ids import Generation, Position, TableVersion
 from lancewal_core.open_checks import check_place, check_table
-from lancewal_core.place import place_of
+from lancewal_core.place import place_of, same_place
 from lancewal_core.settings import Settings
 from lancewal_core.store_obstore import open_store
 from lancewal_core.table_lance import LanceTable
@@ -286,10 +286,29 @@ def test_a_place_has_one_spelling(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "t").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "t")
     monkeypatch.chdir(tmp_path)
-    spellings = [str(tmp_path / "t"), f"file://{tmp_path}/t/", "t", "link", "./t/../t"]
-    assert {place_of(uri) for uri in spellings} == {str((tmp_path / "t").resolve())}
+    spellings = [str(tmp_path / "t"), f"file://{tmp_path}/t/", "t", "./t/../t"]
+    assert {place_of(uri) for uri in spellings} == {str(tmp_path / "t")}
     assert {place_of(uri) for uri in ("s3://b/t", "s3://b/t/", "s3://b//t")} == {"s3://b/t"}
-    assert place_of("s3://b/t") != place_of("s3://b/tt")
+    assert not same_place(place_of("s3://b/t"), place_of("s3://b/tt"))
+
+
+def test_links_lead_to_one_place_by_whatever_name_a_machine_knows_it(tmp_path: Path) -> None:
+    """A host where the folder is a link makes the table, another one mounts it there."""
+    disk, data = tmp_path / "disk", tmp_path / "data"
+    (disk / "t").mkdir(parents=True)
+    data.symlink_to(disk)
+    lance.write_dataset(ROWS, str(data / "t"))
+    contract = attach(data / "t")
+    assert contract.place == str(data / "t")
+    check_place(str(disk / "t"), contract)
+    read = open_table(str(data / "t")).scan().schema.metadata[b"lancewal.receipt"]
+    assert open_table(str(disk / "t")).to_arrow(at=read).num_rows == ROWS.num_rows
+    data.unlink()
+    disk.rename(data)
+    check_place(str(data / "t"), contract)
+    shutil.copytree(data, disk)
+    with pytest.raises(TableElsewhere):
+        check_place(str(disk / "t"), contract)
 
 
 def test_a_member_of_the_group_tells_its_table(tmp_path: Path) -> None:
