@@ -98,6 +98,12 @@ def reject(
             beyond = error.where.get("behind")
             unreadable_to = Position(beyond) if isinstance(beyond, int) else end
             behind = Position(min(unreadable_to, end, at + _UNREADABLE_AT_ONCE))
+            entry, _, stop = preparer.prepare(Consumed(region, at, behind, _nothing_of(range(0))))
+            if entry is None and stop is not None:  # drained up to here
+                if first is None:
+                    raise stop.error from error
+                break
+            behind = behind if entry is None else entry.next
             letters = [
                 Rejected(o, UNREADABLE, "expected records that Kafka's client can read") for o in range(at, behind)
             ]

@@ -90,7 +90,10 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
         contract = context.contract
         group = settings.kafka.group(contract.table_uuid)
         # Others see in the group by it whose member this is, unless a person has given the clients a name.
-        client = {"client.id": member_id(contract.table_uuid, contract.place or settings.table.uri), **settings.kafka.client()}
+        client = {
+            "client.id": member_id(contract.table_uuid, contract.place or settings.table.uri),
+            **settings.kafka.client(),
+        }
         source = ConfluentSource(
             client,
             contract.topic,

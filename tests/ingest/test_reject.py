@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import pytest
 from lancewal_core import segment
 from lancewal_core.drain import Drain
 from lancewal_core.durable_position import durable_position
-from lancewal_core.errors import InvalidInput, KafkaUnavailable, PartitionCountChanged
+from lancewal_core.errors import InvalidInput, KafkaUnavailable, PartitionCountChanged, RecordsUnreadable
 from lancewal_core.ids import OwnerId, Position, Region
 from lancewal_core.murmur2 import partition_of
 from lancewal_core.region_key import encode_region_key
@@ -74,11 +74,21 @@ def durable(pipeline: Pipeline) -> int:
     return found
 
 
-def pass_over(pipeline: Pipeline, letters: Letters, through: int, offset: int = STOPS_AT, at_once: int = 2) -> Passed:
-    """Reads so many records at once."""
+Read = Callable[[Region, Position, Position], tuple[Records, Position]]
+
+
+def pass_over(
+    pipeline: Pipeline,
+    letters: Letters,
+    through: int,
+    offset: int = STOPS_AT,
+    at_once: int = 2,
+    read: Read | None = None,
+) -> Passed:
+    """Reads so many records at once, or as ``read`` does."""
     source = pipeline._worker._source
 
-    def read(region: Region, first: Position, end: Position) -> tuple[Records, Position]:
+    def some(region: Region, first: Position, end: Position) -> tuple[Records, Position]:
         behind = Position(min(first + at_once, end))
         taken = pipeline.messages(region.partition)[first:behind]
         return Records(
@@ -88,7 +98,7 @@ def pass_over(pipeline: Pipeline, letters: Letters, through: int, offset: int = 
 
     return reject(
         pipeline._worker._context, OwnerId("person"), pipeline.contract.regions[0], Position(offset), Position(through),
-        lambda: source.offsets(0), read, letters,
+        lambda: source.offsets(0), read or some, letters,
     )  # fmt: skip
 
 
@@ -135,6 +145,21 @@ def test_while_partitions_are_drained_it_goes_no_further_than_ingest(pipeline: P
             assert pass_over(pipeline, letters, 10).goes_on == ends
         assert durable(pipeline) == ends
         assert letters.sent == ([] if here else [(3, "misrouted"), (4, "misrouted")])
+
+
+def test_while_partitions_are_drained_what_cannot_be_read_is_passed_no_further_either(pipeline: Pipeline) -> None:
+    drain = Drain(contract_version=1, partitions=3, to=(5, 0), write_id="x")
+    pipeline._worker._context = replace(pipeline._worker._context, drain=drain)
+
+    def unreadable(region: Region, at: Position, end: Position) -> tuple[Records, Position]:
+        raise RecordsUnreadable("what lies there cannot be read", behind=end)
+
+    letters = Letters(pipeline)
+    passed = pass_over(pipeline, letters, 10, read=unreadable)
+    assert (passed.goes_on, durable(pipeline)) == (5, 5)
+    assert letters.sent == [(3, "unreadable"), (4, "unreadable")]
+    with pytest.raises(PartitionCountChanged, match="table alter"):
+        pass_over(pipeline, letters, 10, offset=5, read=unreadable)
 
 
 def test_where_the_range_ends_the_partition_stops_again(pipeline: Pipeline) -> None:
