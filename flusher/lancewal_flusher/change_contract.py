@@ -51,7 +51,7 @@ class AskedTopic(Protocol):
 
     def begins(self, topic: str, partitions: Collection[int]) -> Mapping[int, Position]: ...
 
-    def ends(self, topic: str, partitions: Collection[int]) -> Mapping[int, Position]: ...
+    def ends(self, topic: str, partitions: Collection[int], *, committed: bool = True) -> Mapping[int, Position]: ...
 
 
 _MERGE = "Merge what is durable: `lancewal flush run --once` (ingest is not needed for it)"
@@ -89,7 +89,9 @@ def add_partitions(
     # Step 3
     numbers = range(old.partitions)
     lows, ends = kafka.begins(old.topic, numbers), kafka.ends(old.topic, numbers)
-    left = [one for p, at in enumerate(reached) for one in _left(old.topic, at, lows[p], ends[p], drain, partitions)]
+    highs = kafka.ends(old.topic, numbers, committed=False)
+    spans = [_Span(lows[p], ends[p], highs[p]) for p in numbers]
+    left = [one for p, at in enumerate(reached) for one in _left(old.topic, at, spans[p], drain, partitions)]
     if left:
         raise _not_yet(old, left)
     merged = tuple(at.merged for at in reached)
@@ -110,6 +112,15 @@ class _Reached:
 
 
 @dataclass(frozen=True, slots=True)
+class _Span:
+    """What Kafka has of a partition: from ``low`` to ``end``, and to ``high`` with what is not committed yet."""
+
+    low: Position
+    end: Position
+    high: Position
+
+
+@dataclass(frozen=True, slots=True)
 class _Left:
     """What is left to do of a partition, and by which command where that is one."""
 
@@ -118,7 +129,8 @@ class _Left:
     command: str | None = None
 
 
-def _left(topic: str, at: _Reached, low: Position, end: Position, drain: Drain | None, partitions: int) -> list[_Left]:
+def _left(topic: str, at: _Reached, span: _Span, drain: Drain | None, partitions: int) -> list[_Left]:
+    low, end, high = span.low, span.end, span.high
     partition, durable = at.region.partition, low if at.durable is None else at.durable
     found = []
     if at.durable is not None and durable > at.merged:
@@ -126,13 +138,16 @@ def _left(topic: str, at: _Reached, low: Position, end: Position, drain: Drain |
     if drain is not None and drain.closed:
         return found  # the rest was looked at when that was written
     if drain is not None and drain.partitions == partitions and partition in drain.new:
-        end = min(end, Position(drain.to[partition]))
+        end, high = (min(until, Position(drain.to[partition])) for until in (end, high))
         low = min(low, end)
     if low > durable:
         deleted = f"Kafka deleted offsets {durable} to {low - 1} before they became durable"
         found.append(_Left(partition, deleted, f"lancewal offsets accept-loss {topic} {partition}"))
     if end > max(low, durable):
         found.append(_Left(partition, f"Kafka holds offsets {max(low, durable)} to {end - 1}, not durable yet"))
+    if high > end:
+        # Its records would come by the new contract, though they lie here by the old number.
+        found.append(_Left(partition, f"a transaction is open from position {end} on: let it end"))
     return found
 
 

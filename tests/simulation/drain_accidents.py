@@ -26,6 +26,8 @@ class _Asked:
     """The topic as ``table alter`` asks for it."""
 
     topic: MemoryTopic
+    uncommitted: int = 0
+    """Records of an open transaction behind each end."""
 
     def describe(self, topic: str) -> TopicState:
         return TopicState(topic, self.topic.topic_id, len(self.topic.partitions), False)
@@ -33,8 +35,9 @@ class _Asked:
     def begins(self, topic: str, partitions: Collection[int]) -> Mapping[int, Position]:
         return {p: Position(self.topic.partitions[p].low) for p in partitions}
 
-    def ends(self, topic: str, partitions: Collection[int]) -> Mapping[int, Position]:
-        return {p: Position(self.topic.partitions[p].high) for p in partitions}
+    def ends(self, topic: str, partitions: Collection[int], *, committed: bool = True) -> Mapping[int, Position]:
+        more = 0 if committed else self.uncommitted
+        return {p: Position(self.topic.partitions[p].high + more) for p in partitions}
 
 
 def add_to_topic(stage: Stage) -> None:
@@ -43,12 +46,11 @@ def add_to_topic(stage: Stage) -> None:
         stage.group.target[partition] = stage.group.owner[partition] = None
 
 
-def alter(stage: Stage) -> Contract:
+def alter(stage: Stage, uncommitted: int = 0) -> Contract:
     """The command of an operator; who is on stage afterwards works by the new contract."""
     process = stage.process("alter")
-    add_partitions(
-        process.store, process.table, process.clock, process.new_id, stage.contract, NEW, _Asked(stage.topic)
-    )
+    asked = _Asked(stage.topic, uncommitted)
+    add_partitions(process.store, process.table, process.clock, process.new_id, stage.contract, NEW, asked)
     new = read_contract(process.store, "memory")
     stage.altered(new)
     return new
@@ -110,6 +112,8 @@ def old_partitions_are_drained() -> None:
         alter(stage)
     stage.seal(b)
     stage.round(stage.flusher("f"))
+    with stops(InvalidInput):
+        alter(stage, uncommitted=3)  # of the old number: behind the change they would be misrouted
     require(alter(stage).altered_at == (2, 2), "altered at", stage.contract.altered_at)
     _goes_on(stage, b)
 
