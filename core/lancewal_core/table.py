@@ -179,6 +179,8 @@ class TableIndex:
     versions: tuple[int, ...] = ()
     """Of each segment the table version that the oldest of its entries were taken from: of one that has taken in others,
     theirs."""
+    extends_alone: bool = True
+    """Whether Lance can make a segment of uncovered rows only.  Else an extension takes in one segment at least."""
 
     @property
     def covered(self) -> frozenset[int]:

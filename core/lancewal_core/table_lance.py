@@ -69,6 +69,8 @@ _UPDATED_AT = "_row_last_updated_at_version"
 _OTHER_SCHEMA = "append with different schema"
 _NULLS_REFUSED = "contained null values even though the field is marked non-null"
 _CONFLICT = "commit conflict"
+_BY_PATH = ("Inverted", "IVF_")
+"""Kinds of index of which Lance finds a member of a struct whatever it is to do."""
 ROWS_PER_FILE = 1_048_576
 """Most rows that one new data file takes."""
 BYTES_IN_HALVES = range(16 << 20, 128 << 20)
@@ -162,7 +164,13 @@ class LancePinnedTable:
             description.index_type,
             tuple(frozenset(s.fragment_ids) for s in description.segments),
             tuple(s.dataset_version_at_last_update for s in description.segments),
+            self._extends_alone(description),
         )
+
+    def _extends_alone(self, description: Any) -> bool:
+        # For a segment of its own Lance looks a member of a struct up by its last name only: "No column with name lat".
+        top = {ids[0] for ids in self.field_ids.values()}
+        return top.issuperset(description.fields) or description.index_type.startswith(_BY_PATH)
 
     def scan(
         self,

@@ -4,7 +4,7 @@ An index is extended by a *segment* for the rows that none of its segments cover
 new one takes in the newer ones as long as they hold no more live rows than what it has gathered: as in a log-structured
 merge tree, their number grows with the logarithm of the table, and so does how often a row is indexed again.  The oldest
 segment is taken in last, when half of what it covered is gone or the others have grown as large.  All are taken in where one
-may hold what it no longer covers (``index_doubt``).
+may hold what it no longer covers (``index_doubt``), and one at least where Lance cannot do without (``extends_alone``).
 
 Extensions come smallest first, by the bytes of what they index, until a round has ``round_bytes``; the first is done whatever
 it takes, since Lance indexes all uncovered rows at once.
@@ -69,6 +69,7 @@ def index_works(
         if missing and (at_once or index.name in urgent or missing >= allowed):
             rows = [sum(live.get(i, 0) for i in segment) for segment in index.segments]
             merged = len(rows) if takes_in_all(index, fragments, field_ids) else _taken_in(missing, rows)
+            merged = max(merged, 0 if index.extends_alone else 1)
             indexed = missing + sum(rows[len(rows) - merged :])
             works.append(IndexWork(index.name, merged, missing, int(indexed * index.row_bytes)))
     works.sort(key=lambda work: (work.nbytes, work.name))

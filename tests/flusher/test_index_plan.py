@@ -74,6 +74,12 @@ def test_all_segments_are_taken_in_where_one_may_hold_what_is_missing() -> None:
     assert work.merged_segments == 1
 
 
+def test_a_segment_is_taken_in_where_lance_makes_none_alone() -> None:
+    found = replace(index({0}), extends_alone=False)
+    assert works(found, fragment(0, 900), fragment(1, 1), at_once=True) == (IndexWork("i", 1, 1),)
+    assert works(replace(found, segments=()), fragment(0, 900), at_once=True) == (IndexWork("i", 1, 900),)
+
+
 def test_segments_stay_few() -> None:
     """A thousand times a fragment of ten rows: segments grow with the logarithm, and so does the work."""
     fragments = [fragment(0, 1_000)]

@@ -195,6 +195,35 @@ def test_what_an_index_over_stable_row_ids_covers_stays(tmp_path: Path) -> None:
     made.close()
 
 
+@pytest.mark.parametrize("stable_row_ids", [False, True])
+def test_members_of_structs(tmp_path: Path, stable_row_ids: bool) -> None:
+    """Small extensions of large indexes, for which Lance makes no segment of its own but of text and vectors."""
+    members = [pa.field("n", pa.int64()), pa.field("s", pa.string()), pa.field("t", pa.list_(pa.string()))]
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("place", pa.struct(members))])
+    made = KeyedTable(tmp_path, 1, columns=schema, primary_key=("id",), stable_row_ids=stable_row_ids)
+
+    def merge(ids: Iterable[int], age: int) -> None:
+        rows = [(i, {"place": {"n": i + age, "s": f"word{i + age}", "t": [f"tag{i + age}"]}}) for i in ids]
+        made.generation(0, [Operation(Op.UPSERT, (i,), row) for i, row in rows])
+        made.round()
+
+    merge(range(300), 0)
+    kinds = {"BTREE": "n", "BITMAP": "s", "LABEL_LIST": "t", "NGRAM": "s", "ZONEMAP": "n", "BLOOMFILTER": "n"}
+    for kind, member in (kinds | {"INVERTED": "s"}).items():
+        made.dataset.create_scalar_index(f"place.{member}", kind, name=kind)
+    for age in (1_000, 2_000):
+        merge(range(10), age)
+        done = extend_indexes(made.context(), IndexLimits(), at_once=True)
+        taken = {r.name: r.merged_segments for r in done if isinstance(r, IndexExtended)}
+        assert taken.keys() == {*kinds, "INVERTED"}, done
+        assert {taken[kind] for kind in kinds} == {1}
+        for old, now in ((5 + age, [5]), (5 + age - 1_000, []), (20, [20])):
+            for asked in (f"place.n = {old}", f"place.s = 'word{old}'", f"array_has_any(place.t, ['tag{old}'])"):
+                assert made.dataset.to_table(filter=asked, columns=["id"])["id"].to_pylist() == now, asked
+    made.check()
+    made.close()
+
+
 def test_an_index_that_cannot_be_extended_is_named(table: IndexedTable, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(self: LanceTable, name: str, merged_segments: int) -> CommitOutcome:
         return CommitLost("disk full") if name == "vector_idx" else extend(self, name, merged_segments)
