@@ -63,11 +63,14 @@ SMALL_LOCKS = {
 
 def main(arguments: list[str]) -> int:
     command, *rest = arguments or ["help"]
-    if command in ("help", "-h", "--help"):
+    if command in ("help", "-h", "--help") or (command == "audit" and rest[:1] in (["-h"], ["--help"])):
         print(__doc__)
         return 0
     if command == "lock":
         return lock(rest)
+    if command == "audit" and any(name.startswith("-") for name in rest):
+        print(f"audit takes no options, but a folder: {' '.join(rest)}", file=sys.stderr)
+        return 2
     if command == "audit":
         return audit(rest)
     if command not in ("demo", "test", "bench", "bench-peers", "soak", "lint", "venv"):
