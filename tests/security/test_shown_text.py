@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
+from lancewal_audit.verify.report import IndexReport, Report, report_text
 from lancewal_core import paths
 from lancewal_core.cli import app
 from lancewal_core.cli import run as run_program
@@ -171,3 +172,17 @@ def test_an_error_s_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     shown = capsys.readouterr().err
     assert not obeyed(shown)
     assert r"no\x1b[2J\u202etable" in shown
+
+
+def test_an_index_s_name_in_a_report_of_verify() -> None:
+    """It stays in its cell, and what stands behind it is aligned."""
+    indexes = tuple(
+        IndexReport(name, "BTREE", NAME, 0, 1, 0, looked_at=True, why_not="", repair="") for name in (OWNER, "plain")
+    )
+    report = Report(
+        "t", "u", {"version": 1}, "the WAL", 1.0, (), 0, 0, 0, 0, 0, 0, {}, (), 0, (f"note of {OWNER}",), indexes
+    )
+    lines = report_text(report).split("\n")
+    assert not [line for line in lines if line.startswith("problem")]
+    table = lines[next(i for i, line in enumerate(lines) if line.startswith("index")) :][:3]
+    assert len({line.index("kind" if line.startswith("index") else "BTREE") for line in table}) == 1

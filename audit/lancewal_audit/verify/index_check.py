@@ -20,6 +20,7 @@ Steps
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -261,5 +262,5 @@ def _report(asking: _Asking) -> IndexReport:
     build = asking.build
     return IndexReport(
         build.name, build.kind, ".".join(build.path), asking.unindexed, asking.asked, asking.found, not asking.why_not,
-        asking.why_not, f"lancewal repair lance-index {build.name}" if asking.found else "",
+        asking.why_not, f"lancewal repair lance-index {shlex.quote(build.name)}" if asking.found else "",
     )  # fmt: skip

@@ -182,7 +182,7 @@ def report_text(report: Report) -> str:
     if report.indexes:
         cells = [("index", "kind", "column", "unindexed", "asked", "findings", ""), *map(_index_cells, report.indexes)]
         lines += ["", *_aligned(cells)]
-    lines += [f"\nnote: {note}" for note in report.notes]
+    lines += [f"\nnote: {one_line(note)}" for note in report.notes]
     for kind, count in report.counts.items():
         lines.append(f"\n{kind}: {count} ({KINDS[kind]})")
         shown = [finding for finding in report.findings if finding.kind == kind]
@@ -230,6 +230,7 @@ def _index_cells(index: IndexReport) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
+def _aligned(cells: list[tuple[str, ...]]) -> list[str]:
+    rows = [[one_line(cell) for cell in row] for row in cells]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
