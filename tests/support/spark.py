@@ -92,9 +92,9 @@ def spark_runner(spark: LocalSpark, table: FlusherTable) -> SparkRunner:
 
 
 def spark_environment(folder: Path) -> dict[str, str]:
-    """For processes of Spark."""
+    """For processes of Spark that have a JVM of their own: not that of this process, where it has one."""
     return {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_GATEWAY_")},
         "JAVA_HOME": str(spark_java_home()),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
