@@ -80,9 +80,11 @@ UNREADABLE = frozenset([KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG, KafkaE
 is that of the batch.  Of the first kind the client asks for the batch again, for ever; of the others it goes on behind it."""
 
 
+_FEW_PARTITIONS = 64
 _PARTITIONS_AT_ONCE = 10
-"""An answer holds what one in so many of the topic's partitions may fill.  With 300 of them a client that gets one batch an
-answer took some hundred records a second, one that gets thirty times as much 30,000 (own measurement, two loaded cores)."""
+"""Of more than a few partitions an answer holds what one in so many of the others may fill, too.  With 300 of them a client that
+gets one batch an answer took some hundred records a second, one that gets thirty times as much 30,000 (own measurement, two
+loaded cores)."""
 
 
 def bounded_consumer_properties(
@@ -97,7 +99,7 @@ def bounded_consumer_properties(
     from the broker and knows the producers sets ``fetch.max.bytes`` and ``max.partition.fetch.bytes``.
     """
     answer = max(_FETCH_BYTES_MIN, memory_bytes * 3 // 4 // _UNPACKED)
-    whole = answer * max(1, partitions // _PARTITIONS_AT_ONCE)
+    whole = answer * (1 + max(0, partitions - _FEW_PARTITIONS) // _PARTITIONS_AT_ONCE)
     one = min(whole, 2 * answer)  # a batch of producers' default size at least, or only one comes with each answer
     sizes = {"fetch.max.bytes": whole, "max.partition.fetch.bytes": one, "message.max.bytes": answer}
     return {**sizes, **consumer_properties(client, group, memory_bytes // 4)}

@@ -393,8 +393,8 @@ def test_the_client_s_queue_and_one_answer_fit_into_its_part(memory: int) -> Non
 
 
 def test_with_many_partitions_an_answer_holds_more_but_little_more_of_one() -> None:
-    few, many = (bounded_consumer_properties({}, "g", 128 << 20, partitions) for partitions in (4, 300))
-    assert int(many["fetch.max.bytes"]) == 30 * int(few["fetch.max.bytes"])
+    few, many = (bounded_consumer_properties({}, "g", 128 << 20, partitions) for partitions in (64, 300))
+    assert int(many["fetch.max.bytes"]) == 24 * int(few["fetch.max.bytes"])
     assert 16_384 <= int(many["max.partition.fetch.bytes"]) == 2 * int(few["max.partition.fetch.bytes"])
 
 
