@@ -82,9 +82,9 @@ is that of the batch.  Of the first kind the client asks for the batch again, fo
 
 _FEW_PARTITIONS = 64
 _PARTITIONS_AT_ONCE = 10
-"""Of more than a few partitions an answer holds what one in so many of the others may fill, too.  With 300 of them a client that
-gets one batch an answer took some hundred records a second, one that gets thirty times as much 30,000 (own measurement, two
-loaded cores)."""
+"""Of more than a few partitions an answer holds what one in so many of the others may fill, too.  With 300 of them a client
+that gets one batch an answer took some hundred records a second, one that gets thirty times as much 30,000 (own measurement,
+two loaded cores)."""
 
 
 def bounded_consumer_properties(
