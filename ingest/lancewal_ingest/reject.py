@@ -20,8 +20,8 @@ Steps
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from lancewal_core.durable_position import durable_position
 from lancewal_core.errors import InvalidInput, RecordsUnreadable
@@ -32,7 +32,7 @@ from lancewal_ingest.context import IngestContext
 from lancewal_ingest.decode.decoder import PIECE_BYTES
 from lancewal_ingest.decode.records import Records, Rejected
 from lancewal_ingest.decode.weight import RecordWeights
-from lancewal_ingest.operator_entry import no_rows, write_entry
+from lancewal_ingest.operator_entry import write_entry
 from lancewal_ingest.pending import divided, joined
 from lancewal_ingest.source import Offsets
 
@@ -92,37 +92,27 @@ def reject(
     unreadable_to = offset
     while first is None or at < end:
         # Step 2
+        readable = True
         try:
             records, behind = read(region, at, end)
         except RecordsUnreadable as error:
             beyond = error.where.get("behind")
             unreadable_to = Position(beyond) if isinstance(beyond, int) else end
             behind = Position(min(unreadable_to, end, at + _UNREADABLE_AT_ONCE))
-            entry, _, stop = preparer.prepare(Consumed(region, at, behind, _nothing_of(range(0))))
-            if entry is None and stop is not None:  # drained up to here
-                if first is None:
-                    raise stop.error from error
-                break
-            behind = behind if entry is None else entry.next
-            letters = [
-                Rejected(o, UNREADABLE, "expected records that Kafka's client can read") for o in range(at, behind)
-            ]
-            first = letters[0] if first is None else first
-            dead_letters.send(region, _nothing_of(range(at, behind)), letters)
-            _write(context, owner, region, offsets, _unread(context, region, at, behind, letters), offset)
-            kinds.update({UNREADABLE: len(letters)})
-            at = behind
-            continue
-        if first is None and records.offsets[:1] != [offset]:
-            raise _wrong(region, f"Kafka has no record at offset {offset}")
-        piece, _ = divided(joined(None, records, behind, weights), PIECE_BYTES, weights, least=1)
-        assert piece is not None  # the first record at least
-        records, behind = piece.records, piece.next
+            records, readable = _nothing_of(range(0)), False
+        else:
+            if first is None and records.offsets[:1] != [offset]:
+                raise _wrong(region, f"Kafka has no record at offset {offset}")
+            piece, _ = divided(joined(None, records, behind, weights), PIECE_BYTES, weights, least=1)
+            assert piece is not None  # the first record at least
+            records, behind = piece.records, piece.next
         entry, rejected, stop = preparer.prepare(Consumed(region, at, behind, records))
         if entry is None and stop is not None:  # drained up to here
             if first is None:
                 raise stop.error
             break
+        if entry is not None and not readable:
+            entry, records, rejected = _unread(entry)
         first = first or next(iter(rejected), None)
         if entry is None or first is None or first.offset != offset:
             raise _wrong(region, f"the record at offset {offset} is a good one, it is not rejected")
@@ -136,11 +126,12 @@ def reject(
     return Passed(first, kinds, rows, at, unreadable_to if unreadable_to > at else None)
 
 
-def _unread(
-    context: IngestContext, region: Region, at: Position, behind: Position, letters: Sequence[Rejected]
-) -> Entry:
+def _unread(entry: Entry) -> tuple[Entry, Records, tuple[Rejected, ...]]:
+    """All offsets of an entry without rows as what cannot be read: the entry, its records, their letters."""
+    offsets = range(entry.first, entry.next)
+    letters = tuple(Rejected(o, UNREADABLE, "expected records that Kafka's client can read") for o in offsets)
     rejected = tuple(RejectedOffset(letter.offset, letter.kind) for letter in letters)
-    return Entry(region, at, behind, context.contract.version, no_rows(context.contract.rows.wal), rejected)
+    return replace(entry, rejected=rejected), _nothing_of(offsets), letters
 
 
 def _nothing_of(offsets: range) -> Records:
