@@ -23,7 +23,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +54,7 @@ from lancewal_ingest.source import DescribedTopic
 
 MISROUTED = "misrouted"
 """Kind of rejection beside those of ``decode.records``: the record lies in another partition than it belongs in."""
+R = TypeVar("R", Rejected, RejectedOffset)
 _DECODERS = 2
 """Regions decoded at the same time: Arrow's JSON reader leaves the interpreter free, what comes before and after does not.
 More only keep each other waiting (own measurement: with 4, a tenth slower)."""
@@ -173,9 +174,7 @@ class Preparer:
         return Position(0), None
 
 
-def _below(
-    cut: Position, rows: pa.RecordBatch, rejected: Sequence[Rejected]
-) -> tuple[pa.RecordBatch, tuple[Rejected, ...]]:
+def _below(cut: Position, rows: pa.RecordBatch, rejected: Sequence[R]) -> tuple[pa.RecordBatch, tuple[R, ...]]:
     """What lies before ``cut``."""
     count = int(np.searchsorted(rows.column(OFFSET).to_numpy(), cut))
     return rows.slice(0, count), tuple(r for r in rejected if r.offset < cut)
@@ -229,14 +228,15 @@ def _cut(entry: Entry, next_: Position) -> Entry | None:
     """The part of an entry before a position; None where nothing is."""
     if next_ == entry.first:
         return None
-    rows = entry.rows.slice(0, int(np.searchsorted(entry.rows.column(OFFSET).to_numpy(), next_)))
-    return replace(entry, next=next_, rows=rows, rejected=tuple(r for r in entry.rejected if r.offset < next_))
+    rows, rejected = _below(next_, entry.rows, entry.rejected)
+    return replace(entry, next=next_, rows=rows, rejected=rejected)
 
 
 class AppendJob:
     """One segment on its way; ``run`` may be called again after a ``Retry`` error or an ``Unsettled`` result.
 
-    ``check`` asks the broker for the topic (``check_topic``)."""
+    ``check`` asks the broker for the topic (``check_topic``).
+    """
 
     def __init__(
         self,
