@@ -239,20 +239,24 @@ def _check_files(context: ReadContext, pinned: PinnedTable, found: Look) -> None
         for info in context.store.list(prefix, limit=LISTED_MAX)
     }
     absent = [key for key in wanted if key not in listed]
-    for key in absent[:FILES_MAX]:
-        if context.store.get_range(key, 0, 1) is None and _still_refers(context, pinned, key):
-            found.problems.append(
-                f"object_missing: {key} of table version {pinned.version} is missing: put it back (an object store with "
-                "versioning has it); no command makes it anew"
-            )
+    asked = absent[:FILES_MAX]
+    parts = context.tasks.map(lambda key: context.store.get_range(key, 0, 1), asked)
+    wrong = {key: ("object_missing", "is missing") for key, part in zip(asked, parts, strict=True) if part is None}
     if len(absent) > FILES_MAX:
         found.not_looked_at.append(f"{len(absent) - FILES_MAX} data files that a listing does not show")
     for key, size in wanted.items():
-        if size and listed.get(key, size) != size and _still_refers(context, pinned, key):
-            found.problems.append(
-                f"object_corrupt: {key} of table version {pinned.version} has {listed[key]} bytes, not {size}: put it back "
-                "(an object store with versioning has it); no command makes it anew"
-            )
+        if size and listed.get(key, size) != size:
+            wrong[key] = ("object_corrupt", f"has {listed[key]} bytes, not {size}")
+    if wrong:
+        # A clean-up may have taken what only older versions need.
+        newest = context.table.newest()
+        needed = wanted if newest.version == pinned.version else _files_of(newest)
+        found.problems += [
+            f"{kind}: {key} of table version {pinned.version} {what}: put it back (an object store with versioning has it); "
+            "no command makes it anew"
+            for key, (kind, what) in wrong.items()
+            if key in needed
+        ]
     found.not_looked_at.append("what the data files hold (`lancewal verify` does)")
 
 
@@ -270,9 +274,3 @@ def _files_of(pinned: PinnedTable) -> Mapping[str, int]:
             name = f"{fragment.fragment_id}-{deletion['read_version']}-{deletion['id']}.{ending}"
             found[f"{_DELETIONS}{name}"] = 0
     return found
-
-
-def _still_refers(context: ReadContext, pinned: PinnedTable, key: str) -> bool:
-    """Whether the newest version is still one that needs the object: a clean-up may have taken what is older."""
-    newest = context.table.newest()
-    return newest.version == pinned.version or key in _files_of(newest)
