@@ -1,7 +1,7 @@
 """``python -m benchmarks.calibrate``: the constants of the flusher's cost model, as this machine measures them.
 
 CPU seconds of this process, Lance's threads included, the least of several runs: on one fragment of 250 k rows of the merge
-benchmarks' table.  ``lancewal_flusher.cost`` holds those of one machine; they decide nothing but the seconds shown, except
+benchmarks' table.  ``lancewal_flusher.tasks.cost`` holds those of one machine; they decide nothing but the seconds shown, except
 ``READ_WEIGHT``.
 """
 
@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.keyed_rows import ROWS_PER_FRAGMENT, Base, Upserts
-from lancewal_core.table import TableCommit
-from lancewal_core.table_lance import LanceTable
+from lancewal_core.table.lance.table import LanceTable
+from lancewal_core.table.protocol import TableCommit
 
 RUNS = 5
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.json as pj
 
-from lancewal_core.rows import RowSchema
+from lancewal_core.rows.schema import RowSchema
 from lancewal_ingest.decode import Decoder, Records
 
 MESSAGES, ROUNDS = 10_000, 60

@@ -22,9 +22,9 @@ from confluent_kafka import Producer
 
 from benchmarks.ingest import prefill
 from benchmarks.workload import COLUMNS, PRIMARY_KEY, REGION_KEY, SCHEMA, region_of, table_rows
-from lancewal_core.settings import load_settings
+from lancewal_core.settings.load import load_settings
 from lancewal_demo.stack import KafkaBroker, Process
-from lancewal_flusher.create import create_table
+from lancewal_flusher.define.create import create_table
 
 BASE_ROWS = 1_000_000
 RATE = 10_000
@@ -56,7 +56,7 @@ metrics: {{port: 0}}
     lance.write_dataset(table_rows(np.arange(BASE_ROWS), 0), str(table), mode="append", schema=SCHEMA,
                         max_rows_per_file=250_000)  # fmt: skip
     rows = RATE * seconds
-    lancewal = [sys.executable, "-m", "lancewal_core.cli"]
+    lancewal = [sys.executable, "-m", "lancewal_core.cli.program"]
     services = [
         Process([*lancewal, "ingest", "run", "--config", str(config)], folder / "ingest.log"),
         Process([*lancewal, "flush", "run", "--config", str(config)], folder / "flusher.log"),

@@ -14,10 +14,10 @@ from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks.ingest import PARTITIONS
 from benchmarks.workload import COLUMNS, PRIMARY_KEY, REGION_KEY, SCHEMA
-from lancewal_core.settings import load_settings
+from lancewal_core.settings.load import load_settings
 from lancewal_demo.stack.resident import resident_bytes
-from lancewal_flusher.create import create_table
-from lancewal_ingest.service import Running, serve
+from lancewal_flusher.define.create import create_table
+from lancewal_ingest.service.service import Running, serve
 
 _FETCH = {"fetch.max.bytes": 64 << 20, "max.partition.fetch.bytes": 16 << 20, "queued.min.messages": 500_000}
 

@@ -27,7 +27,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from benchmarks.workload import COLUMNS, upserts
-from lancewal_core.region_key import encode_region_key
+from lancewal_core.rows.region_key import encode_region_key
 from lancewal_demo.stack import KafkaBroker
 
 BUDGET = 512 << 20

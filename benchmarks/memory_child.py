@@ -10,11 +10,11 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient
 
 from benchmarks.memory import CASES
-from lancewal_core.settings import load_settings
+from lancewal_core.settings.load import load_settings
 from lancewal_demo.stack.resident import resident_bytes
-from lancewal_flusher.create import create_table
-from lancewal_ingest.kafka_clients import ask_offsets
-from lancewal_ingest.service import Running, serve
+from lancewal_flusher.define.create import create_table
+from lancewal_ingest.service.service import Running, serve
+from lancewal_kafka.clients import ask_offsets
 
 
 def main(name: str, servers: str, topic: str, table: str, budget: str) -> None:

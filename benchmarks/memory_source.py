@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from benchmarks.workload import Message
 from lancewal_core.ids import Position
-from lancewal_core.murmur2 import partition_of
-from lancewal_ingest.decode.records import Records
-from lancewal_ingest.source import Listener, Offsets, Polled, TopicFacts
+from lancewal_core.rows.murmur2 import partition_of
+from lancewal_ingest.kafka.source import Listener, Offsets, Polled, TopicFacts
+from lancewal_kafka.records import Records
 
 
 class MemorySource:

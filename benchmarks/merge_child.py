@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import sys
 
-from lancewal_core.settings import Settings
+from lancewal_core.settings.load import Settings
 from lancewal_demo.stack.resident import resident_bytes
-from lancewal_flusher.service import run_once
+from lancewal_flusher.service.service import run_once
 
 
 def main(table: str) -> None:

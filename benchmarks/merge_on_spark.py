@@ -22,8 +22,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lancewal_flusher.fragment_task import FragmentTask
-    from lancewal_flusher.runner import Runner
+    from lancewal_flusher.tasks.merge_task import FragmentTask
+    from lancewal_flusher.tasks.runner import Runner
 
 CORES = 2
 
@@ -52,12 +52,12 @@ def main(arguments: Sequence[str]) -> None:
 
 def compare(session: Any, folder: str, rows: int, keys: int, fragments: int, repeats: int) -> dict[str, float]:
     """Seconds of both runners, first and median of the later runs, and the ratio of the medians."""
-    from lancewal_core.clock import SystemClock
-    from lancewal_core.store_obstore import open_store
-    from lancewal_core.table_lance import LanceTable
-    from lancewal_core.tasks import ThreadTasks
-    from lancewal_flusher.runner import ThreadRunner
-    from lancewal_flusher.runner_spark import SparkRunner
+    from lancewal_core.process.clock import SystemClock
+    from lancewal_core.process.tasks import ThreadTasks
+    from lancewal_core.store.obstore import open_store
+    from lancewal_core.table.lance.table import LanceTable
+    from lancewal_flusher.tasks.runner import ThreadRunner
+    from lancewal_flusher.tasks.spark_runner import SparkRunner
 
     uri = f"{folder}/table"
     _write(uri, rows, fragments)
@@ -107,8 +107,8 @@ def _tasks(table: Any, rows: int, keys: int) -> list[FragmentTask]:
     import numpy as np
     import pyarrow as pa
 
-    from lancewal_core.key_match import KeySet
-    from lancewal_flusher.fragment_task import FragmentTask, Scan
+    from lancewal_core.rows.key_set import KeySet
+    from lancewal_flusher.tasks.merge_task import FragmentTask, Scan
 
     ids = np.random.default_rng(2).choice(rows, min(rows, keys), replace=False)
     keys_of_all = Scan(KeySet(pa.table({"region": _regions(ids), "id": pa.array(ids)})))

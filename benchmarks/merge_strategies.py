@@ -29,8 +29,8 @@ from benchmarks.merge_runs import Pair
 from benchmarks.upserted_table import UpsertedTable
 from benchmarks.workplace import workplace
 from benchmarks.write_amplification import Written
-from lancewal_flusher.compaction_plan import CompactionLimits
-from lancewal_flusher.cost import FragmentChange, Rates, Strategy, costs, least
+from lancewal_flusher.tasks.cost import FragmentChange, Rates, Strategy, costs, least
+from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
 
 ROWS = int(os.environ.get("LANCEWAL_BENCHMARK_ROWS", "5000000"))
 PERCENT = (5, 25, 50)

@@ -19,7 +19,7 @@ import lance
 
 from benchmarks.keyed_rows import Model, Sums, check_sums, sum_up
 from benchmarks.spent import Spent
-from lancewal_core.lance_threads import CORES_RESERVED
+from lancewal_core.process.lance_threads import CORES_RESERVED
 from lancewal_reader import open_table
 
 Kind = Literal["full", "aggregate"]

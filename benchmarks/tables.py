@@ -11,21 +11,21 @@ import lance
 from benchmarks.memory_source import MemorySource
 from benchmarks.workload import PRIMARY_KEY, REGION_KEY, SCHEMA, Message
 from lancewal_core import paths
-from lancewal_core.clock import SystemClock
-from lancewal_core.column_types import format_type
-from lancewal_core.contract import Column, Contract, encode_contract
 from lancewal_core.ids import OwnerId
-from lancewal_core.regions import RegionIndexes
-from lancewal_core.store import put_once
-from lancewal_core.store_obstore import open_store
-from lancewal_core.table_lance import LanceTable
-from lancewal_core.tasks import ThreadTasks
-from lancewal_core.watermarks import NOTHING_MERGED, TABLE_UUID, Watermarks
-from lancewal_ingest.append import Preparer
+from lancewal_core.process.clock import SystemClock
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.rows.column_types import format_type
+from lancewal_core.store.object_store import put_once
+from lancewal_core.store.obstore import open_store
+from lancewal_core.table.contract import Column, Contract, encode_contract
+from lancewal_core.table.lance.table import LanceTable
+from lancewal_core.table.watermarks import NOTHING_MERGED, TABLE_UUID, Watermarks
+from lancewal_ingest.append.job import Preparer
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.observer import SilentObserver
-from lancewal_ingest.policy import SealPolicy
-from lancewal_ingest.worker import IngestWorker, WorkerLimits
+from lancewal_ingest.regions.policy import SealPolicy
+from lancewal_ingest.service.worker import IngestWorker, WorkerLimits
 
 
 def create(path: Path, topic: str, topic_id: str, partitions: int) -> Contract:

@@ -19,41 +19,41 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.keyed_rows import KEY
-from lancewal_core.clock import SystemClock
-from lancewal_core.contract import Contract
-from lancewal_core.flush import flush_generation
-from lancewal_core.fold import fold
 from lancewal_core.ids import LogId, OwnerId, Position
-from lancewal_core.key_catalog import KeyCatalogs
-from lancewal_core.key_index import KeyIndex
-from lancewal_core.key_parts import MappedParts
-from lancewal_core.lance_threads import use_all_cores
-from lancewal_core.log import Durable, LogWriter
-from lancewal_core.region_index import State
-from lancewal_core.regions import RegionIndexes
-from lancewal_core.rows import Op
-from lancewal_core.segment import Entry
-from lancewal_core.settings import Settings
-from lancewal_core.store import ObjectStore
-from lancewal_core.store_obstore import open_store
-from lancewal_core.table import CommitOutcome, TableCommit
-from lancewal_core.table_lance import LanceTable
-from lancewal_core.tasks import ThreadTasks
-from lancewal_core.transitions import Claimant, first_claim, seal
-from lancewal_core.watermarks import Watermarks
-from lancewal_flusher.attach import existing_rows
-from lancewal_flusher.commit import Refused
-from lancewal_flusher.compact_to_the_end import compact_to_the_end
-from lancewal_flusher.compaction import Compacted, FileSizes, compact_next
-from lancewal_flusher.compaction_plan import CompactionLimits
+from lancewal_core.keys.catalog import KeyCatalogs
+from lancewal_core.keys.index import KeyIndex
+from lancewal_core.keys.parts import MappedParts
+from lancewal_core.process.clock import SystemClock
+from lancewal_core.process.lance_threads import use_all_cores
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.region.flush import flush_generation
+from lancewal_core.region.index import State
+from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.transitions import Claimant, first_claim, seal
+from lancewal_core.rows.fold import fold
+from lancewal_core.rows.schema import Op
+from lancewal_core.settings.load import Settings
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.store.obstore import open_store
+from lancewal_core.table.contract import Contract
+from lancewal_core.table.lance.table import LanceTable
+from lancewal_core.table.protocol import CommitOutcome, TableCommit
+from lancewal_core.table.watermarks import Watermarks
+from lancewal_core.wal.segment import Entry
+from lancewal_core.wal.writer import Durable, LogWriter
+from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.key_upkeep import keep_up
-from lancewal_flusher.merge_outlook import MergeOutlook, look
-from lancewal_flusher.plan import MergeLimits
-from lancewal_flusher.register import register
-from lancewal_flusher.round import RoundState, run_round
-from lancewal_flusher.runner import ThreadRunner
-from lancewal_flusher.topic_checks import EARLIEST, TopicState
+from lancewal_flusher.define.attach import existing_rows
+from lancewal_flusher.define.register import register
+from lancewal_flusher.define.topic import EARLIEST, TopicState
+from lancewal_flusher.merge.explain import MergeOutlook, look
+from lancewal_flusher.merge.plan import MergeLimits
+from lancewal_flusher.service.round import RoundState, run_round
+from lancewal_flusher.tasks.runner import ThreadRunner
+from lancewal_flusher.upkeep.compact_all import compact_to_the_end
+from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, compact_next
+from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
+from lancewal_flusher.upkeep.key_runs import keep_up
 
 SEGMENT_ROWS = 50_000
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.merge_runs import Pair
 from benchmarks.workplace import workplace
-from lancewal_flusher.compaction_plan import CompactionLimits
+from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
 
 ROWS = 5_000_000
 ROUNDS = 50

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from lancewal_ingest.kafka_clients import REQUEST_TIMEOUT_S, error_of, explained, shared_properties
+from lancewal_kafka.clients import REQUEST_TIMEOUT_S, error_of, explained, shared_properties
 
 
 def group_members(client: Mapping[str, str], topic: str, group: str) -> int:

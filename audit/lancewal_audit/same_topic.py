@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lancewal_core.contract import Contract
 from lancewal_core.errors import TopicReplaced
-from lancewal_flusher.topic_checks import TopicInspector, TopicState
+from lancewal_core.table.contract import Contract
+from lancewal_flusher.define.topic import TopicInspector, TopicState
 
 
 def same_topic(inspector: TopicInspector, contract: Contract, advice: str) -> TopicState:

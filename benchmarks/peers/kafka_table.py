@@ -23,13 +23,13 @@ from confluent_kafka.cimpl import NewTopic
 from benchmarks.keyed_rows import KEY
 from benchmarks.peers.cpu_time import cpu_s
 from benchmarks.spent import Spent
-from lancewal_core.settings import load_settings
-from lancewal_core.store_obstore import open_store
-from lancewal_core.table_lance import LanceTable
-from lancewal_core.watermarks import Watermarks
+from lancewal_core.settings.load import load_settings
+from lancewal_core.store.obstore import open_store
+from lancewal_core.table.lance.table import LanceTable
+from lancewal_core.table.watermarks import Watermarks
 from lancewal_demo.stack import KafkaBroker, Process, StackError
 from lancewal_demo.stack.processes import log_tail
-from lancewal_flusher.attach import attach_table
+from lancewal_flusher.define.attach import attach_table
 
 PARTITIONS = 4
 _POLL_S = 0.01
@@ -83,7 +83,7 @@ class KafkaTable:
              "queue.buffering.max.kbytes": 1 << 20, "log_level": 4}
         )  # fmt: skip
         paths = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-        lancewal = [sys.executable, "-m", "lancewal_core.cli"]
+        lancewal = [sys.executable, "-m", "lancewal_core.cli.program"]
         self._services = [
             Process([*lancewal, *command, "run", "--config", config], folder / f"{command[0]}.log", environment=paths)
             for command in (("ingest",), ("flush",))

@@ -13,7 +13,7 @@ from benchmarks.peers.cpu_time import cpu_s
 from benchmarks.peers.engines import Engine
 from benchmarks.peers.fetch import IVY, ivy_folder, python_of
 from benchmarks.spent import Spent
-from lancewal_core.lance_threads import CORES_RESERVED
+from lancewal_core.process.lance_threads import CORES_RESERVED
 from lancewal_demo.stack import StackError, spark_java_home
 from lancewal_demo.stack.processes import log_tail
 

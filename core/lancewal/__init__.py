@@ -11,9 +11,9 @@ from lancewal._lazy import names_of
 
 if TYPE_CHECKING:
     from lancewal import errors, sandbox, spark
-    from lancewal_core.region_key import encode_region_key
-    from lancewal_core.settings import load_settings
-    from lancewal_flusher.load_table import load_files
+    from lancewal_core.rows.region_key import encode_region_key
+    from lancewal_core.settings.load import load_settings
+    from lancewal_flusher.load.whole import load_files
     from lancewal_reader.receipt import Receipt, receipt_of
     from lancewal_reader.table import LancewalTable as Table
     from lancewal_reader.table import open_table
@@ -36,10 +36,10 @@ _load = names_of(
     {
         "Receipt": "lancewal_reader.receipt:Receipt",
         "Table": "lancewal_reader.table:LancewalTable",
-        "encode_region_key": "lancewal_core.region_key:encode_region_key",
+        "encode_region_key": "lancewal_core.rows.region_key:encode_region_key",
         "errors": "lancewal.errors",
-        "load_files": "lancewal_flusher.load_table:load_files",
-        "load_settings": "lancewal_core.settings:load_settings",
+        "load_files": "lancewal_flusher.load.whole:load_files",
+        "load_settings": "lancewal_core.settings.load:load_settings",
         "open_table": "lancewal_reader.table:open_table",
         "receipt_of": "lancewal_reader.receipt:receipt_of",
         "sandbox": "lancewal.sandbox",

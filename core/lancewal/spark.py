@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 from lancewal._lazy import names_of
 
 if TYPE_CHECKING:
-    from lancewal_flusher.load_spark import load_dataframe
-    from lancewal_flusher.spark_session import the_session as session
-    from lancewal_reader.spark import receipt_of_dataframe as receipt_of
+    from lancewal_flusher.load.dataframe import load_dataframe
+    from lancewal_flusher.tasks.spark_session import the_session as session
+    from lancewal_reader.spark.source import receipt_of_dataframe as receipt_of
 
 __all__ = ["load_dataframe", "receipt_of", "session"]
 
 _load = names_of(
     __name__,
     {
-        "load_dataframe": "lancewal_flusher.load_spark:load_dataframe",
-        "receipt_of": "lancewal_reader.spark:receipt_of_dataframe",
-        "session": "lancewal_flusher.spark_session:the_session",
+        "load_dataframe": "lancewal_flusher.load.dataframe:load_dataframe",
+        "receipt_of": "lancewal_reader.spark.source:receipt_of_dataframe",
+        "session": "lancewal_flusher.tasks.spark_session:the_session",
     },
 )
 

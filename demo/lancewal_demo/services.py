@@ -66,14 +66,14 @@ class Services:
 
     def start_service(self, name: str, *command: str) -> None:
         """Start ``lancewal COMMAND`` and let it run."""
-        self._start(name, "lancewal_core.cli", *command, "--config", str(self._settings))
+        self._start(name, "lancewal_core.cli.program", *command, "--config", str(self._settings))
 
     def start_follower(self, table: Path, output: Path) -> None:
         self._start("follower", "lancewal_demo.follower", str(table), str(output))
 
     def run_command(self, name: str, *command: str) -> None:
         """Run ``lancewal COMMAND`` to its end; ``StackError`` if it fails."""
-        self._start(name, "lancewal_core.cli", *command, "--config", str(self._settings))
+        self._start(name, "lancewal_core.cli.program", *command, "--config", str(self._settings))
         self._finish(name, _COMMAND_S)
 
     def run_spark(self, table: Path, output: Path) -> list[dict[str, Any]]:

@@ -6,18 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from lancewal_core import paths
-from lancewal_core.clock import Clock
-from lancewal_core.contract import Contract
 from lancewal_core.errors import ContractMismatch
 from lancewal_core.ids import Region
-from lancewal_core.key_index import KeyIndex
-from lancewal_core.region_index import RegionIndex
-from lancewal_core.regions import RegionIndexes
-from lancewal_core.store import ObjectStore
-from lancewal_core.table import Table
-from lancewal_core.tasks import Tasks
-from lancewal_core.watermarks import Watermarks
-from lancewal_flusher.runner import Runner
+from lancewal_core.keys.index import KeyIndex
+from lancewal_core.process.clock import Clock
+from lancewal_core.process.tasks import Tasks
+from lancewal_core.region.index import RegionIndex
+from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.table.contract import Contract
+from lancewal_core.table.protocol import Table
+from lancewal_core.table.watermarks import Watermarks
+from lancewal_flusher.tasks.runner import Runner
 
 
 @dataclass(frozen=True, slots=True)

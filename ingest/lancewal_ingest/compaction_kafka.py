@@ -11,11 +11,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # imported the
     ResourceType,
 )
 
-from lancewal_core.clock import Clock
 from lancewal_core.errors import InvalidInput
 from lancewal_core.ids import Position
-from lancewal_ingest.kafka_clients import ask_offsets, explained
-from lancewal_ingest.tombstones import Compaction
+from lancewal_core.process.clock import Clock
+from lancewal_ingest.retention.tombstones import Compaction
+from lancewal_kafka.clients import ask_offsets, explained
 
 CONFIG_S = 60.0
 """A topic's configuration changes rarely, and by people."""

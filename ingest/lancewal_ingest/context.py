@@ -9,19 +9,19 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lancewal_core.clock import Clock
-from lancewal_core.contract import Contract, read_contract
-from lancewal_core.drain import Drain
 from lancewal_core.ids import OwnerId
-from lancewal_core.lance_threads import use_all_cores
-from lancewal_core.open_checks import check_place, check_settings, check_table
-from lancewal_core.regions import RegionIndexes
-from lancewal_core.settings import Settings
-from lancewal_core.store import ObjectStore
-from lancewal_core.table import Table
-from lancewal_core.table_lance import LanceTable
-from lancewal_core.tasks import Tasks
-from lancewal_core.watermarks import Watermarks
+from lancewal_core.process.clock import Clock
+from lancewal_core.process.lance_threads import use_all_cores
+from lancewal_core.process.tasks import Tasks
+from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.settings.load import Settings
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.table.checks import check_place, check_settings, check_table
+from lancewal_core.table.contract import Contract, read_contract
+from lancewal_core.table.drain import Drain
+from lancewal_core.table.lance.table import LanceTable
+from lancewal_core.table.protocol import Table
+from lancewal_core.table.watermarks import Watermarks
 
 
 @dataclass(frozen=True, slots=True)

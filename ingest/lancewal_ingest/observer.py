@@ -7,10 +7,10 @@ from typing import Protocol
 
 from lancewal_core.errors import LancewalError
 from lancewal_core.ids import Position, Region
-from lancewal_core.log import Durable
-from lancewal_core.region_index import GenerationRecord
-from lancewal_core.segment import Entry, Fence
-from lancewal_core.snapshot import Snapshot
+from lancewal_core.region.index import GenerationRecord
+from lancewal_core.region.snapshot import Snapshot
+from lancewal_core.wal.segment import Entry, Fence
+from lancewal_core.wal.writer import Durable
 
 
 class Observer(Protocol):

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import lance
 import pyarrow as pa
 
-from lancewal_core.error_text import first_line
 from lancewal_core.errors import InvalidInput
+from lancewal_core.process.library_errors import first_line
 
 
 def filter_rows(rows: pa.Table, filter: str | None, columns: Sequence[str]) -> pa.Table:

@@ -17,9 +17,9 @@ from itertools import pairwise
 from lancewal_core import paths
 from lancewal_core.errors import OutsideHistoryWindow, PlanStale
 from lancewal_core.ids import Generation, Region
-from lancewal_core.region_index import GenerationRecord, RegionIndex, decode_history
-from lancewal_core.regions import RegionIndexes
-from lancewal_core.store import ObjectStore
+from lancewal_core.region.index import GenerationRecord, RegionIndex, decode_history
+from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.store.object_store import ObjectStore
 
 
 def generations_behind(

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from lancewal_core.errors import InvalidInput
 from lancewal_core.ids import Position, Region, TableUuid, TableVersion
-from lancewal_core.json_object import JsonFault, JsonObject, region_named
+from lancewal_core.store.json_object import JsonFault, JsonObject, region_named
 
 METADATA_KEY = b"lancewal.receipt"
 FORMAT = 1
@@ -29,7 +29,7 @@ class Receipt:
     version: TableVersion
     cut: dict[Region, Position]
     place: str
-    """Where the table was read (``lancewal_core.place``)."""
+    """Where the table was read (``lancewal_core.store.place``)."""
 
     def to_json(self) -> str:
         cut = {region.name: position for region, position in sorted(self.cut.items())}

@@ -15,15 +15,15 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
-from lancewal_core.key_lookup import groups
-from lancewal_core.key_match import KeySet
-from lancewal_core.projection import project
-from lancewal_core.rows import RowSchema
-from lancewal_core.table import PinnedTable
-from lancewal_core.tasks import Tasks
-from lancewal_reader.delta import DeltaContext, complete_rows, load
+from lancewal_core.keys.scan import groups
+from lancewal_core.process.tasks import Tasks
+from lancewal_core.rows.key_set import KeySet
+from lancewal_core.rows.projection import project
+from lancewal_core.rows.schema import RowSchema
+from lancewal_core.table.protocol import PinnedTable
 from lancewal_reader.filter import filter_rows
-from lancewal_reader.plan import ReadPlan, RegionDelta
+from lancewal_reader.plan.strong import ReadPlan, RegionDelta
+from lancewal_reader.unmerged import DeltaContext, complete_rows, load
 
 BATCH_ROWS = 65_536
 """Most rows of a batch; fewer where rows are wide (``batch_rows``)."""

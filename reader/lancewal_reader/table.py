@@ -8,9 +8,6 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from lancewal_core.base_paths import BasePaths
-from lancewal_core.clock import SystemClock
-from lancewal_core.contract import Contract, read_contract
 from lancewal_core.errors import (
     ContractChanged,
     InvalidInput,
@@ -23,20 +20,23 @@ from lancewal_core.errors import (
     VersionGone,
 )
 from lancewal_core.ids import Position, Region
-from lancewal_core.log import SegmentCache
-from lancewal_core.place import place_of, same_place
-from lancewal_core.regions import RegionIndexes
-from lancewal_core.store_obstore import open_store
-from lancewal_core.table import PinnedTable
-from lancewal_core.table_lance import LanceTable
-from lancewal_core.tasks import ThreadTasks
-from lancewal_core.watermarks import TABLE_UUID, Watermarks
-from lancewal_reader.delta import DeltaContext, LoadedCache, SnapshotCache
+from lancewal_core.process.clock import SystemClock
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.store.obstore import open_store
+from lancewal_core.store.place import place_of, same_place
+from lancewal_core.table.contract import Contract, read_contract
+from lancewal_core.table.lance.base_paths import BasePaths
+from lancewal_core.table.lance.table import LanceTable
+from lancewal_core.table.protocol import PinnedTable
+from lancewal_core.table.watermarks import TABLE_UUID, Watermarks
+from lancewal_core.wal.writer import SegmentCache
 from lancewal_reader.filter import check_filter
-from lancewal_reader.plan import PLANS_MAX, PlanContext, ReadPlan, plan_eventual, plan_strong
-from lancewal_reader.plan_at import plan_at
+from lancewal_reader.plan.at_receipt import plan_at
+from lancewal_reader.plan.strong import PLANS_MAX, PlanContext, ReadPlan, plan_eventual, plan_strong
 from lancewal_reader.receipt import Receipt, with_receipt
 from lancewal_reader.scan import result_schema, scan_plan
+from lancewal_reader.unmerged import DeltaContext, LoadedCache, SnapshotCache
 
 Consistency = Literal["strong", "eventual"]
 CACHE_BYTES = 256 << 20

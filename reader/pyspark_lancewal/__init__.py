@@ -18,7 +18,7 @@ __all__ = ["DefaultSource"]
 
 
 class DefaultSource(DataSource):
-    """The data source ``lancewal``; see ``lancewal_reader.spark``.
+    """The data source ``lancewal``; see ``lancewal_reader.spark.source``.
 
     Made once for each ``load()``, on the driver: the table version and the WAL positions that the DataFrame shows, however
     often it is used, are those of that moment.
@@ -30,7 +30,7 @@ class DefaultSource(DataSource):
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
-        from lancewal_reader.spark import pin_read
+        from lancewal_reader.spark.source import pin_read
 
         self._pinned = pin_read(options)
 

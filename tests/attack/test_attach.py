@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core.errors import SchemaError
-from lancewal_core.settings import Settings
-from lancewal_core.table_lance import LanceTable
-from lancewal_flusher.attach import existing_rows
+from lancewal_core.settings.load import Settings
+from lancewal_core.table.lance.table import LanceTable
+from lancewal_flusher.define.attach import existing_rows
 
 TEXTS = pa.list_(pa.field("element", pa.string()))
 

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pytest
 from pyroaring import BitMap
 
-from lancewal_core.deletions_lance import DeletionFiles
 from lancewal_core.errors import ObjectCorrupt, VersionGone
-from lancewal_core.store import ObjectStore
-from lancewal_core.store_obstore import open_store
-from lancewal_core.table import Committed, TableCommit
-from lancewal_core.table_lance import LancePinnedTable, LanceTable
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.store.obstore import open_store
+from lancewal_core.table.lance.deletions import DeletionFiles
+from lancewal_core.table.lance.table import LancePinnedTable, LanceTable
+from lancewal_core.table.protocol import Committed, TableCommit
 
 
 @pytest.fixture(params=[10, 30_000], ids=["a list", "a bitmap"])

@@ -9,12 +9,12 @@ from pathlib import Path
 import lance
 import pytest
 
-from lancewal_audit.repair_segment import plan_segment, repair_segment
+from lancewal_audit.repair.segment import plan_segment, repair_segment
 from lancewal_audit.verify.report import report_text
 from lancewal_core import paths
 from lancewal_core.errors import RecordsGivenUp
 from lancewal_core.ids import Sequence
-from lancewal_ingest.flush_queue import FlushQueue
+from lancewal_ingest.regions.flush_queue import FlushQueue
 from lancewal_reader import open_table, receipt_of
 from tests.audit.test_repair_segment import MemoryRecords, damage, feed, index_of
 from tests.audit.test_segment_loss import check, dropped, give_up, held_by, held_in_both, rows_without

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core.errors import RewriteFailed
-from lancewal_core.rows import Op
-from lancewal_core.store_obstore import open_store
-from lancewal_core.table_lance import LancePinnedTable, LanceTable
-from lancewal_flusher import in_place
-from lancewal_flusher.merge_outlook import look
+from lancewal_core.rows.schema import Op
+from lancewal_core.store.obstore import open_store
+from lancewal_core.table.lance.table import LancePinnedTable, LanceTable
+from lancewal_flusher.merge.explain import look
+from lancewal_flusher.tasks import in_place
 from tests.flusher.test_strategies import LIMITS, columns_where_possible
 from tests.support.flusher_tables import FlusherTable, Operation, patch, upserts
 

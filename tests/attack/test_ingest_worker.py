@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 import pytest
 
-from lancewal_core.contract import Column, Contract
 from lancewal_core.errors import (
     DeadLetterRefused,
     InvalidInput,
@@ -19,31 +18,32 @@ from lancewal_core.errors import (
     RetentionLost,
     StoreInconsistent,
 )
-from lancewal_core.http import LOOP_LIMIT_S
 from lancewal_core.ids import OwnerId, Position, Region
 from lancewal_core.ids import Sequence as Number
-from lancewal_core.log import end_log
-from lancewal_core.murmur2 import partition_of
 from lancewal_core.paths import snapshots_prefix
-from lancewal_core.region_index import State
-from lancewal_core.region_key import encode_region_key
-from lancewal_core.regions import RegionIndexes
-from lancewal_core.segment import Segment, decode_segment
-from lancewal_core.settings import Settings
-from lancewal_core.store import PutOutcome, PutUnknown
-from lancewal_core.tasks import Task
+from lancewal_core.process.health import LOOP_LIMIT_S
+from lancewal_core.process.tasks import Task
+from lancewal_core.region.index import State
+from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.rows.murmur2 import partition_of
+from lancewal_core.rows.region_key import encode_region_key
+from lancewal_core.settings.load import Settings
+from lancewal_core.store.object_store import PutOutcome, PutUnknown
+from lancewal_core.table.contract import Column, Contract
+from lancewal_core.table.watermarks import TABLE_UUID, Watermarks
 from lancewal_core.testing.memory_store import MemoryBucket, MemoryStore
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
-from lancewal_core.watermarks import TABLE_UUID, Watermarks
-from lancewal_ingest.append import Preparer
+from lancewal_core.wal.segment import Segment, decode_segment
+from lancewal_core.wal.writer import end_log
+from lancewal_ingest.append.job import Preparer
 from lancewal_ingest.context import IngestContext
-from lancewal_ingest.dead_letters import RefusedDeadLetters
-from lancewal_ingest.decode.records import Records, Rejected
+from lancewal_ingest.kafka.dead_letters import RefusedDeadLetters
+from lancewal_ingest.kafka.source import Listener, Offsets, Polled, TopicFacts
 from lancewal_ingest.observer import Observer, SilentObserver
-from lancewal_ingest.policy import MemoryPolicy, SealPolicy
-from lancewal_ingest.service import _limits
-from lancewal_ingest.source import Listener, Offsets, Polled, TopicFacts
-from lancewal_ingest.worker import IngestWorker, WorkerLimits
+from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy
+from lancewal_ingest.service.service import _limits
+from lancewal_ingest.service.worker import IngestWorker, WorkerLimits
+from lancewal_kafka.records import Records, Rejected
 
 T = TypeVar("T")
 A = TypeVar("A")

@@ -18,23 +18,23 @@ import pytest
 import yaml
 
 from lancewal_core import paths
-from lancewal_core.clock import SystemClock
 from lancewal_core.errors import ContractMismatch, LancewalError
-from lancewal_core.key_catalog import FAMILY, KeyCatalogs, KeyPart
-from lancewal_core.key_code import CodedKeys, code_keys
-from lancewal_core.key_index import KeyIndex
-from lancewal_core.key_parts import MappedParts
-from lancewal_core.key_run import Entries, encode_part
-from lancewal_core.row_text import row_texts
-from lancewal_core.store import put_once
-from lancewal_core.store_obstore import open_store
-from lancewal_core.table_lance import LancePinnedTable, LanceTable
-from lancewal_core.versioned import newest_version
-from lancewal_flusher import key_upkeep
-from lancewal_flusher import round as flusher_round
-from lancewal_flusher.finish import finish_newest
-from lancewal_flusher.key_upkeep import UpkeepReport, UpkeepState, keep_up
-from lancewal_flusher.service import KEY_PARTS_BYTES_MAX
+from lancewal_core.keys.catalog import FAMILY, KeyCatalogs, KeyPart
+from lancewal_core.keys.code import CodedKeys, code_keys
+from lancewal_core.keys.index import KeyIndex
+from lancewal_core.keys.parts import MappedParts
+from lancewal_core.keys.run import Entries, encode_part
+from lancewal_core.process.clock import SystemClock
+from lancewal_core.rows.row_text import row_texts
+from lancewal_core.store.object_store import put_once
+from lancewal_core.store.obstore import open_store
+from lancewal_core.store.versioned import newest_version
+from lancewal_core.table.lance.table import LancePinnedTable, LanceTable
+from lancewal_flusher.merge.finish import finish_newest
+from lancewal_flusher.service import round as flusher_round
+from lancewal_flusher.service.service import KEY_PARTS_BYTES_MAX
+from lancewal_flusher.upkeep import key_runs as key_upkeep
+from lancewal_flusher.upkeep.key_runs import UpkeepReport, UpkeepState, keep_up
 from tests.support.flusher_tables import COLUMNS, FlusherTable, ScriptedTable, patch, upsert, upserts
 
 ROOT = Path(__file__).parents[2]

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core.errors import SchemaError
-from lancewal_flusher.expiry import Expired, NothingExpired, Oldest
-from lancewal_flusher.load_files import find_files
-from lancewal_flusher.load_keep import Keep
-from lancewal_flusher.load_table import LoadBounds, load
+from lancewal_flusher.load.files import find_files
+from lancewal_flusher.load.keep import Keep
+from lancewal_flusher.load.whole import LoadBounds, load
+from lancewal_flusher.upkeep.expiry import Expired, NothingExpired, Oldest
 from tests.flusher.test_expiry import NOW, drop_expired, expire, made, row
 from tests.support.flusher_tables import COLUMNS, FlusherTable
 from tests.support.repairs import command

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from lancewal_core import paths
-from lancewal_core.contract import Column, Contract
 from lancewal_core.errors import ObjectMissing
-from lancewal_core.flush import flush_from_log
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Sequence
-from lancewal_core.regions import RegionIndexes
-from lancewal_core.tasks import ThreadTasks
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.region.flush import flush_from_log
+from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.transitions import Claimant, first_claim, seal
+from lancewal_core.table.contract import Column, Contract
 from lancewal_core.testing.memory_store import MemoryStore
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
-from lancewal_core.transitions import Claimant, first_claim, seal
 from tests.attack.test_ingest_worker import Clock
 
 CONTRACT = Contract(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lancewal_flusher.plan import MergeLimits
+from lancewal_flusher.merge.plan import MergeLimits
 from tests.support.flusher_tables import FlusherTable, upsert
 
 WIDE = 40_000

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from lancewal_core.errors import OutsideHistoryWindow
-from lancewal_core.murmur2 import partition_of
-from lancewal_core.region_key import encode_region_key
-from lancewal_ingest.seal import reanchor_generation
-from lancewal_reader import open_table, plan_at, receipt_of
+from lancewal_core.rows.murmur2 import partition_of
+from lancewal_core.rows.region_key import encode_region_key
+from lancewal_ingest.regions.seal import reanchor_generation
+from lancewal_reader import open_table, receipt_of
+from lancewal_reader.plan import at_receipt as plan_at
 from tests.audit.test_repair_segment import index_of
 from tests.support.pipeline import Pipeline
 

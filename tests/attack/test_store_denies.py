@@ -10,8 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from lancewal_core.errors import StoreUnavailable
-from lancewal_core.store import ObjectStore, PutUnknown, Unknown, put_once
-from lancewal_core.store_obstore import open_store
+from lancewal_core.store.object_store import ObjectStore, PutUnknown, Unknown, put_once
+from lancewal_core.store.obstore import open_store
 
 
 @pytest.fixture(params=[401, 403])

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from lancewal_core import paths
-from lancewal_core.durable_position import durable_position
 from lancewal_core.errors import ObjectMissing
 from lancewal_core.ids import LogId, Sequence
-from lancewal_core.murmur2 import partition_of
-from lancewal_core.region_key import encode_region_key
-from lancewal_core.regions import RegionIndexes
-from lancewal_ingest.seal import reanchor_generation
+from lancewal_core.region.durable_position import durable_position
+from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.rows.murmur2 import partition_of
+from lancewal_core.rows.region_key import encode_region_key
+from lancewal_ingest.regions.seal import reanchor_generation
 from lancewal_reader import open_table, receipt_of
 from tests.audit.test_repair_segment import feed, goes_on, index_of, pieces, repair
 from tests.support.pipeline import Pipeline, by_key

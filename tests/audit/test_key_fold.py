@@ -8,11 +8,11 @@ import math
 import pyarrow as pa
 import pytest
 
-from lancewal_audit.verify.eras import Eras
 from lancewal_audit.verify.key_fold import KeyState, Record, apply, plain_rows, same, stored
-from lancewal_core.contract import Column, Contract
+from lancewal_audit.verify.records.eras import Eras
 from lancewal_core.ids import Position
-from lancewal_core.rows import Op
+from lancewal_core.rows.schema import Op
+from lancewal_core.table.contract import Column, Contract
 
 UPSERT, DELETE, PATCH = int(Op.UPSERT), int(Op.DELETE), int(Op.PATCH)
 KEY = "k"

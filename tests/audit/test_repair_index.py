@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from lancewal_audit.log_survey import survey_logs
-from lancewal_audit.repair_index import MARGIN, plan_index, repair_index
-from lancewal_audit.repair_segment import plan_segment, repair_segment
+from lancewal_audit.repair.index.repair import MARGIN, plan_index, repair_index
+from lancewal_audit.repair.log_survey import survey_logs
+from lancewal_audit.repair.segment import plan_segment, repair_segment
 from lancewal_core import paths
-from lancewal_core.control import Service, pause, resume
 from lancewal_core.errors import LancewalError, ObjectCorrupt, RepairRefused, RetentionLost, StoreInconsistent
-from lancewal_core.flush import flush_generation
-from lancewal_core.fold import fold
 from lancewal_core.ids import Position
-from lancewal_core.loss_record import LossRecord, write_loss
-from lancewal_core.region_index import RegionIndex, State, decode_index
-from lancewal_core.regions import RegionIndexes, index_family
-from lancewal_core.segment import Segment, decode_segment
-from lancewal_flusher.plan import MergeLimits
+from lancewal_core.region.flush import flush_generation
+from lancewal_core.region.index import RegionIndex, State, decode_index
+from lancewal_core.region.indexes import RegionIndexes, index_family
+from lancewal_core.region.loss_record import LossRecord, write_loss
+from lancewal_core.rows.fold import fold
+from lancewal_core.table.control import Service, pause, resume
+from lancewal_core.wal.segment import Segment, decode_segment
+from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_reader import open_table
 from tests.audit.test_repair_segment import MemoryRecords
 from tests.support.pipeline import Pipeline

@@ -11,15 +11,16 @@ from typing import Any
 import lance
 import pytest
 
-from lancewal_audit.repair_restored import plan_restored, repair_restored
-from lancewal_core import transitions
+from lancewal_audit.repair.restored import plan_restored, repair_restored
 from lancewal_core.errors import RepairRefused, TableRestored, VersionGone
-from lancewal_core.region_index import State
-from lancewal_core.regions import RegionIndexes
-from lancewal_core.snapshot import read_snapshot
-from lancewal_core.table import fragment_files
-from lancewal_flusher import garbage, gc
-from lancewal_flusher.plan import MergeLimits
+from lancewal_core.region import transitions
+from lancewal_core.region.index import State
+from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.snapshot import read_snapshot
+from lancewal_core.table.protocol import fragment_files
+from lancewal_flusher.garbage import collect as gc
+from lancewal_flusher.garbage import find as garbage
+from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_reader import open_table, receipt_of
 from tests.support.pipeline import Pipeline, by_key
 from tests.support.repairs import Crash, CrashingStore, check_merged, check_strong, command, dry, repairing

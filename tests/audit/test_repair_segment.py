@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lancewal_audit.log_survey import Piece, survey_logs
-from lancewal_audit.repair_segment import plan_segment, repair_segment
+from lancewal_audit.repair.log_survey import Piece, survey_logs
+from lancewal_audit.repair.segment import plan_segment, repair_segment
 from lancewal_core import paths
 from lancewal_core.errors import (
     InvalidInput,
@@ -20,15 +20,15 @@ from lancewal_core.errors import (
     TopicUnsuitable,
 )
 from lancewal_core.ids import LogId, OwnerId, Position, Region, Sequence
-from lancewal_core.log import LogWriter
-from lancewal_core.loss_record import LossRecord, write_loss
-from lancewal_core.region_index import RegionIndex, State
-from lancewal_core.regions import RegionIndexes
-from lancewal_core.segment import FOOTER_SIZE
-from lancewal_ingest.decode.records import Records
-from lancewal_ingest.flush_queue import FlushQueue
-from lancewal_ingest.open_region import open_region
-from lancewal_ingest.source import Offsets
+from lancewal_core.region.index import RegionIndex, State
+from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.loss_record import LossRecord, write_loss
+from lancewal_core.wal.segment import FOOTER_SIZE
+from lancewal_core.wal.writer import LogWriter
+from lancewal_ingest.kafka.source import Offsets
+from lancewal_ingest.regions.flush_queue import FlushQueue
+from lancewal_ingest.regions.open import open_region
+from lancewal_kafka.records import Records
 from lancewal_reader import open_table
 from tests.support.pipeline import Pipeline
 from tests.support.repairs import Crash, CrashingStore, check_merged, check_strong, content, flip, repairing

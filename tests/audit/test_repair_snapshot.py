@@ -9,14 +9,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from lancewal_audit.repair_snapshot import plan_snapshots, repair_snapshots
-from lancewal_audit.snapshot_state import same_rows
+from lancewal_audit.repair.snapshot import plan_snapshots, repair_snapshots
+from lancewal_audit.repair.snapshot_state import same_rows
 from lancewal_core.errors import ObjectCorrupt, RepairRefused, SettingsError
-from lancewal_core.fold import Folded
-from lancewal_core.region_index import GenerationRecord, State
-from lancewal_core.regions import RegionIndexes
-from lancewal_core.snapshot import Snapshot, read_snapshot
-from lancewal_core.table import fragment_files
+from lancewal_core.region.index import GenerationRecord, State
+from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.snapshot import Snapshot, read_snapshot
+from lancewal_core.rows.fold import Folded
+from lancewal_core.table.protocol import fragment_files
 from lancewal_reader import open_table
 from tests.support.pipeline import Pipeline
 from tests.support.repairs import check_merged, check_strong, command, dry, flip, repairing

@@ -12,15 +12,16 @@ import lance
 import pyarrow as pa
 import pytest
 
-import lancewal_flusher.merge
-from lancewal_audit.repair_watermark import accept_watermark, plan_watermark
-from lancewal_core import failpoints, paths
+import lancewal_flusher.merge.merge
+from lancewal_audit.repair.watermark import accept_watermark, plan_watermark
+from lancewal_core import paths
 from lancewal_core.errors import RepairRefused, TableRestored, WatermarkUnknown
-from lancewal_core.failpoints import FailpointError
 from lancewal_core.ids import Position, Region
-from lancewal_core.watermarks import Watermarks
-from lancewal_flusher.commit import send
-from lancewal_flusher.plan import MergeLimits
+from lancewal_core.process import failpoints
+from lancewal_core.process.failpoints import FailpointError
+from lancewal_core.table.watermarks import Watermarks
+from lancewal_flusher.commit.send import send
+from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_reader import open_table, receipt_of
 from tests.support.pipeline import Pipeline, by_key
 from tests.support.repairs import check_merged, check_strong, command, content, dry, repairing
@@ -133,7 +134,7 @@ def test_an_unfinished_merge_counts_as_none(tmp_path: Path, monkeypatch: pytest.
         )
         return send(*arguments)
 
-    monkeypatch.setattr(lancewal_flusher.merge, "send", send_behind_a_user)
+    monkeypatch.setattr(lancewal_flusher.merge.merge, "send", send_behind_a_user)
     failpoints.configure({"LANCEWAL_FAILPOINT": "merges.put:after=error", "LANCEWAL_TESTING": "1"})
     try:
         with pytest.raises(FailpointError):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lancewal_audit.log_survey import survey_logs
-from lancewal_audit.repair_segment import plan_segment, repair_segment
+from lancewal_audit.repair.log_survey import survey_logs
+from lancewal_audit.repair.segment import plan_segment, repair_segment
 from lancewal_audit.verify.report import report_text
 from lancewal_core import paths
 from lancewal_core.errors import (
@@ -21,9 +21,9 @@ from lancewal_core.errors import (
     TopicUnsuitable,
 )
 from lancewal_core.ids import LogId, Region
-from lancewal_core.loss_record import read_losses
-from lancewal_ingest.decode.records import Records
-from lancewal_ingest.flush_queue import FlushQueue
+from lancewal_core.region.loss_record import read_losses
+from lancewal_ingest.regions.flush_queue import FlushQueue
+from lancewal_kafka.records import Records
 from lancewal_reader import open_table, receipt_of
 from tests.audit.test_repair_segment import MemoryRecords, damage, feed, index_of, pieces
 from tests.audit.test_verify_wal import verify

@@ -11,16 +11,16 @@ import pytest
 
 from lancewal_audit.verify import verification
 from lancewal_audit.verify.evidence import Evidence
+from lancewal_audit.verify.records.source import Range, Taken
+from lancewal_audit.verify.records.topic import _without_lost
 from lancewal_audit.verify.report import Report, report_text
 from lancewal_audit.verify.scope import Scope
-from lancewal_audit.verify.sources import Range, Taken
-from lancewal_audit.verify.topic_records import _without_lost
 from lancewal_audit.verify.verification import Asked, verify_table
 from lancewal_core.ids import Position, Region
-from lancewal_core.loss_record import LossRecord, write_loss
-from lancewal_core.settings import Settings
-from lancewal_core.tasks import Tasks
-from lancewal_ingest.append import Consumed, Preparer
+from lancewal_core.process.tasks import Tasks
+from lancewal_core.region.loss_record import LossRecord, write_loss
+from lancewal_core.settings.load import Settings
+from lancewal_ingest.append.job import Consumed, Preparer
 from lancewal_reader import open_table, receipt_of
 from tests.audit.test_repair_segment import MemoryRecords
 from tests.support.pipeline import Pipeline

@@ -19,16 +19,16 @@ from lance.dataset import serialize_row_addrs
 from lance.indices import IndexConfig
 from typer.testing import CliRunner
 
-from lancewal_audit.repair_commands import app
+from lancewal_audit.commands.repair import app
+from lancewal_audit.commands.verify import command
 from lancewal_audit.verify.index_answers import literal, values_of
 from lancewal_audit.verify.index_vectors import VectorRow, ask_vectors
 from lancewal_audit.verify.report import Report, report_text
 from lancewal_audit.verify.verification import Asked, verify_table
-from lancewal_audit.verify_commands import command
 from lancewal_core.errors import LancewalError, RepairRefused
-from lancewal_core.index_build_lance import IndexBuild, build_again, index_builds
-from lancewal_core.settings import Settings
-from lancewal_core.settings_sections import TableSettings
+from lancewal_core.settings.load import Settings
+from lancewal_core.settings.sections import TableSettings
+from lancewal_core.table.lance.index_build import IndexBuild, build_again, index_builds
 from tests.support.indexed_tables import SCALAR, SCHEMA, VECTORS, WIDTH, AllIndexes, values
 from tests.support.repairs import content
 
@@ -295,7 +295,7 @@ def test_a_compaction_in_between_refuses_it(table: AllIndexes, monkeypatch: pyte
         table.compact()
         build_again(dataset, build)
 
-    monkeypatch.setattr("lancewal_audit.repair_lance_index.build_again", raced)
+    monkeypatch.setattr("lancewal_audit.repair.lance_index.build_again", raced)
     before = _segments(table, "num")
     with pytest.raises(RepairRefused, match="run the command again"):
         run(table, "num_idx")

@@ -16,12 +16,12 @@ import pytest
 
 from lancewal_audit.verify.report import Report
 from lancewal_audit.verify.verification import Asked, verify_table
-from lancewal_core.rows import Op
-from lancewal_core.settings import Settings
-from lancewal_core.settings_sections import TableSettings
-from lancewal_core.ttl import Ttl
-from lancewal_flusher.expiry import Expired, Oldest, expire_next
-from lancewal_flusher.load_table import load_files
+from lancewal_core.rows.schema import Op
+from lancewal_core.rows.ttl import Ttl
+from lancewal_core.settings.load import Settings
+from lancewal_core.settings.sections import TableSettings
+from lancewal_flusher.load.whole import load_files
+from lancewal_flusher.upkeep.expiry import Expired, Oldest, expire_next
 from tests.support.flusher_tables import COLUMNS, FlusherTable, Operation, delete, patch, upserts
 from tests.support.scripted import ManualClock
 

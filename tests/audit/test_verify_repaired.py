@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from lancewal_audit.repair_segment import plan_segment, repair_segment
+from lancewal_audit.repair.segment import plan_segment, repair_segment
 from lancewal_audit.verify.report import report_text
 from lancewal_core import paths
 from lancewal_core.ids import Sequence
-from lancewal_core.region_index import State
-from lancewal_core.segment import Segment, decode_segment
-from lancewal_ingest.flush_queue import FlushQueue
+from lancewal_core.region.index import State
+from lancewal_core.wal.segment import Segment, decode_segment
+from lancewal_ingest.regions.flush_queue import FlushQueue
 from tests.audit.test_repair_segment import MemoryRecords, damage, feed, index_of, pieces
 from tests.audit.test_verify_wal import verify
 from tests.support.pipeline import Pipeline

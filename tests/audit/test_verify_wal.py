@@ -12,11 +12,12 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from lancewal_audit.verify import shares, verification
+from lancewal_audit.verify import verification
 from lancewal_audit.verify.report import KINDS, Report, report_text
+from lancewal_audit.verify.shares import on_disk as shares
 from lancewal_audit.verify.verification import Asked, verify_table
-from lancewal_core.cli import run
-from lancewal_core.settings import Settings
+from lancewal_core.cli.program import run
+from lancewal_core.settings.load import Settings
 from lancewal_reader import open_table, receipt_of
 from tests.support.pipeline import EVERY_TYPE, Pipeline
 from tests.support.repairs import command

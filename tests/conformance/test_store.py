@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from lancewal_core import paths
-from lancewal_core.clock import SystemClock
 from lancewal_core.errors import ObjectCorrupt
 from lancewal_core.ids import TableVersion
-from lancewal_core.object_limits import SMALL_BYTES_MAX
-from lancewal_core.store import Done, Lost, ObjectStore, Stored, Taken, put_once
-from lancewal_core.store_obstore import open_store
+from lancewal_core.process.clock import SystemClock
+from lancewal_core.store.object_limits import SMALL_BYTES_MAX
+from lancewal_core.store.object_store import Done, Lost, ObjectStore, Stored, Taken, put_once
+from lancewal_core.store.obstore import open_store
 from lancewal_core.testing.memory_store import MemoryStore
 
 MakeStore = Callable[[], ObjectStore]

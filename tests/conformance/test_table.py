@@ -14,7 +14,8 @@ import pytest
 
 from lancewal_core.errors import ObjectMissing, RewriteFailed, VersionGone
 from lancewal_core.ids import TableVersion
-from lancewal_core.table import (
+from lancewal_core.table.lance.table import LanceTable
+from lancewal_core.table.protocol import (
     ROW_ADDRESS,
     Committed,
     Conflicted,
@@ -31,7 +32,6 @@ from lancewal_core.table import (
     fragment_rows,
     key_file,
 )
-from lancewal_core.table_lance import LanceTable
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field("v", pa.string())])

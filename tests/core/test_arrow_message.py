@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lancewal_core.arrow_message import declared_batch, message_length
 from lancewal_core.errors import ObjectCorrupt
+from lancewal_core.store.arrow_message import declared_batch, message_length
 
 
 def message_of(batch: pa.RecordBatch, compression: str | None) -> pa.Buffer:

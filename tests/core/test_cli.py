@@ -81,7 +81,7 @@ class Installation:
         path = os.pathsep.join([str(self.folder), *(str(ROOT / package) for package in PACKAGES)])
         kept = {name: value for name, value in os.environ.items() if not name.startswith("LANCEWAL_")}
         return subprocess.run(
-            [sys.executable, "-c", "from lancewal_core.cli import main; main()", *arguments],
+            [sys.executable, "-c", "from lancewal_core.cli.program import main; main()", *arguments],
             env={**kept, "PYTHONPATH": path, "COLUMNS": "120", **(environ or {})},
             capture_output=True,
             text=True,
@@ -227,7 +227,7 @@ def test_the_project_s_entry_points_name_things_of_their_extras() -> None:
 
 def test_a_command_starts_without_the_heavy_libraries(installation: Installation) -> None:
     script = (
-        "import sys\nfrom lancewal_core.cli import run\n"
+        "import sys\nfrom lancewal_core.cli.program import run\n"
         "assert run(['config', 'show']) == 0\n"
         "print([m for m in ('lance', 'pyarrow', 'confluent_kafka', 'pyspark', 'obstore') if m in sys.modules])"
     )

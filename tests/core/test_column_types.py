@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lancewal_core.column_types import format_type, parse_type
 from lancewal_core.errors import SchemaError
+from lancewal_core.rows.column_types import format_type, parse_type
 
 PLAIN = {
     "bool": pa.bool_(),

@@ -10,7 +10,9 @@ import pytest
 from pydantic import ValidationError
 
 from lancewal_core import paths
-from lancewal_core.contract import (
+from lancewal_core.errors import FormatUnknown, NotALancewalTable, ObjectCorrupt, SchemaError
+from lancewal_core.ids import Region, TopicId
+from lancewal_core.table.contract import (
     Column,
     Contract,
     column_texts,
@@ -19,8 +21,6 @@ from lancewal_core.contract import (
     read_contract,
     read_contract_version,
 )
-from lancewal_core.errors import FormatUnknown, NotALancewalTable, ObjectCorrupt, SchemaError
-from lancewal_core.ids import Region, TopicId
 from tests.support.scripted import ManualClock, ScriptedStore
 
 GIVEN: dict[str, Any] = {

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from lancewal_core import cli, paths
-from lancewal_core.contract import Column, Contract, encode_contract
-from lancewal_core.control import (
+from lancewal_core import paths
+from lancewal_core.cli import program as cli
+from lancewal_core.errors import FormatUnknown, ObjectCorrupt, StoreUnavailable
+from lancewal_core.store.obstore import open_store
+from lancewal_core.table.contract import Column, Contract, encode_contract
+from lancewal_core.table.control import (
     POLL_S,
     RESUMED,
     RUNNING,
@@ -25,8 +28,6 @@ from lancewal_core.control import (
     read_control,
     resume,
 )
-from lancewal_core.errors import FormatUnknown, ObjectCorrupt, StoreUnavailable
-from lancewal_core.store_obstore import open_store
 from lancewal_core.testing.faults import PutFault
 from tests.support.scripted import InlineTasks, ManualClock, ScriptedStore
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from lancewal_core import paths
-from lancewal_core.clock import SystemClock
-from lancewal_core.drain import Drain, begin, encode_drain, read_drain
 from lancewal_core.errors import ObjectCorrupt
 from lancewal_core.ids import Position
+from lancewal_core.process.clock import SystemClock
+from lancewal_core.table.drain import Drain, begin, encode_drain, read_drain
 from lancewal_core.testing.memory_store import MemoryStore
 from tests.golden.json_formats import CONTRACT
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lancewal_core.error_text import first_line
+from lancewal_core.process.library_errors import first_line
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import sys
 
 _PROGRAM = """
 import gc
-from lancewal_core.executor_environment import start_worker
+from lancewal_core.settings.executor import start_worker
 start_worker()
 frozen = gc.get_freeze_count()
 later = [[] for _ in range(1000)]

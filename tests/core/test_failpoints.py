@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from lancewal_core import failpoints
 from lancewal_core.errors import SettingsError
-from lancewal_core.failpoints import POINTS, Failpoint, FailpointError, configure, parse_failpoint, point
+from lancewal_core.process import failpoints
+from lancewal_core.process.failpoints import POINTS, Failpoint, FailpointError, configure, parse_failpoint, point
 
 ROOT = Path(__file__).parents[2]
 
@@ -154,7 +154,7 @@ def test_configuring_anew_ends_what_was_configured() -> None:
 
 PROGRAM = """
 import os, sys
-from lancewal_core.failpoints import configure, point
+from lancewal_core.process.failpoints import configure, point
 configure(os.environ)
 for turn in range(5):
     with point("poll", turn=turn):
@@ -168,7 +168,7 @@ for turn in range(5):
 
 CROWD = """
 import os, threading, time
-from lancewal_core.failpoints import configure, point
+from lancewal_core.process.failpoints import configure, point
 write = os.write
 def slow_write(file, data):
     write(file, data)
@@ -225,7 +225,7 @@ def test_beside_other_threads_the_line_of_a_kill_is_the_last_one(tmp_path: Path)
 
 WORKERS = """
 import os, threading
-from lancewal_core.failpoints import configure, point
+from lancewal_core.process.failpoints import configure, point
 configure(os.environ)
 def pass_points():
     while True:

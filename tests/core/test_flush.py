@@ -11,19 +11,19 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core import paths
-from lancewal_core.contract import Column, Contract
 from lancewal_core.errors import ObjectMissing, PlanStale, StoreUnavailable
-from lancewal_core.flush import entries_of, flush_from_log, flush_generation, rebuild_snapshot
-from lancewal_core.fold import Folded, fold
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion
-from lancewal_core.log import Durable, LogWriter
-from lancewal_core.region_index import GenerationRecord, RegionIndex, State
-from lancewal_core.regions import RegionIndexes
-from lancewal_core.segment import Entry
-from lancewal_core.snapshot import Snapshot, read_folded, read_snapshot
+from lancewal_core.region.flush import entries_of, flush_from_log, flush_generation, rebuild_snapshot
+from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.snapshot import Snapshot, read_folded, read_snapshot
+from lancewal_core.region.transitions import Claimant, first_claim, merged, seal
+from lancewal_core.region.u64_segment import decode_u64_segment
+from lancewal_core.rows.fold import Folded, fold
+from lancewal_core.table.contract import Column, Contract
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
-from lancewal_core.transitions import Claimant, first_claim, merged, seal
-from lancewal_core.u64_segment import decode_u64_segment
+from lancewal_core.wal.segment import Entry
+from lancewal_core.wal.writer import Durable, LogWriter
 from tests.support.fuzzing import memory_bound
 from tests.support.scripted import InlineTasks, ManualClock, ScriptedStore
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lancewal_core.fold import Folded, complete, compose, extend, fold, fold_onto
-from lancewal_core.projection import project, project_rows
-from lancewal_core.rows import PRESENT, Op, RowSchema
+from lancewal_core.rows.fold import Folded, complete, compose, extend, fold, fold_onto
+from lancewal_core.rows.projection import project, project_rows
+from lancewal_core.rows.schema import PRESENT, Op, RowSchema
 
 # The key columns stand apart and in another order than in the primary key; nine columns make a bitmap of two bytes.
 SCHEMA = RowSchema(

@@ -8,17 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from lancewal_core import cli, paths
-from lancewal_core.clock import SystemClock, utc_text
+from lancewal_core import paths
+from lancewal_core.cli import program as cli
+from lancewal_core.cli.inspect import as_json, as_text, place
+from lancewal_core.cli.stored_object import inspect_object, inspect_region
 from lancewal_core.errors import InvalidInput, ObjectCorrupt, ObjectMissing
 from lancewal_core.ids import Generation, Position, TableVersion
-from lancewal_core.inspect_command import as_json, as_text, place
-from lancewal_core.inspection import inspect_object, inspect_region
 from lancewal_core.paths import SnapshotFile
-from lancewal_core.store_obstore import open_store
+from lancewal_core.process.clock import SystemClock, utc_text
+from lancewal_core.store.obstore import open_store
 from lancewal_core.testing.memory_store import MemoryStore
 from lancewal_demo.stack import S3Server
-from lancewal_flusher.service import run_once
+from lancewal_flusher.service.service import run_once
 from tests.flusher.test_flusher_service import settings_of
 from tests.golden import core_formats, json_formats
 from tests.golden.core_formats import NORTH

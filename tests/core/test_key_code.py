@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lancewal_core.key_code import CodedKeys, code_keys, is_number, join_keys, no_keys
+from lancewal_core.keys.code import CodedKeys, code_keys, is_number, join_keys, no_keys
 
 TYPES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "int8": (pa.int8(), st.integers(-128, 127)),

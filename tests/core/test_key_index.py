@@ -15,17 +15,18 @@ import pyarrow as pa
 import pytest
 from lance.fragment import LanceFragment
 
-from lancewal_core import key_index, paths
-from lancewal_core.clock import SystemClock
-from lancewal_core.key_catalog import FAMILY, KeyCatalogs
-from lancewal_core.key_index import KeyIndex, KeyRows
-from lancewal_core.key_parts import MappedParts, PartSource, StoredParts
-from lancewal_core.store import Stored
-from lancewal_core.table import PinnedTable
-from lancewal_core.table_lance import LanceTable
-from lancewal_core.tasks import ThreadTasks
-from lancewal_core.versioned import newest_version
-from lancewal_flusher.key_upkeep import UpkeepReport, UpkeepState, keep_up
+from lancewal_core import paths
+from lancewal_core.keys import index as key_index
+from lancewal_core.keys.catalog import FAMILY, KeyCatalogs
+from lancewal_core.keys.index import KeyIndex, KeyRows
+from lancewal_core.keys.parts import MappedParts, PartSource, StoredParts
+from lancewal_core.process.clock import SystemClock
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.store.object_store import Stored
+from lancewal_core.store.versioned import newest_version
+from lancewal_core.table.lance.table import LanceTable
+from lancewal_core.table.protocol import PinnedTable
+from lancewal_flusher.upkeep.key_runs import UpkeepReport, UpkeepState, keep_up
 from tests.support.flusher_tables import FlusherTable, patch, upserts
 
 KEY_NAMES = ["region", "id"]

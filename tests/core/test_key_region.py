@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lancewal_core.contract import Column, Contract
 from lancewal_core.ids import Position, Region, TopicId
-from lancewal_core.key_region import NOT_KNOWN, MergedFrom, RegionList, counting, meeting
+from lancewal_core.keys.origin import NOT_KNOWN, MergedFrom, RegionList, counting, meeting
+from lancewal_core.table.contract import Column, Contract
 
 
 def contract(*altered_at: int) -> Contract:

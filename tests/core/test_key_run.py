@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core.errors import ObjectCorrupt
-from lancewal_core.key_code import code_keys
-from lancewal_core.key_run import (
+from lancewal_core.keys.code import code_keys
+from lancewal_core.keys.run import (
     Entries,
     SoughtKeys,
     cut,
@@ -21,7 +21,7 @@ from lancewal_core.key_run import (
     join_entries,
     sorted_entries,
 )
-from lancewal_core.murmur2 import hashes
+from lancewal_core.rows.murmur2 import hashes
 
 Listed = list[tuple[str, int, int]]
 
@@ -40,7 +40,7 @@ def entries(items: Listed, numbers: bool) -> Entries:
 @pytest.fixture(params=["numbers", "texts", "texts whose hash has 8 bits"])
 def numbers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     if "8 bits" in request.param:
-        monkeypatch.setattr("lancewal_core.key_code.hashes", lambda keys: hashes(keys) & np.uint32(0xFF))
+        monkeypatch.setattr("lancewal_core.keys.code.hashes", lambda keys: hashes(keys) & np.uint32(0xFF))
     return bool(request.param == "numbers")
 
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core.errors import ObjectCorrupt, StoreUnavailable
-from lancewal_core.lance_errors import reading
+from lancewal_core.table.lance.errors import reading
 
 BEYOND_ITS_END = (
     "External error: LanceError(IO): Generic memory error: Invalid range 64..34128 for object of size 4054 bytes",

@@ -12,7 +12,15 @@ import pytest
 from lancewal_core import paths
 from lancewal_core.errors import ObjectCorrupt, ObjectMissing, StoreUnavailable
 from lancewal_core.ids import LogId, OwnerId, Position, Region, Sequence, TopicId
-from lancewal_core.log import (
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.rows.schema import RowSchema
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.testing.faults import ListFault, PutFault, RandomFaults, Rates
+from lancewal_core.testing.memory_store import MemoryBucket, MemoryStore
+from lancewal_core.testing.scheduler import Scheduler
+from lancewal_core.testing.sim_clock import SimClock
+from lancewal_core.wal.segment import Entry, Fence, Segment, decode_segment, encode_fence
+from lancewal_core.wal.writer import (
     Durable,
     FencedOut,
     LogWriter,
@@ -25,14 +33,6 @@ from lancewal_core.log import (
     walk_cached,
     walk_trailers,
 )
-from lancewal_core.rows import RowSchema
-from lancewal_core.segment import Entry, Fence, Segment, decode_segment, encode_fence
-from lancewal_core.store import ObjectStore
-from lancewal_core.tasks import ThreadTasks
-from lancewal_core.testing.faults import ListFault, PutFault, RandomFaults, Rates
-from lancewal_core.testing.memory_store import MemoryBucket, MemoryStore
-from lancewal_core.testing.scheduler import Scheduler
-from lancewal_core.testing.sim_clock import SimClock
 from tests.support.scripted import InlineTasks, ManualClock, ScriptedStore
 
 LOG = LogId("log-a")

@@ -14,8 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lancewal_core.errors import SchemaError, SettingsError
-from lancewal_core.murmur2 import PartitionChecker, murmur2, partition_of, partitions_of
-from lancewal_core.region_key import RegionKeyCodec, encode_region_key
+from lancewal_core.rows.murmur2 import PartitionChecker, murmur2, partition_of, partitions_of
+from lancewal_core.rows.region_key import RegionKeyCodec, encode_region_key
 
 LARGEST = 0x7FFFFFFF
 """A partition count that shows nearly all bits of the hash."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from lancewal_core.clock import SystemClock
-from lancewal_core.contract import PARTITIONS_MAX
-from lancewal_core.drain import begin, read_drain
 from lancewal_core.ids import Position
+from lancewal_core.process.clock import SystemClock
+from lancewal_core.table.contract import PARTITIONS_MAX
+from lancewal_core.table.drain import begin, read_drain
 from lancewal_core.testing.memory_store import MemoryStore
 from tests.golden.json_formats import CONTRACT
 

@@ -15,7 +15,7 @@ from lancewal_core import paths
 from lancewal_core.errors import FormatUnknown, LancewalError, ObjectCorrupt
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion, TopicId
 from lancewal_core.proto import mem_wal_pb2
-from lancewal_core.region_index import (
+from lancewal_core.region.index import (
     TRANSITIONS,
     GenerationRecord,
     HistoryPage,
@@ -26,7 +26,7 @@ from lancewal_core.region_index import (
     encode_history,
     encode_index,
 )
-from lancewal_core.u64_segment import U64Segment
+from lancewal_core.region.u64_segment import U64Segment
 
 REGION = Region("orders", TopicId("AAAAAAAAQACAAAAAAAAAAQ"), 17)
 KEY = paths.index_version(REGION, 3)

@@ -15,8 +15,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lancewal_core.errors import InvalidInput, SchemaError
-from lancewal_core.murmur2 import PartitionChecker, murmur2
-from lancewal_core.region_key import RegionKeyCodec, encode_region_key
+from lancewal_core.rows.murmur2 import PartitionChecker, murmur2
+from lancewal_core.rows.region_key import RegionKeyCodec, encode_region_key
 
 VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parent / "region_key_vectors.json").read_text())["vectors"]
 

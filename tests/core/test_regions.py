@@ -9,10 +9,10 @@ import pytest
 from lancewal_core import paths
 from lancewal_core.errors import ObjectCorrupt, StoreInconsistent
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TopicId
-from lancewal_core.region_index import RegionIndex, encode_index
-from lancewal_core.regions import KNOWN_FOR_S, RegionIndexes, index_family
+from lancewal_core.region.index import RegionIndex, encode_index
+from lancewal_core.region.indexes import KNOWN_FOR_S, RegionIndexes, index_family
+from lancewal_core.region.transitions import Claimant, first_claim, reanchor
 from lancewal_core.testing.faults import ListFault
-from lancewal_core.transitions import Claimant, first_claim, reanchor
 from tests.support.scripted import Act, ManualClock, ScriptedStore
 
 REGION = Region("orders", TopicId("topic-id-1"), 3)

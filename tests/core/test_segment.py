@@ -17,8 +17,8 @@ from lancewal_core import paths
 from lancewal_core.errors import FormatUnknown, InvalidInput, ObjectCorrupt, SchemaError
 from lancewal_core.ids import LogId, Position, Region, Sequence, TopicId
 from lancewal_core.proto import wal_segment_pb2
-from lancewal_core.rows import Op, RowSchema
-from lancewal_core.segment import (
+from lancewal_core.rows.schema import Op, RowSchema
+from lancewal_core.wal.segment import (
     FOOTER_SIZE,
     TRAILER_HINT,
     Entry,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from lancewal_core.errors import SettingsError
-from lancewal_core.settings import Settings, load_settings, setting_keys, variable
+from lancewal_core.settings.load import Settings, load_settings, setting_keys, variable
 
 SECRET = "hunter2-do-not-show"
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "settings.md"

@@ -13,12 +13,10 @@ from hypothesis import strategies as st
 
 from lancewal_core import paths
 from lancewal_core.errors import FormatUnknown, ObjectCorrupt, ObjectMissing, StoreUnavailable
-from lancewal_core.fold import Folded, partial_schema
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TopicId
 from lancewal_core.paths import SnapshotFile
-from lancewal_core.region_index import GenerationRecord, State
-from lancewal_core.rows import RowSchema
-from lancewal_core.snapshot import (
+from lancewal_core.region.index import GenerationRecord, State
+from lancewal_core.region.snapshot import (
     Snapshot,
     read_folded,
     read_gone,
@@ -27,10 +25,12 @@ from lancewal_core.snapshot import (
     read_snapshot,
     write_snapshot,
 )
-from lancewal_core.table import fragment_files
+from lancewal_core.region.u64_segment import U64Segment
+from lancewal_core.rows.fold import Folded, partial_schema
+from lancewal_core.rows.schema import RowSchema
+from lancewal_core.table.protocol import fragment_files
 from lancewal_core.testing.faults import PutFault
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
-from lancewal_core.u64_segment import U64Segment
 from tests.support.scripted import ManualClock, ScriptedStore
 
 REGION = Region("orders", TopicId("topic-id-1"), 2)

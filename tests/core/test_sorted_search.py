@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lancewal_core.sorted_search import STEP, every_step, first_places
+from lancewal_core.keys.sorted_search import STEP, every_step, first_places
 
 LIMITS = np.iinfo(np.int64)
 NUMBERS = st.one_of(

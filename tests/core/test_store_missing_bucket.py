@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from lancewal_core.errors import StoreUnavailable
-from lancewal_core.store import PutUnknown
-from lancewal_core.store_obstore import ObstoreStore, open_store
+from lancewal_core.store.object_store import PutUnknown
+from lancewal_core.store.obstore import ObstoreStore, open_store
 
 
 class Answers404(BaseHTTPRequestHandler):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lancewal_core.store import Done, Lost, Unknown, put_once
+from lancewal_core.store.object_store import Done, Lost, Unknown, put_once
 from lancewal_core.testing.faults import PutFault
 from tests.support.scripted import ManualClock, ScriptedStore
 

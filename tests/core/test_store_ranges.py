@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lancewal_core.store_obstore import ObstoreStore, open_store
+from lancewal_core.store.obstore import ObstoreStore, open_store
 
 
 def test_an_object_that_vanishes_behind_the_refusal_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

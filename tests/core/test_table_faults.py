@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core.errors import StoreUnavailable
-from lancewal_core.table_lance import LanceTable
+from lancewal_core.table.lance.table import LanceTable
 
 SENDING = "LanceError(IO): Generic S3 error: Error performing GET ... HTTP error: error sending request, rust/a.rs:1:2"
 
@@ -26,7 +26,7 @@ def test_opening(table: LanceTable, kind: type[Exception], monkeypatch: pytest.M
     def fails(*_: object, **__: object) -> Any:
         raise kind(SENDING)
 
-    monkeypatch.setattr("lancewal_core.table_lance.lance.dataset", fails)
+    monkeypatch.setattr("lancewal_core.table.lance.table.lance.dataset", fails)
     for opening in (table.newest, lambda: table.at(1), lambda: table.transaction(1)):
         with pytest.raises(StoreUnavailable, match="SSL_CERT_FILE"):
             opening()
@@ -52,6 +52,6 @@ def test_a_data_file(table: LanceTable, kind: type[Exception], monkeypatch: pyte
         raise kind(SENDING)
 
     fragments = table.write_rows(pa.table({"a": [2]}))
-    monkeypatch.setattr("lancewal_core.table_lance.LanceFileReader", fails)
+    monkeypatch.setattr("lancewal_core.table.lance.table.LanceFileReader", fails)
     with pytest.raises(StoreUnavailable, match="reading data file"):
         list(table.read_unadopted(fragments, ["a"]))

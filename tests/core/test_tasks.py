@@ -8,7 +8,7 @@ from threading import Barrier, Event
 
 import pytest
 
-from lancewal_core.tasks import ThreadTasks
+from lancewal_core.process.tasks import ThreadTasks
 
 WAIT_S = 10.0
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from lancewal_core import paths
 from lancewal_core.errors import StoreInconsistent
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion, TopicId
-from lancewal_core.region_index import TRANSITIONS, GenerationRecord, RegionIndex, State, decode_index, encode_index
-from lancewal_core.transitions import (
+from lancewal_core.region.index import TRANSITIONS, GenerationRecord, RegionIndex, State, decode_index, encode_index
+from lancewal_core.region.transitions import (
     Claimant,
     Ended,
     claim,

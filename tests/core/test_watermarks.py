@@ -12,10 +12,8 @@ import pytest
 from lancewal_core import paths
 from lancewal_core.errors import FormatUnknown, ObjectCorrupt, TableReplaced, TableRestored, WatermarkUnknown
 from lancewal_core.ids import Generation, Position, Region, TableVersion, TopicId
-from lancewal_core.table import Committed, TableCommit, TransactionInfo
-from lancewal_core.testing.faults import ListFault, PutFault
-from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
-from lancewal_core.watermarks import (
+from lancewal_core.table.protocol import Committed, TableCommit, TransactionInfo
+from lancewal_core.table.watermarks import (
     NOTHING_MERGED,
     PROPERTY_FORMAT,
     InForce,
@@ -25,6 +23,8 @@ from lancewal_core.watermarks import (
     encode_watermarks,
     merge_properties,
 )
+from lancewal_core.testing.faults import ListFault, PutFault
+from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from tests.support.scripted import ManualClock, ScriptedStore
 
 NORTH, SOUTH = (Region("orders", TopicId("topic-id-1"), p) for p in (0, 1))

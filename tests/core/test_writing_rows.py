@@ -16,17 +16,17 @@ import pyarrow as pa
 import pytest
 from lance.fragment import write_fragments
 
-from lancewal_core import table_lance
-from lancewal_core.clock import SystemClock
 from lancewal_core.errors import StoreUnavailable
-from lancewal_core.lance_threads import CORES_RESERVED
-from lancewal_core.settings import Settings
-from lancewal_core.store_obstore import open_store
-from lancewal_core.table import fragment_rows
-from lancewal_core.table_lance import BYTES_IN_HALVES, LanceTable
-from lancewal_core.tasks import ThreadTasks
-from lancewal_flusher.compaction_plan import CompactionLimits
-from lancewal_flusher.service import open_context as open_flusher
+from lancewal_core.process.clock import SystemClock
+from lancewal_core.process.lance_threads import CORES_RESERVED
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.settings.load import Settings
+from lancewal_core.store.obstore import open_store
+from lancewal_core.table.lance import table as table_lance
+from lancewal_core.table.lance.table import BYTES_IN_HALVES, LanceTable
+from lancewal_core.table.protocol import fragment_rows
+from lancewal_flusher.service.service import open_context as open_flusher
+from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
 from lancewal_ingest.context import open_context as open_ingest
 from tests.support.flusher_tables import FlusherTable
 
@@ -34,7 +34,7 @@ COUNT = """
 import os, sys
 from pathlib import Path
 import lance, pyarrow as pa
-from lancewal_core.lance_threads import use_all_cores
+from lancewal_core.process.lance_threads import use_all_cores
 if sys.argv[2] == "ours":
     use_all_cores()
 rows = pa.array(range(100_000))

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import lancewal_demo.run
-from lancewal_core.cli import run
+from lancewal_core.cli.program import run
 from lancewal_demo.comparison import compare
 from lancewal_demo.producer import Sent
 from lancewal_demo.progress import Display

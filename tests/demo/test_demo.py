@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lancewal_core.cli import run
+from lancewal_core.cli.program import run
 
 pytestmark = [
     pytest.mark.kafka,
@@ -24,7 +24,7 @@ FLIGHTS = 3_000
 def start(*arguments: str) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.Popen(
-        [sys.executable, "-m", "lancewal_core.cli", "demo", *arguments],
+        [sys.executable, "-m", "lancewal_core.cli.program", "demo", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lancewal_core.settings import load_settings
+from lancewal_core.settings.load import load_settings
 from lancewal_demo.services import Services, write_settings
 from lancewal_demo.stack import StackError
 

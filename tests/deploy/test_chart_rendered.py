@@ -11,7 +11,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from lancewal_core.settings import Settings, load_settings
+from lancewal_core.settings.load import Settings, load_settings
 from tests.deploy.helm_program import ROOT, VALUES, Refused, Rendered, lint, render
 
 OLDEST_KUBERNETES, NEWEST_KUBERNETES = "1.27.0", "1.36.0"

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from lancewal_core.settings import setting_keys
-from lancewal_core.settings_secrets import is_secret
+from lancewal_core.settings.load import setting_keys
+from lancewal_core.settings.secrets import is_secret
 from tests.deploy.helm_program import CHART, ROOT
 
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from lancewal_core.errors import SettingsError
-from lancewal_core.settings import Settings, load_settings
+from lancewal_core.settings.load import Settings, load_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
@@ -155,7 +155,7 @@ def test_all_containers_mean_the_same_table(tmp_path: Path) -> None:
 
 def test_the_table_can_be_made(tmp_path: Path) -> None:
     """Columns, keys and topic are a row schema that lancewal accepts."""
-    from lancewal_flusher.create import declared_rows
+    from lancewal_flusher.define.create import declared_rows
 
     settings = settings_of("table", tmp_path)
     rows = declared_rows(settings)

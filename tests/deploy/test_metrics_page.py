@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from lancewal_core.clock import SystemClock
-from lancewal_flusher.metrics import FlusherMetrics
-from lancewal_ingest.metrics import IngestMetrics
+from lancewal_core.process.clock import SystemClock
+from lancewal_flusher.service.metrics import FlusherMetrics
+from lancewal_ingest.service.metrics import IngestMetrics
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "metrics.md"
 SUFFIXES = {"counter": "_total", "info": "_info"}

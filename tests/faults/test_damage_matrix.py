@@ -25,13 +25,13 @@ from lancewal_core.errors import (
     StoreUnavailable,
 )
 from lancewal_core.ids import Sequence
-from lancewal_core.region_index import GenerationRecord, State
-from lancewal_core.regions import RegionIndexes
-from lancewal_core.settings import Settings
-from lancewal_core.snapshot import Snapshot, read_snapshot
-from lancewal_core.table import fragment_files
-from lancewal_core.table_lance import LanceTable
-from lancewal_flusher.region_status import table_status
+from lancewal_core.region.index import GenerationRecord, State
+from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.snapshot import Snapshot, read_snapshot
+from lancewal_core.settings.load import Settings
+from lancewal_core.table.lance.table import LanceTable
+from lancewal_core.table.protocol import fragment_files
+from lancewal_flusher.status.status import table_status
 from lancewal_reader import open_table, receipt_of
 from tests.support.pipeline import Failures, Key, Pipeline, Row, by_key
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lancewal_core.errors import StoreUnavailable
-from lancewal_core.store_obstore import ObstoreStore
+from lancewal_core.store.obstore import ObstoreStore
 from lancewal_reader import open_table
 from tests.support.pipeline import Pipeline, by_key
 

@@ -24,11 +24,11 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core.errors import ObjectCorrupt
-from lancewal_core.settings import Settings
-from lancewal_core.settings_sections import TableSettings
-from lancewal_core.snapshot import Snapshot, read_snapshot
-from lancewal_core.table import fragment_files
-from lancewal_flusher.service import run_once
+from lancewal_core.region.snapshot import Snapshot, read_snapshot
+from lancewal_core.settings.load import Settings
+from lancewal_core.settings.sections import TableSettings
+from lancewal_core.table.protocol import fragment_files
+from lancewal_flusher.service.service import run_once
 from lancewal_reader import open_table
 from tests.support.pipeline import EVERY_TYPE, SMALL, Key, Pipeline
 

@@ -15,10 +15,10 @@ import lance
 import pytest
 
 from lancewal_core.errors import LancewalError, StoreUnavailable
-from lancewal_core.table import CommitOutcome, TableCommit
-from lancewal_flusher.commit import Refused
-from lancewal_flusher.compaction import Compacted, FileSizes, compact_next
-from lancewal_flusher.compaction_plan import CompactionLimits
+from lancewal_core.table.protocol import CommitOutcome, TableCommit
+from lancewal_flusher.commit.send import Refused
+from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, compact_next
+from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
 from lancewal_reader import open_table
 from tests.support.flusher_tables import FlusherTable, ScriptedTable, delete, patch, upsert, upserts
 from tests.support.pipeline import Failures, Pipeline, by_key
@@ -46,8 +46,8 @@ def failures() -> Failures:
 def pipeline(tmp_path: Path, failures: Failures, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pipeline]:
     """Merged rows, snapshots that are not merged, and an OPEN generation."""
     # Without a verdict a claim gives up after 15 s.
-    monkeypatch.setattr("lancewal_core.log._FENCE_TRIES", 2)
-    monkeypatch.setattr("lancewal_core.versioned._UNKNOWN_TRIES", 2)
+    monkeypatch.setattr("lancewal_core.wal.writer._FENCE_TRIES", 2)
+    monkeypatch.setattr("lancewal_core.store.versioned._UNKNOWN_TRIES", 2)
     made = Pipeline(tmp_path, seed=7, observer=failures)
     made.produce(100)
     made.merge_all()

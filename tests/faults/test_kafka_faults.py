@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from lancewal_core.contract import read_contract
-from lancewal_core.store_obstore import open_store
+from lancewal_core.store.obstore import open_store
+from lancewal_core.table.contract import read_contract
 from lancewal_demo.stack import KafkaBroker
 from tests.support.whole_path import until
 from tests.whole_path.feed import Record

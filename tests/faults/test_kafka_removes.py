@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
-from lancewal_core.contract import read_contract
-from lancewal_core.loss_record import read_losses
-from lancewal_core.store_obstore import open_store
+from lancewal_core.region.loss_record import read_losses
+from lancewal_core.store.obstore import open_store
+from lancewal_core.table.contract import read_contract
 from lancewal_demo.stack import KafkaBroker
 from tests.support.retention import delete_records
 from tests.support.whole_path import Service, until

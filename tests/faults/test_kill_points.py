@@ -15,8 +15,8 @@ import lance
 import pyarrow as pa
 import pytest
 
-from lancewal_core.failpoints import POINTS
-from lancewal_core.store_obstore import open_store
+from lancewal_core.process.failpoints import POINTS
+from lancewal_core.store.obstore import open_store
 from lancewal_demo.stack import KafkaBroker, S3Server
 from lancewal_reader import Receipt
 from tests.faults.fleet import TRIMMED_SOON, Fleet, Sections, fleet_on_s3

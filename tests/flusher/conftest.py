@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lancewal_core.key_run import cut
-from lancewal_core.murmur2 import hashes
-from lancewal_flusher import key_tiers, key_upkeep
+from lancewal_core.keys.run import cut
+from lancewal_core.rows.murmur2 import hashes
+from lancewal_flusher.upkeep import key_runs as key_upkeep
+from lancewal_flusher.upkeep import key_tiers
 from tests.support.flusher_tables import FlusherTable
 
 PART_ENTRIES = 10
@@ -29,7 +30,7 @@ def hash_bits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     """Of the hash of keys that are texts, such as those of several columns: with 8 of them many keys share each hash."""
     bits: int = request.param
     mask = np.uint32((1 << bits) - 1)
-    monkeypatch.setattr("lancewal_core.key_code.hashes", lambda keys: hashes(keys) & mask)
+    monkeypatch.setattr("lancewal_core.keys.code.hashes", lambda keys: hashes(keys) & mask)
     return bits
 
 

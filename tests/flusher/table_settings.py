@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lancewal_core.settings import Settings
-from lancewal_core.settings_sections import KafkaSettings, TableSettings
+from lancewal_core.settings.load import Settings
+from lancewal_core.settings.sections import KafkaSettings, TableSettings
 from tests.support.topics import make_topics
 
 COLUMNS = {

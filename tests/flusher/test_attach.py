@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lancewal_core import paths
-from lancewal_core.contract import read_contract
 from lancewal_core.errors import (
     ContractMismatch,
     DuplicateKeys,
@@ -24,13 +23,14 @@ from lancewal_core.errors import (
     TopicMissing,
 )
 from lancewal_core.ids import TableVersion
-from lancewal_core.rows import RowSchema
-from lancewal_core.settings import Settings
-from lancewal_core.store_obstore import open_store
-from lancewal_core.table_lance import LanceTable
-from lancewal_core.watermarks import NOTHING_MERGED, Watermarks
-from lancewal_flusher.attach import attach_table
-from lancewal_flusher.unique_keys import check_unique_keys
+from lancewal_core.rows.schema import RowSchema
+from lancewal_core.settings.load import Settings
+from lancewal_core.store.obstore import open_store
+from lancewal_core.table.contract import read_contract
+from lancewal_core.table.lance.table import LanceTable
+from lancewal_core.table.watermarks import NOTHING_MERGED, Watermarks
+from lancewal_flusher.define.attach import attach_table
+from lancewal_flusher.define.unique_keys import check_unique_keys
 from tests.flusher.table_settings import content, make_topic, table_settings
 
 if TYPE_CHECKING:

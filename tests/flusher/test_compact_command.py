@@ -18,14 +18,15 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from lancewal_core import cli
+from lancewal_core.cli import program as cli
 from lancewal_core.errors import PlanRetriesExhausted
-from lancewal_core.table import RewriteBounds
-from lancewal_core.table_lance import LancePinnedTable, LanceTable
-from lancewal_flusher import compact_commands, compact_to_the_end
-from lancewal_flusher.compaction_plan import CompactionLimits
-from lancewal_flusher.finish import finish_newest
-from lancewal_flusher.merge import Merged, merge_next
+from lancewal_core.table.lance.table import LancePinnedTable, LanceTable
+from lancewal_core.table.protocol import RewriteBounds
+from lancewal_flusher.commands import compact as compact_commands
+from lancewal_flusher.merge.finish import finish_newest
+from lancewal_flusher.merge.merge import Merged, merge_next
+from lancewal_flusher.upkeep import compact_all as compact_to_the_end
+from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
 from tests.flusher.test_flusher_service import tree
 from tests.support.flusher_tables import OPEN_ROWS, FlusherTable, delete, upserts
 
@@ -183,8 +184,8 @@ def test_merges_that_always_win(table: FlusherTable, monkeypatch: pytest.MonkeyP
 
 PROGRAM = """
 import sys
-from lancewal_core import cli
-from lancewal_flusher.compact_commands import command
+from lancewal_core.cli import program as cli
+from lancewal_flusher.commands.compact import command
 cli.app.command("compact")(command)
 sys.exit(cli.run(sys.argv[1:]))
 """
@@ -223,9 +224,9 @@ def data_files(table: FlusherTable) -> set[str]:
 
 MEASURE = """
 import sys
-from lancewal_core.table import RewriteBounds
-from lancewal_core.table_lance import LanceTable
-from lancewal_flusher.compaction import BATCH_BYTES, BUFFER_BYTES
+from lancewal_core.table.protocol import RewriteBounds
+from lancewal_core.table.lance.table import LanceTable
+from lancewal_flusher.upkeep.compaction import BATCH_BYTES, BUFFER_BYTES
 from lancewal_demo.stack.resident import resident_bytes
 
 table = LanceTable(sys.argv[1])

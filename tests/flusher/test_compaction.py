@@ -12,21 +12,28 @@ from typing import Any
 import lance
 import pytest
 
-from lancewal_core.clock import SystemClock
 from lancewal_core.errors import ObjectMissing
-from lancewal_core.table import CommitLost, CommitOutcome, Committed, RewriteBounds, TableCommit, TransactionInfo
-from lancewal_core.table_lance import LanceTable
-from lancewal_core.watermarks import PROPERTY_WATERMARKS
-from lancewal_flusher.commit import Refused
-from lancewal_flusher.compact_to_the_end import compact_to_the_end
-from lancewal_flusher.compaction import PROPERTY_COMPACTION, Compacted, FileSizes, NothingToCompact, compact_next
-from lancewal_flusher.compaction_plan import CompactionLimits, Reason
-from lancewal_flusher.compaction_turns import CompactionTurns, TurnReport
-from lancewal_flusher.index_plan import IndexLimits
-from lancewal_flusher.index_upkeep import extend_indexes
-from lancewal_flusher.merge import Merged, merge_next
-from lancewal_flusher.pace import Pace
-from lancewal_flusher.round import RoundState, run_round
+from lancewal_core.process.clock import SystemClock
+from lancewal_core.table.lance.table import LanceTable
+from lancewal_core.table.protocol import (
+    CommitLost,
+    CommitOutcome,
+    Committed,
+    RewriteBounds,
+    TableCommit,
+    TransactionInfo,
+)
+from lancewal_core.table.watermarks import PROPERTY_WATERMARKS
+from lancewal_flusher.commit.send import Refused
+from lancewal_flusher.merge.merge import Merged, merge_next
+from lancewal_flusher.service.compaction_turns import CompactionTurns, TurnReport
+from lancewal_flusher.service.round import RoundState, run_round
+from lancewal_flusher.service.schedule import Pace
+from lancewal_flusher.upkeep.compact_all import compact_to_the_end
+from lancewal_flusher.upkeep.compaction import PROPERTY_COMPACTION, Compacted, FileSizes, NothingToCompact, compact_next
+from lancewal_flusher.upkeep.compaction_plan import CompactionLimits, Reason
+from lancewal_flusher.upkeep.index_plan import IndexLimits
+from lancewal_flusher.upkeep.indexes import extend_indexes
 from tests.support.flusher_tables import COMBINE, OPEN_ROWS, FlusherTable, ScriptedTable, delete, patch, upserts
 
 LIMITS = replace(CompactionLimits(), fragments_min=2, growth=1.0)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lancewal_flusher.compaction_plan import Choice, CompactionLimits, Reason, Stored, next_round
+from lancewal_flusher.upkeep.compaction_plan import Choice, CompactionLimits, Reason, Stored, next_round
 
 MB = 1 << 20
 LIMITS = CompactionLimits(target_rows=1_000, target_bytes=256 * MB, round_bytes=256 * MB, fragments_min=2)

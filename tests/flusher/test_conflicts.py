@@ -19,14 +19,14 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core.errors import LancewalError
-from lancewal_core.table import CommitOutcome, Committed, RewriteBounds, TableCommit
-from lancewal_core.table_lance import LancePinnedTable, LanceTable
-from lancewal_flusher.compaction import FileSizes, compact_next
-from lancewal_flusher.compaction_plan import CompactionLimits
-from lancewal_flusher.finish import finish_newest
-from lancewal_flusher.index_plan import IndexLimits
-from lancewal_flusher.index_upkeep import extend_indexes
-from lancewal_flusher.merge import Merged, merge_next
+from lancewal_core.table.lance.table import LancePinnedTable, LanceTable
+from lancewal_core.table.protocol import CommitOutcome, Committed, RewriteBounds, TableCommit
+from lancewal_flusher.merge.finish import finish_newest
+from lancewal_flusher.merge.merge import Merged, merge_next
+from lancewal_flusher.upkeep.compaction import FileSizes, compact_next
+from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
+from lancewal_flusher.upkeep.index_plan import IndexLimits
+from lancewal_flusher.upkeep.indexes import extend_indexes
 from tests.support.flusher_tables import (
     COLUMNS,
     OPEN_ROWS,

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core import paths
-from lancewal_core.contract import Contract, read_contract
 from lancewal_core.errors import (
     InvalidInput,
     LancewalError,
@@ -24,19 +23,20 @@ from lancewal_core.errors import (
     TableExists,
     TableReplaced,
 )
-from lancewal_core.group_member import MemberTable, member_id, parse_member_id
 from lancewal_core.ids import Generation, Position, TableVersion
-from lancewal_core.open_checks import check_place, check_table
-from lancewal_core.place import place_of, same_place
-from lancewal_core.settings import Settings
-from lancewal_core.store_obstore import open_store
-from lancewal_core.table_lance import LanceTable
-from lancewal_core.watermarks import NOTHING_MERGED, InForce, Watermark, Watermarks
-from lancewal_flusher import register as register_module
-from lancewal_flusher.attach import attach_table
-from lancewal_flusher.move import move_table
-from lancewal_flusher.region_status import foreign_members
-from lancewal_flusher.topic_checks import GroupMember, TopicInspector, TopicState
+from lancewal_core.settings.load import Settings
+from lancewal_core.store.obstore import open_store
+from lancewal_core.store.place import place_of, same_place
+from lancewal_core.table.checks import check_place, check_table
+from lancewal_core.table.contract import Contract, read_contract
+from lancewal_core.table.lance.table import LanceTable
+from lancewal_core.table.watermarks import NOTHING_MERGED, InForce, Watermark, Watermarks
+from lancewal_flusher.define import register as register_module
+from lancewal_flusher.define.attach import attach_table
+from lancewal_flusher.define.move import move_table
+from lancewal_flusher.define.topic import GroupMember, TopicInspector, TopicState
+from lancewal_flusher.status.status import foreign_members
+from lancewal_kafka.group_member import MemberTable, member_id, parse_member_id
 from lancewal_reader import open_table, receipt_of
 from tests.flusher.table_settings import content, table_settings
 from tests.golden.json_formats import CONTRACT
@@ -215,7 +215,7 @@ def test_an_attach_that_comes_too_late_says_nothing_of_what_is_merged(
             Watermarks(open_store(str(folder)), table).record(merged[0], version, "merge")
             lance.dataset(str(folder)).update_config({"user": "commits"})
 
-    monkeypatch.setattr("lancewal_flusher.attach.check_unique_keys", meanwhile)
+    monkeypatch.setattr("lancewal_flusher.define.attach.check_unique_keys", meanwhile)
     with pytest.raises(TableExists):
         attach(folder)
     table = LanceTable(str(folder))

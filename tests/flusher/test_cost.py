@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lancewal_flusher.compaction_plan import CompactionLimits, Reason, Stored, next_round
-from lancewal_flusher.cost import FragmentChange, Rates, Strategy, costs, least, vector_bytes
+from lancewal_flusher.tasks.cost import FragmentChange, Rates, Strategy, costs, least, vector_bytes
+from lancewal_flusher.upkeep.compaction_plan import CompactionLimits, Reason, Stored, next_round
 
 ROWS = 250_000
 BYTES = 100 * ROWS

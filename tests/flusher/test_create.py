@@ -16,9 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner
 
-from lancewal_core import contract as contracts
 from lancewal_core import paths
-from lancewal_core.contract import Contract, read_contract
 from lancewal_core.errors import (
     ContractMismatch,
     KafkaUnavailable,
@@ -31,18 +29,20 @@ from lancewal_core.errors import (
     TopicUnsuitable,
 )
 from lancewal_core.ids import TableVersion
-from lancewal_core.open_checks import check_settings
-from lancewal_core.settings import Settings
-from lancewal_core.settings_sections import KafkaSettings, StoreSettings
-from lancewal_core.store_obstore import open_store
-from lancewal_core.table_lance import LanceTable
-from lancewal_core.ttl import Ttl
-from lancewal_core.watermarks import NOTHING_MERGED, Watermarks
+from lancewal_core.rows.ttl import Ttl
+from lancewal_core.settings.load import Settings
+from lancewal_core.settings.sections import KafkaSettings, StoreSettings
+from lancewal_core.store.obstore import open_store
+from lancewal_core.table import contract as contracts
+from lancewal_core.table.checks import check_settings
+from lancewal_core.table.contract import Contract, read_contract
+from lancewal_core.table.lance.table import LanceTable
+from lancewal_core.table.watermarks import NOTHING_MERGED, Watermarks
 from lancewal_demo.stack.ports import free_ports
-from lancewal_flusher import register as register_module
-from lancewal_flusher.create import create_table
-from lancewal_flusher.table_commands import app
-from lancewal_flusher.topic_checks import TopicInspector, unpacks_unseen
+from lancewal_flusher.commands.table import app
+from lancewal_flusher.define import register as register_module
+from lancewal_flusher.define.create import create_table
+from lancewal_flusher.define.topic import TopicInspector, unpacks_unseen
 from tests.flusher.table_settings import COLUMNS, content, make_topic, table_settings
 
 if TYPE_CHECKING:
@@ -289,7 +289,7 @@ def test_the_same_command_continues_after_a_crash(
     with monkeypatch.context() as patch:
         match step:
             case "register":  # behind step 1 of create
-                patch.setattr("lancewal_flusher.create.register", crash)
+                patch.setattr("lancewal_flusher.define.create.register", crash)
             case "checkpoint":  # before the checkpoint is put
                 patch.setattr(Watermarks, "record", crash)
             case "contract":  # before the contract is put

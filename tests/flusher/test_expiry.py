@@ -15,27 +15,27 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lancewal_core import cli
-from lancewal_core.contract import decode_contract, encode_contract, read_contract
+from lancewal_core.cli import program as cli
 from lancewal_core.errors import ContractMismatch, ObjectCorrupt, SchemaError, SettingsError
-from lancewal_core.failpoints import FailpointError, configure
 from lancewal_core.ids import TableVersion
-from lancewal_core.rows import Op
-from lancewal_core.settings import Settings
-from lancewal_core.settings_sections import TableSettings
-from lancewal_core.table import CommitLost, CommitOutcome, Committed, TableCommit
-from lancewal_core.table_lance import LancePinnedTable
-from lancewal_core.ttl import Ttl
-from lancewal_core.watermarks import InForce
-from lancewal_flusher.change_contract import alter_ttl
-from lancewal_flusher.commit import Refused
+from lancewal_core.process.failpoints import FailpointError, configure
+from lancewal_core.rows.schema import Op
+from lancewal_core.rows.ttl import Ttl
+from lancewal_core.settings.load import Settings
+from lancewal_core.settings.sections import TableSettings
+from lancewal_core.table.contract import decode_contract, encode_contract, read_contract
+from lancewal_core.table.lance.table import LancePinnedTable
+from lancewal_core.table.protocol import CommitLost, CommitOutcome, Committed, TableCommit
+from lancewal_core.table.watermarks import InForce
+from lancewal_flusher.commands.gc import summary_text
+from lancewal_flusher.commands.table import app as table_app
+from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.expiry import Expired, ExpiryResult, NothingExpired, Oldest, expire_next
-from lancewal_flusher.expiry_turns import ExpiryTurns
-from lancewal_flusher.gc_commands import summary_text
-from lancewal_flusher.gc_to_the_end import look
-from lancewal_flusher.pace import Pace
-from lancewal_flusher.table_commands import app as table_app
+from lancewal_flusher.define.alter import alter_ttl
+from lancewal_flusher.garbage.collect_all import look
+from lancewal_flusher.service.expiry_turns import ExpiryTurns
+from lancewal_flusher.service.schedule import Pace
+from lancewal_flusher.upkeep.expiry import Expired, ExpiryResult, NothingExpired, Oldest, expire_next
 from tests.flusher.test_flusher_service import samples, serving, settings_of, wait_for
 from tests.support.flusher_tables import COMBINE, FlusherTable, Operation, ScriptedTable, delete
 from tests.support.scripted import ManualClock

@@ -9,17 +9,19 @@ from typing import Any
 import lance
 import pytest
 
-from lancewal_core import failpoints, paths, table_lance
+from lancewal_core import paths
 from lancewal_core.errors import MergeUnproven, ObjectMissing, StoreUnavailable
-from lancewal_core.failpoints import FailpointError
 from lancewal_core.ids import TableVersion
-from lancewal_core.snapshot import read_snapshot
-from lancewal_core.table import TransactionInfo, fragment_files
-from lancewal_core.watermarks import PROPERTY_FOLLOWUP, PROPERTY_WATERMARKS, InForce
-from lancewal_flusher.commit import Refused
-from lancewal_flusher.finish import finish_newest
-from lancewal_flusher.gc import GarbageState, collect_garbage
-from lancewal_flusher.merge import Merged, merge_next
+from lancewal_core.process import failpoints
+from lancewal_core.process.failpoints import FailpointError
+from lancewal_core.region.snapshot import read_snapshot
+from lancewal_core.table.lance import table as table_lance
+from lancewal_core.table.protocol import TransactionInfo, fragment_files
+from lancewal_core.table.watermarks import PROPERTY_FOLLOWUP, PROPERTY_WATERMARKS, InForce
+from lancewal_flusher.commit.send import Refused
+from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
+from lancewal_flusher.merge.finish import finish_newest
+from lancewal_flusher.merge.merge import Merged, merge_next
 from tests.support.flusher_tables import COMBINE, OPEN_ROWS, FlusherTable, ScriptedTable, delete, patch, upsert, upserts
 
 

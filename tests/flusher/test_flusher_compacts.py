@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from lancewal_core.clock import SystemClock
-from lancewal_core.control import Service, pause, resume
 from lancewal_core.errors import LancewalError, ObjectCorrupt, StoreUnavailable
-from lancewal_core.settings import Settings
-from lancewal_flusher import compaction_turns, service
-from lancewal_flusher import round as rounds
-from lancewal_flusher.compaction import Compacted, compact_next
-from lancewal_flusher.merge import Merged, merge_next
-from lancewal_flusher.plan import MergeLimits
+from lancewal_core.process.clock import SystemClock
+from lancewal_core.settings.load import Settings
+from lancewal_core.table.control import Service, pause, resume
+from lancewal_flusher.merge.merge import Merged, merge_next
+from lancewal_flusher.merge.plan import MergeLimits
+from lancewal_flusher.service import compaction_turns, service
+from lancewal_flusher.service import round as rounds
+from lancewal_flusher.upkeep.compaction import Compacted, compact_next
 from tests.flusher.test_flusher_service import get, samples, serving, settings_of, wait_for
 from tests.support.flusher_tables import OPEN_ROWS, FlusherTable, upserts
 

@@ -21,9 +21,6 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from lancewal_core import store_watch
-from lancewal_core.clock import SystemClock
-from lancewal_core.control import ControlReader, Service, pause, resume
 from lancewal_core.errors import (
     ContractMismatch,
     FlusherPaused,
@@ -38,21 +35,24 @@ from lancewal_core.errors import (
 )
 from lancewal_core.ids import TableVersion
 from lancewal_core.paths import control_version, wal_prefix
-from lancewal_core.settings import Settings
-from lancewal_core.store_obstore import ObstoreStore
-from lancewal_core.watermarks import TABLE_UUID
-from lancewal_flusher import round as rounds
-from lancewal_flusher import service
-from lancewal_flusher.commit import Refused
-from lancewal_flusher.compaction import NothingToCompact
-from lancewal_flusher.compaction_turns import TurnReport
-from lancewal_flusher.expiry import NothingExpired
-from lancewal_flusher.gc import collect_garbage
-from lancewal_flusher.merge import merge_next
-from lancewal_flusher.metrics import FlusherMetrics
-from lancewal_flusher.pace import TurnFailed
-from lancewal_flusher.round import RoundState, run_round
-from lancewal_flusher.service import run_once, serve
+from lancewal_core.process.clock import SystemClock
+from lancewal_core.settings.load import Settings
+from lancewal_core.store import watch as store_watch
+from lancewal_core.store.obstore import ObstoreStore
+from lancewal_core.table.control import ControlReader, Service, pause, resume
+from lancewal_core.table.watermarks import TABLE_UUID
+from lancewal_flusher.commit.send import Refused
+from lancewal_flusher.garbage.collect import collect_garbage
+from lancewal_flusher.merge.merge import merge_next
+from lancewal_flusher.service import round as rounds
+from lancewal_flusher.service import service
+from lancewal_flusher.service.compaction_turns import TurnReport
+from lancewal_flusher.service.metrics import FlusherMetrics
+from lancewal_flusher.service.round import RoundState, run_round
+from lancewal_flusher.service.schedule import TurnFailed
+from lancewal_flusher.service.service import run_once, serve
+from lancewal_flusher.upkeep.compaction import NothingToCompact
+from lancewal_flusher.upkeep.expiry import NothingExpired
 from tests.support.flusher_tables import COLUMNS, OPEN_ROWS, FlusherTable, delete, patch, upserts
 
 DEADLINE_S = 240.0
@@ -528,8 +528,8 @@ def _answers(port: int) -> bool:
 
 PROGRAM = """
 import sys
-from lancewal_core import cli
-from lancewal_flusher.commands import app
+from lancewal_core.cli import program as cli
+from lancewal_flusher.commands.flush import app
 cli.app.add_typer(app, name="flush")
 sys.exit(cli.run(sys.argv[1:]))
 """

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core import paths
-from lancewal_core.contract import Column, Contract, encode_contract
 from lancewal_core.errors import (
     ContractMismatch,
     ObjectMissing,
@@ -26,31 +25,32 @@ from lancewal_core.errors import (
     TableRestored,
     WatermarkUnknown,
 )
-from lancewal_core.flush import entries_of, flush_from_log
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion
-from lancewal_core.key_catalog import KeyCatalogs
-from lancewal_core.key_index import KeyIndex
-from lancewal_core.key_parts import StoredParts
-from lancewal_core.log import Durable, LogWriter, SegmentCache, end_log, walk
-from lancewal_core.region_index import GenerationRecord, RegionIndex, State, decode_history, encode_history
-from lancewal_core.regions import RegionIndexes
-from lancewal_core.segment import Entry, Fence, encode_fence
-from lancewal_core.snapshot import read_snapshot
-from lancewal_core.table import Committed, TableCommit
+from lancewal_core.keys.catalog import KeyCatalogs
+from lancewal_core.keys.index import KeyIndex
+from lancewal_core.keys.parts import StoredParts
+from lancewal_core.region.flush import entries_of, flush_from_log
+from lancewal_core.region.index import GenerationRecord, RegionIndex, State, decode_history, encode_history
+from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.snapshot import read_snapshot
+from lancewal_core.region.transitions import Claimant, Ended, claim, first_claim, merged, reanchor, seal
+from lancewal_core.table.contract import Column, Contract, encode_contract
+from lancewal_core.table.protocol import Committed, TableCommit
+from lancewal_core.table.watermarks import TABLE_UUID, Watermark, Watermarks, merge_properties
 from lancewal_core.testing.faults import ListFault, PutFault
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
-from lancewal_core.transitions import Claimant, Ended, claim, first_claim, merged, reanchor, seal
-from lancewal_core.watermarks import TABLE_UUID, Watermark, Watermarks, merge_properties
+from lancewal_core.wal.segment import Entry, Fence, encode_fence
+from lancewal_core.wal.writer import Durable, LogWriter, SegmentCache, end_log, walk
 from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.garbage import FENCE_KEPT_MS, PAGE_AT, PAGE_REST, PARCEL_KEPT_MS, VERSIONS_KEPT
-from lancewal_flusher.gc import GarbageState, collect_garbage
-from lancewal_flusher.runner import ThreadRunner
+from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
+from lancewal_flusher.garbage.find import FENCE_KEPT_MS, PAGE_AT, PAGE_REST, PARCEL_KEPT_MS, VERSIONS_KEPT
+from lancewal_flusher.tasks.runner import ThreadRunner
 from lancewal_ingest.context import IngestContext
-from lancewal_ingest.open_region import Opened, open_region
-from lancewal_ingest.source import Offsets
-from lancewal_reader.delta import DeltaContext, LoadedCache, SnapshotCache, load
+from lancewal_ingest.kafka.source import Offsets
+from lancewal_ingest.regions.open import Opened, open_region
 from lancewal_reader.history import generations_behind
-from lancewal_reader.plan import PlanContext, ReadPlan, plan_strong
+from lancewal_reader.plan.strong import PlanContext, ReadPlan, plan_strong
+from lancewal_reader.unmerged import DeltaContext, LoadedCache, SnapshotCache, load
 from tests.support.scripted import DAY_S, Act, InlineTasks, ManualClock, ScriptedStore
 
 HOUR_S = 3600.0

@@ -16,17 +16,18 @@ from typing import Any
 import pytest
 import yaml
 
-from lancewal_core import cli, paths
-from lancewal_core.clock import SystemClock
-from lancewal_core.control import Service, pause
+from lancewal_core import paths
+from lancewal_core.cli import program as cli
 from lancewal_core.errors import FlusherPaused
 from lancewal_core.ids import Generation, LogId, OwnerId, Region, TopicId
 from lancewal_core.ids import Sequence as SequenceNumber
-from lancewal_core.segment import Fence, encode_fence
-from lancewal_flusher import gc_commands
-from lancewal_flusher.garbage import PAGE_AT
-from lancewal_flusher.garbage_kinds import Group
-from lancewal_flusher.gc_to_the_end import collect_to_the_end, look
+from lancewal_core.process.clock import SystemClock
+from lancewal_core.table.control import Service, pause
+from lancewal_core.wal.segment import Fence, encode_fence
+from lancewal_flusher.commands import gc as gc_commands
+from lancewal_flusher.garbage.collect_all import collect_to_the_end, look
+from lancewal_flusher.garbage.find import PAGE_AT
+from lancewal_flusher.garbage.kinds import Group
 from tests.flusher.test_flusher_service import tree
 from tests.flusher.test_gc import GRACE_S, WEEK_S, WINDOW_S, World, merged_once
 from tests.support.flusher_tables import FlusherTable, upserts

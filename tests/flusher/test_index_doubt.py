@@ -19,10 +19,10 @@ from lance.indices import IndexConfig
 
 from lancewal_core.errors import RewriteFailed
 from lancewal_core.ids import TableVersion
-from lancewal_core.table import CommitLost, Committed, TableCommit
-from lancewal_core.table_lance import LanceTable
-from lancewal_flusher.index_plan import IndexLimits
-from lancewal_flusher.index_upkeep import IndexExtended, IndexRefused, extend_indexes
+from lancewal_core.table.lance.table import LanceTable
+from lancewal_core.table.protocol import CommitLost, Committed, TableCommit
+from lancewal_flusher.upkeep.index_plan import IndexLimits
+from lancewal_flusher.upkeep.indexes import IndexExtended, IndexRefused, extend_indexes
 from tests.support.flusher_tables import KeyedTable
 
 WIDTH, FRAGMENTS, ROWS = 8, 5, 100

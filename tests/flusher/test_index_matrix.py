@@ -15,8 +15,8 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from lancewal_flusher import in_place
-from lancewal_flusher.cost import Cost, Strategy
+from lancewal_flusher.tasks import in_place
+from lancewal_flusher.tasks.cost import Cost, Strategy
 from tests.support.indexed_tables import ACTS, KINDS, UPKEEP, AllIndexes
 
 COMBINATIONS = len(KINDS) * 2 * len(ACTS) * len(UPKEEP)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from lancewal_core.table import Fragment, TableIndex
-from lancewal_flusher.index_plan import IndexLimits, IndexWork, index_works
+from lancewal_core.table.protocol import Fragment, TableIndex
+from lancewal_flusher.upkeep.index_plan import IndexLimits, IndexWork, index_works
 
 LIMITS = IndexLimits(unindexed_share=0.1, unindexed_rows=1_000)
 

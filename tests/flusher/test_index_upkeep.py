@@ -10,16 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lancewal_core.rows import Op
-from lancewal_core.table import CommitLost, CommitOutcome, Committed
-from lancewal_core.table_lance import LanceTable
-from lancewal_flusher import in_place
-from lancewal_flusher.compaction import Compacted, FileSizes, NothingToCompact, compact_next
-from lancewal_flusher.compaction_plan import CompactionLimits
-from lancewal_flusher.index_doubt import fragments_in_doubt, takes_in_all, to_rebuild
-from lancewal_flusher.index_plan import IndexLimits
-from lancewal_flusher.index_upkeep import IndexExtended, IndexRefused, extend_indexes
-from lancewal_flusher.plan import MergeLimits
+from lancewal_core.rows.schema import Op
+from lancewal_core.table.lance.table import LanceTable
+from lancewal_core.table.protocol import CommitLost, CommitOutcome, Committed
+from lancewal_flusher.merge.plan import MergeLimits
+from lancewal_flusher.tasks import in_place
+from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, NothingToCompact, compact_next
+from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
+from lancewal_flusher.upkeep.index_doubt import fragments_in_doubt, takes_in_all, to_rebuild
+from lancewal_flusher.upkeep.index_plan import IndexLimits
+from lancewal_flusher.upkeep.indexes import IndexExtended, IndexRefused, extend_indexes
 from tests.support.flusher_tables import KeyedTable, Operation
 
 WIDTH = 16

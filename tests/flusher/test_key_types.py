@@ -18,14 +18,14 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from lancewal_core.rows import Op
-from lancewal_flusher import in_place
-from lancewal_flusher.compaction import Compacted, FileSizes, NothingToCompact, compact_next
-from lancewal_flusher.compaction_plan import CompactionLimits
-from lancewal_flusher.finish import finish_newest
-from lancewal_flusher.key_upkeep import UpkeepState, keep_up
-from lancewal_flusher.merge import Merged, merge_next
-from lancewal_flusher.plan import MergeLimits
+from lancewal_core.rows.schema import Op
+from lancewal_flusher.merge.finish import finish_newest
+from lancewal_flusher.merge.merge import Merged, merge_next
+from lancewal_flusher.merge.plan import MergeLimits
+from lancewal_flusher.tasks import in_place
+from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, NothingToCompact, compact_next
+from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
+from lancewal_flusher.upkeep.key_runs import UpkeepState, keep_up
 from tests.support.flusher_tables import Key, KeyedTable, Operation, Row, exact
 
 TEXTS = [

@@ -10,16 +10,18 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from lancewal_core import paths, table_lance
-from lancewal_core.failpoints import FailpointError, configure
-from lancewal_core.key_catalog import FAMILY, CoveredFile, KeyCatalog, KeyPart, KeyRun
-from lancewal_core.table_lance import LancePinnedTable
-from lancewal_core.versioned import newest_version
-from lancewal_flusher import adopted_keys, key_upkeep
-from lancewal_flusher.gc import GarbageState, collect_garbage
-from lancewal_flusher.key_tiers import FAN_IN, RunInUse, to_merge
-from lancewal_flusher.key_upkeep import UpkeepState, keep_up
-from lancewal_flusher.round import RoundState, run_round
+from lancewal_core import paths
+from lancewal_core.keys.catalog import FAMILY, CoveredFile, KeyCatalog, KeyPart, KeyRun
+from lancewal_core.process.failpoints import FailpointError, configure
+from lancewal_core.store.versioned import newest_version
+from lancewal_core.table.lance import table as table_lance
+from lancewal_core.table.lance.table import LancePinnedTable
+from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
+from lancewal_flusher.service.round import RoundState, run_round
+from lancewal_flusher.upkeep import adopted_keys
+from lancewal_flusher.upkeep import key_runs as key_upkeep
+from lancewal_flusher.upkeep.key_runs import UpkeepState, keep_up
+from lancewal_flusher.upkeep.key_tiers import FAN_IN, RunInUse, to_merge
 from tests.support.flusher_tables import OPEN_ROWS, FlusherTable, delete, patch, upsert, upserts
 from tests.support.scripted import ManualClock
 

@@ -24,16 +24,16 @@ from lancewal_core.errors import (
     PlanRetriesExhausted,
     SchemaError,
 )
-from lancewal_core.failpoints import FailpointError, configure
-from lancewal_core.rows import Op
-from lancewal_core.table import CommitLost, CommitOutcome, Committed, TableCommit
-from lancewal_core.transitions import trim
+from lancewal_core.process.failpoints import FailpointError, configure
+from lancewal_core.region.transitions import trim
+from lancewal_core.rows.schema import Op
+from lancewal_core.table.protocol import CommitLost, CommitOutcome, Committed, TableCommit
 from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.key_upkeep import UpkeepState, keep_up
-from lancewal_flusher.load_files import find_files
-from lancewal_flusher.load_keep import Keep
-from lancewal_flusher.load_table import LoadBounds, LoadSummary, load
-from lancewal_flusher.merge import merge_next
+from lancewal_flusher.load.files import find_files
+from lancewal_flusher.load.keep import Keep
+from lancewal_flusher.load.whole import LoadBounds, LoadSummary, load
+from lancewal_flusher.merge.merge import merge_next
+from lancewal_flusher.upkeep.key_runs import UpkeepState, keep_up
 from tests.support.flusher_tables import (
     COLUMNS,
     COMBINE,
@@ -129,7 +129,7 @@ class World:
                 self.merged[key] = row
 
     def begin(self, name: str) -> None:
-        from lancewal_flusher.load_table import _begin
+        from lancewal_flusher.load.whole import _begin
 
         _begin(self.table.context(), name)
         self.began.setdefault(name, len(self.deleted))
@@ -356,8 +356,8 @@ def test_the_same_where_a_compaction_has_moved_both(filled: World) -> None:
 
 
 def test_merges_that_always_win(filled: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lancewal_flusher.load.PAUSE_S", 0.0)
-    monkeypatch.setattr("lancewal_flusher.load.REFUSALS_MAX", 3)
+    monkeypatch.setattr("lancewal_flusher.load.part.PAUSE_S", 0.0)
+    monkeypatch.setattr("lancewal_flusher.load.part.REFUSALS_MAX", 3)
     raced = ScriptedTable(filled.table.uri)
 
     def act() -> None:

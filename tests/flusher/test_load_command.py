@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from lancewal_core import cli
-from lancewal_core.store_obstore import open_store
-from lancewal_flusher.load_files import find_files
-from lancewal_flusher.table_commands import app as table_app
+from lancewal_core.cli import program as cli
+from lancewal_core.store.obstore import open_store
+from lancewal_flusher.commands.table import app as table_app
+from lancewal_flusher.load.files import find_files
 from tests.flusher.test_flusher_service import tree
 from tests.support.flusher_tables import COLUMNS, FlusherTable, delete, upserts
 
@@ -111,6 +111,6 @@ def test_files_in_a_bucket(s3: S3Server, tmp_path: Path) -> None:
 
 
 def _rows_schema() -> Any:
-    from lancewal_core.rows import RowSchema
+    from lancewal_core.rows.schema import RowSchema
 
     return RowSchema(COLUMNS, ("region", "id"), ("region",))

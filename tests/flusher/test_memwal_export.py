@@ -13,13 +13,14 @@ import yaml
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from lancewal_core import cli, paths
-from lancewal_core.contract import Contract
+from lancewal_core import paths
+from lancewal_core.cli import program as cli
 from lancewal_core.errors import ObjectCorrupt, StoreInconsistent
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence
-from lancewal_core.region_index import decode_index, encode_history
-from lancewal_core.transitions import Claimant, first_claim, paged
-from lancewal_flusher.memwal_export import export_memwal
+from lancewal_core.region.index import decode_index, encode_history
+from lancewal_core.region.transitions import Claimant, first_claim, paged
+from lancewal_core.table.contract import Contract
+from lancewal_flusher.status.memwal_export import export_memwal
 from tests.flusher.test_flusher_service import tree
 from tests.support.flusher_tables import FlusherTable, upserts
 from tests.support.lance_row_ids import read_by_lance

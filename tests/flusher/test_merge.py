@@ -21,14 +21,14 @@ from lancewal_core.errors import (
     TableRestored,
     WatermarkUnknown,
 )
-from lancewal_core.regions import RegionIndexes
-from lancewal_core.settings import Settings
-from lancewal_core.table import fragment_files
-from lancewal_flusher.commit import Refused
-from lancewal_flusher.first_seen import FirstSeen
-from lancewal_flusher.merge import Merged, MergeResult, NothingToMerge, merge_next
-from lancewal_flusher.plan import MergeLimits, deletion_bytes, unmerged
-from lancewal_flusher.service import merge_limits
+from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.settings.load import Settings
+from lancewal_core.table.protocol import fragment_files
+from lancewal_flusher.commit.send import Refused
+from lancewal_flusher.merge.first_seen import FirstSeen
+from lancewal_flusher.merge.merge import Merged, MergeResult, NothingToMerge, merge_next
+from lancewal_flusher.merge.plan import MergeLimits, deletion_bytes, unmerged
+from lancewal_flusher.service.service import merge_limits
 from tests.support.flusher_tables import (
     COLUMNS,
     COMBINE,

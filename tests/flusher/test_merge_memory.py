@@ -9,10 +9,10 @@ import pytest
 
 from lancewal_core.errors import SettingsError
 from lancewal_core.ids import Generation, Region, TopicId
-from lancewal_core.table import fragment_files
-from lancewal_flusher.merge import Merged, NothingToMerge, merge_next
-from lancewal_flusher.plan import MergeLimits, RegionMerge, combined_regions, memory_bytes, within_memory
-from lancewal_flusher.round import RoundState, run_round
+from lancewal_core.table.protocol import fragment_files
+from lancewal_flusher.merge.merge import Merged, NothingToMerge, merge_next
+from lancewal_flusher.merge.plan import MergeLimits, RegionMerge, combined_regions, memory_bytes, within_memory
+from lancewal_flusher.service.round import RoundState, run_round
 from tests.support.flusher_tables import FlusherTable, patch, upsert, upserts
 
 KEY_BYTES = 100

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lancewal_core import cli
-from lancewal_flusher import commands
-from lancewal_flusher.commit import Refused
-from lancewal_flusher.compaction_plan import CompactionLimits
-from lancewal_flusher.cost import Strategy
-from lancewal_flusher.merge import merge_next
-from lancewal_flusher.merge_outlook import MergeOutlook, look
-from lancewal_flusher.outlook_text import outlook_text
-from lancewal_flusher.plan import MergeLimits
+from lancewal_core.cli import program as cli
+from lancewal_flusher.commands import flush as commands
+from lancewal_flusher.commands.explain import outlook_text
+from lancewal_flusher.commit.send import Refused
+from lancewal_flusher.merge.explain import MergeOutlook, look
+from lancewal_flusher.merge.merge import merge_next
+from lancewal_flusher.merge.plan import MergeLimits
+from lancewal_flusher.tasks.cost import Strategy
+from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
 from tests.flusher.test_flusher_service import tree
 from tests.support.flusher_tables import FlusherTable, delete, patch, upsert, upserts
 

@@ -7,7 +7,7 @@ from typing import NoReturn
 import pytest
 
 from lancewal_core.errors import InvalidInput, StoreUnavailable
-from lancewal_flusher.pace import Pace, TurnFailed
+from lancewal_flusher.service.schedule import Pace, TurnFailed
 from tests.support.scripted import ManualClock
 
 

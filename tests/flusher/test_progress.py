@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from lancewal_flusher.progress import PROGRESS_S, Progress, Work
-from lancewal_flusher.runner import ThreadRunner
+from lancewal_flusher.tasks.progress import PROGRESS_S, Progress, Work
+from lancewal_flusher.tasks.runner import ThreadRunner
 from tests.support.scripted import InlineTasks, ManualClock
 
 
@@ -40,7 +40,7 @@ def test_threads_show_it_too(clock: ManualClock, monkeypatch: pytest.MonkeyPatch
     def run(*_: object) -> None:
         clock.seconds += PROGRESS_S
 
-    monkeypatch.setattr("lancewal_flusher.runner.run_on", run)
+    monkeypatch.setattr("lancewal_flusher.tasks.runner.run_on", run)
     table: Any = SimpleNamespace(at=lambda _: None)
     tasks: list[Any] = [SimpleNamespace(version=1)] * 3
     with capture_logs() as lines:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from lancewal_core.errors import SettingsError
-from lancewal_core.settings import Settings
-from lancewal_flusher.change_contract import rebind_topic
-from lancewal_flusher.table_commands import rebind
-from lancewal_flusher.topic_checks import TopicState
+from lancewal_core.settings.load import Settings
+from lancewal_flusher.commands.table import rebind
+from lancewal_flusher.define.alter import rebind_topic
+from lancewal_flusher.define.topic import TopicState
 from tests.support.flusher_tables import FlusherTable, upserts
 
 

@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 
 from lancewal_core import paths
-from lancewal_core.contract import encode_contract
 from lancewal_core.errors import ContractMismatch, RegionConflict
-from lancewal_core.failpoints import point
-from lancewal_core.store import Done, put_once
-from lancewal_core.table_lance import LanceTable
-from lancewal_flusher import key_upkeep
-from lancewal_flusher.compaction import Compacted, FileSizes, NothingToCompact, compact_next
-from lancewal_flusher.compaction_plan import CompactionLimits
-from lancewal_flusher.finish import finish_newest
-from lancewal_flusher.key_upkeep import UpkeepState, keep_up
-from lancewal_flusher.merge import Merged, merge_next
-from lancewal_flusher.round import RoundState, run_round
+from lancewal_core.process.failpoints import point
+from lancewal_core.store.object_store import Done, put_once
+from lancewal_core.table.contract import encode_contract
+from lancewal_core.table.lance.table import LanceTable
+from lancewal_flusher.merge.finish import finish_newest
+from lancewal_flusher.merge.merge import Merged, merge_next
+from lancewal_flusher.service.round import RoundState, run_round
+from lancewal_flusher.upkeep import key_runs as key_upkeep
+from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, NothingToCompact, compact_next
+from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
+from lancewal_flusher.upkeep.key_runs import UpkeepState, keep_up
 from tests.support.flusher_tables import COMBINE, OPEN_ROWS, FlusherTable, Operation, delete, patch, upsert, upserts
 
 
@@ -259,7 +259,7 @@ def test_a_flusher_that_has_missed_a_change_of_the_partitions_says_so(table: Flu
 
 def test_regions_are_kept_until_every_file_has_a_run(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """A compaction moves rows: what knows their regions stays until the new files are indexed, a file at a time."""
-    monkeypatch.setattr("lancewal_flusher.key_upkeep.RUN_ROWS", 1)
+    monkeypatch.setattr("lancewal_flusher.upkeep.key_runs.RUN_ROWS", 1)
     for n in range(2):
         for partition in (0, 1):
             table.generation(partition, upserts(range(10 * n, 10 * n + 10)))
@@ -390,7 +390,7 @@ def test_a_compaction_waits_for_the_index(table: FlusherTable) -> None:
 def test_an_index_that_begins_anew_concludes_nothing_from_its_first_half(
     table: FlusherTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lancewal_flusher.key_upkeep.RUN_ROWS", 1)
+    monkeypatch.setattr("lancewal_flusher.upkeep.key_runs.RUN_ROWS", 1)
     moved_to_another_region(table)
     for n in range(2):
         table.generation(1, upserts([100 + n], a=n), of=0)

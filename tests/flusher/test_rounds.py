@@ -9,21 +9,21 @@ from typing import Any
 
 import pytest
 
-from lancewal_core import flush
 from lancewal_core.errors import ObjectCorrupt, ObjectMissing
-from lancewal_core.flush import rebuild_snapshot
 from lancewal_core.ids import Region
 from lancewal_core.paths import wal_prefix
-from lancewal_core.table_lance import LancePinnedTable, LanceTable
-from lancewal_core.tasks import ThreadTasks
-from lancewal_core.watermarks import Watermarks
-from lancewal_flusher import merge_stock
-from lancewal_flusher import round as rounds
-from lancewal_flusher.finish import finish_newest
-from lancewal_flusher.merge import Merged, merge_next
-from lancewal_flusher.plan import MergeLimits, choose
-from lancewal_flusher.round import RoundState, run_round
-from lancewal_flusher.runner import ThreadRunner
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.region import flush
+from lancewal_core.region.flush import rebuild_snapshot
+from lancewal_core.table.lance.table import LancePinnedTable, LanceTable
+from lancewal_core.table.watermarks import Watermarks
+from lancewal_flusher.merge import inputs as merge_stock
+from lancewal_flusher.merge.finish import finish_newest
+from lancewal_flusher.merge.merge import Merged, merge_next
+from lancewal_flusher.merge.plan import MergeLimits, choose
+from lancewal_flusher.service import round as rounds
+from lancewal_flusher.service.round import RoundState, run_round
+from lancewal_flusher.tasks.runner import ThreadRunner
 from tests.support.flusher_tables import COMBINE, OPEN_ROWS, FlusherTable, ScriptedTable, delete, patch, upsert, upserts
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from lancewal_core.errors import SettingsError
-from lancewal_flusher.commands import Program, spark_script
-from lancewal_flusher.runner_spark import _reason
-from lancewal_flusher.spark_session import the_session
+from lancewal_flusher.commands.flush import Program, spark_script
+from lancewal_flusher.tasks.spark_runner import _reason
+from lancewal_flusher.tasks.spark_session import the_session
 
 JAVA_TEXT = """An error occurred while calling o55.collectToPython.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 times
@@ -45,8 +45,8 @@ def test_java_ends_while_it_starts(script: str, kind: str, code: int, tmp_path: 
     submit.chmod(0o755)
     program = """
 import sys
-from lancewal_core import cli
-from lancewal_flusher.commands import app
+from lancewal_core.cli import program as cli
+from lancewal_flusher.commands.flush import app
 cli.app.add_typer(app, name="flush")
 sys.exit(cli.run(["flush", "run", "--runner", "spark"]))
 """
@@ -64,8 +64,8 @@ def test_the_reason_is_pythons_where_a_task_raised() -> None:
 
 
 COMMANDS = {
-    "flush": "from lancewal_flusher.commands import run; run(once=True, runner=None, config=None)",
-    "compact": "from lancewal_flusher.compact_commands import command; command(runner=RunnerName.SPARK, config=None)",
+    "flush": "from lancewal_flusher.commands.flush import run; run(once=True, runner=None, config=None)",
+    "compact": "from lancewal_flusher.commands.compact import command; command(runner=RunnerName.SPARK, config=None)",
 }
 
 
@@ -74,7 +74,7 @@ def test_the_driver_program_loads_lance_after_spark(command: str) -> None:
     """Classic PySpark starts Java by a fork."""
     program = f"""
 import sys
-from lancewal_flusher import spark_session
+from lancewal_flusher.tasks import spark_session
 
 class Ended(BaseException):
     pass
@@ -84,7 +84,7 @@ def the_session():
     raise Ended
 
 spark_session.the_session = the_session
-from lancewal_flusher.runner_option import RunnerName
+from lancewal_flusher.commands.runner_option import RunnerName
 try:
     {COMMANDS[command]}
 except Ended:

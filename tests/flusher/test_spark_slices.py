@@ -7,13 +7,13 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core.ids import TableVersion
-from lancewal_core.key_index import RowsOfKeys
-from lancewal_core.key_match import KeySet
-from lancewal_core.table import RewriteBounds
-from lancewal_flusher.fragment_task import Candidates, FragmentTask, Scan
-from lancewal_flusher.rewrite_task import RewriteTask
-from lancewal_flusher.runner_spark import SLICE_ROWS, SLICES_MAX, slices_of
-from lancewal_flusher.spark_task import Task
+from lancewal_core.keys.index import RowsOfKeys
+from lancewal_core.rows.key_set import KeySet
+from lancewal_core.table.protocol import RewriteBounds
+from lancewal_flusher.tasks.merge_task import Candidates, FragmentTask, Scan
+from lancewal_flusher.tasks.rewrite_task import RewriteTask
+from lancewal_flusher.tasks.spark_runner import SLICE_ROWS, SLICES_MAX, slices_of
+from lancewal_flusher.tasks.spark_slice import Task
 
 SCAN = Scan(KeySet(pa.table({"id": [1, 2]})))
 KNOWN = Candidates(RowsOfKeys(np.arange(2), np.arange(2)), live_rows=10, doubtful=False)

@@ -15,28 +15,30 @@ import pytest
 from confluent_kafka import Producer
 from typer.testing import CliRunner
 
-from lancewal_core import control, paths, transitions
-from lancewal_core.clock import SystemClock
-from lancewal_core.contract import Contract
+from lancewal_core import paths
 from lancewal_core.errors import NotALancewalTable, TableMissing
-from lancewal_core.flush import flush_generation
-from lancewal_core.fold import fold
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion
-from lancewal_core.log import Durable, LogWriter, end_log
-from lancewal_core.region_index import RegionIndex
-from lancewal_core.regions import RegionIndexes
-from lancewal_core.rows import OFFSET, OP, PRESENT, TIMESTAMP
-from lancewal_core.segment import Entry
-from lancewal_core.settings import Settings
-from lancewal_core.settings_sections import KafkaSettings
-from lancewal_core.store_obstore import open_store
-from lancewal_core.table_lance import LanceTable
-from lancewal_core.tasks import ThreadTasks
-from lancewal_core.transitions import Claimant, Ended
-from lancewal_core.watermarks import InForce, Watermark, Watermarks
-from lancewal_flusher.create import create_table
-from lancewal_flusher.region_status import RegionStatus, table_status
-from lancewal_flusher.status import status_text
+from lancewal_core.process.clock import SystemClock
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.region import transitions
+from lancewal_core.region.flush import flush_generation
+from lancewal_core.region.index import RegionIndex
+from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.transitions import Claimant, Ended
+from lancewal_core.rows.fold import fold
+from lancewal_core.rows.schema import OFFSET, OP, PRESENT, TIMESTAMP
+from lancewal_core.settings.load import Settings
+from lancewal_core.settings.sections import KafkaSettings
+from lancewal_core.store.obstore import open_store
+from lancewal_core.table import control
+from lancewal_core.table.contract import Contract
+from lancewal_core.table.lance.table import LanceTable
+from lancewal_core.table.watermarks import InForce, Watermark, Watermarks
+from lancewal_core.wal.segment import Entry
+from lancewal_core.wal.writer import Durable, LogWriter, end_log
+from lancewal_flusher.commands.status import status_text
+from lancewal_flusher.define.create import create_table
+from lancewal_flusher.status.status import RegionStatus, table_status
 from tests.flusher.table_settings import content, make_topic, table_settings
 from tests.support.retention import delete_records
 from tests.support.scripted import ManualClock
@@ -501,7 +503,7 @@ def test_records_that_kafka_no_longer_has(kafka: KafkaBroker, settings: Settings
 def test_the_command_gives_json_and_aligned_text(kafka: KafkaBroker, settings: Settings, contract: Contract) -> None:
     import typer
 
-    from lancewal_flusher.status import command
+    from lancewal_flusher.commands.status import command
 
     ingest = Ingest(Path(settings.table.uri), contract, "host-a")
     fill(kafka, contract, p0=1_004)

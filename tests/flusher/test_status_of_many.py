@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from threading import Barrier
 
-from lancewal_core.clock import SystemClock
 from lancewal_core.ids import Position, Region, TopicId
-from lancewal_core.store import ObjectInfo
-from lancewal_core.tasks import ThreadTasks
+from lancewal_core.process.clock import SystemClock
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.store.object_store import ObjectInfo
 from lancewal_core.testing.memory_store import MemoryStore
-from lancewal_flusher.region_status import _standing
-from lancewal_flusher.region_tally import Tally
-from lancewal_flusher.standing import KafkaSpan
+from lancewal_flusher.status.status import _standing
+from lancewal_flusher.status.stopped_partitions import KafkaSpan
+from lancewal_flusher.status.unmerged_counts import Tally
 
 AT_ONCE = 4
 

@@ -18,20 +18,20 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lancewal_core.errors import ContractMismatch, ObjectMissing, Refresh, Retry, RewriteFailed
-from lancewal_core.rows import Op
-from lancewal_core.table import Committed, RewriteBounds, TableCommit
-from lancewal_core.table_lance import LanceTable
-from lancewal_core.tasks import ThreadTasks
-from lancewal_flusher import in_place
-from lancewal_flusher.compaction import FileSizes, compact_next
-from lancewal_flusher.compaction_plan import CompactionLimits
-from lancewal_flusher.cost import Cost, FragmentChange, Rates, Strategy, costs
-from lancewal_flusher.fragment_task import FragmentResult, FragmentTask, run_task
-from lancewal_flusher.merge import Merged, merge_next
-from lancewal_flusher.plan import MergeLimits
-from lancewal_flusher.rewrite_task import RewriteTask, Rewritten
-from lancewal_flusher.round import RoundState, run_round
-from lancewal_flusher.runner import ThreadRunner
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.rows.schema import Op
+from lancewal_core.table.lance.table import LanceTable
+from lancewal_core.table.protocol import Committed, RewriteBounds, TableCommit
+from lancewal_flusher.merge.merge import Merged, merge_next
+from lancewal_flusher.merge.plan import MergeLimits
+from lancewal_flusher.service.round import RoundState, run_round
+from lancewal_flusher.tasks import in_place
+from lancewal_flusher.tasks.cost import Cost, FragmentChange, Rates, Strategy, costs
+from lancewal_flusher.tasks.merge_task import FragmentResult, FragmentTask, run_task
+from lancewal_flusher.tasks.rewrite_task import RewriteTask, Rewritten
+from lancewal_flusher.tasks.runner import ThreadRunner
+from lancewal_flusher.upkeep.compaction import FileSizes, compact_next
+from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
 from tests.support.flusher_tables import (
     COMBINE,
     OPEN_ROWS,

@@ -10,13 +10,13 @@ import lance
 import pytest
 
 from lancewal_core.errors import MergeUnproven
-from lancewal_flusher import commit as commits
-from lancewal_flusher.commit import Refused
-from lancewal_flusher.compaction import Compacted, FileSizes, NothingToCompact, compact_next
-from lancewal_flusher.compaction_plan import CompactionLimits
+from lancewal_flusher.commit import send as commits
+from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.finish import finish_newest
-from lancewal_flusher.merge import MergeResult, merge_next
+from lancewal_flusher.merge.finish import finish_newest
+from lancewal_flusher.merge.merge import MergeResult, merge_next
+from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, NothingToCompact, compact_next
+from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
 from tests.support.flusher_tables import OPEN_ROWS, FlusherTable, ScriptedTable, delete, upsert, upserts
 
 LIMITS = CompactionLimits(fragments_min=2, growth=1.0, deleted_share=0.1, groups_max=1)

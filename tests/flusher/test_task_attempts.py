@@ -11,14 +11,14 @@ from typing import TypeVar
 
 import pytest
 
-from lancewal_flusher.compaction import Compacted, FileSizes, compact_next
-from lancewal_flusher.compaction_plan import CompactionLimits
 from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.fragment_task import FragmentResult, FragmentTask
-from lancewal_flusher.plan import MergeLimits
-from lancewal_flusher.rewrite_task import RewriteTask, Rewritten
-from lancewal_flusher.round import RoundState, run_round
-from lancewal_flusher.runner import Runner
+from lancewal_flusher.merge.plan import MergeLimits
+from lancewal_flusher.service.round import RoundState, run_round
+from lancewal_flusher.tasks.merge_task import FragmentResult, FragmentTask
+from lancewal_flusher.tasks.rewrite_task import RewriteTask, Rewritten
+from lancewal_flusher.tasks.runner import Runner
+from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, compact_next
+from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
 from tests.support.flusher_tables import FlusherTable, delete, patch, upsert, upserts
 
 COMPACTION = CompactionLimits(fragments_min=3, growth=1.0)

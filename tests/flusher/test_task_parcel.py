@@ -12,11 +12,11 @@ import pytest
 
 from lancewal_core import paths
 from lancewal_core.errors import PlanStale, StoreUnavailable
-from lancewal_core.store import ObjectStore
-from lancewal_core.store_obstore import open_store
-from lancewal_core.tasks import ThreadTasks
-from lancewal_flusher import task_parcel
-from lancewal_flusher.task_parcel import OpenParcel, discard, send
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.store.obstore import open_store
+from lancewal_flusher.tasks import parcel as task_parcel
+from lancewal_flusher.tasks.parcel import OpenParcel, discard, send
 
 Numbers = npt.NDArray[np.int64]
 

@@ -20,22 +20,22 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core import paths
-from lancewal_core.contract import decode_contract
-from lancewal_core.control import decode_control
 from lancewal_core.errors import ObjectCorrupt
 from lancewal_core.ids import Generation, LogId, Position, Region, Sequence, TableVersion, TopicId
-from lancewal_core.key_catalog import decode_catalog
-from lancewal_core.key_code import CodedKeys
-from lancewal_core.key_run import Entries, decode_part, encode_part
-from lancewal_core.load_record import decode_load
-from lancewal_core.loss_record import decode_loss
+from lancewal_core.keys.catalog import decode_catalog
+from lancewal_core.keys.code import CodedKeys
+from lancewal_core.keys.run import Entries, decode_part, encode_part
 from lancewal_core.paths import SnapshotFile
 from lancewal_core.proto import mem_wal_pb2, wal_segment_pb2
-from lancewal_core.region_index import decode_history, decode_index
-from lancewal_core.segment import decode_segment
-from lancewal_core.snapshot import decode_snapshot, side_rows
-from lancewal_core.u64_segment import U64Segment, encode_u64_segment
-from lancewal_core.watermarks import decode_merge_record
+from lancewal_core.region.index import decode_history, decode_index
+from lancewal_core.region.loss_record import decode_loss
+from lancewal_core.region.snapshot import decode_snapshot, side_rows
+from lancewal_core.region.u64_segment import U64Segment, encode_u64_segment
+from lancewal_core.table.contract import decode_contract
+from lancewal_core.table.control import decode_control
+from lancewal_core.table.load_record import decode_load
+from lancewal_core.table.watermarks import decode_merge_record
+from lancewal_core.wal.segment import decode_segment
 from tests.fuzz.test_segments import seal
 from tests.support.fuzzing import memory_bound, outcome
 

@@ -15,15 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lancewal_core import paths
-from lancewal_core.column_types import format_type, parse_type
-from lancewal_core.contract import Column, Contract, decode_contract, encode_contract
 from lancewal_core.errors import FormatUnknown, InvalidInput, ObjectCorrupt, SchemaError
 from lancewal_core.ids import Generation, Position, Region, TableUuid, TableVersion, TopicId
-from lancewal_core.loss_record import LossRecord, decode_loss, encode_loss
 from lancewal_core.paths import SnapshotFile
-from lancewal_core.snapshot import SideFile, Snapshot, decode_snapshot, encode_snapshot
-from lancewal_core.table import TransactionInfo
-from lancewal_core.watermarks import (
+from lancewal_core.region.loss_record import LossRecord, decode_loss, encode_loss
+from lancewal_core.region.snapshot import SideFile, Snapshot, decode_snapshot, encode_snapshot
+from lancewal_core.rows.column_types import format_type, parse_type
+from lancewal_core.table.contract import Column, Contract, decode_contract, encode_contract
+from lancewal_core.table.protocol import TransactionInfo
+from lancewal_core.table.watermarks import (
     InForce,
     Watermark,
     decode_merge_record,
@@ -31,7 +31,7 @@ from lancewal_core.watermarks import (
     encode_merge_record,
     encode_watermarks,
 )
-from lancewal_flusher.merge_facts import MergeFacts, facts_of
+from lancewal_flusher.commit.facts import MergeFacts, facts_of
 from lancewal_reader.receipt import METADATA_KEY, Receipt, receipt_of
 from tests.support.fuzzing import MESSAGE_MAX, damaged, fuzz, memory_bound, outcome
 

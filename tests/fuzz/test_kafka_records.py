@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lancewal_core.region_key import RegionKeyCodec
+from lancewal_core.rows.region_key import RegionKeyCodec
 from lancewal_ingest.decode import Decoded, Records
-from lancewal_ingest.decode.records import KINDS
+from lancewal_kafka.records import KINDS
 from tests.ingest.decode.cases import COLUMNS, Header, Ways, records
 from tests.support.fuzzing import damaged, fuzz, memory_bound
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lancewal_core import paths
 from lancewal_core.errors import ObjectCorrupt
-from lancewal_core.key_catalog import (
+from lancewal_core.keys.catalog import (
     CoveredFile,
     KeyCatalog,
     KeyPart,
@@ -19,8 +19,8 @@ from lancewal_core.key_catalog import (
     decode_catalog,
     encode_catalog,
 )
-from lancewal_core.key_code import code_keys
-from lancewal_core.key_run import SoughtKeys, decode_part, encode_part, find_in_part, sorted_entries
+from lancewal_core.keys.code import code_keys
+from lancewal_core.keys.run import SoughtKeys, decode_part, encode_part, find_in_part, sorted_entries
 from tests.support.fuzzing import damaged, fuzz, memory_bound, outcome
 
 MIB = 1 << 20

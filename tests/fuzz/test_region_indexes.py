@@ -19,7 +19,7 @@ from lancewal_core.errors import ObjectCorrupt
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion, TopicId
 from lancewal_core.paths import SnapshotFile
 from lancewal_core.proto import mem_wal_pb2, rowids_pb2
-from lancewal_core.region_index import (
+from lancewal_core.region.index import (
     GenerationRecord,
     HistoryPage,
     RegionIndex,
@@ -29,7 +29,7 @@ from lancewal_core.region_index import (
     encode_history,
     encode_index,
 )
-from lancewal_core.u64_segment import U64Segment, decode_u64_segment, encode_u64_segment
+from lancewal_core.region.u64_segment import U64Segment, decode_u64_segment, encode_u64_segment
 from tests.support.fuzzing import damaged, fuzz, memory_bound, outcome
 
 MIB = 1 << 20

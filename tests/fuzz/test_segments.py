@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lancewal_core import paths
-from lancewal_core.arrow_message import declared_batch, message_length
 from lancewal_core.errors import ObjectCorrupt
 from lancewal_core.ids import LogId, Position, Region, Sequence, TopicId
 from lancewal_core.proto import wal_segment_pb2
-from lancewal_core.rows import SYSTEM_FIELDS, RowSchema
-from lancewal_core.segment import (
+from lancewal_core.rows.schema import SYSTEM_FIELDS, RowSchema
+from lancewal_core.store.arrow_message import declared_batch, message_length
+from lancewal_core.wal.segment import (
     FOOTER_SIZE,
     Entry,
     Fence,

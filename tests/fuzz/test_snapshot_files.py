@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lancewal_core import paths
-from lancewal_core.fold import partial_schema
 from lancewal_core.ids import Generation, Position, Region, TopicId
 from lancewal_core.paths import SnapshotFile
-from lancewal_core.rows import RowSchema
-from lancewal_core.snapshot import SideFile, Snapshot, read_gone, read_partials
+from lancewal_core.region.snapshot import SideFile, Snapshot, read_gone, read_partials
+from lancewal_core.rows.fold import partial_schema
+from lancewal_core.rows.schema import RowSchema
 from tests.support.fuzzing import damaged, fuzz, memory_bound, outcome
 from tests.support.scripted import ManualClock, ScriptedStore
 

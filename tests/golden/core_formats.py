@@ -16,12 +16,12 @@ import pyarrow as pa
 
 from lancewal_core import paths
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion, TopicId
-from lancewal_core.key_code import code_keys
-from lancewal_core.key_run import encode_part, sorted_entries
-from lancewal_core.region_index import GenerationRecord, HistoryPage, RegionIndex, State, encode_history, encode_index
-from lancewal_core.rows import Op, RowSchema
-from lancewal_core.segment import Entry, Fence, RejectedOffset, Segment, encode_fence, encode_segment
-from lancewal_core.u64_segment import U64Segment
+from lancewal_core.keys.code import code_keys
+from lancewal_core.keys.run import encode_part, sorted_entries
+from lancewal_core.region.index import GenerationRecord, HistoryPage, RegionIndex, State, encode_history, encode_index
+from lancewal_core.region.u64_segment import U64Segment
+from lancewal_core.rows.schema import Op, RowSchema
+from lancewal_core.wal.segment import Entry, Fence, RejectedOffset, Segment, encode_fence, encode_segment
 
 FOLDER = Path(__file__).parent
 

@@ -7,19 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from lancewal_core import paths
-from lancewal_core.clock import SystemClock
-from lancewal_core.contract import Column, Contract, encode_contract
-from lancewal_core.control import Control, encode_control
-from lancewal_core.drain import Drain, encode_drain
 from lancewal_core.ids import Generation, LogId, Position, Sequence, TableUuid, TableVersion
-from lancewal_core.key_catalog import CoveredFile, KeyCatalog, KeyPart, KeyRun, RunRegion, encode_catalog
-from lancewal_core.load_record import LoadRecord, encode_load
-from lancewal_core.loss_record import LossRecord, encode_loss
+from lancewal_core.keys.catalog import CoveredFile, KeyCatalog, KeyPart, KeyRun, RunRegion, encode_catalog
 from lancewal_core.paths import SnapshotFile
-from lancewal_core.snapshot import SideFile, Snapshot, encode_snapshot
+from lancewal_core.process.clock import SystemClock
+from lancewal_core.region.loss_record import LossRecord, encode_loss
+from lancewal_core.region.snapshot import SideFile, Snapshot, encode_snapshot
+from lancewal_core.table.contract import Column, Contract, encode_contract
+from lancewal_core.table.control import Control, encode_control
+from lancewal_core.table.drain import Drain, encode_drain
+from lancewal_core.table.load_record import LoadRecord, encode_load
+from lancewal_core.table.watermarks import InForce, Watermark, Watermarks
 from lancewal_core.testing.memory_store import MemoryStore
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
-from lancewal_core.watermarks import InForce, Watermark, Watermarks
 from lancewal_reader.receipt import Receipt
 from tests.golden.core_formats import NORTH, ROWS, SOUTH
 

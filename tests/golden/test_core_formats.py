@@ -7,10 +7,10 @@ import datetime
 import pyarrow as pa
 import pytest
 
-from lancewal_core.key_run import decode_part
-from lancewal_core.murmur2 import murmur2
-from lancewal_core.region_index import decode_history, decode_index
-from lancewal_core.segment import Segment, decode_segment
+from lancewal_core.keys.run import decode_part
+from lancewal_core.region.index import decode_history, decode_index
+from lancewal_core.rows.murmur2 import murmur2
+from lancewal_core.wal.segment import Segment, decode_segment
 from tests.golden import core_formats as golden
 
 

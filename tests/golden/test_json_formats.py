@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 
 from lancewal_core import paths
-from lancewal_core.clock import SystemClock
-from lancewal_core.contract import decode_contract
-from lancewal_core.control import decode_control
-from lancewal_core.drain import decode_drain
 from lancewal_core.ids import Position, TableVersion
-from lancewal_core.key_catalog import decode_catalog
-from lancewal_core.key_region import MergedFrom
-from lancewal_core.load_record import decode_load
-from lancewal_core.loss_record import read_losses
-from lancewal_core.snapshot import Snapshot, read_snapshot
+from lancewal_core.keys.catalog import decode_catalog
+from lancewal_core.keys.origin import MergedFrom
+from lancewal_core.process.clock import SystemClock
+from lancewal_core.region.loss_record import read_losses
+from lancewal_core.region.snapshot import Snapshot, read_snapshot
+from lancewal_core.table.contract import decode_contract
+from lancewal_core.table.control import decode_control
+from lancewal_core.table.drain import decode_drain
+from lancewal_core.table.load_record import decode_load
+from lancewal_core.table.watermarks import Watermarks
 from lancewal_core.testing.memory_store import MemoryStore
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
-from lancewal_core.watermarks import Watermarks
 from lancewal_reader.receipt import Receipt
 from tests.golden import json_formats as golden
 from tests.golden.core_formats import NORTH, ROWS, SOUTH

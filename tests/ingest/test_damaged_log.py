@@ -23,7 +23,7 @@ from lancewal_core.errors import (
     StoreInconsistent,
 )
 from lancewal_core.ids import Sequence
-from lancewal_ingest.service import _problems
+from lancewal_ingest.service.service import _problems
 from lancewal_reader import open_table
 from tests.audit.test_repair_segment import index_of
 from tests.support.pipeline import Failures, Pipeline, by_key

@@ -9,9 +9,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from lancewal_core.errors import KafkaUnavailable, RetentionLost
 from lancewal_core.ids import Position, Region, TopicId
-from lancewal_ingest import lone_reader
-from lancewal_ingest.decode.records import Records
-from lancewal_ingest.lone_reader import OutOfRange, consumed, lone_consumer
+from lancewal_kafka import reread as lone_reader
+from lancewal_kafka.records import Records
+from lancewal_kafka.reread import OutOfRange, consumed, lone_consumer
 from tests.ingest.test_source_kafka import make_topic, produce
 from tests.support.retention import delete_records
 

@@ -10,8 +10,8 @@ import pytest
 
 from lancewal_core.errors import KafkaUnavailable
 from lancewal_core.ids import Position
-from lancewal_ingest.source import Offsets
-from lancewal_ingest.tombstones import Compaction
+from lancewal_ingest.kafka.source import Offsets
+from lancewal_ingest.retention.tombstones import Compaction
 from tests.support.pipeline import MemoryTopic, Pipeline
 
 HOUR_S = 3600.0

@@ -14,25 +14,25 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lancewal_core import segment
-from lancewal_core.column_types import parse_type
-from lancewal_core.contract import Column, Contract
 from lancewal_core.errors import BadRecordStop
 from lancewal_core.ids import Position
-from lancewal_core.murmur2 import partition_of
-from lancewal_core.region_key import encode_region_key
-from lancewal_core.rows import RowSchema
-from lancewal_core.segment import Segment, decode_segment
-from lancewal_ingest.decode import decoder, hazards
-from lancewal_ingest.decode.columnar import Columns
-from lancewal_ingest.decode.decoder import Decoder
-from lancewal_ingest.decode.records import Records
-from lancewal_ingest.decode.reference import ReferenceDecoder
+from lancewal_core.rows.column_types import parse_type
+from lancewal_core.rows.murmur2 import partition_of
+from lancewal_core.rows.region_key import encode_region_key
+from lancewal_core.rows.schema import RowSchema
+from lancewal_core.table.contract import Column, Contract
+from lancewal_core.wal import segment
+from lancewal_core.wal.segment import Segment, decode_segment
+from lancewal_ingest.decode.json import decoder, hazards
+from lancewal_ingest.decode.json.columnar import Columns
+from lancewal_ingest.decode.json.decoder import Decoder
+from lancewal_ingest.decode.json.reference import ReferenceDecoder
 from lancewal_ingest.decode.weight import RecordWeights, pieces
-from lancewal_ingest.kafka_clients import bounded_consumer_properties
-from lancewal_ingest.policy import GENERATION_BYTES_MAX, GenerationStats, MemoryPolicy, SealDecision, SealPolicy
-from lancewal_ingest.source import Polled
-from lancewal_ingest.worker import IngestWorker, WorkerLimits
+from lancewal_ingest.kafka.source import Polled
+from lancewal_ingest.regions.policy import GENERATION_BYTES_MAX, GenerationStats, MemoryPolicy, SealDecision, SealPolicy
+from lancewal_ingest.service.worker import IngestWorker, WorkerLimits
+from lancewal_kafka.clients import bounded_consumer_properties
+from lancewal_kafka.records import Records
 from tests.attack.test_ingest_worker import MemoryObserver, Place, Source
 
 

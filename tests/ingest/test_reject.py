@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from lancewal_core import segment
-from lancewal_core.drain import Drain
-from lancewal_core.durable_position import durable_position
 from lancewal_core.errors import InvalidInput, KafkaUnavailable, PartitionCountChanged, RecordsUnreadable
 from lancewal_core.ids import OwnerId, Position, Region
-from lancewal_core.murmur2 import partition_of
-from lancewal_core.region_key import encode_region_key
-from lancewal_ingest.decode.records import Records, Rejected
-from lancewal_ingest.reject import Passed, reject
+from lancewal_core.region.durable_position import durable_position
+from lancewal_core.rows.murmur2 import partition_of
+from lancewal_core.rows.region_key import encode_region_key
+from lancewal_core.table.drain import Drain
+from lancewal_core.wal import segment
+from lancewal_ingest.operator.reject import Passed, reject
+from lancewal_kafka.records import Records, Rejected
 from lancewal_reader import open_table
 from tests.support.pipeline import Pipeline, by_key
 
@@ -120,7 +120,7 @@ def test_what_is_read_at_once_and_is_more_than_a_segment_takes_goes_into_several
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(segment, "SEGMENT_ROWS_BYTES_MAX", 200)
-    monkeypatch.setattr("lancewal_ingest.reject.PIECE_BYTES", 600)
+    monkeypatch.setattr("lancewal_ingest.operator.reject.PIECE_BYTES", 600)
     passed = pass_over(pipeline, Letters(pipeline), 11, at_once=100)
     assert (passed.rows, passed.goes_on, durable(pipeline)) == (4, 12, 12)
 

@@ -12,21 +12,22 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from lancewal_core import control
-from lancewal_core.clock import SystemClock
 from lancewal_core.errors import InvalidInput, KafkaUnavailable, TopicMissing
 from lancewal_core.ids import Position
-from lancewal_core.region_key import encode_region_key
-from lancewal_core.settings import Settings
-from lancewal_core.store_obstore import open_store
+from lancewal_core.process.clock import SystemClock
+from lancewal_core.rows.region_key import encode_region_key
+from lancewal_core.settings.load import Settings
+from lancewal_core.store.obstore import open_store
+from lancewal_core.table import control
 from lancewal_demo.stack import KafkaBroker
-from lancewal_flusher.create import create_table
-from lancewal_ingest import service, topic_watch
-from lancewal_ingest.append import check_topic
-from lancewal_ingest.retention import AdmissionPolicy, Oldest, RetentionFacts
-from lancewal_ingest.retention_kafka import KafkaRetention
-from lancewal_ingest.source import Polled, TopicFacts
-from lancewal_ingest.topic_watch import RETENTION_S, TOPIC_CHECK_S, TopicWatch
+from lancewal_flusher.define.create import create_table
+from lancewal_ingest.append.job import check_topic
+from lancewal_ingest.kafka.source import Polled, TopicFacts
+from lancewal_ingest.retention import topic_watch
+from lancewal_ingest.retention.horizon import AdmissionPolicy, Oldest, RetentionFacts
+from lancewal_ingest.retention.topic_watch import RETENTION_S, TOPIC_CHECK_S, TopicWatch
+from lancewal_ingest.service import service
+from lancewal_kafka.topic import KafkaRetention
 from tests.attack.test_ingest_worker import AtOnce, Place
 from tests.ingest.test_service import get, metric, serving, settings_tree, until
 from tests.support.scripted import ManualClock

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from lancewal_core.contract import Column, Contract
-from lancewal_core.drain import Drain
 from lancewal_core.errors import Misrouted, PartitionCountChanged
 from lancewal_core.ids import Position, Region, TopicId
-from lancewal_core.murmur2 import partition_of
-from lancewal_ingest.append import Consumed, Preparer
-from lancewal_ingest.decode.records import Records
+from lancewal_core.rows.murmur2 import partition_of
+from lancewal_core.table.contract import Column, Contract
+from lancewal_core.table.drain import Drain
+from lancewal_ingest.append.job import Consumed, Preparer
+from lancewal_kafka.records import Records
 
 CONTRACT = Contract(
     table_uuid="u", topic="t", topic_id="i", partitions=7, primary_key=("id",), region_key=(),

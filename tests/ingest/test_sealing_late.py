@@ -9,7 +9,7 @@ from typing import NoReturn
 import pytest
 
 from lancewal_core.errors import StoreUnavailable
-from lancewal_ingest import worker
+from lancewal_ingest.service import worker
 from tests.support.pipeline import Pipeline
 
 

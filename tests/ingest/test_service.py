@@ -32,9 +32,6 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 from prometheus_client.parser import text_string_to_metric_families
 
-from lancewal_core import control
-from lancewal_core.clock import SystemClock
-from lancewal_core.contract import Contract
 from lancewal_core.errors import (
     ContractMismatch,
     InvalidInput,
@@ -44,24 +41,28 @@ from lancewal_core.errors import (
     TopicMissing,
     TopicReplaced,
 )
-from lancewal_core.flush import entries_of
-from lancewal_core.http import Health, HealthServer
 from lancewal_core.ids import Position, Region, TopicId
-from lancewal_core.region_index import RegionIndex, State
-from lancewal_core.region_key import encode_region_key
-from lancewal_core.regions import RegionIndexes
-from lancewal_core.rows import OFFSET, SYSTEM_FIELDS, TIMESTAMP
-from lancewal_core.segment import Entry, RejectedOffset
-from lancewal_core.settings import Settings
-from lancewal_core.snapshot import read_snapshot
-from lancewal_core.store_obstore import open_store
-from lancewal_core.table_lance import LanceTable
-from lancewal_core.tasks import ThreadTasks
+from lancewal_core.process.clock import SystemClock
+from lancewal_core.process.health import Health, HealthServer
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.region.flush import entries_of
+from lancewal_core.region.index import RegionIndex, State
+from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.snapshot import read_snapshot
+from lancewal_core.rows.region_key import encode_region_key
+from lancewal_core.rows.schema import OFFSET, SYSTEM_FIELDS, TIMESTAMP
+from lancewal_core.settings.load import Settings
+from lancewal_core.store.obstore import open_store
+from lancewal_core.table import control
+from lancewal_core.table.contract import Contract
+from lancewal_core.table.lance.table import LanceTable
+from lancewal_core.wal.segment import Entry, RejectedOffset
 from lancewal_demo.stack import KafkaBroker
-from lancewal_flusher.create import create_table
-from lancewal_ingest import service, topic_watch
-from lancewal_ingest.metrics import IngestMetrics
-from lancewal_ingest.service import Running, serve
+from lancewal_flusher.define.create import create_table
+from lancewal_ingest.retention import topic_watch
+from lancewal_ingest.service import service
+from lancewal_ingest.service.metrics import IngestMetrics
+from lancewal_ingest.service.service import Running, serve
 from tests.support.retention import delete_records
 from tests.support.topics import delete_topic, make_topics
 
@@ -473,13 +474,21 @@ def program(folder: Path, tree: Mapping[str, object]) -> subprocess.Popen[bytes]
     info = folder / "site" / "lancewal-0.dist-info"
     info.mkdir(parents=True, exist_ok=True)
     (info / "METADATA").write_text("Metadata-Version: 2.4\nName: lancewal\nVersion: 0\n")
-    (info / "entry_points.txt").write_text("[lancewal.commands]\ningest = lancewal_ingest.commands:app\n")
+    (info / "entry_points.txt").write_text("[lancewal.commands]\ningest = lancewal_ingest.commands.ingest:app\n")
     config = folder / "lancewal.yaml"
     config.write_text(yaml.safe_dump(tree, sort_keys=False))
     kept = {name: value for name, value in os.environ.items() if not name.startswith("LANCEWAL_")}
     path = os.pathsep.join([str(folder / "site"), *(str(ROOT / package) for package in PACKAGES)])
     return subprocess.Popen(
-        [sys.executable, "-c", "from lancewal_core.cli import main; main()", "ingest", "run", "--config", str(config)],
+        [
+            sys.executable,
+            "-c",
+            "from lancewal_core.cli.program import main; main()",
+            "ingest",
+            "run",
+            "--config",
+            str(config),
+        ],
         env={**kept, "PYTHONPATH": path},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -562,7 +571,7 @@ def test_contradictions_are_found_before_anything_is_consumed(
 
 
 def create_contract(tree: Mapping[str, Any]) -> Contract:
-    from lancewal_core.contract import read_contract
+    from lancewal_core.table.contract import read_contract
 
     uri = tree["table"]["uri"]
     return read_contract(open_store(uri), uri)

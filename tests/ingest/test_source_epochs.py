@@ -7,8 +7,8 @@ from typing import Any
 from confluent_kafka import KafkaError, TopicPartition
 
 from lancewal_core.ids import Position
-from lancewal_ingest.source import Offsets
-from lancewal_ingest.source_kafka import ConfluentSource
+from lancewal_ingest.kafka.consumer import ConfluentSource
+from lancewal_ingest.kafka.source import Offsets
 
 
 class Consumer:

@@ -23,8 +23,8 @@ from lancewal_core.errors import (
 from lancewal_core.ids import Position
 from lancewal_demo.stack import KafkaBroker
 from lancewal_demo.stack.ports import free_ports
-from lancewal_ingest.decode.records import Records
-from lancewal_ingest.source_kafka import ConfluentSource
+from lancewal_ingest.kafka.consumer import ConfluentSource
+from lancewal_kafka.records import Records
 from tests.support.retention import delete_records
 from tests.support.topics import make_topics
 

@@ -8,11 +8,12 @@ import pytest
 from confluent_kafka import Producer
 
 from lancewal_core.ids import Position
-from lancewal_core.settings import Settings
+from lancewal_core.settings.load import Settings
 from lancewal_demo.stack import KafkaBroker
-from lancewal_flusher.create import create_table
-from lancewal_ingest import standstill, topic_watch
-from lancewal_ingest.standstill import STANDS_S, Standstill
+from lancewal_flusher.define.create import create_table
+from lancewal_ingest.retention import topic_watch
+from lancewal_ingest.service import standstill
+from lancewal_ingest.service.standstill import STANDS_S, Standstill
 from tests.ingest.test_service import get, make_topic, metric, produce, serving, settings_tree, until
 
 

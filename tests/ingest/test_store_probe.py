@@ -14,14 +14,14 @@ import obstore
 import pytest
 from obstore.store import S3Store
 
-from lancewal_core.clock import SystemClock
 from lancewal_core.errors import LancewalError, StoreNotWritable, StoreUnavailable, StoreUnsafe
-from lancewal_core.store import ObjectStore, PutOutcome, PutUnknown, Stored, Taken
-from lancewal_core.store_obstore import open_store
-from lancewal_core.tasks import ThreadTasks
+from lancewal_core.process.clock import SystemClock
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.store.object_store import ObjectStore, PutOutcome, PutUnknown, Stored, Taken
+from lancewal_core.store.obstore import open_store
 from lancewal_core.testing.memory_store import MemoryStore
 from lancewal_demo.stack import S3Server
-from lancewal_ingest.store_probe import WRITERS, check_store
+from lancewal_ingest.service.store_probe import WRITERS, check_store
 from tests.support.http_fault_proxy import HttpFaultProxy
 
 

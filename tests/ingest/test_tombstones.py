@@ -10,14 +10,14 @@ import pytest
 
 from lancewal_core import paths
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TopicId
-from lancewal_core.loss_record import LossRecord, write_loss
-from lancewal_core.region_index import GenerationRecord, RegionIndex, State
-from lancewal_core.rows import RowSchema
-from lancewal_core.segment import Entry, Segment, encode_segment
-from lancewal_core.tasks import ThreadTasks
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.loss_record import LossRecord, write_loss
+from lancewal_core.region.u64_segment import U64Segment
+from lancewal_core.rows.schema import RowSchema
 from lancewal_core.testing.memory_store import MemoryStore
-from lancewal_core.u64_segment import U64Segment
-from lancewal_ingest.tombstones import Compaction, lost_tombstones
+from lancewal_core.wal.segment import Entry, Segment, encode_segment
+from lancewal_ingest.retention.tombstones import Compaction, lost_tombstones
 
 HOUR_MS = 3_600_000
 NOW_MS = 1_800_000_000_000

@@ -13,14 +13,14 @@ from typer.testing import CliRunner
 
 from lancewal_core.errors import RecordsUnreadable
 from lancewal_core.ids import Position, Region, TopicId
-from lancewal_core.murmur2 import partition_of
-from lancewal_core.region_key import encode_region_key
-from lancewal_core.settings import load_settings
+from lancewal_core.rows.murmur2 import partition_of
+from lancewal_core.rows.region_key import encode_region_key
+from lancewal_core.settings.load import load_settings
 from lancewal_demo.stack import KafkaBroker
-from lancewal_flusher.create import create_table
-from lancewal_ingest.lone_reader import read_records
-from lancewal_ingest.offset_commands import app
-from lancewal_ingest.source_kafka import ConfluentSource
+from lancewal_flusher.define.create import create_table
+from lancewal_ingest.commands.offsets import app
+from lancewal_ingest.kafka.consumer import ConfluentSource
+from lancewal_kafka.reread import read_records
 from lancewal_reader import open_table
 from tests.ingest.test_dead_letters import read as read_letters
 from tests.ingest.test_service import get, metric, serving, settings_tree, until

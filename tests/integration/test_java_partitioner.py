@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from py4j.java_gateway import GatewayParameters, JavaGateway, find_jar_path, launch_gateway
 
-from lancewal_core.murmur2 import murmur2, partition_of, partitions_of
+from lancewal_core.rows.murmur2 import murmur2, partition_of, partitions_of
 from lancewal_demo.stack import find_java
 from lancewal_demo.stack.kafka_jars import kafka_jars
 

@@ -152,7 +152,7 @@ def test_looking_up_the_spark_source_does_not_load_lance() -> None:
 @pytest.mark.parametrize(
     ("package", "source", "expected"),
     [
-        ("lancewal_core", "import lancewal_reader.plan", "may not import lancewal_reader"),
+        ("lancewal_core", "import lancewal_reader.plan.strong", "may not import lancewal_reader"),
         ("lancewal_core", "def f():\n    from pyspark.sql import Row", "never imports pyspark"),
         ("lancewal_core", "if 1:\n    import confluent_kafka as k", "never imports confluent_kafka"),
         ("lancewal_ingest", "from lancewal_flusher import merge", "may not import lancewal_flusher"),
@@ -253,7 +253,7 @@ def test_the_forbidden_list_finds_and_spares_what_it_should() -> None:
 
 
 def test_only_merges_write_columns_in_place() -> None:
-    """They alone look for indexes over these columns first (``lancewal_flusher.in_place``)."""
+    """They alone look for indexes over these columns first (``lancewal_flusher.tasks.in_place``)."""
     writers: set[str] = set()
     for rule in RULES.values():
         for file in sorted((ROOT / rule.folder).rglob("*.py")):

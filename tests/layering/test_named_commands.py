@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from lancewal_core import cli
+from lancewal_core.cli import program as cli
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMED = re.compile(r"`lancewal ((?:[a-z][a-z-]*)(?: [a-z][a-z-]*)?)")

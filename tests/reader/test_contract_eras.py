@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from lancewal_core.contract import Column, Contract
 from lancewal_core.ids import Position, Region, TopicId
-from lancewal_reader.contract_eras import spans_a_change
+from lancewal_core.table.contract import Column, Contract
+from lancewal_reader.plan.contract_eras import spans_a_change
 
 FIRST = Contract(
     table_uuid="uuid-1",

@@ -19,11 +19,11 @@ from lancewal_core.errors import (
     TableReplaced,
     TableRestored,
 )
-from lancewal_core.snapshot import read_snapshot
-from lancewal_core.store import ObjectInfo, ObjectStore, PutOutcome
-from lancewal_core.store_obstore import open_store
-from lancewal_core.table import fragment_files
-from lancewal_core.watermarks import TABLE_UUID, Watermarks
+from lancewal_core.region.snapshot import read_snapshot
+from lancewal_core.store.object_store import ObjectInfo, ObjectStore, PutOutcome
+from lancewal_core.store.obstore import open_store
+from lancewal_core.table.protocol import fragment_files
+from lancewal_core.table.watermarks import TABLE_UUID, Watermarks
 from lancewal_reader import open_table
 from lancewal_reader import table as table_module
 from tests.support.pipeline import SMALL, Pipeline, by_key
@@ -88,7 +88,7 @@ def test_a_lost_snapshot_without_its_log_is_an_error_that_says_so(pipeline: Pipe
 def table_with_few_plans(pipeline: Pipeline) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(table_module, "PLANS_MAX", 2)
-        patched.setattr("lancewal_reader.plan.PLANS_MAX", 2)
+        patched.setattr("lancewal_reader.plan.strong.PLANS_MAX", 2)
         open_table(pipeline.uri).to_arrow()
 
 

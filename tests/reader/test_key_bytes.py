@@ -14,12 +14,12 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core.errors import RegionConflict, VersionGone
-from lancewal_core.murmur2 import partition_of
-from lancewal_core.watermarks import Watermarks
-from lancewal_flusher.plan import MergeLimits
+from lancewal_core.rows.murmur2 import partition_of
+from lancewal_core.table.watermarks import Watermarks
+from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_reader import open_table, receipt_of
-from lancewal_reader.spark import pin_read
-from lancewal_reader.spark_task import BaseTask, DeltaTask, run_task
+from lancewal_reader.spark.source import pin_read
+from lancewal_reader.spark.task import BaseTask, DeltaTask, run_task
 from tests.support.pipeline import SMALL, Key, Pipeline, Row, by_key
 
 PARTITIONS = 3

@@ -8,10 +8,7 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core.ids import Generation, Position, Region, TableVersion, TopicId
-from lancewal_core.testing.faults import Faultless
-from lancewal_core.testing.memory_store import MemoryBucket, MemoryStore
-from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
-from lancewal_core.watermarks import (
+from lancewal_core.table.watermarks import (
     PROPERTY_FOLLOWUP,
     PROPERTY_READ_VERSION,
     InForce,
@@ -19,7 +16,10 @@ from lancewal_core.watermarks import (
     Watermarks,
     merge_properties,
 )
-from lancewal_reader.lineage import Lineage
+from lancewal_core.testing.faults import Faultless
+from lancewal_core.testing.memory_store import MemoryBucket, MemoryStore
+from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
+from lancewal_reader.plan.stand_in import Lineage
 from tests.support.scripted import ManualClock
 
 REGION = Region("orders", TopicId("topic-id-1"), 0)

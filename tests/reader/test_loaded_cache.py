@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from lancewal_core.fold import fold
 from lancewal_core.ids import Generation, LogId, Position, Region, TopicId
 from lancewal_core.ids import Sequence as Number
-from lancewal_core.rows import RowSchema
-from lancewal_core.u64_segment import U64Segment
-from lancewal_reader.delta import Loaded, LoadedCache
-from lancewal_reader.plan import EntryRef, RegionDelta, SnapshotRef, Source
+from lancewal_core.region.u64_segment import U64Segment
+from lancewal_core.rows.fold import fold
+from lancewal_core.rows.schema import RowSchema
+from lancewal_reader.plan.strong import EntryRef, RegionDelta, SnapshotRef, Source
+from lancewal_reader.unmerged import Loaded, LoadedCache
 
 SCHEMA = RowSchema(pa.schema([("k", pa.int64())]), ("k",), ("k",))
 NORTH, SOUTH = Region("orders", TopicId("id"), 0), Region("orders", TopicId("id"), 1)

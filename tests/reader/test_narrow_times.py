@@ -12,8 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark.sql import datasource as ds
 
-from lancewal_reader.spark_filters import translate
-from lancewal_reader.spark_types import spark_schema, target_schema, to_target
+from lancewal_reader.spark.filters import translate
+from lancewal_reader.spark.types import spark_schema, target_schema, to_target
 
 INT64 = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-3000, 3000))
 TIME = st.one_of(st.none(), INT64)

@@ -14,18 +14,18 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core import paths
-from lancewal_core.contract import encode_contract
 from lancewal_core.errors import InvalidInput, OutsideHistoryWindow, PlanRetriesExhausted, VersionGone
 from lancewal_core.ids import Position, Region, TableUuid, TableVersion
-from lancewal_core.place import place_of
-from lancewal_core.region_index import State
-from lancewal_core.regions import RegionIndexes
-from lancewal_flusher import garbage
-from lancewal_flusher.plan import MergeLimits
+from lancewal_core.region.index import State
+from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.store.place import place_of
+from lancewal_core.table.contract import encode_contract
+from lancewal_flusher.garbage import find as garbage
+from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_reader import LancewalTable, Receipt, open_table, receipt_of
 from lancewal_reader import table as table_module
-from lancewal_reader.plan import EntryRef, ReadPlan, SnapshotRef
-from lancewal_reader.plan_at import plan_at
+from lancewal_reader.plan.at_receipt import plan_at
+from lancewal_reader.plan.strong import EntryRef, ReadPlan, SnapshotRef
 from lancewal_reader.scan import scan_plan
 from tests.support.pipeline import EVERY_TYPE, SMALL, Key, Pipeline, Row, by_key
 
@@ -207,7 +207,7 @@ def outcome(table: LancewalTable, earlier: Read) -> str:
 
 def test_any_cut_of_the_records_below_an_early_version(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cuts inside entries, generations in every state, in the index and in pages."""
-    monkeypatch.setattr("lancewal_reader.plan_at._STRIDE", 3)
+    monkeypatch.setattr("lancewal_reader.plan.at_receipt._STRIDE", 3)
     version = pipeline.table.newest().version
     for act in (pipeline.merge_all, pipeline.crash, pipeline.merge_all, pipeline.hand_over, pipeline.merge_all) * 2:
         pipeline.produce(60)
@@ -375,7 +375,7 @@ def test_what_is_no_receipt_of_this_table_is_refused(pipeline: Pipeline) -> None
 
 
 def test_a_cut_behind_everything_durable_is_named(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lancewal_reader.plan_at.PLANS_MAX", 2)
+    monkeypatch.setattr("lancewal_reader.plan.at_receipt.PLANS_MAX", 2)
     pipeline.produce(30)
     pipeline.ingest()
     table = open_table(pipeline.uri)

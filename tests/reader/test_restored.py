@@ -13,7 +13,7 @@ import pytest
 from lancewal_core.errors import TableRestored
 from lancewal_core.ids import Position
 from lancewal_reader import open_table, receipt_of
-from lancewal_reader.spark import pin_read
+from lancewal_reader.spark.source import pin_read
 from tests.support.pipeline import Key, Pipeline, Row, by_key
 from tests.support.repairs import command
 

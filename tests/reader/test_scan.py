@@ -13,11 +13,11 @@ import pytest
 
 from lancewal_core.errors import InvalidInput, NotALancewalTable, TableMissing
 from lancewal_core.ids import Position
-from lancewal_core.key_match import KeySet
-from lancewal_core.rows import RowSchema
-from lancewal_core.table_lance import LanceTable
-from lancewal_core.tasks import ThreadTasks
-from lancewal_flusher.plan import MergeLimits
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.rows.key_set import KeySet
+from lancewal_core.rows.schema import RowSchema
+from lancewal_core.table.lance.table import LanceTable
+from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_reader import open_table, receipt_of
 from lancewal_reader.filter import filter_rows
 from lancewal_reader.scan import BATCH_ROWS, base_batches, batch_rows

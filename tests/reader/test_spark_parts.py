@@ -34,12 +34,12 @@ from pyspark.sql.types import (
 )
 
 from lancewal_core.errors import InvalidInput, PlanStale, SettingsError
-from lancewal_core.executor_environment import storage_options
-from lancewal_reader.spark import PinnedRead, PlainReader, TaskPartition, balanced, pin_read
-from lancewal_reader.spark_filters import translate
-from lancewal_reader.spark_options import parse_options
-from lancewal_reader.spark_task import BaseTask, DeltaTask, run_task
-from lancewal_reader.spark_types import check_user_schema, spark_schema, target_schema, to_target
+from lancewal_core.settings.executor import storage_options
+from lancewal_reader.spark.filters import translate
+from lancewal_reader.spark.options import parse_options
+from lancewal_reader.spark.source import PinnedRead, PlainReader, TaskPartition, balanced, pin_read
+from lancewal_reader.spark.task import BaseTask, DeltaTask, run_task
+from lancewal_reader.spark.types import check_user_schema, spark_schema, target_schema, to_target
 from tests.support.pipeline import EVERY_TYPE, KEY, Pipeline, by_key, random_value
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -374,7 +374,7 @@ def test_looking_for_data_sources_does_not_load_lance() -> None:
 
 PLAN_IN_PROCESS = """
 import json, sys
-import lancewal_reader.spark as spark, pyarrow as pa
+import lancewal_reader.spark.source as spark, pyarrow as pa
 from lancewal_demo.stack.resident import resident_bytes
 spark.pin_read({"table": sys.argv[1], "consistency": "eventual"})  # everything imported and opened once
 before = resident_bytes("VmHWM")

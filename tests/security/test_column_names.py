@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core.errors import SchemaError, SettingsError
-from lancewal_core.rows import RowSchema, check_row_schema
-from lancewal_core.settings import load_settings
+from lancewal_core.rows.schema import RowSchema, check_row_schema
+from lancewal_core.settings.load import load_settings
 from lancewal_reader import open_table
 from tests.security.test_object_keys import HOSTILE
 from tests.support.pipeline import KEY, Pipeline, by_key

@@ -15,9 +15,9 @@ import structlog
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 
-from lancewal_core import http
-from lancewal_core.cli import LogLevel, configure_logging
-from lancewal_core.http import CONNECTIONS_MAX, HEAD_BYTES_MAX, REQUEST_S, Health, HealthServer
+from lancewal_core.cli.program import LogLevel, configure_logging
+from lancewal_core.process import health as http
+from lancewal_core.process.health import CONNECTIONS_MAX, HEAD_BYTES_MAX, REQUEST_S, Health, HealthServer
 from tests.support.fuzzing import memory_bound
 from tests.support.scripted import ManualClock
 from tests.support.whole_path import until

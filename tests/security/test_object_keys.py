@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from lancewal_core import paths
-from lancewal_core.contract import decode_contract
 from lancewal_core.errors import InvalidInput, LancewalError, ObjectCorrupt
 from lancewal_core.ids import Generation, LogId, Region, Sequence, TopicId
 from lancewal_core.paths import SnapshotFile
-from lancewal_core.store_obstore import open_store
+from lancewal_core.store.obstore import open_store
+from lancewal_core.table.contract import decode_contract
 
 HOSTILE = (
     "", ".", "..", "../x", "..\\x", "a/b", "/etc/passwd", "a/../../b", "%2e%2e", "%2e%2e%2fx", "..%2f", "a\x00b", "a\nb",

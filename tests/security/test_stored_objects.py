@@ -22,28 +22,28 @@ from lance.lance import DatasetBasePath
 from obstore.store import S3Store
 
 from lancewal_core import paths
-from lancewal_core.contract import decode_contract
+from lancewal_core.cli.stored_object import inspect_object
 from lancewal_core.errors import BasePathsRefused, ObjectCorrupt, SettingsError
-from lancewal_core.inspection import inspect_object
-from lancewal_core.key_sum import key_sum
 from lancewal_core.paths import SnapshotFile
-from lancewal_core.rows import COLUMNS_MAX
-from lancewal_core.segment import decode_segment
-from lancewal_core.settings import Settings
-from lancewal_core.settings_sections import TableSettings
-from lancewal_core.snapshot import decode_snapshot
-from lancewal_core.store_obstore import open_store
-from lancewal_core.table_lance import LanceTable
-from lancewal_core.tasks import ThreadTasks
-from lancewal_flusher import task_parcel
-from lancewal_flusher.compact_to_the_end import look
-from lancewal_flusher.compaction_limits import compaction_limits
-from lancewal_flusher.region_status import table_status
-from lancewal_flusher.round import RoundState, run_round
-from lancewal_flusher.service import open_context
-from lancewal_flusher.task_parcel import OpenParcel, send
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.region.key_checksum import key_sum
+from lancewal_core.region.snapshot import decode_snapshot
+from lancewal_core.rows.schema import COLUMNS_MAX
+from lancewal_core.settings.load import Settings
+from lancewal_core.settings.sections import TableSettings
+from lancewal_core.store.obstore import open_store
+from lancewal_core.table.contract import decode_contract
+from lancewal_core.table.lance.table import LanceTable
+from lancewal_core.wal.segment import decode_segment
+from lancewal_flusher.service.limits import compaction_limits
+from lancewal_flusher.service.round import RoundState, run_round
+from lancewal_flusher.service.service import open_context
+from lancewal_flusher.status.status import table_status
+from lancewal_flusher.tasks import parcel as task_parcel
+from lancewal_flusher.tasks.parcel import OpenParcel, send
+from lancewal_flusher.upkeep.compact_all import look
 from lancewal_reader import open_table
-from lancewal_reader.spark import pin_read
+from lancewal_reader.spark.source import pin_read
 from tests.fuzz.test_segments import KEY as SEGMENT_KEY
 from tests.fuzz.test_segments import bomb
 from tests.support.flusher_tables import OPEN_ROWS, FlusherTable, upserts
@@ -379,7 +379,7 @@ ADDRESSES = (
     "s3://[AKIAHUSH:hush@bucket/t",
 )
 TAKEN: dict[str, Callable[[str], object]] = {
-    "settings": lambda uri: __import__("lancewal_core.settings").settings.load_settings(
+    "settings": lambda uri: __import__("lancewal_core.settings.load").settings.load_settings(
         None, {"LANCEWAL_TABLE__URI": uri}
     ),
     "open_table": open_table,

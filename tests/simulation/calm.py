@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, Generic, TypeVar
 
-from lancewal_core.tasks import Task
+from lancewal_core.process.tasks import Task
 from lancewal_core.testing.scheduler import Scheduler
 
 T = TypeVar("T")

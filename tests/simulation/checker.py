@@ -18,21 +18,22 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from lancewal_core import failpoints, paths
-from lancewal_core.contract import Contract
+from lancewal_core import paths
 from lancewal_core.errors import ObjectMissing
-from lancewal_core.flush import entries_of
-from lancewal_core.fold import Folded, fold
 from lancewal_core.ids import Generation, OwnerId, Region, Sequence
-from lancewal_core.log import walk
-from lancewal_core.region_index import TRANSITIONS, GenerationRecord, RegionIndex, State, decode_index
-from lancewal_core.regions import RegionIndexes, index_family
-from lancewal_core.rows import PRESENT
-from lancewal_core.segment import Entry
-from lancewal_core.snapshot import read_folded, read_snapshot
-from lancewal_core.store import ObjectStore
-from lancewal_core.tasks import Tasks
+from lancewal_core.process import failpoints
+from lancewal_core.process.tasks import Tasks
+from lancewal_core.region.flush import entries_of
+from lancewal_core.region.index import TRANSITIONS, GenerationRecord, RegionIndex, State, decode_index
+from lancewal_core.region.indexes import RegionIndexes, index_family
+from lancewal_core.region.snapshot import read_folded, read_snapshot
+from lancewal_core.rows.fold import Folded, fold
+from lancewal_core.rows.schema import PRESENT
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.table.contract import Contract
 from lancewal_core.testing.memory_table import MemoryTable
+from lancewal_core.wal.segment import Entry
+from lancewal_core.wal.writer import walk
 from tests.simulation import oracle
 from tests.simulation.memory_kafka import MemoryTopic
 

@@ -20,19 +20,19 @@ from pathlib import Path
 import coverage
 
 MODULES = (
-    "lancewal_ingest.open_region",
-    "lancewal_ingest.partitions",
-    "lancewal_ingest.append",
-    "lancewal_ingest.seal",
-    "lancewal_flusher.merge",
-    "lancewal_flusher.merge_stock",
-    "lancewal_flusher.commit",
-    "lancewal_flusher.finish",
-    "lancewal_flusher.foreign_rows",
-    "lancewal_flusher.garbage",
-    "lancewal_flusher.gc",
-    "lancewal_flusher.history",
-    "lancewal_reader.plan",
+    "lancewal_ingest.regions.open",
+    "lancewal_ingest.regions.partitions",
+    "lancewal_ingest.append.job",
+    "lancewal_ingest.regions.seal",
+    "lancewal_flusher.merge.merge",
+    "lancewal_flusher.merge.inputs",
+    "lancewal_flusher.commit.send",
+    "lancewal_flusher.merge.finish",
+    "lancewal_flusher.merge.foreign_rows",
+    "lancewal_flusher.garbage.find",
+    "lancewal_flusher.garbage.collect",
+    "lancewal_core.region.history",
+    "lancewal_reader.plan.strong",
 )
 """Open, append, seal, merge (with commit and finish), trim (with history), read plan."""
 

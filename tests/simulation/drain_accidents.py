@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from lancewal_core.contract import Contract, read_contract
 from lancewal_core.errors import ContractMismatch, InvalidInput, PartitionCountChanged, RetentionLost
 from lancewal_core.ids import OwnerId, Position
-from lancewal_core.murmur2 import partition_of
-from lancewal_core.region_key import encode_region_key
-from lancewal_flusher.change_contract import add_partitions
-from lancewal_flusher.topic_checks import TopicState
-from lancewal_ingest.accept_loss import accept_loss
+from lancewal_core.rows.murmur2 import partition_of
+from lancewal_core.rows.region_key import encode_region_key
+from lancewal_core.table.contract import Contract, read_contract
+from lancewal_flusher.define.alter import add_partitions
+from lancewal_flusher.define.topic import TopicState
+from lancewal_ingest.operator.accept_loss import accept_loss
 from tests.simulation.checker import require
 from tests.simulation.memory_kafka import MemoryTopic, Partition
 from tests.simulation.script import Crashed, crash, stops

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Literal
 
 from lancewal_core.errors import Corrupt, DeadLetterRefused, KafkaUnavailable
 from lancewal_core.ids import OwnerId, Region
-from lancewal_core.region_index import GenerationRecord
-from lancewal_core.segment import Entry
-from lancewal_ingest.append import Preparer
+from lancewal_core.region.index import GenerationRecord
+from lancewal_core.wal.segment import Entry
+from lancewal_ingest.append.draining import drain_of
+from lancewal_ingest.append.job import Preparer
 from lancewal_ingest.context import IngestContext
-from lancewal_ingest.decode.records import Records, Rejected
-from lancewal_ingest.draining import drain_of
 from lancewal_ingest.observer import SilentObserver
-from lancewal_ingest.policy import MemoryPolicy, SealPolicy
-from lancewal_ingest.worker import IngestWorker, WorkerLimits
+from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy
+from lancewal_ingest.service.worker import IngestWorker, WorkerLimits
+from lancewal_kafka.records import Records, Rejected
 from tests.simulation.memory_kafka import MemorySource
 
 if TYPE_CHECKING:

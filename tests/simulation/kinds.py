@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lancewal_core.testing.faults import Rates
-from lancewal_ingest.policy import SealPolicy
+from lancewal_ingest.regions.policy import SealPolicy
 from tests.simulation.settings import ACTS, BRISK, CHAOS, Delay, Limits, Settings
 from tests.simulation.swarm import CALM
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from random import Random
 
 from lancewal_core import paths
-from lancewal_core.clock import Clock
 from lancewal_core.errors import LancewalError
 from lancewal_core.ids import LogId, Sequence
-from lancewal_core.segment import Segment, decode_segment
+from lancewal_core.process.clock import Clock
 from lancewal_core.testing.faults import Faultless
 from lancewal_core.testing.memory_store import MemoryBucket, MemoryStore
+from lancewal_core.wal.segment import Segment, decode_segment
 
 _MOST_IN_A_ROW = 4
 

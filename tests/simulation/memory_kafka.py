@@ -16,8 +16,8 @@ from random import Random
 from lancewal_core.errors import KafkaUnavailable
 from lancewal_core.ids import Position
 from lancewal_core.testing.scheduler import Scheduler
-from lancewal_ingest.decode.records import Records
-from lancewal_ingest.source import Listener, Offsets, Polled, TopicFacts
+from lancewal_ingest.kafka.source import Listener, Offsets, Polled, TopicFacts
+from lancewal_kafka.records import Records
 from tests.simulation.oracle import Record
 
 

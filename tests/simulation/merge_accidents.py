@@ -17,13 +17,13 @@ from lancewal_core.errors import (
     StoreInconsistent,
     TableRestored,
 )
-from lancewal_core.region_key import encode_region_key
-from lancewal_core.rows import Op
+from lancewal_core.rows.region_key import encode_region_key
+from lancewal_core.rows.schema import Op
 from lancewal_core.testing.faults import CommitFault
-from lancewal_flusher.commit import checkpoint
-from lancewal_flusher.gc import GarbageState, collect_garbage
-from lancewal_flusher.plan import MergeLimits
-from lancewal_flusher.round import RoundState
+from lancewal_flusher.commit.send import checkpoint
+from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
+from lancewal_flusher.merge.plan import MergeLimits
+from lancewal_flusher.service.round import RoundState
 from tests.simulation.checker import require
 from tests.simulation.merge_scenarios import late_commit_after_a_clean_up
 from tests.simulation.mutations import compare_with_what_exists

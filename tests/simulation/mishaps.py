@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from random import Random
 
-from lancewal_core import failpoints
+from lancewal_core.process import failpoints
 from tests.simulation.settings import Mishap
 from tests.simulation.world import World
 

@@ -8,31 +8,31 @@ from typing import Any
 
 import pytest
 
-import lancewal_core.durable_position
-import lancewal_core.log
-import lancewal_flusher.commit
-import lancewal_flusher.finish
-import lancewal_flusher.garbage
-import lancewal_flusher.gc
-import lancewal_flusher.merge
-import lancewal_flusher.round
-import lancewal_ingest.open_region
-import lancewal_ingest.seal
-import lancewal_reader.plan
+import lancewal_core.region.durable_position
+import lancewal_core.wal.writer
+import lancewal_flusher.commit.send
+import lancewal_flusher.garbage.collect
+import lancewal_flusher.garbage.find
+import lancewal_flusher.merge.finish
+import lancewal_flusher.merge.merge
+import lancewal_flusher.service.round
+import lancewal_ingest.regions.open
+import lancewal_ingest.regions.seal
+import lancewal_reader.plan.strong
 from lancewal_core import paths
 from lancewal_core.ids import Position, Sequence
-from lancewal_core.log import Walk, walk
-from lancewal_core.segment import Fence
-from lancewal_core.store import Done, Unknown, put_once
+from lancewal_core.region.history import History, read_history
+from lancewal_core.region.transitions import claim, trim
+from lancewal_core.store.object_store import Done, Unknown, put_once
 from lancewal_core.testing.memory_table import MemoryDataset
-from lancewal_core.transitions import claim, trim
-from lancewal_flusher.finish import finish_newest
-from lancewal_flusher.garbage import _free_segments, boundary
-from lancewal_flusher.history import History, read_history
-from lancewal_flusher.round import mark
-from lancewal_ingest.source import Polled
-from lancewal_ingest.worker import IngestWorker
-from lancewal_reader.plan import entry_refs
+from lancewal_core.wal.segment import Fence
+from lancewal_core.wal.writer import Walk, walk
+from lancewal_flusher.garbage.find import _free_segments, boundary
+from lancewal_flusher.merge.finish import finish_newest
+from lancewal_flusher.service.round import mark
+from lancewal_ingest.kafka.source import Polled
+from lancewal_ingest.service.worker import IngestWorker
+from lancewal_reader.plan.strong import entry_refs
 from tests.simulation.memory_kafka import MemorySource
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -43,12 +43,12 @@ def _no_fence(patch: pytest.MonkeyPatch) -> None:
         walked = walk(store, tasks, log, start, regions=(region,))
         return Walk(log, walked.segments, walked.end, walked.fence or Fence(log, walked.end, writer, clock.now_ms()))
 
-    patch.setattr(lancewal_ingest.open_region, "end_log", end_log)
+    patch.setattr(lancewal_ingest.regions.open, "end_log", end_log)
 
 
 def _no_sentinel(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(lancewal_flusher.commit, "sentinel", lambda fragments: None)
-    for module in (lancewal_flusher.commit, lancewal_flusher.finish, lancewal_flusher.merge):
+    patch.setattr(lancewal_flusher.commit.send, "sentinel", lambda fragments: None)
+    for module in (lancewal_flusher.commit.send, lancewal_flusher.merge.finish, lancewal_flusher.merge.merge):
         patch.setattr(module, "prove", lambda *arguments: None)
 
 
@@ -58,7 +58,7 @@ def _delete_before_the_boundary_moves(patch: pytest.MonkeyPatch) -> None:
         trimmed = None if reached is None else trim(history.index, reached, context.new_id())
         return None if trimmed is None else History(trimmed, history.pages)
 
-    patch.setattr(lancewal_flusher.gc, "_shorten", shorten)
+    patch.setattr(lancewal_flusher.garbage.collect, "_shorten", shorten)
 
 
 def _index_changes_while_unsettled(patch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ def _index_changes_while_unsettled(patch: pytest.MonkeyPatch) -> None:
         start_job(worker, now=now)
         worker._seal_due()
 
-    patch.setattr(lancewal_ingest.seal, "_check_settled", lambda writer: None)
+    patch.setattr(lancewal_ingest.regions.seal, "_check_settled", lambda writer: None)
     patch.setattr(IngestWorker, "_start_job", start_and_seal)
 
 
@@ -86,15 +86,15 @@ def _join_over_a_gap(patch: pytest.MonkeyPatch) -> None:
         found = entry_refs(region, record, walked)
         return [replace(ref, first=Position(_Joins(ref.first)), next=Position(_Joins(ref.next))) for ref in found]
 
-    patch.setattr(lancewal_reader.plan, "entry_refs", joined)
+    patch.setattr(lancewal_reader.plan.strong, "entry_refs", joined)
 
 
 def _no_proof_of_a_walk_s_end(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(lancewal_reader.plan, "_prove_ends", lambda context, above, walks: walks)
+    patch.setattr(lancewal_reader.plan.strong, "_prove_ends", lambda context, above, walks: walks)
 
 
 def _a_log_s_end_is_not_doubted(patch: pytest.MonkeyPatch) -> None:
-    for module in (lancewal_core.log, lancewal_core.durable_position, lancewal_reader.plan):
+    for module in (lancewal_core.wal.writer, lancewal_core.region.durable_position, lancewal_reader.plan.strong):
         patch.setattr(module, "doubted", lambda store, walked, walk_on: walked)
 
 
@@ -104,19 +104,19 @@ def list_late(patch: pytest.MonkeyPatch) -> None:
     def free_segments(context: Any, segments: Any, histories: Any, now: int) -> set[str]:
         return _free_segments(context, context.store.list(paths.wal_prefix()), histories, now)
 
-    patch.setattr(lancewal_flusher.garbage, "_free_segments", free_segments)
+    patch.setattr(lancewal_flusher.garbage.find, "_free_segments", free_segments)
 
 
 def delete_at_once(patch: pytest.MonkeyPatch) -> None:
     """Half a mutation: what is found free is deleted in the same round."""
-    free_segments = lancewal_flusher.garbage._free_segments
+    free_segments = lancewal_flusher.garbage.find._free_segments
 
     def free_and_delete(context: Any, segments: Any, histories: Any, now: int) -> set[str]:
         found = free_segments(context, segments, histories, now)
         context.store.delete(sorted(found))
         return set()
 
-    patch.setattr(lancewal_flusher.garbage, "_free_segments", free_and_delete)
+    patch.setattr(lancewal_flusher.garbage.find, "_free_segments", free_and_delete)
 
 
 def _candidates_after_the_indexes(patch: pytest.MonkeyPatch) -> None:
@@ -129,7 +129,7 @@ def _regions_by_listing(patch: pytest.MonkeyPatch) -> None:
     def of_listing(context: Any, region: Any, in_force: Any) -> Any:
         return read_history(context, region, in_force) if context.store.list(paths.index_prefix(region)) else None
 
-    patch.setattr(lancewal_flusher.garbage, "read_history", of_listing)
+    patch.setattr(lancewal_flusher.garbage.find, "read_history", of_listing)
 
 
 def compare_with_what_exists(patch: pytest.MonkeyPatch) -> None:
@@ -148,7 +148,7 @@ def compare_with_what_exists(patch: pytest.MonkeyPatch) -> None:
 def _commit_by_dataset_object(patch: pytest.MonkeyPatch) -> None:
     compare_with_what_exists(patch)
     # The proof afterwards stops everything, but the table has its keys twice by then.
-    for module in (lancewal_flusher.finish, lancewal_flusher.merge):
+    for module in (lancewal_flusher.merge.finish, lancewal_flusher.merge.merge):
         patch.setattr(module, "prove", lambda *arguments: None)
 
 
@@ -157,7 +157,7 @@ def _marked_before_the_follow_up(patch: pytest.MonkeyPatch) -> None:
         mark(context, context.read_indexes(), context.watermarks.newest()[1])
         return finish_newest(context)
 
-    patch.setattr(lancewal_flusher.round, "finish_newest", mark_and_finish)
+    patch.setattr(lancewal_flusher.service.round, "finish_newest", mark_and_finish)
 
 
 def _unknown_is_stored(patch: pytest.MonkeyPatch) -> None:
@@ -165,7 +165,7 @@ def _unknown_is_stored(patch: pytest.MonkeyPatch) -> None:
         outcome = put_once(store, key, data)
         return Done() if isinstance(outcome, Unknown) else outcome
 
-    patch.setattr(lancewal_core.log, "put_once", believing)
+    patch.setattr(lancewal_core.wal.writer, "put_once", believing)
 
 
 def _stale_claim(patch: pytest.MonkeyPatch) -> None:
@@ -175,7 +175,7 @@ def _stale_claim(patch: pytest.MonkeyPatch) -> None:
             ended = replace(ended, end_sequence=Sequence(newest.first_sequence))
         return claim(index, ended, *others)
 
-    patch.setattr(lancewal_ingest.open_region, "claim", adopting)
+    patch.setattr(lancewal_ingest.regions.open, "claim", adopting)
 
 
 def _next_without_position(patch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from lancewal_core.control import Service, pause, resume
 from lancewal_core.errors import Refresh, Retry
+from lancewal_core.table.control import Service, pause, resume
 from lancewal_core.testing.sim_clock import SimClock
 from tests.simulation.draws import drawn_s
 from tests.simulation.world import Process, World

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
-from lancewal_core.rows import Op
+from lancewal_core.rows.schema import Op
 
 Headers = list[tuple[str, bytes | None]] | None
 Values = Mapping[str, object]

@@ -8,7 +8,7 @@ from lancewal_core import paths
 from lancewal_core.errors import ObjectMissing, RetentionLost
 from lancewal_core.ids import Sequence
 from lancewal_core.testing.faults import PutFault
-from lancewal_ingest.policy import GenerationStats, SealDecision, SealPolicy
+from lancewal_ingest.regions.policy import GenerationStats, SealDecision, SealPolicy
 from tests.simulation.checker import require
 from tests.simulation.script import stops
 from tests.simulation.stage import ALWAYS, NEVER, Member, Stage

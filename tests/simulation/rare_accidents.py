@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import replace
 
 from lancewal_core import paths
-from lancewal_core.contract import encode_contract
 from lancewal_core.errors import (
     BadRecordStop,
     ContractChanged,
@@ -16,18 +15,19 @@ from lancewal_core.errors import (
     ObjectMissing,
     PartitionCountChanged,
 )
-from lancewal_core.region_index import State
-from lancewal_core.region_key import encode_region_key
-from lancewal_core.rows import Op
-from lancewal_core.watermarks import TABLE_UUID
-from lancewal_flusher.commit import Refused, checkpoint
-from lancewal_flusher.compaction import Compacted, FileSizes, compact_next
-from lancewal_flusher.compaction_plan import CompactionLimits
+from lancewal_core.region.index import State
+from lancewal_core.rows.region_key import encode_region_key
+from lancewal_core.rows.schema import Op
+from lancewal_core.table.contract import encode_contract
+from lancewal_core.table.watermarks import TABLE_UUID
+from lancewal_flusher.commit.send import Refused, checkpoint
 from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.gc import GarbageState, collect_garbage
-from lancewal_flusher.merge import Merged, merge_next
-from lancewal_flusher.plan import MergeLimits
-from lancewal_reader.plan import plan_strong
+from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
+from lancewal_flusher.merge.merge import Merged, merge_next
+from lancewal_flusher.merge.plan import MergeLimits
+from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, compact_next
+from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
+from lancewal_reader.plan.strong import plan_strong
 from tests.simulation.checker import require
 from tests.simulation.merge_accidents import snapshot_files
 from tests.simulation.oracle import Headers, Record

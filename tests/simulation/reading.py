@@ -10,11 +10,11 @@ from lancewal_core.errors import (
     WatermarkUnknown,
 )
 from lancewal_core.ids import Region
-from lancewal_core.log import SegmentCache
-from lancewal_reader.delta import DeltaContext, LoadedCache, SnapshotCache
-from lancewal_reader.plan import PlanContext
+from lancewal_core.wal.writer import SegmentCache
+from lancewal_reader.plan.strong import PlanContext
 from lancewal_reader.receipt import Receipt, receipt_of
 from lancewal_reader.table import Consistency, LancewalTable
+from lancewal_reader.unmerged import DeltaContext, LoadedCache, SnapshotCache
 from tests.simulation import oracle
 from tests.simulation.checker import require
 from tests.simulation.world import PASSING, Process, World

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from lancewal_core.errors import LancewalError
-from lancewal_flusher import garbage
+from lancewal_flusher.garbage import find as garbage
 from tests.simulation import chaos, operating, reading, services, user
 from tests.simulation.kinds import KINDS
 from tests.simulation.mishaps import Mishaps

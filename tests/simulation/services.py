@@ -6,23 +6,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from lancewal_core.control import POLL_S, ControlReader, ControlWatch, Service
 from lancewal_core.errors import ObjectMissing, TableRestored, VersionGone, WatermarkUnknown
 from lancewal_core.ids import Region
-from lancewal_core.key_catalog import KeyCatalogs
-from lancewal_core.key_index import KeyIndex
-from lancewal_core.key_parts import StoredParts
-from lancewal_flusher.commit import Refused
-from lancewal_flusher.compaction import Compacted, FileSizes, compact_next
-from lancewal_flusher.compaction_plan import CompactionLimits
+from lancewal_core.keys.catalog import KeyCatalogs
+from lancewal_core.keys.index import KeyIndex
+from lancewal_core.keys.parts import StoredParts
+from lancewal_core.table.control import POLL_S, ControlReader, ControlWatch, Service
+from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.gc import GarbageState, collect_garbage
-from lancewal_flusher.index_plan import IndexLimits
-from lancewal_flusher.index_upkeep import extend_indexes
-from lancewal_flusher.merge import NothingToMerge
-from lancewal_flusher.plan import MergeLimits, unmerged
-from lancewal_flusher.round import RoundState, run_round
-from lancewal_flusher.runner import ThreadRunner
+from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
+from lancewal_flusher.merge.merge import NothingToMerge
+from lancewal_flusher.merge.plan import MergeLimits, unmerged
+from lancewal_flusher.service.round import RoundState, run_round
+from lancewal_flusher.tasks.runner import ThreadRunner
+from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, compact_next
+from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
+from lancewal_flusher.upkeep.index_plan import IndexLimits
+from lancewal_flusher.upkeep.indexes import extend_indexes
 from tests.simulation.checker import require
 from tests.simulation.draws import drawn_key, drawn_s
 from tests.simulation.ingest_side import ingest_worker

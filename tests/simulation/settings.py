@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from lancewal_core.testing.faults import Rates
-from lancewal_ingest.policy import SealPolicy
+from lancewal_ingest.regions.policy import SealPolicy
 
 USER_KEYS = 1_000
 """Keys from here on are a user's, who appends them to the table by hand."""

@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
-from lancewal_core.contract import Contract
 from lancewal_core.errors import Corrupt
 from lancewal_core.ids import Region
-from lancewal_core.murmur2 import partition_of
-from lancewal_core.region_key import encode_region_key
+from lancewal_core.rows.murmur2 import partition_of
+from lancewal_core.rows.region_key import encode_region_key
+from lancewal_core.table.contract import Contract
 from lancewal_core.testing.sim_clock import EPOCH_MS
 from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.gc import GarbageReport, GarbageState, collect_garbage
-from lancewal_flusher.plan import MergeLimits
-from lancewal_flusher.round import RoundReport, RoundState, run_round
-from lancewal_ingest.policy import SealPolicy
-from lancewal_ingest.worker import IngestWorker
+from lancewal_flusher.garbage.collect import GarbageReport, GarbageState, collect_garbage
+from lancewal_flusher.merge.plan import MergeLimits
+from lancewal_flusher.service.round import RoundReport, RoundState, run_round
+from lancewal_ingest.regions.policy import SealPolicy
+from lancewal_ingest.service.worker import IngestWorker
 from tests.simulation import oracle
 from tests.simulation.calm import Alone, AtOnce, First
 from tests.simulation.ingest_side import ingest_worker

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
 
-from lancewal_core.failpoints import POINTS
+from lancewal_core.process.failpoints import POINTS
 from lancewal_core.testing.faults import Rates
 from tests.simulation.settings import BRISK, Delay, Limits, Mishap, Settings, Slow
 

@@ -12,11 +12,11 @@ from typing import TypeVar
 
 import pytest
 
-from lancewal_core import failpoints
-from lancewal_core.region_key import encode_region_key
-from lancewal_core.rows import Op
+from lancewal_core.process import failpoints
+from lancewal_core.rows.region_key import encode_region_key
+from lancewal_core.rows.schema import Op
 from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.gc import GarbageState
+from lancewal_flusher.garbage.collect import GarbageState
 from tests.simulation.oracle import Record
 from tests.simulation.script import Crashed
 from tests.simulation.stage import Member, Stage

@@ -11,8 +11,8 @@ from random import Random
 import pytest
 
 from lancewal_core.errors import ContractMismatch, InvalidInput, Misrouted, PartitionCountChanged
-from lancewal_core.murmur2 import partition_of
-from lancewal_core.region_key import encode_region_key
+from lancewal_core.rows.murmur2 import partition_of
+from lancewal_core.rows.region_key import encode_region_key
 from lancewal_reader.receipt import receipt_of
 from tests.simulation import oracle
 from tests.simulation.checker import require, rows_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lancewal_core.ids import LogId, OwnerId, Position, Region, Sequence, TopicId
-from lancewal_core.transitions import Claimant, Ended, claim, first_claim, reanchor
+from lancewal_core.region.transitions import Claimant, Ended, claim, first_claim, reanchor
 
 REGION = Region("orders", TopicId("topic-id-1"), 0)
 OWNER = Claimant(OwnerId("owner"), LogId("00000000000000aa"), Sequence(0))

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from lancewal_core.control import Service, pause, read_control, resume
 from lancewal_core.errors import ObjectMissing, PlanRetriesExhausted, TableRestored, VersionGone, WatermarkUnknown
+from lancewal_core.table.control import Service, pause, read_control, resume
 from lancewal_core.testing.faults import CommitFault, ListFault, PutFault
-from lancewal_flusher.gc import GarbageState, collect_garbage
+from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from tests.simulation.checker import require
 from tests.simulation.operating import resume_everything
 from tests.simulation.rest import check_restored

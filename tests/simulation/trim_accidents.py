@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lancewal_core import paths
-from lancewal_core.contract import encode_contract
 from lancewal_core.errors import (
     ContractMismatch,
     ObjectMissing,
@@ -13,10 +12,11 @@ from lancewal_core.errors import (
     StoreUnavailable,
 )
 from lancewal_core.ids import LogId, Sequence
-from lancewal_core.region_index import State
+from lancewal_core.region.index import State
+from lancewal_core.table.contract import encode_contract
 from lancewal_core.testing.faults import ListFault, PutFault
-from lancewal_flusher.gc import GarbageState, collect_garbage
-from lancewal_reader.plan import plan_strong
+from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
+from lancewal_reader.plan.strong import plan_strong
 from tests.simulation.checker import require
 from tests.simulation.script import Script, stops
 from tests.simulation.stage import ALWAYS, Member, Stage

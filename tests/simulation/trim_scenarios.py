@@ -8,7 +8,7 @@ from contextlib import suppress
 from lancewal_core import paths
 from lancewal_core.errors import LancewalError
 from lancewal_core.testing.faults import ListFault
-from lancewal_flusher.gc import GarbageState, collect_garbage
+from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from tests.simulation.stage import Stage
 
 

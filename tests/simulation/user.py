@@ -6,10 +6,10 @@ from random import Random
 
 from lancewal_core import paths
 from lancewal_core.errors import ObjectMissing, VersionGone
-from lancewal_core.region_index import State
-from lancewal_core.snapshot import read_snapshot
-from lancewal_core.table import fragment_files
-from lancewal_core.watermarks import TABLE_UUID
+from lancewal_core.region.index import State
+from lancewal_core.region.snapshot import read_snapshot
+from lancewal_core.table.protocol import fragment_files
+from lancewal_core.table.watermarks import TABLE_UUID
 from tests.simulation.draws import drawn_s
 from tests.simulation.settings import USER_KEYS
 from tests.simulation.world import World

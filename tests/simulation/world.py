@@ -14,20 +14,20 @@ from random import Random
 import pyarrow as pa
 
 from lancewal_core import paths
-from lancewal_core.contract import Column, Contract, encode_contract
 from lancewal_core.errors import Refresh, Retry
 from lancewal_core.ids import Region
-from lancewal_core.murmur2 import partition_of
-from lancewal_core.region_key import encode_region_key
-from lancewal_core.regions import RegionIndexes
-from lancewal_core.tasks import Tasks
+from lancewal_core.process.tasks import Tasks
+from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.rows.murmur2 import partition_of
+from lancewal_core.rows.region_key import encode_region_key
+from lancewal_core.table.contract import Column, Contract, encode_contract
+from lancewal_core.table.watermarks import TABLE_UUID, Watermarks
 from lancewal_core.testing.faults import Faults, RandomFaults
 from lancewal_core.testing.memory_store import MemoryBucket, MemoryStore
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from lancewal_core.testing.scheduler import Scheduler
 from lancewal_core.testing.sim_clock import EPOCH_MS, SimClock
 from lancewal_core.testing.sim_tasks import SimTasks
-from lancewal_core.watermarks import TABLE_UUID, Watermarks
 from lancewal_reader.receipt import Receipt
 from tests.simulation import oracle, swarm
 from tests.simulation.by_hand import ByHand

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lancewal_flusher import progress, spark_progress, task_parcel
-from lancewal_flusher.runner_spark import SparkRunner
+from lancewal_flusher.tasks import parcel as task_parcel
+from lancewal_flusher.tasks import progress, spark_progress
+from lancewal_flusher.tasks.spark_runner import SparkRunner
 from tests.support.flusher_tables import FlusherTable
 from tests.support.pipeline import EVERY_TYPE, Pipeline
 from tests.support.spark import LocalSpark, spark_runner

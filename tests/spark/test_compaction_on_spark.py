@@ -15,22 +15,22 @@ import pytest
 from structlog.testing import capture_logs
 
 from lancewal_core import paths
-from lancewal_core.clock import SystemClock
 from lancewal_core.errors import LancewalError, RewriteFailed, SparkJobFailed, VersionGone
 from lancewal_core.ids import TableVersion
-from lancewal_flusher.commit import Refused
-from lancewal_flusher.compact_to_the_end import CompactionSummary, compact_to_the_end, look
-from lancewal_flusher.compaction import Compacted, CompactionResult, FileSizes, compact_next
-from lancewal_flusher.compaction_plan import CompactionLimits
-from lancewal_flusher.compaction_turns import CompactionTurns, TurnReport
+from lancewal_core.process.clock import SystemClock
+from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.fragment_task import FragmentResult, FragmentTask
-from lancewal_flusher.index_plan import IndexLimits
-from lancewal_flusher.loose_data import LOOSE_AFTER_MS, loose_data
-from lancewal_flusher.pace import Pace, TurnFailed
-from lancewal_flusher.rewrite_task import RewriteTask, Rewritten
-from lancewal_flusher.runner import Runner
-from lancewal_flusher.runner_spark import SparkRunner
+from lancewal_flusher.garbage.unnamed_data_files import LOOSE_AFTER_MS, loose_data
+from lancewal_flusher.service.compaction_turns import CompactionTurns, TurnReport
+from lancewal_flusher.service.schedule import Pace, TurnFailed
+from lancewal_flusher.tasks.merge_task import FragmentResult, FragmentTask
+from lancewal_flusher.tasks.rewrite_task import RewriteTask, Rewritten
+from lancewal_flusher.tasks.runner import Runner
+from lancewal_flusher.tasks.spark_runner import SparkRunner
+from lancewal_flusher.upkeep.compact_all import CompactionSummary, compact_to_the_end, look
+from lancewal_flusher.upkeep.compaction import Compacted, CompactionResult, FileSizes, compact_next
+from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
+from lancewal_flusher.upkeep.index_plan import IndexLimits
 from tests.support.flusher_tables import FlusherTable, delete, patch, upserts
 from tests.support.spark import LocalSpark
 from tests.support.spark_gate import Broken, Gate

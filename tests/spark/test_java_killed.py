@@ -25,11 +25,11 @@ _DEADLINE_S = 120.0
 
 GATED = """
 from pathlib import Path
-from lancewal_flusher import spark_session
+from lancewal_flusher.tasks import spark_session
 start = spark_session.the_session
 def the_session():
     session = start()  # before anything imports Lance
-    from lancewal_flusher.runner_spark import SparkRunner
+    from lancewal_flusher.tasks.spark_runner import SparkRunner
     from tests.support.spark_gate import Gate
     run = SparkRunner.run
     def gated(self, tasks):

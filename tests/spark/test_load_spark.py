@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from lancewal_core.errors import SchemaError
-from lancewal_core.settings import Settings
-from lancewal_core.settings_sections import TableSettings
-from lancewal_flusher.load_spark import load_dataframe
-from lancewal_flusher.load_table import LoadBounds
+from lancewal_core.settings.load import Settings
+from lancewal_core.settings.sections import TableSettings
+from lancewal_flusher.load.dataframe import load_dataframe
+from lancewal_flusher.load.whole import LoadBounds
 from tests.support.flusher_tables import FlusherTable, delete, upserts
 from tests.support.spark import LocalSpark
 

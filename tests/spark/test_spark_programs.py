@@ -21,12 +21,12 @@ import yaml
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 from structlog.testing import capture_logs
 
-from lancewal_core.clock import SystemClock
-from lancewal_flusher.compaction import Compacted, FileSizes, compact_next
-from lancewal_flusher.compaction_plan import CompactionLimits
-from lancewal_flusher.fragment_task import FragmentResult, FragmentTask
-from lancewal_flusher.rewrite_task import RewriteTask, Rewritten
-from lancewal_flusher.runner_spark import SparkRunner
+from lancewal_core.process.clock import SystemClock
+from lancewal_flusher.tasks.merge_task import FragmentResult, FragmentTask
+from lancewal_flusher.tasks.rewrite_task import RewriteTask, Rewritten
+from lancewal_flusher.tasks.spark_runner import SparkRunner
+from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, compact_next
+from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
 from tests.flusher.test_compact_command import dies_before_its_commit
 from tests.support.flusher_tables import FlusherTable, delete, patch, upserts
 from tests.support.spark import spark_environment
@@ -37,8 +37,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 PROGRAM = """
 import sys
-from lancewal_core import cli
-from lancewal_flusher.commands import app
+from lancewal_core.cli import program as cli
+from lancewal_flusher.commands.flush import app
 cli.app.add_typer(app, name="flush")
 sys.exit(cli.run(sys.argv[1:]))
 """

@@ -17,12 +17,12 @@ from structlog.testing import capture_logs
 from lancewal_core import paths
 from lancewal_core.errors import ObjectMissing, SparkJobFailed, SparkStopped, VersionGone
 from lancewal_core.ids import TableVersion
-from lancewal_flusher import spark_session
 from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.fragment_task import FragmentResult, FragmentTask
-from lancewal_flusher.rewrite_task import RewriteTask, Rewritten
-from lancewal_flusher.runner import Runner, ThreadRunner
-from lancewal_flusher.runner_spark import SparkRunner
+from lancewal_flusher.tasks import spark_session
+from lancewal_flusher.tasks.merge_task import FragmentResult, FragmentTask
+from lancewal_flusher.tasks.rewrite_task import RewriteTask, Rewritten
+from lancewal_flusher.tasks.runner import Runner, ThreadRunner
+from lancewal_flusher.tasks.spark_runner import SparkRunner
 from tests.support.flusher_tables import FlusherTable, delete, patch, upsert, upserts
 from tests.support.spark import LocalSpark, spark_runner
 from tests.support.spark_gate import Broken, Gate
@@ -209,7 +209,7 @@ def test_a_session_that_has_ended_ends_the_flusher(
     table: FlusherTable, runner: SparkRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken: Any = Broken("x")
-    monkeypatch.setattr("lancewal_flusher.runner_spark.is_stopped", lambda _: True)
+    monkeypatch.setattr("lancewal_flusher.tasks.spark_runner.is_stopped", lambda _: True)
     with pytest.raises(SparkStopped, match="start the flusher again"):
         runner.run([broken])
     monkeypatch.undo()

@@ -20,31 +20,31 @@ import lance
 import pyarrow as pa
 
 from lancewal_core import paths
-from lancewal_core.clock import SystemClock
-from lancewal_core.column_types import format_type
-from lancewal_core.contract import Column, Contract, encode_contract
-from lancewal_core.flush import flush_from_log
 from lancewal_core.ids import LogId, OwnerId, Position, Region
-from lancewal_core.key_catalog import KeyCatalogs
-from lancewal_core.key_index import KeyIndex
-from lancewal_core.key_parts import StoredParts
-from lancewal_core.log import Durable, LogWriter
-from lancewal_core.region_index import GenerationRecord, RegionIndex
-from lancewal_core.regions import RegionIndexes
-from lancewal_core.rows import Op
-from lancewal_core.segment import Entry
-from lancewal_core.snapshot import Snapshot, read_snapshot
-from lancewal_core.store import Done, put_once
-from lancewal_core.store_obstore import open_store
-from lancewal_core.table import CommitLost, CommitOutcome, TableCommit, fragment_files
-from lancewal_core.table_lance import LanceTable
-from lancewal_core.tasks import ThreadTasks
-from lancewal_core.transitions import Claimant, claim, first_claim, seal
-from lancewal_core.watermarks import NOTHING_MERGED, TABLE_UUID, Watermarks
+from lancewal_core.keys.catalog import KeyCatalogs
+from lancewal_core.keys.index import KeyIndex
+from lancewal_core.keys.parts import StoredParts
+from lancewal_core.process.clock import SystemClock
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.region.flush import flush_from_log
+from lancewal_core.region.index import GenerationRecord, RegionIndex
+from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.snapshot import Snapshot, read_snapshot
+from lancewal_core.region.transitions import Claimant, claim, first_claim, seal
+from lancewal_core.rows.column_types import format_type
+from lancewal_core.rows.schema import Op
+from lancewal_core.store.object_store import Done, put_once
+from lancewal_core.store.obstore import open_store
+from lancewal_core.table.contract import Column, Contract, encode_contract
+from lancewal_core.table.lance.table import LanceTable
+from lancewal_core.table.protocol import CommitLost, CommitOutcome, TableCommit, fragment_files
+from lancewal_core.table.watermarks import NOTHING_MERGED, TABLE_UUID, Watermarks
+from lancewal_core.wal.segment import Entry
+from lancewal_core.wal.writer import Durable, LogWriter
 from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.plan import MergeLimits
-from lancewal_flusher.round import RoundReport, RoundState, run_round
-from lancewal_flusher.runner import ThreadRunner
+from lancewal_flusher.merge.plan import MergeLimits
+from lancewal_flusher.service.round import RoundReport, RoundState, run_round
+from lancewal_flusher.tasks.runner import ThreadRunner
 
 COLUMNS = pa.schema(
     [

@@ -23,21 +23,21 @@ import pyarrow.parquet as pq
 from lance.dataset import serialize_row_addrs
 
 from lancewal_core import paths
-from lancewal_core.contract import encode_contract
-from lancewal_core.rows import Op
-from lancewal_core.store import Done, put_once
-from lancewal_core.store_obstore import open_store
-from lancewal_core.tasks import ThreadTasks
-from lancewal_core.ttl import Ttl
-from lancewal_flusher.compaction import Compacted, FileSizes, NothingToCompact, compact_next
-from lancewal_flusher.compaction_plan import CompactionLimits
-from lancewal_flusher.expiry import Expired, Oldest, expire_next
-from lancewal_flusher.index_plan import IndexLimits
-from lancewal_flusher.index_upkeep import extend_indexes
-from lancewal_flusher.load_files import find_files
-from lancewal_flusher.load_keep import Keep
-from lancewal_flusher.load_table import LoadBounds, load
-from lancewal_flusher.plan import MergeLimits
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.rows.schema import Op
+from lancewal_core.rows.ttl import Ttl
+from lancewal_core.store.object_store import Done, put_once
+from lancewal_core.store.obstore import open_store
+from lancewal_core.table.contract import encode_contract
+from lancewal_flusher.load.files import find_files
+from lancewal_flusher.load.keep import Keep
+from lancewal_flusher.load.whole import LoadBounds, load
+from lancewal_flusher.merge.plan import MergeLimits
+from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, NothingToCompact, compact_next
+from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
+from lancewal_flusher.upkeep.expiry import Expired, Oldest, expire_next
+from lancewal_flusher.upkeep.index_plan import IndexLimits
+from lancewal_flusher.upkeep.indexes import extend_indexes
 from tests.support.flusher_tables import KeyedTable, Operation, Row, ScriptedTable
 
 WIDTH = 8

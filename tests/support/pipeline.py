@@ -24,34 +24,34 @@ import lance
 import pyarrow as pa
 
 from lancewal_core import paths
-from lancewal_core.clock import SystemClock
-from lancewal_core.column_types import format_type
-from lancewal_core.contract import Column, Contract, encode_contract
 from lancewal_core.errors import Corrupt
 from lancewal_core.ids import OwnerId, Position, Region
-from lancewal_core.key_catalog import KeyCatalogs
-from lancewal_core.key_index import KeyIndex
-from lancewal_core.key_parts import StoredParts
-from lancewal_core.murmur2 import partition_of
-from lancewal_core.region_key import encode_region_key
-from lancewal_core.regions import RegionIndexes
-from lancewal_core.store import Done, put_once
-from lancewal_core.store_obstore import open_store
-from lancewal_core.table_lance import LanceTable
-from lancewal_core.tasks import ThreadTasks
-from lancewal_core.watermarks import NOTHING_MERGED, TABLE_UUID, Watermarks
+from lancewal_core.keys.catalog import KeyCatalogs
+from lancewal_core.keys.index import KeyIndex
+from lancewal_core.keys.parts import StoredParts
+from lancewal_core.process.clock import SystemClock
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.rows.column_types import format_type
+from lancewal_core.rows.murmur2 import partition_of
+from lancewal_core.rows.region_key import encode_region_key
+from lancewal_core.store.object_store import Done, put_once
+from lancewal_core.store.obstore import open_store
+from lancewal_core.table.contract import Column, Contract, encode_contract
+from lancewal_core.table.lance.table import LanceTable
+from lancewal_core.table.watermarks import NOTHING_MERGED, TABLE_UUID, Watermarks
 from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.gc import GarbageReport, GarbageState, collect_garbage
-from lancewal_flusher.plan import MergeLimits
-from lancewal_flusher.round import RoundReport, RoundState, run_round
-from lancewal_flusher.runner import ThreadRunner
-from lancewal_ingest.append import Preparer
+from lancewal_flusher.garbage.collect import GarbageReport, GarbageState, collect_garbage
+from lancewal_flusher.merge.plan import MergeLimits
+from lancewal_flusher.service.round import RoundReport, RoundState, run_round
+from lancewal_flusher.tasks.runner import ThreadRunner
+from lancewal_ingest.append.job import Preparer
 from lancewal_ingest.context import IngestContext
-from lancewal_ingest.decode.records import Records, Rejected
+from lancewal_ingest.kafka.source import Listener, Offsets, Polled, TopicFacts
 from lancewal_ingest.observer import Observer, SilentObserver
-from lancewal_ingest.policy import MemoryPolicy, SealPolicy
-from lancewal_ingest.source import Listener, Offsets, Polled, TopicFacts
-from lancewal_ingest.worker import IngestWorker, WorkerLimits
+from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy
+from lancewal_ingest.service.worker import IngestWorker, WorkerLimits
+from lancewal_kafka.records import Records, Rejected
 
 Row = dict[str, Any]
 Key = tuple[str, int]

@@ -10,13 +10,13 @@ from pathlib import Path
 import yaml
 from typer.testing import CliRunner
 
-from lancewal_audit.repair_commands import app
-from lancewal_audit.repair_context import RepairContext
+from lancewal_audit.commands.repair import app
+from lancewal_audit.repair.context import RepairContext
 from lancewal_core.errors import LancewalError
-from lancewal_core.regions import RegionIndexes
-from lancewal_core.store import ObjectStore, PutOutcome
-from lancewal_core.tasks import ThreadTasks
-from lancewal_core.watermarks import Watermarks
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.store.object_store import ObjectStore, PutOutcome
+from lancewal_core.table.watermarks import Watermarks
 from lancewal_reader import open_table
 from tests.support.pipeline import Pipeline, by_key
 

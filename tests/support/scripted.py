@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
 
 from lancewal_core.errors import StoreUnavailable
-from lancewal_core.store import ObjectInfo, PutOutcome
-from lancewal_core.tasks import Task
+from lancewal_core.process.tasks import Task
+from lancewal_core.store.object_store import ObjectInfo, PutOutcome
 from lancewal_core.testing.faults import Faultless, ListFault, PutFault
 from lancewal_core.testing.memory_store import MemoryBucket, MemoryStore
 

@@ -24,9 +24,9 @@ import pyspark
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from lancewal_core.clock import SystemClock
+from lancewal_core.process.clock import SystemClock
 from lancewal_demo.stack.java import spark_java_home
-from lancewal_flusher.runner_spark import SparkRunner
+from lancewal_flusher.tasks.spark_runner import SparkRunner
 from tests.support.flusher_tables import FlusherTable
 
 CONF = {

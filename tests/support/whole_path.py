@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("core", "ingest", "flusher", "reader", "audit", "demo")
 DEADLINE_S = 240.0
 _POLL_S = 0.02
-_COMMAND = "from lancewal_core.cli import main; main()"
+_COMMAND = "from lancewal_core.cli.program import main; main()"
 _FAILPOINT = re.compile(r"(?P<point>[a-z.]+):(?P<when>before|after)(:(?P<n>\d+))?=(?P<act>\w+)")
 
 Event = Mapping[str, Any]

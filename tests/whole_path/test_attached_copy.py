@@ -7,12 +7,12 @@ from pathlib import Path
 import lance
 import pytest
 
-from lancewal_core.config_commands import read_settings
-from lancewal_core.contract import read_contract
-from lancewal_core.store_obstore import open_store
+from lancewal_core.cli.config import read_settings
+from lancewal_core.store.obstore import open_store
+from lancewal_core.table.contract import read_contract
 from lancewal_demo.stack import KafkaBroker
-from lancewal_flusher.attach import attach_table
-from lancewal_flusher.region_status import table_status
+from lancewal_flusher.define.attach import attach_table
+from lancewal_flusher.status.status import table_status
 from tests.support.whole_path import Lancewal, until
 from tests.whole_path.world import World, make_world
 

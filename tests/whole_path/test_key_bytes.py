@@ -9,7 +9,7 @@ from pathlib import Path
 import lance
 import pytest
 
-from lancewal_core.murmur2 import partition_of
+from lancewal_core.rows.murmur2 import partition_of
 from lancewal_demo.stack import KafkaBroker
 from lancewal_reader import open_table
 from tests.support.whole_path import until

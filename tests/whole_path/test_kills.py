@@ -16,7 +16,7 @@ import lance
 import pytest
 
 from lancewal_demo.stack import KafkaBroker, S3Server
-from lancewal_reader.spark import receipt_of_dataframe
+from lancewal_reader.spark.source import receipt_of_dataframe
 from tests.support.spark import LocalSpark
 from tests.support.whole_path import Kill, Life, Service, Slot, shuffled, until
 from tests.whole_path.feed import Record

@@ -14,13 +14,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # imported the
 )
 
 from lancewal_core import paths
-from lancewal_core.contract import read_contract
 from lancewal_core.errors import LancewalError
 from lancewal_core.ids import Region
-from lancewal_core.loss_record import read_losses
-from lancewal_core.regions import index_family
-from lancewal_core.segment import FOOTER_SIZE, Trailer, decode_trailer
-from lancewal_core.store_obstore import open_store
+from lancewal_core.region.indexes import index_family
+from lancewal_core.region.loss_record import read_losses
+from lancewal_core.store.obstore import open_store
+from lancewal_core.table.contract import read_contract
+from lancewal_core.wal.segment import FOOTER_SIZE, Trailer, decode_trailer
 from lancewal_demo.stack import KafkaBroker
 from lancewal_reader import open_table
 from tests.support.repairs import content

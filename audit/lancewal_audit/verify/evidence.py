@@ -16,17 +16,17 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from lancewal_audit.verify.gathering import PARTITION, Gathering
 from lancewal_audit.verify.key_fold import Record, plain_rows
+from lancewal_audit.verify.records.source import Range
+from lancewal_audit.verify.records.topic import TopicRecords
+from lancewal_audit.verify.records.wal import WalRecords
 from lancewal_audit.verify.report import WAL, Finding, Findings
 from lancewal_audit.verify.scope import Scope
-from lancewal_audit.verify.shares import Shares
-from lancewal_audit.verify.sources import Range
-from lancewal_audit.verify.topic_records import TopicRecords
-from lancewal_audit.verify.wal_records import WalRecords
+from lancewal_audit.verify.shares.by_share import PARTITION, Gathering
+from lancewal_audit.verify.shares.on_disk import Shares
 from lancewal_core.ids import Position, Region
-from lancewal_core.murmur2 import NO_PARTITION
-from lancewal_core.rows import OFFSET, OP, PRESENT, TIMESTAMP
+from lancewal_core.rows.murmur2 import NO_PARTITION
+from lancewal_core.rows.schema import OFFSET, OP, PRESENT, TIMESTAMP
 
 _COMPACTED = "the topic is compacted: Kafka may have removed older records"
 _REPLACED = "the topic lost its tail once: what it has before may be something else than what was read"

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from lancewal_audit.verify.judge import Wanted, key_reader, shown_key
+from lancewal_audit.verify.compare import Wanted, key_reader, shown_key
 from lancewal_audit.verify.key_fold import plain_rows, stored
 from lancewal_audit.verify.report import MERGED, Finding
-from lancewal_core.key_match import KeySet
-from lancewal_core.lance_errors import reading
-from lancewal_core.rows import RowSchema
-from lancewal_core.table_lance import LancePinnedTable
+from lancewal_core.rows.key_set import KeySet
+from lancewal_core.rows.schema import RowSchema
+from lancewal_core.table.lance.errors import reading
+from lancewal_core.table.lance.table import LancePinnedTable
 
 _ROW_ID = "_rowid"
 

@@ -27,8 +27,8 @@ import pyarrow.compute as pc
 from lance.query import MatchQuery
 
 from lancewal_audit.verify.key_fold import stored
-from lancewal_core.index_build_lance import TOKENIZER, IndexBuild
-from lancewal_core.table import ROW_ADDRESS
+from lancewal_core.table.lance.index_build import TOKENIZER, IndexBuild
+from lancewal_core.table.protocol import ROW_ADDRESS
 
 ANSWER_ROWS_MAX = 1_000_000
 """Rows of one answer that are looked at; of a value that more rows have, rows that are missing are not noticed."""

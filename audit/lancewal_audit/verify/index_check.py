@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lancewal_audit.verify.compare import shown_key
 from lancewal_audit.verify.index_answers import (
     Answer,
     Questions,
@@ -39,16 +40,15 @@ from lancewal_audit.verify.index_answers import (
 )
 from lancewal_audit.verify.index_sample import IndexSample
 from lancewal_audit.verify.index_vectors import VectorRow, ask_vectors, uses_vector_index
-from lancewal_audit.verify.judge import shown_key
 from lancewal_audit.verify.key_fold import plain_rows
 from lancewal_audit.verify.report import Finding, Findings, IndexReport
-from lancewal_core.error_text import first_line
 from lancewal_core.errors import ObjectCorrupt, VersionGone
-from lancewal_core.index_build_lance import IndexBuild, index_builds
-from lancewal_core.key_match import KeySet
-from lancewal_core.lance_errors import reading
-from lancewal_core.rows import RowSchema
-from lancewal_core.table_lance import LancePinnedTable
+from lancewal_core.process.library_errors import first_line
+from lancewal_core.rows.key_set import KeySet
+from lancewal_core.rows.schema import RowSchema
+from lancewal_core.table.lance.errors import reading
+from lancewal_core.table.lance.index_build import IndexBuild, index_builds
+from lancewal_core.table.lance.table import LancePinnedTable
 
 _VALUES = ("BTREE", "BITMAP", "ZONEMAP", "BLOOMFILTER", "LABEL_LIST", "NGRAM")
 _ROW_ID = "_rowid"

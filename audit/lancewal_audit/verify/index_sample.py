@@ -14,9 +14,9 @@ from hashlib import blake2b
 
 import pyarrow as pa
 
-from lancewal_audit.verify.judge import Key, key_reader
+from lancewal_audit.verify.compare import Key, key_reader
 from lancewal_audit.verify.key_fold import Record, plain_rows, same, stored
-from lancewal_core.rows import Op, RowSchema
+from lancewal_core.rows.schema import Op, RowSchema
 
 VALUES_MAX = 4
 """The newest one, and those before."""

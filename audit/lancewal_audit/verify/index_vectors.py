@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from lance.dataset import serialize_row_addrs
 
-from lancewal_core.index_build_lance import IndexBuild
+from lancewal_core.table.lance.index_build import IndexBuild
 
 Vector = npt.NDArray[np.float64]
 _ROW_ID = "_rowid"

@@ -1,6 +1,6 @@
 """What its records make of a key: the rules of the protocol once more, record by record, over plain values.
 
-It shares nothing with ``lancewal_core.fold``, which is what is being verified.  Rules, in the order of the records:
+It shares nothing with ``lancewal_core.rows.fold``, which is what is being verified.  Rules, in the order of the records:
 
  * an upsert sets every column; what the record leaves out is null;
  * a delete removes the row;
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lancewal_core.rows import Op
+from lancewal_core.rows.schema import Op
 
 Values = tuple[object, ...]
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lancewal_audit.verify.eras import Eras
+from lancewal_audit.verify.records.eras import Eras
 from lancewal_core import paths
-from lancewal_core.contract import Contract
 from lancewal_core.errors import VersionGone
 from lancewal_core.ids import Position, Region
-from lancewal_core.load_record import read_loads
-from lancewal_core.loss_record import LossRecord, read_losses, replaced_below
-from lancewal_core.store import ObjectStore
-from lancewal_core.table import Table
-from lancewal_core.table_lance import LancePinnedTable
-from lancewal_core.tasks import Tasks
-from lancewal_core.watermarks import InForce, decode_merge_record, says_keep
+from lancewal_core.process.tasks import Tasks
+from lancewal_core.region.loss_record import LossRecord, read_losses, replaced_below
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.table.contract import Contract
+from lancewal_core.table.lance.table import LancePinnedTable
+from lancewal_core.table.load_record import read_loads
+from lancewal_core.table.protocol import Table
+from lancewal_core.table.watermarks import InForce, decode_merge_record, says_keep
 from lancewal_reader import Receipt
-from lancewal_reader.contract_eras import contracts_up_to
+from lancewal_reader.plan.contract_eras import contracts_up_to
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
+from lancewal_audit.verify.compare import Tally
 from lancewal_audit.verify.evidence import Evidence
-from lancewal_audit.verify.judge import Tally
 from lancewal_audit.verify.report import Findings, IndexReport, RegionReport, Report
 from lancewal_audit.verify.scope import Scope
 from lancewal_core.ids import Region

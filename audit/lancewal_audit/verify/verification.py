@@ -27,26 +27,26 @@ from typing import Literal
 
 import pyarrow as pa
 
+from lancewal_audit.verify.compare import Judge
 from lancewal_audit.verify.evidence import Evidence
-from lancewal_audit.verify.gathering import Gathering
 from lancewal_audit.verify.hidden_rows import hidden_rows
 from lancewal_audit.verify.index_check import IndexCheck
-from lancewal_audit.verify.judge import Judge
-from lancewal_audit.verify.key_choice import KeyChoice
+from lancewal_audit.verify.records.topic import TopicRecords
+from lancewal_audit.verify.records.wal import WalRecords
 from lancewal_audit.verify.report import Findings, Report
 from lancewal_audit.verify.scope import Scope, find_scope
+from lancewal_audit.verify.shares.by_share import Gathering
+from lancewal_audit.verify.shares.sample import KeyChoice
 from lancewal_audit.verify.summary import summarise
-from lancewal_audit.verify.topic_records import TopicRecords
-from lancewal_audit.verify.wal_records import WalRecords
-from lancewal_core.clock import SystemClock
-from lancewal_core.lance_errors import reading
-from lancewal_core.open_checks import check_table
-from lancewal_core.regions import RegionIndexes
-from lancewal_core.settings import Settings
-from lancewal_core.store_obstore import open_store
-from lancewal_core.table_lance import LanceTable
-from lancewal_core.tasks import Tasks, ThreadTasks
-from lancewal_core.watermarks import Watermarks
+from lancewal_core.process.clock import SystemClock
+from lancewal_core.process.tasks import Tasks, ThreadTasks
+from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.settings.load import Settings
+from lancewal_core.store.obstore import open_store
+from lancewal_core.table.checks import check_table
+from lancewal_core.table.lance.errors import reading
+from lancewal_core.table.lance.table import LanceTable
+from lancewal_core.table.watermarks import Watermarks
 from lancewal_reader import open_table, receipt_of
 
 SHARE_ROWS = 100_000

@@ -1,6 +1,6 @@
 """The in-memory twin of an object store.
 
-It keeps the promises of ``lancewal_core.store`` and no more than those: what a real store may do (lose a reply, let a
+It keeps the promises of ``lancewal_core.store.object_store`` and no more than those: what a real store may do (lose a reply, let a
 put arrive late, refuse without reason, list stale or partial) it does when its ``Faults`` say so.  Every call passes a
 *switch* before and after its effect, where a scheduler may let another actor run.
 """
@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import assert_never
 
-from lancewal_core.clock import Clock
 from lancewal_core.errors import StoreUnavailable
-from lancewal_core.object_limits import check_size
-from lancewal_core.store import ObjectInfo, PutOutcome, PutUnknown, Stored, Taken
+from lancewal_core.process.clock import Clock
+from lancewal_core.store.object_limits import check_size
+from lancewal_core.store.object_store import ObjectInfo, PutOutcome, PutUnknown, Stored, Taken
 from lancewal_core.testing.faults import Faultless, Faults, ListFault, PutFault
 from lancewal_core.testing.scheduler import Switch, no_switch
 

@@ -42,7 +42,7 @@ import pyarrow as pa
 
 from lancewal_core.errors import ObjectMissing, StoreUnavailable, VersionGone
 from lancewal_core.ids import TableVersion
-from lancewal_core.table import (
+from lancewal_core.table.protocol import (
     ROW_ADDRESS,
     CommitLost,
     CommitOutcome,

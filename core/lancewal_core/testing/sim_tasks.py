@@ -7,7 +7,7 @@ from functools import partial
 from random import Random
 from typing import Generic, TypeVar
 
-from lancewal_core.tasks import Task
+from lancewal_core.process.tasks import Task
 from lancewal_core.testing.scheduler import Scheduler
 
 T = TypeVar("T")

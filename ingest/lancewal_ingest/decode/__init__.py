@@ -1,6 +1,6 @@
 """Kafka records to WAL batches."""
 
-from lancewal_ingest.decode.decoder import Decoder
-from lancewal_ingest.decode.records import Decoded, Records, Rejected
+from lancewal_ingest.decode.json.decoder import Decoder
+from lancewal_kafka.records import Decoded, Records, Rejected
 
 __all__ = ["Decoded", "Decoder", "Records", "Rejected"]

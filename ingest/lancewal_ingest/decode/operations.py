@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lancewal_core.rows import Op
-from lancewal_ingest.decode.records import Refusal
+from lancewal_core.rows.schema import Op
+from lancewal_kafka.records import Refusal
 
 OP_HEADER = "lancewal.op"
 

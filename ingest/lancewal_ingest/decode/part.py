@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lancewal_core.rows import RowSchema
-from lancewal_ingest.decode.records import Records
+from lancewal_core.rows.schema import RowSchema
+from lancewal_kafka.records import Records
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,10 +30,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lancewal_core.rows import SYSTEM_FIELDS, RowSchema
+from lancewal_core.rows.schema import SYSTEM_FIELDS, RowSchema
 
 if TYPE_CHECKING:
-    from lancewal_ingest.decode.records import Records  # the decoder weighs records too
+    from lancewal_kafka.records import Records  # the decoder weighs records too
 
 Weights = npt.NDArray[np.int64]
 

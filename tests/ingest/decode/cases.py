@@ -8,11 +8,11 @@ from unittest import mock
 
 import pyarrow as pa
 
-from lancewal_core.rows import RowSchema
+from lancewal_core.rows.schema import RowSchema
 from lancewal_ingest.decode import Decoded, Decoder, Records
-from lancewal_ingest.decode import decoder as decoder_module
+from lancewal_ingest.decode.json import decoder as decoder_module
+from lancewal_ingest.decode.json.reference import ReferenceDecoder
 from lancewal_ingest.decode.part import assemble
-from lancewal_ingest.decode.reference import ReferenceDecoder
 
 Header = tuple[str, bytes | None]
 

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from lancewal_core.rows import RowSchema
+from lancewal_core.rows.schema import RowSchema
 from lancewal_ingest.decode import Decoder
-from lancewal_ingest.decode.records import KINDS
+from lancewal_kafka.records import KINDS
 from tests.ingest.decode.cases import COLUMNS, ROWS, Header, Ways, records
 
 PATCH: list[Header] = [("lancewal.op", b"patch")]

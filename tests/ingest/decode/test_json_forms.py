@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core.errors import SchemaError
-from lancewal_core.rows import RowSchema
+from lancewal_core.rows.schema import RowSchema
 from lancewal_ingest.decode import Decoder
-from lancewal_ingest.decode.cells import base64_bytes
+from lancewal_ingest.decode.json.cells import base64_bytes
 from tests.ingest.decode.cases import Ways, records
 
 F32_AFTER_ONE = 1.00000011920928955078125

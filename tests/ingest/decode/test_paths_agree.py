@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lancewal_core.rows import RowSchema
+from lancewal_core.rows.schema import RowSchema
 from tests.ingest.decode.cases import COLUMNS, Header, Ways, records
 from tests.ingest.decode.test_json_forms import BAD, GOOD
 

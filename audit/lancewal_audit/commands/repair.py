@@ -1,0 +1,183 @@
+"""``lancewal repair``: mend what services stop at, after a look with ``--dry-run``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from lancewal_core.cli.config import ConfigOption, read_settings
+from lancewal_core.cli.shown import one_line, say
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="Mend a table's state. Each command shows with --dry-run what it would do, and changes nothing.",
+)
+
+Topic = Annotated[str, typer.Argument(help="The table's topic, as a check that this is the table you mean.")]
+Partition = Annotated[int, typer.Argument(help="The partition.", min=0)]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")]
+
+
+class AfterRestore(StrEnum):
+    """What becomes of the rows that were merged after the version that was restored."""
+
+    KEEP = "keep"
+    REPLAY = "replay"
+
+
+@app.command()
+def snapshot(
+    topic: Topic,
+    partition: Partition,
+    generation: Annotated[
+        int | None, typer.Argument(help="Rebuild this one, whatever it looks like; by default what is damaged.", min=1)
+    ] = None,
+    dry_run: DryRun = False,
+    config: ConfigOption = None,
+) -> None:
+    """Make the snapshots of a region's unmerged generations anew from their WAL entries."""
+    from lancewal_audit.repair.context import opened, region_of
+    from lancewal_audit.repair.snapshot import plan_snapshots, repair_snapshots
+    from lancewal_core.ids import Generation
+
+    with opened(read_settings(config)) as context:
+        named = None if generation is None else Generation(generation)
+        plan = plan_snapshots(context, region_of(context, topic, partition), named)
+        _tell(plan.lines())
+        if not dry_run:
+            _tell(repair_snapshots(context, plan))
+
+
+@app.command()
+def index(
+    topic: Topic,
+    partition: Partition,
+    before_gap: Annotated[
+        bool, typer.Option("--before-gap", help="End the region before offsets that no log has; Kafka must have them.")
+    ] = False,
+    above: Annotated[
+        int, typer.Option(help="A version that was there, as a log line names it: lost, if it is no more.", min=0)
+    ] = 0,
+    dry_run: DryRun = False,
+    config: ConfigOption = None,
+) -> None:
+    """Rebuild a region's index, whose newest versions are lost or damaged, from the logs.
+
+    Ingest must be stopped and paused, the flusher paused.
+    """
+    from lancewal_audit.group_members import group_members
+    from lancewal_audit.repair.context import opened, region_of
+    from lancewal_audit.repair.index.repair import plan_index, repair_index
+    from lancewal_audit.repair.topic_records import KafkaTopicRecords
+    from lancewal_core.ids import Position
+
+    settings = read_settings(config)
+    with opened(settings) as context:
+        region = region_of(context, topic, partition)
+
+        def low() -> Position:
+            settings.need("kafka.bootstrap_servers")
+            return KafkaTopicRecords(settings.kafka, context.contract).low(partition)
+
+        _tell(plan_index(context, region, low, before_gap=before_gap, above=above).lines())
+        if not dry_run:
+            settings.need("kafka.bootstrap_servers")
+            client, group = settings.kafka.client(), settings.kafka.group(context.contract.table_uuid)
+
+            def members() -> int:
+                return group_members(client, topic, group)
+
+            _tell(repair_index(context, region, members, low, before_gap=before_gap, above=above))
+
+
+@app.command()
+def segment(
+    key: Annotated[str, typer.Argument(metavar="OBJECT", help="The object's key, as the message names it.")],
+    accept_loss: Annotated[
+        bool,
+        typer.Option("--accept-loss", help="Go on without what Kafka does not have any more, and record what it was."),
+    ] = False,
+    dry_run: DryRun = False,
+    config: ConfigOption = None,
+) -> None:
+    """Read from Kafka again what a lost or damaged WAL segment held, and flush the generations that need it."""
+    from lancewal_audit.repair.context import opened
+    from lancewal_audit.repair.segment import plan_segment, repair_segment
+    from lancewal_audit.repair.topic_records import KafkaTopicRecords
+
+    settings = read_settings(config)
+    settings.need("kafka.bootstrap_servers")
+    with opened(settings) as context:
+        records = KafkaTopicRecords(settings.kafka, context.contract)
+        plan = plan_segment(context, records, key, accept_loss=accept_loss)
+        _tell(plan.lines())
+        if not dry_run:
+            _tell(repair_segment(context, records, plan))
+
+
+@app.command()
+def restored(
+    after_restore: Annotated[
+        AfterRestore,
+        typer.Option(help="keep: rows merged since are dropped. replay: they are merged again."),
+    ],
+    dry_run: DryRun = False,
+    config: ConfigOption = None,
+) -> None:
+    """Decide what becomes of the rows that were merged since, after a user restored the Lance table."""
+    from lancewal_audit.repair.context import opened
+    from lancewal_audit.repair.restored import plan_restored, repair_restored
+
+    with opened(read_settings(config)) as context:
+        plan = plan_restored(context, after_restore.value)
+        _tell(plan.lines())
+        if not dry_run:
+            _tell(repair_restored(context, plan))
+
+
+@app.command()
+def watermark(
+    accept: Annotated[
+        bool, typer.Option("--accept", help="Record the conclusion; without it, it is only shown.")
+    ] = False,
+    dry_run: DryRun = False,
+    config: ConfigOption = None,
+) -> None:
+    """Conclude what is merged, where the table versions that said it are gone."""
+    from lancewal_audit.repair.context import opened
+    from lancewal_audit.repair.watermark import accept_watermark, plan_watermark
+
+    with opened(read_settings(config)) as context:
+        plan = plan_watermark(context)
+        if plan is None:
+            _tell(["what is merged is known: nothing to do"])
+            return
+        _tell(plan.lines())
+        if accept and not dry_run:
+            _tell(accept_watermark(context, plan))
+
+
+@app.command("lance-index")
+def lance_index(
+    name: Annotated[str, typer.Argument(help="The index, as `lancewal verify --indexes` and Lance name it.")],
+    dry_run: DryRun = False,
+    config: ConfigOption = None,
+) -> None:
+    """Build a secondary index of the Lance table anew, with its own parameters.  No row changes."""
+    from lancewal_audit.repair.context import opened
+    from lancewal_audit.repair.lance_index import plan_lance_index, repair_lance_index
+
+    with opened(read_settings(config)) as context:
+        plan = plan_lance_index(context, name)
+        _tell(plan.lines())
+        if not dry_run:
+            _tell(repair_lance_index(plan))
+
+
+def _tell(lines: Sequence[str]) -> None:
+    for line in lines:
+        say(one_line(line))

@@ -1,0 +1,150 @@
+"""``lancewal verify``: compare a table with what its records make of it."""
+
+from __future__ import annotations
+
+import errno
+import json
+import tempfile
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lancewal_core.cli.config import ConfigOption, Output, OutputOption, read_settings
+from lancewal_core.cli.shown import say, say_json
+from lancewal_core.errors import InvalidInput, LancewalError
+
+if TYPE_CHECKING:
+    from lancewal_audit.verify.report import Report
+    from lancewal_core.settings.load import Settings
+
+
+INDEX_KEYS = 400
+"""Some hundred queries to each index: seconds on a local disk, a minute on an object store."""
+
+
+class From(StrEnum):
+    """Whose records the table is compared with."""
+
+    TOPIC = "topic"
+    WAL = "wal"
+    BOTH = "both"
+
+
+def command(
+    uri: Annotated[str, typer.Argument(help="The table; by default table.uri of the settings.")] = "",
+    from_: Annotated[
+        From, typer.Option("--from", help="Compare with the topic's records, the WAL's, or both, also with each other.")
+    ] = From.BOTH,
+    at: Annotated[
+        str, typer.Option(help="A receipt as a read printed it (JSON); by default a strong read is made now.")
+    ] = "",
+    sample: Annotated[
+        float | None, typer.Option(help="Fraction of the keys, from above 0 to 1: the same keys each time.")
+    ] = None,
+    keys: Annotated[int | None, typer.Option(help="About so many keys instead of a fraction.", min=1)] = None,
+    region: Annotated[
+        list[str] | None,
+        typer.Option(help="Only keys of this region: TOPIC/ID/PARTITION, or the partition alone; may be repeated."),
+    ] = None,
+    indexes: Annotated[
+        bool, typer.Option("--indexes", help="Ask the table's secondary indexes too, and compare with a scan.")
+    ] = False,
+    index_keys: Annotated[
+        int, typer.Option(help="With --indexes: about so many of the keys, whose values are asked for.", min=2)
+    ] = INDEX_KEYS,
+    no_foreign_rows: Annotated[
+        bool, typer.Option("--no-foreign-rows", help="A row that no record explains is a difference, not only named.")
+    ] = False,
+    limit: Annotated[int, typer.Option(min=0, help="Most findings of each kind to name; all are counted.")] = 20,
+    report: Annotated[
+        Path | None, typer.Option(help="Write the report into this file, as JSON.", metavar="FILE")
+    ] = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Compare a table, and a read of it, with what its records make of each key; changes nothing.
+
+    Exit code 0 if everything that was compared is equal, 1 if something differs, 2 if it could not be compared.
+    """
+    from pyarrow import ArrowException
+
+    try:
+        asked_of_indexes = index_keys if indexes else None
+        found = _verify(
+            read_settings(config), uri, from_, at, sample, keys, region, asked_of_indexes, no_foreign_rows, limit
+        )
+        if report is not None:
+            _write(report, found)
+    except LancewalError as error:
+        # Not as other commands: 1 says that something differs.
+        say(f"lancewal: {error.kind}: {error}", err=True)
+        raise typer.Exit(2) from error
+    except (OSError, MemoryError, ArrowException) as error:
+        say(f"lancewal: not_compared: {type(error).__name__}: {error}{_hint(error)}", err=True)
+        raise typer.Exit(2) from error
+    from lancewal_audit.verify.report import report_text
+
+    if output is Output.JSON:
+        say_json(json.dumps(found.as_json(), indent=1))
+    else:
+        say(report_text(found))
+    if not found.equal:
+        raise typer.Exit(1)
+
+
+def _hint(error: Exception) -> str:
+    if isinstance(error, MemoryError):
+        return ". Compare fewer keys: --sample or --keys"
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f". What waits lies in {tempfile.gettempdir()}: make room there, or set TMPDIR"
+    return ""
+
+
+def _verify(
+    settings: Settings, uri: str, from_: From, at: str, sample: float | None, keys: int | None,
+    region: list[str] | None, index_keys: int | None, no_foreign_rows: bool, limit: int,
+) -> Report:  # fmt: skip
+    from lancewal_audit.verify.verification import Asked, verify_table
+
+    uri = settings.table_uri(uri)
+    if sample is not None and keys is not None:
+        raise InvalidInput("expected --sample or --keys, not both")
+    if sample is not None and not 0 < sample <= 1:
+        raise InvalidInput(f"--sample {sample:g}: expected a fraction above 0 and up to 1")
+    if from_ is not From.WAL and not settings.kafka.bootstrap_servers:
+        raise InvalidInput("kafka.bootstrap_servers is not set: set it, or compare with the WAL alone: --from wal")
+    asked = Asked(
+        sources=from_.value,
+        at=at or None,
+        fraction=1.0 if sample is None else sample,
+        keys=keys,
+        partitions=_partitions(settings, uri, region) if region else None,
+        foreign_rows_differ=no_foreign_rows,
+        findings_max=limit,
+        index_keys=index_keys,
+    )
+    return verify_table(settings, uri, asked)
+
+
+def _partitions(settings: Settings, uri: str, names: list[str]) -> frozenset[int]:
+    from lancewal_core.store.obstore import open_store
+    from lancewal_core.table.contract import read_contract
+
+    regions = read_contract(open_store(uri, settings.store.options), uri).regions
+    known = {region.name: region.partition for region in regions} | {str(r.partition): r.partition for r in regions}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise InvalidInput(
+            f"--region {unknown[0]!r}: the table's regions are {regions[0].name} and those of the partitions up to "
+            f"{len(regions) - 1}"
+        )
+    return frozenset(known[name] for name in names)
+
+
+def _write(place: Path, report: Report) -> None:
+    try:
+        place.write_text(json.dumps(report.as_json(), indent=1) + "\n")
+    except OSError as error:
+        raise InvalidInput(f"--report {place}: {error.strerror or error}") from error

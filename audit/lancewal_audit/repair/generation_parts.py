@@ -1,0 +1,102 @@
+"""What a generation consists of where its log is damaged: entries that can be read, and positions that cannot.
+
+Guarantees
+ 1. The parts cover the generation from its first position to its end, each once: an entry that a segment holds sound, or a
+    gap.  Of an OPEN generation the end is where the last entry that any trailer shows ends.
+ 2. ``rows_of`` a gap are what the decoder of ingest makes of Kafka's records under the contract that was in force; bad and
+    misrouted records are left out, as they were: they became dead letters before their offsets became durable.
+ 3. Offsets that a person accepted as lost are asked of nobody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lancewal_audit.repair.context import RepairContext
+from lancewal_audit.repair.log_survey import LogSurvey, Piece
+from lancewal_audit.repair.topic_records import TopicRecords
+from lancewal_core import paths
+from lancewal_core.errors import ObjectCorrupt, RetentionLost
+from lancewal_core.ids import Position, Region
+from lancewal_core.region.index import GenerationRecord
+from lancewal_core.region.loss_record import read_losses, replaced_below
+from lancewal_core.table.contract import read_contract_version
+from lancewal_core.wal.segment import Entry, Segment, decode_segment
+from lancewal_ingest.append.job import Consumed, Preparer
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Positions whose records no segment gives."""
+
+    first: Position
+    next: Position
+    contract_version: int
+
+
+Part = Entry | Gap
+
+
+def parts_of(
+    context: RepairContext, region: Region, record: GenerationRecord, survey: LogSurvey | None
+) -> tuple[Part, ...]:
+    """The parts of a generation, in order."""
+    parts: list[Part] = []
+    at = record.first
+    version = context.contract.version
+    for piece in () if survey is None else survey.pieces[region]:
+        outside = piece.first < at or (record.next is not None and piece.first >= record.next)
+        if outside or piece.sequence < record.first_sequence:
+            continue
+        version = piece.contract_version
+        if piece.first > at:
+            parts.append(Gap(at, piece.first, version))
+        parts.append(_entry(context, region, piece) or Gap(piece.first, piece.next, version))
+        at = piece.next
+    if record.next is not None and at < record.next:
+        parts.append(Gap(at, record.next, version))
+    return tuple(parts)
+
+
+def rows_of(context: RepairContext, topic: TopicRecords, region: Region, part: Part) -> pa.RecordBatch | None:
+    """Guarantee 2; None where there are none."""
+    if isinstance(part, Entry):
+        return part.rows
+    first = behind_losses(context, region, part.first)
+    if first >= part.next:
+        return None
+    if first < (below := replaced_below(read_losses(context.store, region))):
+        raise RetentionLost(
+            f"offsets {first} to {part.next - 1} of partition {region.partition} cannot be read again: the topic lost its "
+            f"tail once, and below {below} Kafka may have other records",
+            topic=region.topic,
+            partition=region.partition,
+        )
+    records = topic.read(region, first, part.next)
+    if not len(records):
+        return None
+    contract = read_contract_version(context.store, part.contract_version)
+    lenient = contract.model_copy(update={"misrouted": "dlq"})
+    entry, _, _ = Preparer(lenient, "dlq").prepare(Consumed(region, first, part.next, records))
+    return None if entry is None else entry.rows
+
+
+def behind_losses(context: RepairContext, region: Region, at: Position) -> Position:
+    """The first position from ``at`` on that no accepted loss of offsets covers; of ``tombstones`` the rows are there."""
+    for loss in read_losses(context.store, region):
+        if loss.kind == "offsets" and loss.first <= at < loss.next:
+            at = Position(loss.next)
+    return at
+
+
+def _entry(context: RepairContext, region: Region, piece: Piece) -> Entry | None:
+    key = paths.wal_segment(piece.log, piece.sequence)
+    data = context.store.get(key)
+    try:
+        found = None if data is None else decode_segment(data, key, (region,))
+    except ObjectCorrupt:
+        return None
+    entries = found.entries if isinstance(found, Segment) else ()
+    return next((entry for entry in entries if entry.first == piece.first), None)

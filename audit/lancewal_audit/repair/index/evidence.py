@@ -1,0 +1,68 @@
+"""What is left of a region's index when its newest versions are lost: older versions, the watermark, snapshots."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lancewal_audit.repair.context import RepairContext
+from lancewal_core import paths
+from lancewal_core.errors import Corrupt
+from lancewal_core.ids import Generation, Position, Region
+from lancewal_core.region.index import RegionIndex, decode_index
+from lancewal_core.region.indexes import index_family
+from lancewal_core.region.snapshot import Snapshot, read_snapshot
+from lancewal_core.table.watermarks import Watermark
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """What is listed of an index: the newest version that can be read, and those above it that cannot."""
+
+    newest: int
+    sound: tuple[int, RegionIndex] | None
+    damaged: tuple[str, ...]
+
+
+def versions_of(context: RepairContext, region: Region) -> Versions:
+    family = index_family(region)
+    listed = sorted({v for i in context.store.list(family.prefix) if (v := family.parse(i.key)) is not None})
+    damaged: list[str] = []
+    for version in reversed(listed):
+        data = context.store.get(family.key(version))
+        try:
+            if data is not None:
+                return Versions(listed[-1], (version, decode_index(data, family.key(version))), tuple(damaged))
+        except Corrupt as error:
+            damaged.append(str(error))
+    return Versions(listed[-1] if listed else 0, None, tuple(damaged))
+
+
+def is_readable(data: bytes, key: str) -> bool:
+    try:
+        decode_index(data, key)
+    except Corrupt:
+        return False
+    return True
+
+
+def finished_mark(context: RepairContext, region: Region) -> Watermark:
+    """What a finished merge has put into the table: an unfinished one needs its generations."""
+    _, in_force = context.watermarks.newest()
+    finished = in_force.version == 0 or in_force.merge is None
+    if not finished and context.store.get(paths.merge_finished(in_force.version)) is None:
+        in_force = context.watermarks.at(in_force.version - 1)
+    return in_force.regions.get(region, Watermark(Generation(0), Position(0)))
+
+
+def snapshots_of(context: RepairContext, region: Region) -> dict[int, list[Snapshot]]:
+    found: dict[int, list[Snapshot]] = {}
+    for info in context.store.list(paths.snapshots_prefix(region)):
+        parsed = paths.parse_snapshot_file(info.key)
+        if parsed is None or parsed[3] is not paths.SnapshotFile.MANIFEST:
+            continue
+        try:
+            snapshot = read_snapshot(context.store, info.key)
+        except Corrupt:
+            continue
+        found.setdefault(snapshot.generation, []).append(snapshot)
+    return {g: sorted(some, key=lambda s: -s.next) for g, some in found.items()}

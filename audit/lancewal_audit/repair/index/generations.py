@@ -1,0 +1,189 @@
+"""Choosing the generations of a rebuilt index from what is left of the old one, the snapshots and the logs.
+
+Rules
+ 1. Generations that the newest readable version names as ended stay, if it reaches up to the watermark.
+ 2. Behind them, generations that have a snapshot keep their number and positions: a merge may be under way with them.
+ 3. Behind those, entries without a gap become SEALED generations, one for each stretch of a log.
+ 4. What lies below the first of them counts as trimmed, unless index and history pages still name it.
+ 5. The first of all begins where something says that the region began; the first entry that is left is no such thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from lancewal_audit.repair.context import RepairContext
+from lancewal_audit.repair.index.entry_chain import chain_between
+from lancewal_audit.repair.index.evidence import Versions
+from lancewal_audit.repair.log_survey import LogSurvey, Piece
+from lancewal_core import paths
+from lancewal_core.errors import RepairRefused
+from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence
+from lancewal_core.region.index import GenerationRecord, RegionIndex, State, decode_history
+from lancewal_core.region.snapshot import Snapshot
+from lancewal_core.region.u64_segment import U64Segment
+from lancewal_core.table.watermarks import Watermark
+
+
+def known_generations(
+    context: RepairContext, versions: Versions, mark: Watermark, snapshots: Mapping[int, list[Snapshot]]
+) -> list[GenerationRecord]:
+    """Generations of the version that can be read, as far as they had ended; none where it is too old to be gone on from."""
+    if versions.sound is None:
+        return []
+    records = []
+    for record in versions.sound[1].generations:
+        if record.state is State.OPEN:
+            continue
+        if record.state is State.SEALED:
+            made = [s for s in snapshots.get(record.generation, ()) if (s.first, s.next) == (record.first, record.next)]
+            if made:
+                record = replace(record, state=State.FLUSHED, snapshot=made[0].key)
+            elif record.generation <= mark.generation:
+                return []
+        records.append(record)
+    last = records[-1].generation if records else versions.sound[1].trimmed_generation
+    return records if last >= mark.generation else []
+
+
+def start_of(
+    context: RepairContext,
+    region: Region,
+    versions: Versions,
+    known: list[GenerationRecord],
+    mark: Watermark,
+    snapshots: Mapping[int, list[Snapshot]],
+    survey: Mapping[LogId, LogSurvey],
+    low: Callable[[], Position],
+) -> tuple[int, Position]:
+    """The next generation's number and first position.  ``low``: the first offset that Kafka still has."""
+    if known and known[-1].next is not None:
+        return known[-1].generation + 1, known[-1].next
+    if mark.generation:
+        return mark.generation + 1, mark.next
+    sound = None if versions.sound is None else versions.sound[1]
+    if sound is not None and sound.generations and sound.generations[0].generation == 1:
+        return 1, sound.generations[0].first
+    given = context.contract.start_of(region.partition)
+    if given is not None:
+        return 1, given
+    made = [s.first for s in snapshots.get(1, ())]
+    return 1, min(made) if made else _beginning(region, survey, low)
+
+
+def _beginning(region: Region, survey: Mapping[LogId, LogSurvey], low: Callable[[], Position]) -> Position:
+    """Where a region began that nothing but its logs tells of: at the first offset that Kafka had then, which only grows.
+
+    So where Kafka still has offsets below the first entry, entries are lost, and where it begins there, none is.
+    """
+    first = min((p for log in survey.values() for p in log.pieces[region]), key=lambda p: p.first, default=None)
+    if first is None:
+        return Position(0)
+    kafka = low()
+    log = survey[first.log]
+    if kafka > first.first and any(n not in log.sequences or n in log.damaged for n in range(first.sequence)):
+        raise RepairRefused(
+            f"region {region.name}: nothing says that it began at offset {first.first}, the first that a log has: segments "
+            f"before {paths.wal_segment(first.log, first.sequence)} are lost or damaged, and Kafka begins at {kafka}. "
+            "Restore them from the store's own versions. Nothing was changed",
+            region=region.name,
+        )
+    return min(kafka, first.first)
+
+
+def joined_in(survey: Mapping[LogId, LogSurvey]) -> Callable[[Piece, Piece], bool]:
+    return lambda one, other: one.log == other.log and survey[one.log].joined(one, other)
+
+
+def flushed_behind(
+    start: tuple[int, Position],
+    snapshots: Mapping[int, list[Snapshot]],
+    pieces: list[Piece],
+    survey: Mapping[LogId, LogSurvey],
+) -> list[GenerationRecord]:
+    """Generations that have a snapshot, one after the other."""
+    generation, at = start
+    records: list[GenerationRecord] = []
+    while made := [s for s in snapshots.get(generation, ()) if s.first == at]:
+        chains = [(s, chain_between(pieces, s.first, s.next, joined_in(survey))) for s in made]
+        snapshot, chain = next((pair for pair in chains if pair[1] is not None), chains[0])
+        if chain:
+            record = sealed(generation, chain)
+        else:
+            # Its log is gone, or it has no entry.  Naming one that no log has keeps anybody from taking nothing for all.
+            entries = U64Segment.of([at] if snapshot.next > at else [])
+            record = replace(_bare(generation, at), next=snapshot.next, wal_entries=entries)
+        records.append(replace(record, state=State.FLUSHED, snapshot=snapshot.key))
+        generation, at = generation + 1, snapshot.next
+    return records
+
+
+def sealed(generation: int, chain: list[Piece]) -> GenerationRecord:
+    return replace(
+        _bare(generation, chain[0].first),
+        owner=OwnerId(chain[-1].owner),
+        log=chain[0].log,
+        next=chain[-1].next,
+        first_sequence=chain[0].sequence,
+        end_sequence=Sequence(chain[-1].sequence + 1),
+        wal_entries=U64Segment.of([piece.first for piece in chain]),
+    )
+
+
+def _bare(generation: int, at: Position) -> GenerationRecord:
+    """SEALED, without entries, in a log that has no object."""
+    return GenerationRecord(
+        Generation(generation), State.SEALED, OwnerId("repair"), LogId("lost"), at, at, Sequence(0), Sequence(0),
+        U64Segment.of(()), None, None, None,
+    )  # fmt: skip
+
+
+def in_order(records: list[GenerationRecord]) -> list[GenerationRecord]:
+    """Behind one that is SEALED none is further; a snapshot of it was written and never swapped in."""
+    found: list[GenerationRecord] = []
+    for record in records:
+        if found and found[-1].state is State.SEALED and record.state is State.FLUSHED:
+            record = replace(record, state=State.SEALED, snapshot=None)
+        found.append(record)
+    return found
+
+
+def empty_generation(generation: Generation, at: Position, context: RepairContext) -> GenerationRecord:
+    """An index names at least one generation: it says where the region goes on."""
+    return replace(_bare(generation, at), log=LogId(context.new_id()))
+
+
+def trimmed_boundary(
+    context: RepairContext,
+    region: Region,
+    versions: Versions,
+    known: list[GenerationRecord],
+    records: list[GenerationRecord],
+) -> tuple[Generation, Position]:
+    """The trimmed boundary: that of the version that can be read, if everything above it is still named somewhere."""
+    first = records[0]
+    if known and versions.sound is not None:
+        sound = versions.sound[1]
+        paged: set[int] = set()
+        for info in context.store.list(paths.history_prefix(region)):
+            data = context.store.get(info.key) if paths.parse_history_page(info.key) is not None else None
+            if data is not None:
+                paged |= {r.generation for r in decode_history(data, info.key).generations}
+        if paged.issuperset(range(sound.trimmed_generation + 1, first.generation)):
+            return sound.trimmed_generation, sound.trimmed
+    return Generation(first.generation - 1), first.first
+
+
+def leads_as_far(
+    index: RegionIndex, records: list[GenerationRecord], mark: Watermark, survey: Mapping[LogId, LogSurvey]
+) -> bool:
+    """Whether an index leads as far as what was found."""
+    newest = index.newest
+    if newest is None or newest.generation < mark.generation:
+        return False
+    end = newest.next
+    if end is None:
+        found = survey[newest.log].pieces[index.region] if newest.log in survey else ()
+        end = max((p.next for p in found if p.first >= newest.first), default=newest.first)
+    return not records or records[-1].next is None or records[-1].next <= end

@@ -1,0 +1,239 @@
+"""``lancewal repair index``: a region's newest index versions are lost or damaged; make one from what the logs hold.
+
+Guarantees
+ 1. The new index covers every position from what it is sure of (an older version that can be read, or the table's
+    watermark, or else where it began) to the last that any log leads to, without a gap.  A gap stops it, with the
+    offsets that are missing; told to (``before_gap``), it ends the region there, if Kafka still has what came next for
+    ingest to read, and not something else at its offsets.
+ 2. Generations that have a snapshot keep their number and their positions, so that whatever holds on to them stays right;
+    the others are SEALED.  None is OPEN: whoever claims next goes on at the end.
+ 3. No former owner adds to it: ingest is paused and its group has no member, the flusher is paused, and every log is ended
+    by a fence before the logs are read.
+ 4. One put-if-absent decides, of a version well above every one that is known; a process that remembers a version that is
+    lost meets it, because the versions below it, down to the last that can be read, are filled up with the same.
+ 5. A crash before that put leaves fences, after it versions to fill up: repeating does the rest.
+
+Steps
+ 1. Which versions are there, and which can be read?
+ 2. The watermark, of a finished merge; the snapshots of the region.
+ 3. Survey the logs; choose the generations.
+ 4. Nobody is at work (guarantee 3); end all logs; choose again.
+ 5. Put the version that decides, then fill up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import assert_never
+
+from lancewal_audit.repair.context import RepairContext
+from lancewal_audit.repair.generation_parts import behind_losses
+from lancewal_audit.repair.index.entry_chain import farthest_chain, runs
+from lancewal_audit.repair.index.evidence import Versions, finished_mark, is_readable, snapshots_of, versions_of
+from lancewal_audit.repair.index.generations import (
+    empty_generation,
+    flushed_behind,
+    in_order,
+    joined_in,
+    known_generations,
+    leads_as_far,
+    sealed,
+    start_of,
+    trimmed_boundary,
+)
+from lancewal_audit.repair.log_survey import survey_logs
+from lancewal_core import paths
+from lancewal_core.errors import RepairRefused, RetentionLost, StoreUnavailable
+from lancewal_core.ids import Generation, OwnerId, Position, Region
+from lancewal_core.region.index import RegionIndex, encode_index
+from lancewal_core.region.loss_record import read_losses, replaced_below
+from lancewal_core.store.object_store import Done, Lost, Unknown, put_once
+from lancewal_core.table.control import Service, read_control
+from lancewal_core.wal.writer import end_log
+
+MARGIN = 100
+"""Versions above the newest that is listed that processes may remember."""
+MARGIN_BLIND = 1_000
+"""The same where none is listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPlan:
+    """``index``: what is to be written; None where the newest version that is listed is right."""
+
+    region: Region
+    versions: Versions
+    index: RegionIndex | None
+    missing: tuple[Position, Position] | None
+    """Positions that no log has, though logs hold what comes behind them."""
+    unreadable: tuple[str, ...]
+    """Segments that may hold more."""
+
+    def lines(self) -> list[str]:
+        """For people."""
+        sound = self.versions.sound
+        found = [
+            f"versions up to {self.versions.newest} are listed, "
+            + ("none of them can be read" if sound is None else f"{sound[0]} is the newest that can be read"),
+            *self.versions.damaged,
+        ]
+        if self.index is None:
+            return [*found, "it says all that the logs say"]
+        for r in self.index.generations:
+            found.append(f"generation {r.generation}: {r.state.name}, positions {r.first} to {r.next}, log {r.log}")
+        if self.missing is not None:
+            found.append(
+                f"offsets {self.missing[0]} to {self.missing[1] - 1} are in no log; what comes behind is left out"
+            )
+        return [*found, *(f"it may hold more: {key}" for key in self.unreadable)]
+
+
+def plan_index(
+    context: RepairContext, region: Region, low: Callable[[], Position], *, before_gap: bool = False, above: int = 0
+) -> IndexPlan:
+    """Steps 1 to 3.  ``low``: the first offset that Kafka has; ``above``: a version that is known to have been there.
+
+    ``RepairRefused`` where the logs have a gap, ``RetentionLost`` where Kafka cannot fill it either.
+    """
+    # Step 1
+    versions = versions_of(context, region)
+    # Step 2
+    mark = finished_mark(context, region)
+    snapshots = snapshots_of(context, region)
+    # Step 3
+    survey = survey_logs(context, [region])
+    pieces = [piece for log in survey.values() for piece in log.pieces[region]]
+    known = known_generations(context, versions, mark, snapshots)
+    start = start_of(context, region, versions, known, mark, snapshots, survey, low)
+    records = [*known, *flushed_behind(start, snapshots, pieces, survey)]
+    at = records[-1].next if records and records[-1].next is not None else start[1]
+    generation = records[-1].generation + 1 if records else start[0]
+    chain = farthest_chain(pieces, at, joined_in(survey))
+    for part in runs(chain, joined_in(survey)):
+        records.append(sealed(generation, part))
+        generation += 1
+    end = records[-1].next if records and records[-1].next is not None else start[1]
+    behind = [piece.first for piece in pieces if piece.first > end]
+    missing = (end, min(behind)) if behind else None
+    unreadable = tuple(why for log in survey.values() for why in (*log.damaged.values(), *log.holes))
+    if (
+        versions.sound is not None
+        and versions.sound[0] == versions.newest >= above
+        and leads_as_far(versions.sound[1], records, mark, survey)
+    ):
+        return IndexPlan(region, versions, None, None, unreadable)
+    if missing is not None and not before_gap:
+        raise RepairRefused(
+            f"region {region.name}: offsets {missing[0]} to {missing[1] - 1} are in no log that can be read, though logs "
+            f"hold what comes behind them. Damaged or lost: {list(unreadable)[:3] or 'none is known'}. Restore the "
+            "missing segments from the store's own versions; or, where Kafka still has these offsets and all behind them, "
+            "run the command with --before-gap, and ingest reads them again. Nothing was changed",
+            region=region.name,
+        )
+    if missing is not None:
+        _check_kafka(context, region, missing[0], low())
+    records = in_order(records)
+    if not records:
+        records = [empty_generation(Generation(start[0]), start[1], context)]
+    index = RegionIndex(
+        region, context.contract.version, tuple(records), *trimmed_boundary(context, region, versions, known, records),
+        context.new_id(),
+    )  # fmt: skip
+    index.check()
+    return IndexPlan(region, versions, index, missing, unreadable)
+
+
+def _check_kafka(context: RepairContext, region: Region, at: Position, low: Position) -> None:
+    """``RetentionLost`` unless ingest can go on at ``at``, or behind what was accepted as lost there, as it was."""
+    needed, below = behind_losses(context, region, at), replaced_below(read_losses(context.store, region))
+    if needed < below:
+        raise RetentionLost(
+            f"region {region.name}: offsets from {at} on are in no log that can be read, and cannot be read again: the topic "
+            f"lost its tail once, and below {below} Kafka may have other records. Restore the missing segments from the "
+            "store's own versions. Nothing was changed",
+            topic=region.topic,
+            partition=region.partition,
+        )
+    if low > needed:
+        raise RetentionLost(
+            f"region {region.name}: offsets from {at} on are in no log that can be read, and Kafka begins at {low}. Restore "
+            "the missing segments from the store's own versions. Nothing was changed",
+            topic=region.topic,
+            partition=region.partition,
+        )
+
+
+def check_quiet(context: RepairContext, members: Callable[[], int]) -> None:
+    """Guarantee 3: ``RepairRefused`` while a service may change the region.  ``members``: of the consumer group."""
+    control = read_control(context.store)
+    running = [s for s in Service if control.paused(s, context.clock.now_ms()) is None]
+    if running:
+        raise RepairRefused(
+            f"{' and '.join(running)} must be paused: `lancewal pause {running[0]}`. Nothing was changed"
+        )
+    count = members()
+    if count:
+        raise RepairRefused(
+            f"{count} ingest processes are members of the table's consumer group: stop them; one that remembers the index "
+            "that is lost would go on from it. Nothing was changed"
+        )
+
+
+def repair_index(
+    context: RepairContext,
+    region: Region,
+    members: Callable[[], int],
+    low: Callable[[], Position],
+    *,
+    before_gap: bool = False,
+    above: int = 0,
+) -> list[str]:
+    """Steps 4 and 5; what was done.  ``above``: a version that a process is known to remember."""
+    # Step 4
+    check_quiet(context, members)
+    plan = plan_index(context, region, low, before_gap=before_gap, above=above)
+    if plan.index is None:
+        return _fill(context, plan, plan.versions.newest, None)
+    for log, found in survey_logs(context, [region]).items():
+        if found.fence is None:
+            end_log(context.store, context.tasks, context.clock, log, found.behind, OwnerId("repair"), region)
+    again = plan_index(context, region, low, before_gap=before_gap, above=above)
+    if again.index is None or again.versions != plan.versions:
+        raise RepairRefused(f"region {region.name}: its index has changed meanwhile; run the command again")
+    check_quiet(context, members)
+    # Step 5
+    margin = MARGIN if plan.versions.newest else MARGIN_BLIND
+    top = max(plan.versions.newest, above) + margin
+    data = encode_index(again.index)
+    outcome = put_once(context.store, paths.index_version(region, top), data)
+    match outcome:
+        case Done():
+            return [f"version {top} of the index is written", *_fill(context, again, top, data)]
+        case Lost():
+            raise RepairRefused(f"region {region.name}: its index has changed meanwhile; run the command again")
+        case Unknown(cause=cause):
+            raise StoreUnavailable(f"no verdict on writing version {top}: {cause}; run the command again")
+        case _:
+            assert_never(outcome)
+
+
+def _fill(context: RepairContext, plan: IndexPlan, top: int, data: bytes | None) -> list[str]:
+    """Versions below ``top`` that are absent, downward to one that can be read: guarantee 4."""
+    key = paths.index_version(plan.region, top)
+    data = data or context.store.get(key)
+    filled = 0
+    at = top - 1
+    sound = plan.versions.sound
+    low = sound[0] if sound is not None and sound[0] < top else 0
+    while data is not None and at > low:
+        found = context.store.get(paths.index_version(plan.region, at))
+        if found is None:
+            outcome = put_once(context.store, paths.index_version(plan.region, at), data)
+            if isinstance(outcome, Unknown):
+                raise StoreUnavailable(f"version {at} is not filled up: {outcome.cause}; run the command again")
+            filled += 1
+        elif plan.index is None and found != data and is_readable(found, paths.index_version(plan.region, at)):
+            break  # below it, nothing is a hole of ours
+        at -= 1
+    return [f"{filled} versions below it are filled up"] if filled else []

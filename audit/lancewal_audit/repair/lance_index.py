@@ -1,0 +1,82 @@
+"""``lancewal repair lance-index``: a secondary index of the Lance table finds rows by old values, twice or not: build it anew.
+
+Guarantees
+ 1. No row changes: the commit puts an index in the place of an index.  Until it lands queries use the old one; no query is
+    without.
+ 2. The new index has the name, the kind and the parameters of the old one.  Where Lance does not tell all of them that
+    matter, nothing is changed and ``RepairRefused`` says what to run.
+ 3. It may run beside everything.  It covers the rows of the version that it read; what comes meanwhile is scanned by queries,
+    as behind each merge, until the flusher extends the index.  Lance refuses it where a compaction or another build of the
+    index came first: then nothing was changed, and the command may be run again.
+ 4. Running it again does the same once more.
+
+Steps
+ 1. What is the index, by the newest version's description and statistics?
+ 2. Build and commit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lancewal_audit.repair.context import RepairContext
+from lancewal_core.errors import InvalidInput, RepairRefused
+from lancewal_core.process.library_errors import first_line
+from lancewal_core.table.checks import check_table
+from lancewal_core.table.lance.errors import read_error
+from lancewal_core.table.lance.index_build import IndexBuild, build_again, index_build
+from lancewal_core.table.lance.table import LancePinnedTable, LanceTable
+
+_CONFLICT = "commit conflict"
+
+
+@dataclass(frozen=True, slots=True)
+class LanceIndexPlan:
+    """The index, and the version that it would be built from."""
+
+    pinned: LancePinnedTable
+    build: IndexBuild
+    rows: int
+
+    def lines(self) -> list[str]:
+        """For people."""
+        build = self.build
+        untold = [f"Lance does not tell {build.untold}"] if build.untold else []
+        return [
+            f"index {build.name}: {build.kind} over {'.'.join(build.path)}, {build.segments} segments",
+            f"build it again from {self.rows} rows of version {self.pinned.version}: {build.call}",
+            *untold,
+        ]
+
+
+def plan_lance_index(context: RepairContext, name: str) -> LanceIndexPlan:
+    """Step 1.  ``InvalidInput`` where there is no such index."""
+    assert isinstance(context.table, LanceTable)
+    pinned = context.table.newest()
+    check_table(pinned, context.contract)
+    build = index_build(pinned.dataset, name)
+    if build is None:
+        known = sorted(index.name for index in pinned.indexes())
+        raise InvalidInput(f"the table has no index {name!r}; it has {known or 'none'}")
+    if build.unknown:
+        raise RepairRefused(
+            f"index {name} of kind {build.kind} cannot be built again by this command: {build.unknown}. Build it with "
+            f"pylance and its own parameters, as you first did, with name={name!r} and replace=True. Nothing was changed"
+        )
+    rows = sum(f.physical_rows - f.deleted_rows for f in pinned.fragments())
+    return LanceIndexPlan(pinned, build, rows)
+
+
+def repair_lance_index(plan: LanceIndexPlan) -> list[str]:
+    """Step 2; what was done."""
+    name = plan.build.name
+    try:
+        build_again(plan.pinned.dataset, plan.build)
+    except (OSError, RuntimeError, ValueError) as error:
+        if _CONFLICT in str(error).lower():
+            raise RepairRefused(
+                f"index {name}: a compaction or another build of it came first: {first_line(error)}. Nothing was changed; "
+                "run the command again"
+            ) from error
+        raise read_error(error, f"building index {name} of version {plan.pinned.version}") from error
+    return [f"version {plan.pinned.dataset.version}: index {name} is built anew over {plan.rows} rows"]

@@ -1,0 +1,106 @@
+"""Every log of a table, by a listing: which segments are there, what their trailers say of some regions, what is damaged.
+
+An operator's tool alone may go by a listing: services find logs by the indexes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from lancewal_audit.repair.context import RepairContext
+from lancewal_core import paths
+from lancewal_core.errors import ObjectCorrupt
+from lancewal_core.ids import LogId, Position, Region, Sequence
+from lancewal_core.store.object_store import ObjectInfo
+from lancewal_core.wal.segment import TRAILER_HINT, Fence, Trailer, decode_trailer, trailer_length
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One entry of a region, and where it lies."""
+
+    log: LogId
+    sequence: Sequence
+    first: Position
+    next: Position
+    owner: str
+    contract_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogSurvey:
+    """One log.  ``sequences``: numbers of its objects, ascending, fence and damaged ones included."""
+
+    log: LogId
+    sequences: tuple[Sequence, ...]
+    fence: Sequence | None
+    """Where it has ended."""
+    damaged: Mapping[Sequence, str]
+    """Objects whose trailer cannot be read, and why."""
+    pieces: Mapping[Region, tuple[Piece, ...]]
+    """In the order of the log, those before the fence."""
+
+    @property
+    def holes(self) -> list[str]:
+        """Numbers between those that are there; what is below the first may have been trimmed."""
+        numbers = sorted(set(range(self.sequences[0], self.behind)) - set(self.sequences))
+        return [f"{paths.wal_segment(self.log, Sequence(n))} is missing" for n in numbers]
+
+    @property
+    def behind(self) -> Sequence:
+        """The number behind the last object."""
+        return Sequence(self.sequences[-1] + 1)
+
+    def joined(self, one: Piece, other: Piece) -> bool:
+        """Whether a walk of the log gets from one piece to the later other."""
+        span = range(one.sequence, other.sequence + 1)
+        return other.sequence > one.sequence and all(n in self.sequences and n not in self.damaged for n in span)
+
+
+def survey_logs(context: RepairContext, regions: Collection[Region]) -> dict[LogId, LogSurvey]:
+    """All logs, with the pieces of these regions."""
+    by_log: dict[LogId, dict[Sequence, ObjectInfo]] = {}
+    for info in context.store.list(paths.wal_prefix()):
+        parsed = paths.parse_wal_segment(info.key)
+        if parsed is not None:
+            by_log.setdefault(parsed[0], {})[parsed[1]] = info
+    return {log: _survey(context, log, objects, regions) for log, objects in sorted(by_log.items())}
+
+
+def _survey(
+    context: RepairContext, log: LogId, objects: Mapping[Sequence, ObjectInfo], regions: Collection[Region]
+) -> LogSurvey:
+    sequences = tuple(sorted(objects))
+    read = context.tasks.map(lambda n: read_trailer(context, objects[n]), sequences)
+    damaged: dict[Sequence, str] = {}
+    pieces: dict[Region, list[Piece]] = {region: [] for region in regions}
+    fence: Sequence | None = None
+    for sequence, found in zip(sequences, read, strict=True):
+        match found:
+            case str():
+                damaged[sequence] = found
+            case Fence():
+                fence = sequence
+                break
+            case Trailer():
+                for entry in found.entries:
+                    if entry.region in pieces:
+                        piece = Piece(log, sequence, entry.first, entry.next, found.writer, entry.contract_version)
+                        pieces[entry.region].append(piece)
+    return LogSurvey(log, sequences, fence, damaged, {region: tuple(some) for region, some in pieces.items()})
+
+
+def read_trailer(context: RepairContext, info: ObjectInfo) -> Trailer | Fence | str:
+    """The trailer of a listed object, by its last bytes; why not, where it cannot be read."""
+    if not info.size:
+        return f"{info.key} is empty"
+    tail = context.store.get_range(info.key, max(0, info.size - TRAILER_HINT), info.size)
+    if tail is None:
+        return f"{info.key} is missing"
+    try:
+        if (length := trailer_length(tail, info.key)) > len(tail):
+            tail = context.store.get_range(info.key, max(0, info.size - length), info.size) or b""
+        return decode_trailer(tail, info.key, info.size)
+    except ObjectCorrupt as error:
+        return str(error)

@@ -1,0 +1,258 @@
+"""``lancewal repair restored --after-restore keep|replay``: what becomes of rows merged since, after a user's restore.
+
+* ``keep``: the restored version is the state up to all that was ever merged.  What those merges brought is dropped.
+* ``replay``: the table is again at the watermarks of the version that was restored; all above is merged anew.
+
+Guarantees
+ 1. One put-if-absent decides, the record of the restore's own version under ``merges/``: of two persons one wins, and the
+    other is told.  No commit is needed: a merge from before the restore conflicts with it, and none is planned from above
+    it before that record is there.
+ 2. Until then strong reads and merges stop, and nothing is trimmed; from then on the record is what a version without one
+    of its own leads to.
+ 3. After ``replay`` every generation above the watermarks is FLUSHED again and to be had, from its snapshot or its log.
+    Where one is not (its history window is over, its objects are lost), ``replay`` is refused by name beforehand.
+ 4. A crash at any point leaves the decision open: generations that are FLUSHED again are MERGED by the next round, if
+    the decision is ``keep``.  Repeating is right.
+
+Steps
+ 1. Find the restores that nobody has decided, oldest first; what each leads to.
+ 2. Per region: the generations above, from index and history pages.  Can each be read?
+ 3. Compare-and-swap each index: MERGED generations above become FLUSHED (``transitions.revived``).
+ 4. Put the records, oldest first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from lancewal_audit.repair.context import RepairContext
+from lancewal_audit.repair.snapshot_state import snapshot_state
+from lancewal_core import paths
+from lancewal_core.errors import (
+    OutsideHistoryWindow,
+    PlanStale,
+    RepairRefused,
+    StoreInconsistent,
+    TableRestored,
+    WatermarkUnknown,
+)
+from lancewal_core.ids import Generation, Region, TableVersion
+from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.transitions import revived
+from lancewal_core.table.protocol import TransactionInfo
+from lancewal_core.table.watermarks import InForce, kind_of
+from lancewal_reader.history import generations_behind
+
+Choice = Literal["keep", "replay"]
+_TRIES = 5
+_LOOKED_AT = 1_000
+"""Newest merge records among which a decision is looked for, to be told of: more merges than that are made in a day or so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """A version that is a restore, and the one that it brought back."""
+
+    version: TableVersion
+    restored: int
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredPlan:
+    """``records``: what is to be in force at each undecided restore, oldest first; none where all is decided."""
+
+    choice: Choice
+    restores: tuple[Restore, ...]
+    records: tuple[InForce, ...]
+    again: Mapping[Region, tuple[GenerationRecord, ...]]
+    """Generations that are to be merged again."""
+    decided: tuple[TableVersion, str] | None = None
+    """Where nothing is undecided: the newest restore that somebody has decided about, and how."""
+
+    @property
+    def in_force(self) -> InForce:
+        return self.records[-1]
+
+    def lines(self) -> list[str]:
+        """For people."""
+        if self.decided is not None:
+            version, choice = self.decided
+            return [
+                f"the restore at table version {version} is decided: {choice} stands. No other is undecided, nothing to do"
+            ]
+        if not self.records:
+            return ["no restore is undecided: what is merged is known, nothing to do"]
+        found = [f"table version {r.version} is a restore of version {r.restored}" for r in self.restores]
+        for region, mark in sorted(self.in_force.regions.items()):
+            found.append(f"{region.name}: merged up to generation {mark.generation}, position {mark.next}")
+        for region, records in sorted(self.again.items()):
+            span = f"{records[0].generation} to {records[-1].generation}"
+            found.append(f"{region.name}: generations {span}, positions from {records[0].first}, are merged again")
+        if not self.again:
+            found.append("nothing is merged again")
+        return found
+
+
+def plan_restored(context: RepairContext, choice: Choice) -> RestoredPlan:
+    """Steps 1 and 2.  ``RepairRefused``, ``WatermarkUnknown``."""
+    # Step 1
+    restores = _undecided(context)
+    if not restores:
+        told = _decision(context)
+        if told is not None and told[1] != choice:
+            raise RepairRefused(
+                f"the restore at table version {told[0]} is decided: {told[1]} stands, and the flusher goes by it. "
+                f"{choice} cannot be had any more. Nothing was changed",
+                version=told[0],
+            )
+        return RestoredPlan(choice, (), (), {}, told)
+    decided: dict[int, InForce] = {}
+    for restore in restores:
+        base = restore.version - 1 if choice == "keep" else restore.restored
+        decided[restore.version] = InForce(restore.version, None, _in_force(context, base, decided).regions)
+    records = tuple(decided[r.version] for r in restores)
+    # Step 2
+    before = _in_force(context, restores[-1].version - 1, decided)
+    _check_contract(context, before, records[-1])
+    again = {}
+    for region in context.contract.regions:
+        found = _above(context, region, records[-1].generation(region))
+        if any(r.state is State.MERGED for r in found):
+            _check_readable(context, region, found)
+            again[region] = tuple(r for r in found if r.state is State.MERGED)
+    return RestoredPlan(choice, restores, records, again)
+
+
+def repair_restored(context: RepairContext, plan: RestoredPlan) -> list[str]:
+    """Steps 3 and 4; what was done."""
+    # Step 3
+    for region in sorted(plan.again):
+        _revive(context, region, plan.in_force.generation(region))
+    # Step 4
+    for record in plan.records:
+        found = context.watermarks.decide(record, plan.choice)
+        if found.regions != record.regions:
+            raise RepairRefused(
+                f"somebody has decided otherwise about the restore at table version {record.version}: look at `lancewal "
+                "status`",
+                version=record.version,
+            )
+    if not plan.records:
+        return []
+    return [
+        f"table version {plan.in_force.version}: {plan.choice} is recorded; start the flusher, and open readers again"
+    ]
+
+
+def _undecided(context: RepairContext) -> tuple[Restore, ...]:
+    found: list[Restore] = []
+    at = int(context.table.newest().version)
+    while at > 0:
+        try:
+            context.watermarks.at(at)
+            break
+        except WatermarkUnknown:
+            break  # ``replay`` may not need what lies below
+        except TableRestored as error:
+            version = TableVersion(int(str(error.where["version"])))
+        info = context.table.transaction(version)
+        if not isinstance(info, TransactionInfo) or info.restored is None:
+            raise RepairRefused(f"table version {version} is a restore, and what it restored cannot be read any more")
+        found.append(Restore(version, info.restored))
+        at = version - 1
+    return tuple(reversed(found))
+
+
+def _decision(context: RepairContext) -> tuple[TableVersion, str] | None:
+    """The newest restore that a person has decided about, among the newest records, and the choice that stands."""
+    listed = [info.key for info in context.store.list(paths.merges_prefix(), limit=_LOOKED_AT)]
+    versions = sorted((v for key in listed if (v := paths.parse_merge_record(key)) is not None), reverse=True)
+    for version in versions[:_LOOKED_AT]:
+        key = paths.merge_record(version)
+        data = context.store.get(key)
+        if data is not None and (kind := kind_of(data, key)) in get_args(Choice):
+            return version, kind
+    return None
+
+
+def _in_force(context: RepairContext, version: int, decided: Mapping[int, InForce]) -> InForce:
+    """W of a version, as it will be once ``decided`` is recorded."""
+    try:
+        return context.watermarks.at(version)
+    except TableRestored as error:
+        planned = decided.get(int(str(error.where["version"])))
+        if planned is None:
+            raise
+        return planned
+    except WatermarkUnknown as error:
+        raise WatermarkUnknown(
+            f"what table version {version} holds cannot be told: {error}. The other choice of --after-restore may not "
+            "need it",
+            version=version,
+        ) from error
+
+
+def _check_contract(context: RepairContext, before: InForce, after: InForce) -> None:
+    """Where keys have moved between regions since, the order in which they are merged again would not be Kafka's."""
+    ours = set(context.contract.regions)
+    moved = [r.name for r in before.regions if r not in ours and before.generation(r) != after.generation(r)]
+    moved += before_alteration(context, after)
+    if moved:
+        raise RepairRefused(
+            f"since the restored version the table's contract has changed, and with it the regions of keys: {moved[:3]} "
+            "would be merged again after rows that are newer. Only --after-restore keep is possible. Nothing was changed"
+        )
+
+
+def before_alteration(context: RepairContext, in_force: InForce) -> list[str]:
+    """Names of the regions whose watermark lies below where ``alter --partitions`` has moved keys to others."""
+    altered = context.contract.altered_at
+    regions = context.contract.regions[: len(altered)]
+    return [r.name for r in regions if (in_force.position(r) or 0) < altered[r.partition]]
+
+
+def _above(context: RepairContext, region: Region, merged: Generation) -> list[GenerationRecord]:
+    index = context.indexes.read(region)
+    newest = None if index is None else index.newest
+    if newest is None or (newest.generation == merged and index is not None):
+        return []
+    try:
+        return generations_behind(context.store, context.indexes, region, merged, context.contract.history_window_s)
+    except OutsideHistoryWindow as error:
+        raise RepairRefused(
+            f"region {region.name}: what was merged behind generation {merged} cannot be merged again: it is trimmed, as "
+            f"generations are {context.contract.history_window_s} s (history_window_s of the table) after their merge. Only "
+            "--after-restore keep is possible. Nothing was changed",
+            region=region.name,
+        ) from error
+
+
+def _check_readable(context: RepairContext, region: Region, records: list[GenerationRecord]) -> None:
+    for record in records:
+        if record.snapshot is None:
+            continue
+        state = snapshot_state(context, region, record)
+        if state.lost:
+            raise RepairRefused(
+                f"region {region.name}: generation {record.generation} is not to be had any more: {state.problem}; "
+                f"{state.log_problem}. Only --after-restore keep is possible. Nothing was changed",
+                region=region.name,
+            )
+
+
+def _revive(context: RepairContext, region: Region, merged: Generation) -> None:
+    """Step 3 for one region; again where a collector has moved generations to a page meanwhile."""
+    for attempt in range(_TRIES):
+        records = [r for r in _above(context, region, merged) if r.state is State.MERGED]
+
+        def decide(index: RegionIndex | None, records: list[GenerationRecord] = records) -> RegionIndex | None:
+            return index and revived(index, merged, records, context.new_id())
+
+        try:
+            context.indexes.swap(region, decide)
+            return
+        except (StoreInconsistent, PlanStale):
+            if attempt == _TRIES - 1:
+                raise

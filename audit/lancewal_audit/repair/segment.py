@@ -1,0 +1,276 @@
+"""``lancewal repair segment``: what a lost or damaged WAL segment held is read from Kafka again, and flushed.
+
+The object itself is not replaced.  Objects are immutable, and only put-if-absent is there: to replace one would be to delete
+it first, and while it is away the log seems to end in its place; a claimer would fence it there, and a reader see less than
+was durable.  Instead every generation that needs the segment gets a snapshot, and then nothing needs it any more.
+
+Guarantees
+ 1. A snapshot is the fold of exactly the generation's records: of its entries where they can be read, of Kafka's records
+    where they cannot (``generation_parts``).
+ 2. Where its topic is another one, or Kafka does not have them any more, nothing is changed; unless a person accepts the
+    loss: then exactly what nobody has is left out, and recorded before (``segment_loss``).
+ 3. An OPEN generation of that log is ended first, as any claimer ends it: a fence behind the log, then SEALED by
+    compare-and-swap.  Ingest goes on behind it.  What only the damaged object can have shown of its end is read by
+    ingest from Kafka.
+ 4. Each step is one put-if-absent or compare-and-swap; who was faster wins.  Repeating is right.
+ 5. Such a snapshot says that the log does not have what it holds (``repaired``).
+ 6. A receipt whose cut divides such a generation cannot be read again: its entries are gone.
+
+Steps
+ 1. Is the object damaged?  Which generations of which regions need it, or come before one that does?
+ 2. What of each can be read, and does Kafka have the rest?
+ 3. Fence the log, if a generation in it is OPEN; then look again.
+ 4. Per region, in order: seal what is OPEN; record what is given up, unless an owner who still had it has flushed it; write
+    each snapshot, and swap it in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, replace
+
+from lancewal_audit.repair.context import RepairContext
+from lancewal_audit.repair.generation_parts import Gap, Part, behind_losses, parts_of, rows_of
+from lancewal_audit.repair.log_survey import LogSurvey, survey_logs
+from lancewal_audit.repair.segment_loss import GivenUp, given_up, is_compacted, record_losses, refuse
+from lancewal_audit.repair.snapshot_state import snapshot_state
+from lancewal_audit.repair.topic_records import TopicRecords
+from lancewal_core import paths
+from lancewal_core.errors import InvalidInput, ObjectCorrupt, RepairRefused, TopicUnsuitable
+from lancewal_core.ids import LogId, OwnerId, Position, Region, Sequence
+from lancewal_core.region.flush import flush_generation
+from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.snapshot import write_snapshot
+from lancewal_core.region.transitions import Claimant, refreshed, seal
+from lancewal_core.rows.fold import Folded, fold
+from lancewal_core.wal.segment import decode_segment
+from lancewal_core.wal.writer import end_log
+from lancewal_ingest.context import new_owner
+
+REPAIR = OwnerId("repair")
+"""Writer of the fences that end a log here."""
+_PERHAPS_IN_MEMORY = (
+    "an ingest process that wrote this log and still runs may have these records in memory: stop it in order first (SIGTERM), "
+    "it flushes what it has"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NeededGeneration:
+    """A generation that is to be flushed, its parts, and what of them is read from Kafka."""
+
+    region: Region
+    record: GenerationRecord
+    parts: tuple[Part, ...]
+    spans: bool
+    """Whether the segment lies in the midst of it, even if it has nothing of it."""
+    reads: tuple[tuple[Position, Position], ...] = ()
+    given_up: tuple[GivenUp, ...] = ()
+    """What of it is lost for good, if a person accepts it."""
+
+    @property
+    def log_suffices(self) -> bool:
+        """Whether its entries can be read from the log as ever."""
+        return not self.spans and not self.gaps
+
+    @property
+    def gaps(self) -> list[Gap]:
+        return [part for part in self.parts if isinstance(part, Gap)]
+
+    @property
+    def end(self) -> Position:
+        return self.parts[-1].next if self.parts else self.record.first
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentPlan:
+    """``problem``: what is wrong with the object, None if nothing is.  ``needed``: by region, oldest first."""
+
+    key: str
+    log: LogId
+    problem: str | None
+    needed: tuple[NeededGeneration, ...]
+    fence_at: Sequence | None
+    """Where the log is to be fenced; None if it has ended, or nothing in it is OPEN."""
+    accept_loss: bool = False
+    compacted: bool = False
+    """Whether what Kafka has is read though its topic is compacted."""
+
+    def lines(self) -> list[str]:
+        """For people."""
+        if self.problem is None:
+            return [f"{self.key} is sound: nothing to do"]
+        lost = [one.text for g in self.needed for one in g.given_up]
+        found = [self.problem, *lost, *([_PERHAPS_IN_MEMORY] if lost else [])]
+        for g in self.needed:
+            gaps = [f"{first} to {end - 1}" for first, end in g.reads]
+            left = "what is left of it can be read" if g.gaps else "its entries can be read"
+            read = f"offsets {', '.join(gaps)} are read from Kafka" if gaps else left
+            found.append(
+                f"{g.region.name}: generation {g.record.generation} ({g.record.state.name}) is flushed; {read}"
+            )
+        return found if self.needed else [*found, "no generation that is not in the table needs it: nothing to do"]
+
+
+def plan_segment(context: RepairContext, topic: TopicRecords, key: str, *, accept_loss: bool = False) -> SegmentPlan:
+    """Steps 1 and 2."""
+    # Step 1
+    place = paths.parse_wal_segment(key)
+    if place is None:
+        raise InvalidInput(
+            f"{key!r} is no WAL segment: name the object as the message does, from {paths.wal_prefix()} on"
+        )
+    log, sequence = place
+    problem = _problem(context, key)
+    if problem is None:
+        return SegmentPlan(key, log, None, (), None)
+    surveys = survey_logs(context, context.contract.regions)
+    survey = surveys.get(log)
+    inside = survey is not None and sequence < (survey.behind if survey.fence is None else survey.fence)
+    # Step 2
+    needed: list[NeededGeneration] = []
+    for region in context.contract.regions:
+        index = context.indexes.read(region)
+        needed += [] if index is None else _needed(context, index, log, sequence, surveys, inside)
+    if not needed and not inside:
+        raise RepairRefused(f"{key} is no part of a log: nothing is known behind the log's end. Nothing was changed")
+    compacted = any(g.gaps for g in needed) and is_compacted(topic)
+    for at, generation in enumerate(needed):
+        lost = given_up(context, topic, generation.region, generation.gaps, compacted=compacted)
+        needed[at] = replace(generation, reads=_reads(context, generation, lost), given_up=lost)
+    if not accept_loss:
+        refuse([one for generation in needed for one in generation.given_up])
+    opened = any(g.record.state is State.OPEN for g in needed)
+    fence_at = survey.behind if opened and survey is not None and survey.fence is None else None
+    return SegmentPlan(key, log, problem, tuple(needed), fence_at, accept_loss, compacted)
+
+
+def repair_segment(context: RepairContext, topic: TopicRecords, plan: SegmentPlan) -> list[str]:
+    """Steps 3 and 4; what was done."""
+    # Step 3
+    if plan.fence_at is not None:
+        region = plan.needed[0].region
+        end_log(context.store, context.tasks, context.clock, plan.log, plan.fence_at, REPAIR, region)
+        plan = plan_segment(context, topic, plan.key, accept_loss=plan.accept_loss)
+    # Step 4
+    person = new_owner()
+    done: list[str] = []
+    for generation in plan.needed:
+        name = f"{generation.region.name}: generation {generation.record.generation}"
+        record = _sealed(context, generation)
+        if record is None:
+            done.append(f"{name}: somebody else was faster")
+            continue
+        record_losses(context, generation.given_up, plan.key, person)
+        done += [f"recorded: {one.text}" for one in generation.given_up]
+        folded = _folded(context, topic, generation)
+        if generation.gaps and is_compacted(topic) != plan.compacted:  # still the same one, after its records were read
+            raise TopicUnsuitable(f"topic {generation.region.topic} has become compacted: run the command again")
+        ours = _flush(context, generation, record, folded)
+        done.append(f"{name} is flushed" if ours else f"{name}: somebody else was faster")
+    return done
+
+
+def _problem(context: RepairContext, key: str) -> str | None:
+    data = context.store.get(key)
+    if data is None:
+        return f"{key} is missing"
+    try:
+        decode_segment(data, key)
+    except ObjectCorrupt as error:
+        return str(error)
+    return None
+
+
+def _needed(
+    context: RepairContext,
+    index: RegionIndex,
+    log: LogId,
+    sequence: Sequence,
+    surveys: Mapping[LogId, LogSurvey],
+    inside: bool,
+) -> list[NeededGeneration]:
+    """Generations of a region that need the segment, and those before them that are not flushed yet.
+
+    ``inside``: the segment lies before the log's end, as far as that is known.
+    """
+    region = index.region
+    merged = context.watermarks.newest()[1].generation(region)
+    needing = [
+        r
+        for r in index.generations
+        if r.generation > merged
+        and r.log == log
+        and r.first_sequence <= sequence
+        and (inside if r.end_sequence is None else sequence < r.end_sequence)
+        and (r.snapshot is None or snapshot_state(context, region, r).problem is not None)
+    ]
+    if not needing:
+        return []
+    last = needing[-1].generation
+    before = [r for r in index.generations if r.state is State.SEALED and r.generation < last and r not in needing]
+    chosen = sorted([*needing, *before], key=lambda r: r.generation)
+    return [NeededGeneration(region, r, parts_of(context, region, r, surveys.get(r.log)), r in needing) for r in chosen]
+
+
+def _reads(
+    context: RepairContext, generation: NeededGeneration, lost: Seq[GivenUp]
+) -> tuple[tuple[Position, Position], ...]:
+    reads = []
+    for gap in generation.gaps:
+        gone = [one.next for one in lost if one.kind == "offsets" and gap.first <= one.first < gap.next]
+        first = max([behind_losses(context, generation.region, gap.first), *gone])
+        reads += [(first, gap.next)] if first < gap.next else []
+    return tuple(reads)
+
+
+def _folded(context: RepairContext, topic: TopicRecords, generation: NeededGeneration) -> Folded:
+    rows = [rows_of(context, topic, generation.region, part) for part in generation.parts]
+    return fold([batch for batch in rows if batch is not None], context.contract.rows)
+
+
+def _flush(context: RepairContext, generation: NeededGeneration, record: GenerationRecord, folded: Folded) -> bool:
+    region, repaired = generation.region, not generation.log_suffices
+    if record.snapshot is None:
+        made = flush_generation(
+            context.store, context.table, context.indexes, context.contract, region, record, folded, context.new_id,
+            repaired=repaired,
+        )  # fmt: skip
+        return made is not None
+    old = record.snapshot
+    contract = context.contract
+    snapshot = write_snapshot(
+        context.store, context.table, region, record, contract.version, folded, context.new_id()[:8], repaired=repaired
+    )
+    ours, _ = context.indexes.swap(
+        region, lambda index: index and refreshed(index, record.generation, old, snapshot.key, context.new_id())
+    )
+    return ours
+
+
+def _sealed(context: RepairContext, generation: NeededGeneration) -> GenerationRecord | None:
+    """The generation to be flushed: an OPEN one SEALED at its end and handed over; None if somebody has changed it."""
+    record = generation.record
+    if record.state is not State.OPEN:
+        found = context.indexes.read(generation.region)
+        return record if found is not None and record in found.generations else None
+    end = _fence_of(context, record.log)
+
+    def decide(index: RegionIndex | None) -> RegionIndex | None:
+        if index is None or record not in index.generations:
+            return None  # re-anchored, sealed, or claimed
+        entries = [part.first for part in generation.parts]
+        claimant = Claimant(record.owner, record.log, end)
+        return seal(index, record.generation, claimant, generation.end, entries, context.new_id(), hand_over=True)
+
+    ours, index = context.indexes.swap(generation.region, decide)
+    return index.generations[-1] if ours and index is not None else None
+
+
+def _fence_of(context: RepairContext, log: LogId) -> Sequence:
+    """The number of a log's fence."""
+    survey = survey_logs(context, ()).get(log)
+    if survey is None or survey.fence is None:
+        raise RepairRefused(f"log {log} has no end: run the command again")
+    return survey.fence

@@ -1,0 +1,113 @@
+"""What a lost segment takes along for good: positions whose records are in no segment, and that Kafka has dropped.
+
+Guarantees
+ 1. Only what nobody has any more is given up: of a gap the positions below Kafka's first.  What Kafka still has is read.
+ 2. Of a compacted topic everything that Kafka still has of a gap is read; what may be lost beside the positions below Kafka's
+    first are deletes: a record that compaction has removed was superseded by a later one, but for a delete, which goes by
+    itself.  So the row that it took away may stay.
+ 3. No loss without its record (``loss_record``), which is there before anything passes over the positions.  It names the
+    segment: these positions had been durable, so earlier reads may have seen what they held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+from typing import Literal
+
+from lancewal_audit.repair.context import RepairContext
+from lancewal_audit.repair.generation_parts import Gap, behind_losses
+from lancewal_audit.repair.topic_records import TopicRecords
+from lancewal_core.errors import RetentionLost, TopicUnsuitable
+from lancewal_core.ids import OwnerId, Position, Region
+from lancewal_core.region.loss_record import LossRecord, read_losses, replaced_below, write_loss
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """Positions [first, next) of a region; ``kind`` is that of a loss record."""
+
+    region: Region
+    first: Position
+    next: Position
+    kind: Literal["offsets", "tombstones"]
+    kafka_first: Position
+    """Where Kafka begins."""
+
+    @property
+    def cause(self) -> str:
+        """What of which partition nobody has, and why."""
+        what = f"topic {self.region.topic} partition {self.region.partition}: offsets {self.first} to {self.next - 1}"
+        if self.kind == "offsets":
+            return f"{what} are in no segment, and Kafka begins at {self.kafka_first}"
+        return f"{what} are in no segment, and the topic is compacted: deletes among them may be gone"
+
+    @property
+    def text(self) -> str:
+        """What giving them up means."""
+        if self.kind == "offsets":
+            return f"{self.cause}; they are given up: their keys keep the state that earlier records gave them"
+        return f"{self.cause}; rows that these took away may stay"
+
+
+def given_up(
+    context: RepairContext, topic: TopicRecords, region: Region, gaps: Seq[Gap], *, compacted: bool
+) -> tuple[GivenUp, ...]:
+    """What of the gaps cannot be had any more, and nobody has accepted yet."""
+    found: list[GivenUp] = []
+    # What Kafka got a second time is not what was there: to be had is only what lies behind it.
+    low = max(topic.low(region.partition), replaced_below(read_losses(context.store, region))) if gaps else Position(0)
+    for gap in gaps:
+        needed = behind_losses(context, region, gap.first)
+        kept = min(max(needed, low), gap.next)
+        if needed < kept:
+            found.append(GivenUp(region, needed, kept, "offsets", low))
+        if compacted and kept < gap.next and not _deletes_accepted(context, region, kept, gap.next):
+            found.append(GivenUp(region, kept, gap.next, "tombstones", low))
+    return tuple(found)
+
+
+def is_compacted(topic: TopicRecords) -> bool:
+    """Whether Kafka may have removed records of the topic; ``TopicReplaced`` where it has not even the same ones."""
+    try:
+        topic.check()
+    except TopicUnsuitable:
+        return True
+    return False
+
+
+def refuse(lost: Seq[GivenUp]) -> None:
+    """Raise what says that nobody has these any more, if there are any."""
+    if not lost:
+        return
+    first = lost[0]
+    error = RetentionLost if first.kind == "offsets" else TopicUnsuitable
+    raise error(
+        f"{'. '.join(one.cause for one in lost)}. Restore the object from the store's own versions; if the ingest process "
+        "that wrote it still runs, stop it in order: it flushes what it has in memory; or give them up: --accept-loss. "
+        "Nothing was changed",
+        topic=first.region.topic,
+        partition=first.region.partition,
+    )
+
+
+def record_losses(context: RepairContext, lost: Iterable[GivenUp], segment: str, person: OwnerId) -> None:
+    """Guarantee 3; ``segment``: key of the object that is repaired."""
+    for one in lost:
+        loss = LossRecord(
+            first=one.first,
+            next=one.next,
+            accepted_at_ms=context.clock.now_ms(),
+            accepted_by=person,
+            kind=one.kind,
+            segment=segment,
+        )
+        write_loss(context.store, one.region, loss)
+
+
+def _deletes_accepted(context: RepairContext, region: Region, first: Position, end: Position) -> bool:
+    return any(
+        loss.segment is not None and loss.kind == "tombstones" and loss.first <= first and end <= loss.next
+        for loss in read_losses(context.store, region)
+    )

@@ -1,0 +1,104 @@
+"""``lancewal repair snapshot``: make snapshots of FLUSHED generations anew from their WAL entries.
+
+Guarantees
+ 1. The new snapshot is the fold of exactly the records of the generation; where the log does not have them, nothing is
+    changed and ``RepairRefused`` says so.
+ 2. The compare-and-swap on the index decides: a generation that was rebuilt, or merged, by somebody else meanwhile stays
+    as they left it.  Running the command again does no harm.
+ 3. No old file is touched; the garbage collector takes what nothing names.
+
+Steps
+ 1. Which FLUSHED generations does the table not hold yet?
+ 2. Look at the snapshot of each, and at its log (``snapshot_state``).
+ 3. Of each that is damaged, or that was named: write another, and swap it in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lancewal_audit.repair.context import RepairContext
+from lancewal_audit.repair.snapshot_state import SnapshotState, snapshot_state
+from lancewal_core.errors import LOG_LOST, RepairRefused, TableRestored, WatermarkUnknown
+from lancewal_core.ids import Generation, Region
+from lancewal_core.region.flush import rebuild_snapshot
+from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPlan:
+    """What was looked at, and what of it is to be rebuilt."""
+
+    region: Region
+    seen: tuple[SnapshotState, ...]
+    rebuild: tuple[SnapshotState, ...]
+
+    def lines(self) -> list[str]:
+        """For people."""
+        found = []
+        for state in self.seen:
+            what = "sound" if state.problem is None else state.problem
+            then = ": rebuild it from its log" if state in self.rebuild else ""
+            found.append(
+                f"generation {state.record.generation} ({state.record.first} to {state.record.next}): {what}{then}"
+            )
+        return found or ["no generation waits with a snapshot: nothing to look at"]
+
+
+def plan_snapshots(context: RepairContext, region: Region, generation: Generation | None) -> SnapshotPlan:
+    """Steps 1 and 2.  ``generation``: that one alone, to be rebuilt whatever it looks like."""
+    # Step 1
+    index = context.indexes.read(region)
+    records = _waiting(context, region, index)
+    if generation is not None:
+        records = [r for r in records if r.generation == generation]
+        if not records:
+            raise RepairRefused(
+                f"region {region.name}: generation {generation} {_why_not(index, generation)}. Nothing was changed",
+                region=region.name,
+            )
+    # Step 2
+    seen = tuple(snapshot_state(context, region, record) for record in records)
+    rebuild = tuple(s for s in seen if s.problem is not None or generation is not None)
+    for state in rebuild:
+        if state.log_problem is not None:
+            raise RepairRefused(
+                f"region {region.name}: the snapshot of generation {state.record.generation} cannot be made from its log: "
+                f"{state.log_problem}. {LOG_LOST}. Nothing was changed",
+                region=region.name,
+            )
+    return SnapshotPlan(region, seen, rebuild)
+
+
+def repair_snapshots(context: RepairContext, plan: SnapshotPlan) -> list[str]:
+    """Step 3; what was done, one line for each generation."""
+    done = []
+    for state in plan.rebuild:
+        record = state.record
+        snapshot = rebuild_snapshot(
+            context.store, context.table, context.indexes, context.tasks, context.contract, plan.region, record,
+            context.new_id,
+        )  # fmt: skip
+        said = "somebody else was faster" if snapshot is None else f"rebuilt as {snapshot.key}"
+        done.append(f"generation {record.generation}: {said}")
+    return done
+
+
+def _waiting(context: RepairContext, region: Region, index: RegionIndex | None) -> list[GenerationRecord]:
+    try:
+        merged = context.watermarks.newest()[1].generation(region)
+    except (TableRestored, WatermarkUnknown):
+        merged = Generation(0)  # what was merged may be asked for again
+    found = () if index is None else index.generations
+    return [r for r in found if r.state is State.FLUSHED and r.generation > merged]
+
+
+def _why_not(index: RegionIndex | None, generation: Generation) -> str:
+    record = next((r for r in (() if index is None else index.generations) if r.generation == generation), None)
+    match None if record is None else record.state:
+        case None:
+            return "is not in its index"
+        case State.OPEN | State.SEALED:
+            return "has no snapshot yet: it is flushed from its log"
+        case _:
+            return "is in the table already"

@@ -1,0 +1,79 @@
+"""Is a snapshot what its generation's records make?  Judged by reading all of it, and its log too where that is there.
+
+Lance's data files carry no checksum but for their keys: one with a changed byte may read as other values.  Only the log can
+tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lancewal_audit.repair.context import RepairContext
+from lancewal_core.errors import Corrupt, LancewalError, ObjectCorrupt, PlanStale
+from lancewal_core.ids import Region
+from lancewal_core.region.flush import entries_of
+from lancewal_core.region.index import GenerationRecord
+from lancewal_core.region.snapshot import read_folded, read_snapshot
+from lancewal_core.rows.fold import Folded, fold
+from lancewal_core.rows.row_text import row_texts
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotState:
+    """``problem``: why the snapshot cannot be used, None where it can.  ``log_problem``: why its log cannot."""
+
+    record: GenerationRecord
+    problem: str | None
+    log_problem: str | None
+
+    @property
+    def lost(self) -> bool:
+        """Neither the snapshot nor the log has the generation's rows."""
+        return self.problem is not None and self.log_problem is not None
+
+
+def snapshot_state(context: RepairContext, region: Region, record: GenerationRecord) -> SnapshotState:
+    """Look at the snapshot of a generation that is FLUSHED or later.  ``StoreUnavailable`` if the store is silent."""
+    stored, problem = _stored(context, record)
+    expected, log_problem = _expected(context, region, record)
+    if stored is not None and expected is not None and not same_rows(stored, expected, context.contract.primary_key):
+        problem = f"{record.snapshot} reads as other rows than the generation's log"
+    return SnapshotState(record, problem, log_problem)
+
+
+def _stored(context: RepairContext, record: GenerationRecord) -> tuple[Folded | None, str | None]:
+    try:
+        snapshot = read_snapshot(context.store, record.snapshot or "")
+    except Corrupt as error:
+        return None, str(error)
+    if (snapshot.first, snapshot.next) != (record.first, record.next):
+        return None, f"{record.snapshot} holds positions {snapshot.first} to {snapshot.next}"
+    try:
+        return read_folded(context.store, context.table, snapshot, context.contract.rows), None
+    except (LancewalError, pa.ArrowException, ValueError, OSError, RuntimeError) as error:
+        # The store has just answered: what Lance cannot read now, it calls unavailable whatever is wrong with it.
+        return None, str(error).splitlines()[0][:300]
+
+
+def _expected(context: RepairContext, region: Region, record: GenerationRecord) -> tuple[Folded | None, str | None]:
+    try:
+        entries = entries_of(context.store, context.tasks, region, record)
+    except (PlanStale, ObjectCorrupt) as error:
+        return None, str(error)
+    return fold([e.rows for e in entries], context.contract.rows), None
+
+
+def same_rows(one: Folded, other: Folded, primary_key: Sequence[str]) -> bool:
+    """Whether two folds hold the same keys in the same states with the same values, in whatever order."""
+    order = [(name, "ascending") for name in primary_key]
+    for mine, theirs in zip((one.rows, one.gone, one.partials), (other.rows, other.gone, other.partials), strict=True):
+        if mine.num_rows != theirs.num_rows:
+            return False
+        left, right = mine.sort_by(order), theirs.sort_by(order)
+        # NaN is not equal to itself: as text it is.
+        if not left.equals(right) and row_texts(left) != row_texts(right):
+            return False
+    return True

@@ -1,0 +1,178 @@
+"""``lancewal repair watermark``: what is merged, where the versions that said it are gone; a person's word makes it so.
+
+Guarantees
+ 1. The conclusion is a lower bound of what is merged and finished: per region the highest of what the newest record of a
+    finished merge says that is left, and what the region's index has marked MERGED, which is done only behind one.
+ 2. Too low gives the same rows in the end: generations above it are still there, and are merged again, in order.  What a
+    user changed in rows of theirs since is undone by that.  Until it is done a plain reader may see older values; strong
+    reads do not, and reads of the table alone claim no positions, for it may hold rows behind these.  Where keys have
+    changed their region since, it would not: then it is refused.
+ 3. One put-if-absent decides, the record of the newest version under ``merges/``.
+ 4. A restore that can be seen and is not decided is refused.  What cannot be seen is said: a restore among the versions
+    that are gone would make the conclusion too high.
+
+Steps
+ 1. Is W of the newest version unknown?  Which version is gone?
+ 2. The newest record below it, or transaction that is still there, whose merge is finished.
+ 3. Per region what the index has marked, and what waits above the conclusion.
+ 4. Accepted: put the record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from lancewal_audit.repair.context import RepairContext
+from lancewal_audit.repair.restored import before_alteration
+from lancewal_core import paths
+from lancewal_core.errors import ATTACH_A_COPY, RepairRefused, WatermarkUnknown
+from lancewal_core.ids import Generation, Region, TableVersion
+from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.table.protocol import TransactionInfo
+from lancewal_core.table.watermarks import NOTHING_MERGED, InForce, Watermark, decode_merge_record, watermarks_of
+
+_LOOKED_AT = 1_000
+"""Versions below the one that is gone whose transactions are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkPlan:
+    """What it would conclude for ``version``, and from what."""
+
+    version: TableVersion
+    gone: int
+    left: InForce
+    """The newest watermarks that are left, of a version below the one that is gone."""
+    marked: Mapping[Region, Watermark]
+    waiting: Mapping[Region, tuple[GenerationRecord, ...]]
+
+    @property
+    def conclusion(self) -> InForce:
+        regions = dict(self.left.regions)
+        for region, mark in self.marked.items():
+            if mark.generation > self.left.generation(region):
+                regions[region] = mark
+        for region, records in self.waiting.items():
+            if records:
+                mark = regions.get(region, Watermark(Generation(0), records[0].first))
+                regions[region] = replace(mark, perhaps=records[-1].generation)
+        return InForce(self.version, None, regions)
+
+    def lines(self) -> list[str]:
+        """For people."""
+        found = [
+            f"table version {self.gone} is gone, and nothing newer says what is merged",
+            f"the newest watermarks that are left were set by version {self.left.version}"
+            if self.left.version
+            else "no watermarks are left at all",
+        ]
+        for region, mark in sorted(self.conclusion.regions.items()):
+            marked = self.marked.get(region)
+            source = (
+                "its index"
+                if marked is not None and marked.generation == mark.generation
+                else f"version {self.left.version}"
+            )
+            waits = self.waiting.get(region, ())
+            found.append(
+                f"{region.name}: merged up to generation {mark.generation}, position {mark.next}, by {source}; "
+                f"{len(waits)} generations behind it are merged, perhaps for the second time; "
+                "what was changed by hand in their rows since is undone"
+            )
+        found.append(
+            "if a user has restored the table among the versions that are gone, this is wrong: do not accept it"
+        )
+        return found
+
+
+def plan_watermark(context: RepairContext) -> WatermarkPlan | None:
+    """Steps 1 to 3; None where W is known.  ``TableRestored`` where a restore is to be decided first."""
+    # Step 1
+    version = context.table.newest().version
+    try:
+        context.watermarks.at(version)
+        return None
+    except WatermarkUnknown as error:
+        gone = int(str(error.where["version"]))
+    # Step 2
+    left = _left(context, gone)
+    # Step 3
+    marked: dict[Region, Watermark] = {}
+    waiting: dict[Region, tuple[GenerationRecord, ...]] = {}
+    for region in context.contract.regions:
+        index = context.indexes.read(region)
+        mark = None if index is None else _marked(index)
+        if index is None or mark is None:
+            continue
+        if mark.generation > 0:
+            marked[region] = mark
+        merged = max(mark.generation, left.generation(region))
+        waiting[region] = tuple(r for r in index.generations if r.generation > merged and r.snapshot is not None)
+    plan = WatermarkPlan(version, gone, left, marked, waiting)
+    moved = before_alteration(context, plan.conclusion)
+    if moved:
+        raise RepairRefused(
+            f"the number of partitions was altered behind the watermarks that are left, and with it the regions of keys: "
+            f"{moved[:3]} would be merged again after rows that are newer. To go on, {ATTACH_A_COPY}. Nothing was changed"
+        )
+    return plan
+
+
+def accept_watermark(context: RepairContext, plan: WatermarkPlan) -> list[str]:
+    """Step 4; what was done."""
+    found = context.watermarks.decide(plan.conclusion, "accepted")
+    if found.regions != plan.conclusion.regions:
+        raise RepairRefused(
+            f"somebody has recorded something else for table version {plan.version} meanwhile: run the command again",
+            version=plan.version,
+        )
+    return [f"recorded for table version {plan.version}; start the flusher again"]
+
+
+def _left(context: RepairContext, gone: int) -> InForce:
+    """The newest watermarks of a finished merge below ``gone``."""
+    left = _newest_below(context, gone)
+    while left.merge is not None and context.store.get(paths.merge_finished(left.version)) is None:
+        left = _newest_below(context, left.version)
+    return left
+
+
+def _newest_below(context: RepairContext, below: int) -> InForce:
+    recorded = [
+        version
+        for info in context.store.list(paths.merges_prefix())
+        if (version := paths.parse_merge_record(info.key)) is not None and version < below
+    ]
+    newest = max(recorded, default=0)
+    for at in range(below - 1, max(newest, below - 1 - _LOOKED_AT), -1):
+        found = context.table.transaction(at)
+        if not isinstance(found, TransactionInfo):
+            continue
+        in_force = watermarks_of(found, at)
+        if in_force is not None:
+            return in_force
+        if found.operation == "Restore":
+            raise RepairRefused(
+                f"table version {at} is a restore that nobody has decided about, below version {below}: which merges the "
+                f"versions above it hold cannot be told. To go on, {ATTACH_A_COPY}. Nothing was changed",
+                version=at,
+            )
+    if newest == 0:
+        return NOTHING_MERGED
+    key = paths.merge_record(TableVersion(newest))
+    data = context.store.get(key)
+    if data is None:
+        raise RepairRefused(f"{key} has vanished: run the command again", object=key)
+    return decode_merge_record(data, key)
+
+
+def _marked(index: RegionIndex) -> Watermark | None:
+    """What the index says is merged: generations that left it are."""
+    if not index.generations:
+        return None
+    mark = Watermark(Generation(index.generations[0].generation - 1), index.generations[0].first)
+    for record in index.generations:
+        if record.state is State.MERGED and record.next is not None:
+            mark = Watermark(record.generation, record.next)
+    return mark

@@ -1,0 +1,249 @@
+"""One share of the keys: what their records make of them, against the merged table and against the read.
+
+What is compared, per key
+ 1. the merged table of version V, as a plain Lance reader sees it, with the fold of the records below W(V);
+ 2. the read at the receipt with the fold of the records below its cut;
+ 3. where both sources were read: Kafka's record at each offset with the WAL's.
+A difference that the merged table has, of a key without later records, is not told again of the read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+
+import pyarrow as pa
+
+from lancewal_audit.verify.evidence import Evidence
+from lancewal_audit.verify.key_fold import KeyState, Record, Values, apply, plain_rows, same, stored
+from lancewal_audit.verify.report import MERGED, READ, WAL, Finding, Findings
+from lancewal_audit.verify.scope import Scope
+from lancewal_audit.verify.shares.by_share import PARTITION
+from lancewal_core.ids import Region
+from lancewal_core.rows.murmur2 import NO_PARTITION
+from lancewal_core.rows.schema import OP, PRESENT, TIMESTAMP, RowSchema
+
+LOOKED_UP = 1_000
+"""Keys of wrong or missing rows for which hidden rows are looked for."""
+
+Key = Values
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A row that the merged table should have, for the search among hidden rows."""
+
+    key: Key
+    state: KeyState
+
+
+@dataclass(slots=True)
+class Tally:
+    """What has been counted."""
+
+    records: int = 0
+    keys: int = 0
+    keys_partly: int = 0
+    rows_not_covered: int = 0
+    wanted: list[Wanted] = field(default_factory=list)
+
+
+class Judge:
+    """Judges one share after the other; ``tally`` is what has been counted so far."""
+
+    def __init__(self, scope: Scope, evidence: Evidence, findings: Findings) -> None:
+        rows = scope.contract.rows
+        self._columns = rows.table
+        self._key_names = list(rows.primary_key)
+        self._key = key_reader(rows)
+        self._eras = scope.eras
+        self._evidence = evidence
+        self._findings = findings
+        self._merged = {region.partition: scope.merged(region) for region in scope.cut}
+        self._whole = evidence.whole_partitions()
+        self._both = {region.partition: evidence.both(region) for region in scope.cut}
+        self._regions = {region.partition: region for region in scope.cut}
+        self._expires = _expiry(scope)
+        self.tally = Tally()
+
+    def table(self, records: Sequence[Record], merged: pa.Table, read: pa.Table) -> None:
+        """Compare 1 and 2 of one share.  ``records`` lie in the ranges, in any order."""
+        below, behind = self._fold(records)
+        self.tally.records += len(records)
+        self.tally.keys += len(behind)
+        self.tally.keys_partly += sum(state.known is not None for state in behind.values())
+        told = self._compare(MERGED, below, merged, {})
+        settled = {key: kinds for key, kinds in told.items() if behind.get(key) is below.get(key)}
+        self._compare(READ, behind, read, settled)
+
+    def logs(self, topic: Sequence[Record], wal: Sequence[Record]) -> None:
+        """Compare 3 of one share."""
+        ours = {(r.partition, r.offset): r for r in self._overlap(topic)}
+        theirs = {(r.partition, r.offset): r for r in self._overlap(wal)}
+        for place in sorted(ours.keys() | theirs.keys()):
+            here, there = ours.get(place), theirs.get(place)
+            if there is None and here is not None:
+                self._wal("wal_lacks", here, ())
+            elif here is None and there is not None:
+                if not self._evidence.compacted:
+                    self._wal("wal_adds", there, ())
+            elif here is not None and there is not None:
+                columns = self._other_columns(here, there)
+                if columns:
+                    self._wal("wal_differs", there, columns)
+
+    def rejected(self) -> None:
+        """Records that are rejected on one side and not on the other, where both have them."""
+        for partition, region in self._regions.items():
+            first, end = self._both[partition]
+            if first == end:
+                continue
+            sides = (self._evidence.topic[region], self._evidence.wal[region])
+            kafka, log = ({offset for offset in side.rejected if first <= offset < end} for side in sides)
+            for offset in sorted(kafka - log):
+                self._reject(region, offset, "rejected by the decoder, not in the WAL")
+            for offset in sorted(log - kafka):
+                if not self._evidence.compacted:
+                    self._reject(region, offset, "rejected in the WAL, not by the decoder")
+
+    # -- details -------------------------------------------------------------------------------------------------
+
+    def _fold(self, records: Sequence[Record]) -> tuple[dict[Key, KeyState], dict[Key, KeyState]]:
+        """The states of the keys below W(V), and at the cut."""
+        below: dict[Key, KeyState] = {}
+        behind: dict[Key, KeyState] = {}
+        for record in sorted(records, key=self._order):
+            key = self._key(record.values)
+            empty = record.partition in self._whole
+            behind[key] = apply(behind.get(key), record, began_without_row=empty)
+            if record.offset < self._merged.get(record.partition, 0):
+                below[key] = behind[key]
+        return below, behind
+
+    def _order(self, record: Record) -> tuple[int, int, int]:
+        era = self._eras.era_of(record.partition, record.offset) if self._eras.altered else 0
+        return era, record.partition, record.offset
+
+    def _compare(
+        self, where: str, states: Mapping[Key, KeyState], table: pa.Table, settled: Mapping[Key, set[str]]
+    ) -> dict[Key, set[str]]:
+        """Report what differs and is not ``settled``; the kinds found by key."""
+        found: dict[Key, list[Values]] = {}
+        partitions: dict[Key, int] = {}
+        belongs = table[PARTITION].to_pylist()
+        for values, partition in zip(plain_rows(table, self._columns.names), belongs, strict=True):
+            key = self._key(values)
+            found.setdefault(key, []).append(values)
+            partitions[key] = partition
+        told: dict[Key, set[str]] = {}
+
+        def tell(kind: str, key: Key, text: str = "", columns: Iterable[int] = ()) -> None:
+            told.setdefault(key, set()).add(kind)
+            if kind in settled.get(key, ()):
+                return
+            state = states.get(key)
+            names = tuple(self._columns.names[i] for i in columns)
+            self._findings.add(
+                Finding(
+                    kind, where, text, shown_key(self._columns, self._key_names, key),
+                    _told(partitions.get(key)) if state is None else state.partition,
+                    None if state is None else state.offset, names,
+                )
+            )  # fmt: skip
+
+        for key, rows in found.items():
+            state = states.get(key)
+            equal = [state is not None and state.exists and not state.differing(values) for values in rows]
+            if len(rows) > 1:
+                among = f"{len(rows)} rows" if state is None else f"{len(rows)} rows, {sum(equal)} as its records say"
+                tell("duplicate", key, among)
+            if state is None:
+                if partitions[key] in self._whole:
+                    tell("foreign", key)
+                elif where == READ:
+                    self.tally.rows_not_covered += len(rows)
+            elif not state.exists:
+                tell("deleted", key)
+            elif not any(equal):
+                tell("differs", key, columns=state.differing(rows[0]))
+                self._want(where, key, state)
+        for key, state in states.items():
+            if state.exists and key not in found and not self._expired(state):
+                tell("missing", key)
+                self._want(where, key, state)
+        return told
+
+    def _expired(self, state: KeyState) -> bool:
+        """Whether the row may be gone because its time to live is over."""
+        if self._expires is None:
+            return False
+        at, threshold = self._expires
+        time = state.values[at]
+        return isinstance(time, int) and time < threshold
+
+    def _want(self, where: str, key: Key, state: KeyState) -> None:
+        if where == MERGED and len(self.tally.wanted) < LOOKED_UP:
+            self.tally.wanted.append(Wanted(key, state))
+
+    def _overlap(self, records: Iterable[Record]) -> list[Record]:
+        found = []
+        for record in records:
+            first, end = self._both.get(record.partition, (0, 0))
+            if first <= record.offset < end:
+                found.append(record)
+        return found
+
+    def _other_columns(self, here: Record, there: Record) -> tuple[str, ...]:
+        names = [*self._columns.names, OP, PRESENT, TIMESTAMP]
+        ours, theirs = ((*r.values, r.op, r.present, r.timestamp) for r in (here, there))
+        return tuple(name for name, a, b in zip(names, ours, theirs, strict=True) if not same(a, b))
+
+    def _wal(self, kind: str, record: Record, columns: tuple[str, ...]) -> None:
+        key = shown_key(self._columns, self._key_names, self._key(record.values))
+        where = self._object_of(self._regions[record.partition], record.offset)
+        self._findings.add(Finding(kind, WAL, "", key, record.partition, record.offset, columns, where))
+
+    def _reject(self, region: Region, offset: int, text: str) -> None:
+        where = self._object_of(region, offset)
+        self._findings.add(Finding("wal_rejects", WAL, text, None, region.partition, offset, (), where))
+
+    def _object_of(self, region: Region, offset: int) -> str | None:
+        return self._evidence.wal_records.places[region].object_of(offset)
+
+
+def _expiry(scope: Scope) -> tuple[int, int] | None:
+    """The column by which rows expire, and its smallest value that has not; None where rows never do."""
+    ttl = scope.contract.ttl
+    if ttl is None:
+        return None
+    columns = scope.contract.rows.table
+    return columns.get_field_index(ttl.column), ttl.threshold(columns.field(ttl.column).type, scope.now_ms)
+
+
+def key_reader(rows: RowSchema) -> Callable[[Values], Key]:
+    """From the values of a row to those of its primary key."""
+    at = [rows.table.names.index(name) for name in rows.primary_key]
+    if len(at) == 1:
+        (only,) = at
+        return lambda values: (values[only],)
+    return itemgetter(*at)
+
+
+def shown_key(columns: pa.Schema, names: Sequence[str], key: Key) -> dict[str, object]:
+    """A key's columns as JSON has them: binaries in hexadecimal, dates and times as text."""
+    shown: dict[str, object] = {}
+    for name, value in zip(names, key, strict=True):
+        type_ = columns.field(name).type
+        if isinstance(value, bytes):
+            shown[name] = value.hex()
+        elif pa.types.is_temporal(type_):
+            shown[name] = stored([value], type_).cast(pa.string())[0].as_py()
+        else:
+            shown[name] = value
+    return shown
+
+
+def _told(partition: int | None) -> int | None:
+    """None where a row does not tell its partition."""
+    return None if partition == NO_PARTITION else partition

@@ -1,0 +1,46 @@
+"""The contracts under which a topic's records were taken, and which records lie under which.
+
+With other partitions a key may come through another region.  Then all its records of the earlier era come before those of
+the later one (``change_contract``: the old contract ends only when everything is merged), whatever their offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from lancewal_core.ids import Position
+from lancewal_core.table.contract import Contract
+
+
+class Eras:
+    """``contracts``: every version, oldest first.  Only those of the newest topic count: offsets of another mean nothing."""
+
+    def __init__(self, contracts: Sequence[Contract]) -> None:
+        self.newest = contracts[-1]
+        self._contracts = [c for c in contracts if c.topic_id == self.newest.topic_id]
+        self.rebound = len(self._contracts) < len(contracts)
+        """Rows of an earlier topic may be in the table."""
+
+    @property
+    def altered(self) -> bool:
+        """Whether a key may have records in more than one region."""
+        return any(contract.altered_at for contract in self._contracts)
+
+    def parts(
+        self, partition: int, first: Position, end: Position
+    ) -> Iterator[tuple[int, Contract, Position, Position]]:
+        """Offsets [first, end) of a partition by era: its number, its contract, and the part of the offsets."""
+        begins = [self._begin(era, partition) for era in range(len(self._contracts))]
+        for era, contract in enumerate(self._contracts):
+            low = max(first, begins[era])
+            high = min([end, *begins[era + 1 :]])
+            if low < high:
+                yield era, contract, Position(low), Position(high)
+
+    def era_of(self, partition: int, offset: int) -> int:
+        """The era that an offset lies in."""
+        return max(era for era in range(len(self._contracts)) if era == 0 or self._begin(era, partition) <= offset)
+
+    def _begin(self, era: int, partition: int) -> int:
+        altered_at = self._contracts[era].altered_at
+        return max(altered_at[partition], 0) if era and partition < len(altered_at) else 0

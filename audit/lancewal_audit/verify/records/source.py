@@ -1,0 +1,98 @@
+"""What a source has of a region's records, whichever source it is.
+
+A source holds the records of [begin, end), ``end`` being the cut of the read, and nothing before: Kafka keeps records for the
+topic's retention, the WAL for the history window.  It is *whole* if no record of the region was durable before ``begin``.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lancewal_core import paths
+from lancewal_core.ids import LogId, Position, Region
+from lancewal_core.ids import Sequence as Number
+from lancewal_core.rows.schema import OFFSET
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Records of one region in a row: their rows (a WAL batch), and the offsets of those that are no rows."""
+
+    region: Region
+    rows: pa.RecordBatch
+    rejected: Sequence[int]
+
+
+@dataclass(slots=True)
+class Range:
+    """What a source has of one region.  Filled while it is read."""
+
+    region: Region
+    begin: Position
+    end: Position
+    whole: bool
+    why_not_whole: str = ""
+    rejected: array[int] = field(default_factory=lambda: array("q"))
+    gaps: list[tuple[Position, Position]] = field(default_factory=list)
+    """Records that it must have and has not.  ``begin`` lies behind the last of them."""
+
+    @property
+    def empty(self) -> bool:
+        return self.begin >= self.end
+
+    @property
+    def text(self) -> str:
+        """``[begin, end)`` as positions."""
+        return "nothing" if self.empty else f"[{self.begin}, {self.end})"
+
+    def starts_at(self, begin: Position, why: str) -> None:
+        """Something before ``begin`` is not there (any more)."""
+        if begin > self.begin:
+            self.begin, self.whole, self.why_not_whole = begin, False, why
+
+    def take(self, taken: Taken) -> pa.RecordBatch:
+        """Note the rejected ones before the end; the rows before it."""
+        self.rejected.extend(offset for offset in taken.rejected if offset < self.end)
+        rows = taken.rows
+        if rows.num_rows and rows.column(OFFSET)[-1].as_py() >= self.end:
+            rows = rows.filter(pc.less(rows.column(OFFSET), self.end))
+        return rows
+
+
+class EntryPlaces:
+    """Where the entries of a region lie: some bytes for each, found by an offset."""
+
+    def __init__(self) -> None:
+        self._logs: list[LogId] = []
+        self._rows: list[tuple[int, int, int, int]] = []
+
+    def add(self, log: LogId, number: Number, first: Position, next_: Position) -> None:
+        if not self._logs or self._logs[-1] != log:
+            self._logs.append(log)
+        self._rows.append((first, next_, len(self._logs) - 1, number))
+
+    def in_order(self) -> list[tuple[Position, Position]]:
+        """[first, next) of each entry, by position."""
+        self._rows.sort()
+        return [(Position(first), Position(next_)) for first, next_, _, _ in self._rows]
+
+    def around(self, log: LogId, first: int, end: int) -> tuple[int | None, int | None]:
+        """Numbers in a log of the last entry before an offset, and of the first from another one on."""
+        ours = [row for row in self._rows if self._logs[row[2]] == log]
+        before = max((row[3] for row in ours if row[1] <= first), default=None)
+        return before, min((row[3] for row in ours if row[0] >= end), default=None)
+
+    def object_of(self, offset: int) -> str | None:
+        """Key of the segment with the entry that covers an offset."""
+        self._rows.sort()
+        at = bisect_right(self._rows, offset, key=lambda row: row[0]) - 1
+        if at < 0 or self._rows[at][1] <= offset:
+            return None
+        _, _, log, number = self._rows[at]
+        return paths.wal_segment(self._logs[log], Number(number))

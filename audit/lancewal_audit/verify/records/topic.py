@@ -1,0 +1,152 @@
+"""The records that Kafka still has, as ingest would make rows of them now.
+
+Guarantees
+ 1. Committed records of [begin, end) of each region, in offset order, each once; ``begin`` is Kafka's first offset, or the
+    contract's start where that is later.
+ 2. Decoded by ingest's own decoder under the contract of their era.  Every record before the cut is durable, so one that is
+    no row, or lies in the wrong partition, was rejected: by policy, or by ``lancewal offsets reject``.
+ 3. Offsets of an accepted loss give nothing, also where Kafka shows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import Consumer
+
+from lancewal_audit.same_topic import same_topic
+from lancewal_audit.verify.records.eras import Eras
+from lancewal_audit.verify.records.source import Range, Taken
+from lancewal_core.errors import KafkaUnavailable, LogTruncated
+from lancewal_core.ids import Position, Region, position_after
+from lancewal_core.region.loss_record import LossRecord
+from lancewal_core.rows.schema import OFFSET
+from lancewal_core.settings.load import Settings
+from lancewal_core.table.contract import Contract
+from lancewal_flusher.define.topic import TopicInspector
+from lancewal_ingest.append.job import Consumed, Preparer
+from lancewal_kafka.records import Records
+from lancewal_kafka.reread import OutOfRange, between, consumed, lone_consumer
+from lancewal_kafka.topic import KafkaRetention
+
+_TRIES = 20
+
+
+class TopicRecords:
+    """Reads one table's topic.  ``TopicReplaced`` if it is not the contract's, ``KafkaUnavailable`` if nobody answers."""
+
+    def __init__(self, settings: Settings, eras: Eras) -> None:
+        contract = eras.newest
+        self._eras = eras
+        self._contract = contract
+        client, group = settings.kafka.client(), settings.kafka.group(contract.table_uuid)
+        self._inspector = TopicInspector(settings.kafka)
+        self.compacted = same_topic(self._inspector, contract, "Compare with the WAL: --from wal").compacted
+        self._retention = KafkaRetention(client, contract.topic, group)
+        self._open = partial(lone_consumer, client, group, contract.topic)
+        self._preparers: dict[int, Preparer] = {}
+
+    def ranges(
+        self,
+        cut: Mapping[Region, Position],
+        beginnings: Mapping[Region, Position | None],
+        losses: Mapping[Region, Sequence[LossRecord]],
+    ) -> dict[Region, Range]:
+        """What Kafka has of each region.  ``beginnings``: where each began, None where that is not known.
+
+        ``LogTruncated`` if the topic ends before a cut.
+        """
+        partitions = [region.partition for region in cut]
+        if not partitions:
+            return {}
+        lows = self._retention.lows(partitions)
+        ends = self._inspector.ends(self._contract.topic, partitions)
+        found = {}
+        for region, end in cut.items():
+            if ends[region.partition] < end:
+                raise LogTruncated(
+                    f"topic {region.topic} partition {region.partition}: durable up to position {end}, but Kafka ends at "
+                    f"{ends[region.partition]}: the topic lost its tail. Compare with the WAL: --from wal",
+                    topic=region.topic,
+                    partition=region.partition,
+                )
+            beginning = beginnings[region] or Position(0)
+            found[region] = Range(region, beginning, end, whole=True)
+            reached = _behind_losses(beginning, losses[region])
+            if lows[region.partition] > reached:
+                found[region].starts_at(Position(lows[region.partition]), "Kafka has deleted what comes before")
+            else:
+                found[region].begin = max(beginning, Position(lows[region.partition]))
+        return found
+
+    def read(self, ranges: Mapping[Region, Range], losses: Mapping[Region, Sequence[LossRecord]]) -> Iterator[Taken]:
+        """All records of these ranges, region by region.  A range begins later if retention overtakes the reading."""
+        with self._open() as consumer:
+            for region, range_ in ranges.items():
+                yield from self._read_region(consumer, region, range_, losses[region])
+
+    def _read_region(
+        self, consumer: Consumer, region: Region, range_: Range, losses: Sequence[LossRecord]
+    ) -> Iterator[Taken]:
+        at = range_.begin
+        for _ in range(_TRIES):
+            if at >= range_.end:
+                return
+            try:
+                for records in consumed(consumer, region, at, range_.end):
+                    yield from self._taken(region, records, losses)
+                    at = position_after(records.offsets[-1])
+                return
+            except OutOfRange:
+                low = self._retention.lows([region.partition])[region.partition]
+                if low > at:
+                    range_.starts_at(low, "Kafka deleted what comes before while it was read")
+                at = max(low, at)
+        raise KafkaUnavailable(
+            f"topic {region.topic} partition {region.partition}: position {at} is out of range, {_TRIES} times; its "
+            "retention is faster than the reading",
+            topic=region.topic,
+            partition=region.partition,
+        )
+
+    def _taken(self, region: Region, records: Records, losses: Sequence[LossRecord]) -> Iterator[Taken]:
+        first, end = Position(records.offsets[0]), position_after(records.offsets[-1])
+        for era, contract, low, high in self._eras.parts(region.partition, first, end):
+            part = between(records, low, high)
+            if not len(part):
+                continue
+            entry, _, _ = self._preparer(era, contract).prepare(Consumed(region, low, high, part))
+            if entry is not None:
+                rejected = [r.offset for r in entry.rejected if not _is_lost(r.offset, losses)]
+                yield Taken(region, _without_lost(entry.rows, losses), rejected)
+
+    def _preparer(self, era: int, contract: Contract) -> Preparer:
+        if era not in self._preparers:
+            self._preparers[era] = Preparer(contract.model_copy(update={"misrouted": "dlq"}), "dlq")
+        return self._preparers[era]
+
+
+def _behind_losses(beginning: Position, losses: Sequence[LossRecord]) -> Position:
+    """The first position from ``beginning`` on that no accepted loss covers."""
+    at = beginning
+    for loss in losses:
+        if loss.first <= at:
+            at = max(at, Position(loss.next))
+    return at
+
+
+def _is_lost(offset: int, losses: Sequence[LossRecord]) -> bool:
+    return any(loss.first <= offset < loss.next for loss in losses)
+
+
+def _without_lost(rows: pa.RecordBatch, losses: Sequence[LossRecord]) -> pa.RecordBatch:
+    if not losses or rows.num_rows == 0:
+        return rows
+    offsets = rows.column(OFFSET).to_numpy()
+    lost = np.full(len(offsets), False)
+    for loss in losses:
+        lost |= (offsets >= loss.first) & (offsets < loss.next)
+    return rows.filter(pa.array(~lost)) if lost.any() else rows

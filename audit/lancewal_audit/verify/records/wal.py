@@ -1,0 +1,266 @@
+"""The records that the WAL still has: the entries of all generations that are not trimmed.
+
+Guarantees
+ 1. Each segment that a kept generation may lie in is read once, for all its regions together.
+ 2. Rows count only where an entry belongs to a kept generation, as in a read.  What a generation must hold and does not (a
+    segment is gone, or cannot be read) is a gap of the region, and the range that counts begins behind it.
+ 3. What was trimmed meanwhile is no gap.
+ 4. Of a generation that ``lancewal repair segment`` has flushed nothing is missed: its snapshot, which says so, has its
+    records.
+ 5. A damaged segment takes nothing along of a generation that is merged, or FLUSHED: the table or the snapshot, which the
+    read that is verified has just read, holds its rows.  A segment that is gone is missed all the same: something deletes
+    what it must not.
+
+Steps
+ 1. ``ranges``: each region's index and history pages; the range begins at the trimmed position.
+ 2. ``read``: log by log.
+ 3. ``close``: the entries of each region must follow each other up to the cut.  A gap below the trimmed position as it is by
+    then was trimmed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from lancewal_audit.verify.records.source import EntryPlaces, Range, Taken
+from lancewal_core import paths
+from lancewal_core.errors import Corrupt, OutsideHistoryWindow
+from lancewal_core.ids import LogId, Position, Region, Sequence
+from lancewal_core.process.tasks import Tasks
+from lancewal_core.region.index import GenerationRecord, State
+from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.snapshot import Snapshot, read_snapshot
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.wal.segment import Entry, Fence, Segment, decode_segment
+from lancewal_reader.history import generations_behind
+
+_AT_ONCE = 8
+"""Segments in memory at the same time."""
+_READS = 3
+_TRIMMED = "the WAL before it is trimmed"
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """A segment that cannot be read, and why."""
+
+    key: str
+    problem: str
+
+
+class WalRecords:
+    """Reads one table's WAL; ``places`` says afterwards where each offset lies, ``damaged`` what could not be read."""
+
+    def __init__(self, store: ObjectStore, tasks: Tasks, indexes: RegionIndexes, history_window_s: int) -> None:
+        self._store = store
+        self._tasks = tasks
+        self._indexes = indexes
+        self._window_s = history_window_s
+        self._kept: dict[Region, list[GenerationRecord]] = {}
+        self.places: dict[Region, EntryPlaces] = {}
+        self.damaged: list[Damaged] = []
+        self._gone: set[str] = set()
+        """Keys of segments that must be there and are not."""
+
+    # -- step 1 --------------------------------------------------------------------------------------------------
+
+    def ranges(self, cut: Mapping[Region, Position]) -> dict[Region, Range]:
+        """What the WAL should have of each region."""
+        found = {}
+        for region, end in cut.items():
+            trimmed, records = self._generations(region)
+            self._kept[region] = [record for record in records if record.first < end]
+            self.places[region] = EntryPlaces()
+            begin = records[0].first if records else Position(max(trimmed, end))
+            whole = bool(records) and records[0].generation == 1
+            found[region] = Range(region, begin, end, whole, "" if whole else _TRIMMED)
+        return found
+
+    def beginning(self, region: Region) -> Position | None:
+        """Where the region began, if its first generation is still kept."""
+        records = self._kept.get(region)
+        return records[0].first if records and records[0].generation == 1 else None
+
+    def _generations(self, region: Region) -> tuple[Position, list[GenerationRecord]]:
+        """The trimmed position, and all generations behind it."""
+        for attempt in range(_READS):
+            index = self._indexes.read(region)
+            if index is None or index.newest is None:
+                return Position(0), []
+            if index.newest.generation <= index.trimmed_generation:
+                return index.trimmed, []
+            try:
+                records = generations_behind(
+                    self._store, self._indexes, region, index.trimmed_generation, self._window_s
+                )
+            except OutsideHistoryWindow:
+                if attempt == _READS - 1:
+                    raise
+                continue  # the boundary has moved in between
+            return index.trimmed, records
+        raise AssertionError("the loop returns or raises")
+
+    # -- step 2 --------------------------------------------------------------------------------------------------
+
+    def read(self) -> Iterator[Taken]:
+        """All entries of the kept generations."""
+        by_log: dict[LogId, list[tuple[Region, GenerationRecord]]] = {}
+        for region, records in self._kept.items():
+            for record in records:
+                by_log.setdefault(record.log, []).append((region, record))
+        for log, held in by_log.items():
+            yield from self._read_log(log, held)
+
+    def _read_log(self, log: LogId, held: list[tuple[Region, GenerationRecord]]) -> Iterator[Taken]:
+        regions = frozenset(region for region, _ in held)
+        by_region: dict[Region, list[GenerationRecord]] = {}
+        for region, record in held:
+            by_region.setdefault(region, []).append(record)
+        for segment in self._segments(log, [record for _, record in held], regions):
+            for entry in segment.entries:
+                if any(_belongs(entry, segment.sequence, record) for record in by_region[entry.region]):
+                    self.places[entry.region].add(log, segment.sequence, entry.first, entry.next)
+                    yield Taken(entry.region, entry.rows, [r.offset for r in entry.rejected])
+
+    def _segments(self, log: LogId, records: list[GenerationRecord], regions: frozenset[Region]) -> Iterator[Segment]:
+        """The segments in which these generations may lie; of a generation that is OPEN up to the log's tail."""
+
+        def read(number: int) -> Segment | Fence | Damaged | None:
+            key = paths.wal_segment(log, Sequence(number))
+            data = self._store.get(key)
+            if data is None:
+                return None
+            try:
+                return decode_segment(data, key, regions)
+            except Corrupt as error:
+                return Damaged(key, str(error))
+
+        wanted: list[tuple[int, int | None]] = sorted(
+            ((int(r.first_sequence), None if r.end_sequence is None else int(r.end_sequence)) for r in records),
+            key=lambda span: span[0],
+        )
+        at = 0
+        for first, end in wanted:
+            at = max(at, first)
+            tail = False
+            while not tail and (end is None or at < end):
+                stop = at + _AT_ONCE if end is None else min(at + _AT_ONCE, end)
+                for found in self._tasks.map(read, range(at, stop)):
+                    match found:
+                        case Segment():
+                            yield found
+                        case Damaged():
+                            self.damaged.append(found)
+                        case Fence():
+                            return
+                        case None if end is None:
+                            tail = True
+                            break
+                        case None:
+                            self._gone.add(paths.wal_segment(log, Sequence(at)))  # ``close`` sees which records it had
+                    at += 1
+
+    # -- step 3 --------------------------------------------------------------------------------------------------
+
+    def close(self, ranges: Mapping[Region, Range]) -> None:
+        """Note the gaps, and begin behind them."""
+        for region, range_ in ranges.items():
+            gaps = _gaps(range_.begin, range_.end, self.places[region].in_order())
+            if not gaps:
+                continue
+            index = self._indexes.read(region)
+            trimmed = Position(0) if index is None else index.trimmed
+            if trimmed > range_.begin:
+                range_.starts_at(min(trimmed, range_.end), _TRIMMED)
+            for first, end in gaps:
+                if end > trimmed:
+                    range_.gaps.append((max(first, trimmed), end))
+                    range_.starts_at(end, f"the WAL lacks {max(first, trimmed)} to {end - 1}")
+
+    # -- what is lacking and not missed ----------------------------------------------------------------------------
+
+    def missed(self, region: Region, first: Position, end: Position) -> bool:
+        """Whether anything needs the entries of a gap (guarantees 4 and 5)."""
+        at = first
+        for record in self._kept[region]:
+            if record.next is None or not record.first <= at < record.next:
+                continue
+            if self._repaired(record) or (
+                self._in_damaged(region, record, at, min(end, record.next)) and self._held(record)
+            ):
+                at = record.next
+        return at < end
+
+    def _in_damaged(self, region: Region, record: GenerationRecord, first: int, end: int) -> bool:
+        """Whether these offsets of a generation lay in segments that are there and cannot be read."""
+        before, behind = self.places[region].around(record.log, first, end)
+        low = record.first_sequence if before is None else max(Sequence(before + 1), record.first_sequence)
+        part = replace(
+            record, first_sequence=low, end_sequence=record.end_sequence if behind is None else Sequence(behind)
+        )
+        damaged, gone = (any(_spans(part, key) for key in keys) for keys in ([d.key for d in self.damaged], self._gone))
+        return damaged and not gone
+
+    def is_repaired(self, key: str) -> bool:
+        """Guarantee 4 of a segment: for all generations that may lie in it."""
+        return all(self._repaired(record) for record in self._in(key))
+
+    def holders(self, key: str) -> list[str] | None:
+        """Guarantee 5 of a damaged segment: what holds the rows of all generations that may lie in it; None if not all are
+        held."""
+        records = self._in(key)
+        return [_holder(record) for record in records] if all(self._held(record) for record in records) else None
+
+    def _in(self, key: str) -> list[GenerationRecord]:
+        return [record for records in self._kept.values() for record in records if _spans(record, key)]
+
+    def _held(self, record: GenerationRecord) -> bool:
+        return record.state is State.MERGED or self._snapshot(record) is not None
+
+    def _repaired(self, record: GenerationRecord) -> bool:
+        snapshot = self._snapshot(record)
+        return snapshot is not None and snapshot.repaired
+
+    def _snapshot(self, record: GenerationRecord) -> Snapshot | None:
+        """None also where it cannot be read."""
+        try:
+            return None if record.snapshot is None else read_snapshot(self._store, record.snapshot)
+        except Corrupt:
+            return None
+
+
+def _spans(record: GenerationRecord, key: str) -> bool:
+    """Whether entries of the generation may lie in this segment."""
+    log, number = paths.parse_wal_segment(key) or (None, 0)
+    return (
+        record.log == log
+        and record.first_sequence <= number
+        and (record.end_sequence is None or number < record.end_sequence)
+    )
+
+
+def _holder(record: GenerationRecord) -> str:
+    return "the table" if record.state is State.MERGED else f"snapshot {record.snapshot}"
+
+
+def _belongs(entry: Entry, number: int, record: GenerationRecord) -> bool:
+    return (
+        record.first_sequence <= number
+        and (record.end_sequence is None or number < record.end_sequence)
+        and record.first <= entry.first
+        and (record.next is None or entry.next <= record.next)
+    )
+
+
+def _gaps(begin: Position, end: Position, entries: list[tuple[Position, Position]]) -> list[tuple[Position, Position]]:
+    """What of [begin, end) no entry covers."""
+    gaps = []
+    at = begin
+    for first, next_ in entries:
+        if first > at and at < end:
+            gaps.append((at, min(first, end)))
+        at = max(at, next_)
+    if at < end:
+        gaps.append((at, end))
+    return gaps

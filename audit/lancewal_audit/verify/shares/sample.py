@@ -1,0 +1,77 @@
+"""Which keys are compared, and into which share of the work each falls: by a hash of the primary key alone.
+
+The same key is chosen by every run with the same fraction, and on every side: records, read and table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lancewal_core.errors import InvalidInput
+from lancewal_core.rows.murmur2 import NO_PARTITION, PartitionChecker, partitions_of
+from lancewal_core.rows.region_key import RegionKeyCodec
+from lancewal_core.table.contract import Contract
+
+_RANGE = 2**31 - 1
+_SALT = pa.scalar(b"verify", pa.binary())
+"""Else a key that is its own region key would have the hash that chose its partition."""
+
+Numbers = npt.NDArray[np.int32]
+
+
+class KeyChoice:
+    """Keys of ``fraction`` of the hashes, and of these partitions (by today's number of partitions; None: of all).
+
+    ``InvalidInput`` for partitions of a table keyed by bytes: nothing says to which of them a key belongs.
+    """
+
+    def __init__(self, contract: Contract, fraction: float, partitions: frozenset[int] | None) -> None:
+        if contract.keyed_by_bytes and partitions is not None:
+            raise InvalidInput(
+                "the table's record keys are bytes of the producers' own choice (region_encoding: key-bytes), so no row "
+                "tells its region: keys cannot be chosen by it. Leave out --region; --sample and --keys compare fewer keys"
+            )
+        rows = contract.rows
+        self._primary_key = rows.primary_key
+        self._region_key = rows.region_key
+        self._below = int(fraction * _RANGE)
+        self._all = fraction >= 1.0
+        self._partitions = None if partitions is None else np.array(sorted(partitions), np.int32)
+        self._checker: PartitionChecker | None = None
+        if not contract.keyed_by_bytes:
+            codec = RegionKeyCodec(pa.schema([rows.columns.field(name) for name in rows.region_key]))
+            self._checker = PartitionChecker(codec, contract.partitions)
+
+    def choose(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Numbers, Numbers]:
+        """The rows with a chosen key, the partition that each belongs to (-1: no row tells), and its key's hash."""
+        hashes = self._hashes([batch.column(name) for name in self._primary_key])
+        belongs = np.full(len(hashes), NO_PARTITION, np.int32)
+        if self._checker is not None:
+            belongs = self._checker.partitions([batch.column(name) for name in self._region_key])
+        kept = np.full(len(hashes), True) if self._all else hashes < self._below
+        if self._partitions is not None:
+            kept &= np.isin(belongs, self._partitions)
+        if kept.all():
+            return batch, belongs, hashes
+        return batch.filter(pa.array(kept)), belongs[kept], hashes[kept]
+
+    def _hashes(self, columns: Sequence[pa.Array]) -> Numbers:
+        texts = [_bytes(column) for column in columns]
+        # Any function of the key will do, so what nulls and NULs in it are taken for is no matter.
+        joined = pc.binary_join_element_wise(
+            pa.repeat(_SALT, len(columns[0])), *texts, pa.scalar(b"\x00", pa.binary()), null_handling="replace"
+        )
+        return partitions_of(joined, _RANGE)
+
+
+def _bytes(column: pa.Array) -> pa.Array:
+    if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
+        return column.cast(pa.binary())
+    if pa.types.is_temporal(column.type):
+        column = column.cast(pa.int32() if pa.types.is_date32(column.type) else pa.int64())
+    return column.cast(pa.string()).cast(pa.binary())

@@ -1,0 +1,147 @@
+"""``lancewal inspect OBJECT`` and ``lancewal inspect --region REGION``: one stored object as a person reads it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lancewal_core.cli.config import ConfigOption, Output, OutputOption, read_settings
+from lancewal_core.cli.shown import one_line, say, say_json
+from lancewal_core.errors import InvalidInput
+from lancewal_core.process.clock import utc_text
+from lancewal_core.store.address import split_address
+
+if TYPE_CHECKING:
+    from lancewal_core.cli.stored_object import Inspected
+    from lancewal_core.ids import Region
+    from lancewal_core.store.object_store import ObjectStore
+
+_ROOT = "_lancewal/"
+
+
+def command(
+    object_: Annotated[
+        str,
+        typer.Argument(
+            metavar="[OBJECT]",
+            help="A key of the table, such as _lancewal/contract/18446744073709551614.json, or its path or URI as a whole.",
+        ),
+    ] = "",
+    region: Annotated[
+        str, typer.Option(help="Show a region's newest index: TOPIC/ID/PARTITION, or the partition alone.")
+    ] = "",
+    table: Annotated[
+        str, typer.Option(help="The table of a key or region; by default table.uri of the settings.")
+    ] = "",
+    config: ConfigOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Show what one stored object says: contract, control, WAL segment or fence, region index, history page, snapshot,
+    accepted loss, merge record.
+
+    It is checked as the services check it: a damaged object gives its error, and exit code 1.
+    """
+    from lancewal_core.cli.stored_object import inspect_object, inspect_region
+    from lancewal_core.store.obstore import open_store
+
+    if bool(object_) == bool(region):
+        raise InvalidInput("expected either an object or --region")
+    settings = read_settings(config)
+    where, key = place(object_)
+    where = where or table or settings.table.uri
+    if not where:
+        raise InvalidInput(
+            f"{object_ or region!r} belongs to a table: give --table, set table.uri, or name it as a whole"
+        )
+    store = open_store(where, settings.store.options)
+    found = inspect_object(store, key) if key else inspect_region(store, _region(store, where, region))
+    if output is Output.JSON:
+        say_json(as_json(found))
+    else:
+        say(as_text(found))
+
+
+def place(text: str) -> tuple[str, str]:
+    """Table and key of an object that is named as a whole; an empty table for a key alone."""
+    split_address(text)
+    if text.startswith(_ROOT) or not text:
+        return "", text
+    where, found, rest = text.rpartition(f"/{_ROOT}")
+    if not found:
+        raise InvalidInput(
+            f"{text!r} does not lie below a table's {_ROOT}, so it is no object of lancewal", object=text
+        )
+    return where or "/", f"{_ROOT}{rest}"
+
+
+def _region(store: ObjectStore, where: str, text: str) -> Region:
+    from lancewal_core.ids import Region
+    from lancewal_core.table.contract import read_contract
+
+    if text.isascii() and text.isdigit():
+        regions = read_contract(store, where).regions
+        if int(text) >= len(regions):
+            raise InvalidInput(f"--region {text}: the table has the partitions 0 to {len(regions) - 1}")
+        return regions[int(text)]
+    try:
+        return Region.parse(text)
+    except ValueError as error:
+        raise InvalidInput(f"--region {text!r}: expected TOPIC/ID/PARTITION or a partition's number") from error
+
+
+def as_json(found: Inspected) -> str:
+    return json.dumps({"object": found.key, "what": found.kind, "size": found.size, **found.content}, indent=1)
+
+
+def as_text(found: Inspected) -> str:
+    """One aligned line for each term, then the tables."""
+    tables = {name: value for name, value in found.content.items() if _is_table(value)}
+    terms = {
+        "object": one_line(found.key),
+        "what": f"{found.kind}, {found.size} bytes",
+        **{_title(name): _cell(name, value) for name, value in found.content.items() if name not in tables},
+    }
+    width = max(map(len, terms))
+    lines = [f"{name:<{width}}  {text}" for name, text in terms.items()]
+    for name, rows in tables.items():
+        lines += ["", f"{_title(name)}:", *_table(rows)]
+    return "\n".join(lines)
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    names = list(rows[0])
+    cells = [[_title(name) for name in names], *([_cell(name, row[name]) for name in names] for row in rows)]
+    figures = [all(isinstance(row[name], int | None) and not name.endswith("_ms") for row in rows) for name in names]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(names))]
+    return [
+        "  ".join(
+            cell.rjust(width) if figure else cell.ljust(width)
+            for cell, width, figure in zip(line, widths, figures, strict=True)
+        ).rstrip()
+        for line in cells
+    ]
+
+
+def _title(name: str) -> str:
+    return name.removesuffix("_ms").replace("_", " ")
+
+
+def _cell(name: str, value: object) -> str:
+    match value:
+        case None | [] | "":
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case int() if name.endswith("_ms"):
+            return utc_text(value)
+        case list() | tuple():
+            return one_line(", ".join(str(item) for item in value))
+        case _:
+            return one_line(str(value))

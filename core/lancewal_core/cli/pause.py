@@ -1,0 +1,91 @@
+"""``lancewal pause ingest|flusher`` and ``lancewal resume ingest|flusher``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lancewal_core.cli.config import ConfigOption, Output, OutputOption, read_settings
+from lancewal_core.cli.shown import say, say_json
+from lancewal_core.table.control import Service, until_text
+
+if TYPE_CHECKING:
+    from lancewal_core.store.object_store import ObjectStore
+    from lancewal_core.table.control import Control
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_LONGEST_S = 3650 * 86400
+
+ServiceArgument = Annotated[Service, typer.Argument(help="Which service of the table.")]
+UriArgument = Annotated[str, typer.Argument(help="The table; by default table.uri of the settings.")]
+
+
+def duration_s(text: str) -> float:
+    """Seconds of ``90s``, ``10m``, ``2h`` or ``1d``."""
+    match = re.fullmatch(r"([0-9]{1,9})([smhd])", text)
+    seconds = int(match[1]) * _SECONDS[match[2]] if match else 0
+    if not 0 < seconds <= _LONGEST_S:
+        raise typer.BadParameter(f"{text!r} is no duration: expected a number above 0 and s, m, h or d, such as 10m")
+    return float(seconds)
+
+
+def pause(
+    service: ServiceArgument,
+    uri: UriArgument = "",
+    duration: Annotated[
+        str, typer.Option("--for", help="End the pause by itself after so long, such as 10m.", metavar="DURATION")
+    ] = "",
+    config: ConfigOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Let all processes of a service pause, within 5 s: ingest consumes nothing, the flusher begins no round.
+
+    Without `--for` the pause holds until `lancewal resume`.  Kafka keeps records only as long as the topic retains them.
+    """
+    import uuid
+
+    from lancewal_core.process.clock import SystemClock
+    from lancewal_core.table.control import pause as pause_service
+
+    for_s = duration_s(duration) if duration else None
+    store = _store(uri, config)
+    _show(pause_service(store, SystemClock(), lambda: uuid.uuid4().hex, service, for_s), service, output)
+
+
+def resume(
+    service: ServiceArgument,
+    uri: UriArgument = "",
+    config: ConfigOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """End the pause of a service; its processes go on within 5 s."""
+    import uuid
+
+    from lancewal_core.process.clock import SystemClock
+    from lancewal_core.table.control import resume as resume_service
+
+    store = _store(uri, config)
+    _show(resume_service(store, SystemClock(), lambda: uuid.uuid4().hex, service), service, output)
+
+
+def _store(uri: str, config: Path | None) -> ObjectStore:
+    from lancewal_core.store.obstore import open_store
+    from lancewal_core.table.contract import read_contract
+
+    settings = read_settings(config)
+    where = settings.table_uri(uri)
+    store = open_store(where, settings.store.options)
+    read_contract(store, where)  # a pause of something else would be written, and heard by nobody
+    return store
+
+
+def _show(control: Control, service: Service, output: Output) -> None:
+    match output:
+        case Output.JSON:
+            say_json(control.model_dump_json(indent=1, exclude={"write_id"}))
+        case Output.TEXT:
+            until = control.ingest if service is Service.INGEST else control.flusher
+            say(f"{service} is not paused" if until is None else f"{service} is paused {until_text(until)}")

@@ -1,0 +1,205 @@
+"""The program ``lancewal``: one command line, to which each installed package brings its own commands.
+
+1. Commands come from the core's own list and from the entry points of the group ``lancewal.commands``: a ``typer.Typer``
+   is a group (or one command, if it has only one), a plain function a command.  A package is loaded when its command is
+   named or listed, never before, so one command starts fast and is not broken by another.
+2. A command whose extra is not installed is not listed; naming it says what to install.
+3. An error that lancewal raises on purpose is one line ``lancewal: <kind>: <message>`` on stderr.  Exit code 2 when a
+   person must change something, 1 otherwise.
+4. Logs are JSON lines on stderr; stdout is the command's result.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from importlib import metadata
+from importlib.metadata import EntryPoint
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from lancewal_core.cli.shown import say
+from lancewal_core.errors import InvalidInput, LancewalError
+from lancewal_core.process import failpoints
+
+GROUP = "lancewal.commands"
+_DISTRIBUTION = "lancewal"
+_CORE = {
+    "config": "lancewal_core.cli.config:app",
+    "inspect": "lancewal_core.cli.inspect:command",
+    "pause": "lancewal_core.cli.pause:pause",
+    "resume": "lancewal_core.cli.pause:resume",
+}
+"""Commands that every installation has."""
+_REQUIREMENT = re.compile(r"^\s*(?P<name>[A-Za-z0-9._-]+)[^;]*;.*\bextra\s*==\s*['\"](?P<extra>[^'\"]+)['\"]")
+
+
+class LogLevel(StrEnum):
+    """Least severe events that are logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class ExtraMissing(InvalidInput):
+    """A command's package is there, what it needs is not."""
+
+    kind = "extra_missing"
+
+
+def extra_of(entry: EntryPoint) -> str:
+    """The extra that a command belongs to: ``lancewal_ingest.commands.ingest:app`` to ``ingest``."""
+    return entry.value.partition(".")[0].partition(":")[0].removeprefix("lancewal_")
+
+
+def missing_requirements(entry: EntryPoint) -> list[str]:
+    """Distributions of the command's extra that are not installed."""
+    requirements = entry.dist.requires if entry.dist is not None else None
+    missing = []
+    for requirement in requirements or []:
+        match = _REQUIREMENT.match(requirement)
+        if match is None or match["extra"] != extra_of(entry):
+            continue
+        try:
+            metadata.distribution(match["name"])
+        except metadata.PackageNotFoundError:
+            missing.append(match["name"])
+    return missing
+
+
+class _Commands(TyperGroup):
+    """The root group: built-in commands, and those of the entry points (guarantees 1 and 2)."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        found = set(super().list_commands(ctx))
+        for entry in _entries():
+            if missing_requirements(entry):
+                continue
+            try:
+                _load(entry)
+            except ImportError as error:
+                say(f"lancewal: the command {entry.name!r} cannot be loaded: {error}", err=True)
+                continue
+            found.add(entry.name)
+        return sorted(found)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        built_in = super().get_command(ctx, cmd_name)
+        if built_in is not None:
+            return built_in
+        entry = next((entry for entry in _entries() if entry.name == cmd_name), None)
+        return None if entry is None else _load(entry)
+
+
+def _entries() -> Sequence[EntryPoint]:
+    core = [EntryPoint(name, value, GROUP) for name, value in _CORE.items()]
+    return (*core, *metadata.entry_points(group=GROUP))
+
+
+def _load(entry: EntryPoint) -> Any:
+    missing = missing_requirements(entry)
+    extra = extra_of(entry)
+    if missing:
+        raise ExtraMissing(
+            f"the command {entry.name!r} needs {', '.join(missing)}: install {_DISTRIBUTION}[{extra}]", extra=extra
+        )
+    loaded = entry.load()
+    if isinstance(loaded, typer.Typer):
+        command = typer.main.get_command(loaded)
+    else:
+        single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        single.command(entry.name)(loaded)
+        command = typer.main.get_command(single)
+    command.name = entry.name
+    return command
+
+
+app = typer.Typer(
+    name="lancewal",
+    cls=_Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Fast, exact upserts from Kafka into Lance tables.",
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if not wanted:
+        return
+    try:
+        typer.echo(f"{_DISTRIBUTION} {metadata.version(_DISTRIBUTION)}")
+    except metadata.PackageNotFoundError:
+        typer.echo(f"{_DISTRIBUTION} (not installed: run from its source)")
+    raise typer.Exit()
+
+
+@app.callback()
+def _root(
+    log_level: Annotated[LogLevel, typer.Option(help="Least severe events to log, as JSON lines on stderr.")] = (
+        LogLevel.INFO
+    ),
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and stop.")
+    ] = False,
+) -> None:
+    configure_logging(log_level)
+
+
+def configure_logging(level: LogLevel) -> None:
+    """JSON lines on stderr, from structlog and from libraries that use ``logging``."""
+    import structlog  # only once a command runs
+
+    number = logging.getLevelNamesMapping()[level.value.upper()]
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+    ]
+    structlog.configure(
+        processors=[*shared, structlog.processors.JSONRenderer(default=str)],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    formatter = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[structlog.stdlib.add_logger_name, *shared],
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            structlog.processors.JSONRenderer(default=str),
+        ],
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter)
+    logging.basicConfig(handlers=[handler], level=max(number, logging.WARNING), force=True)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command and return the exit code (guarantee 3)."""
+    try:
+        failpoints.configure(os.environ)
+        typer.main.get_command(app)(list(arguments), prog_name="lancewal")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except LancewalError as error:
+        say(f"lancewal: {error.kind}: {error}", err=True)
+        return 2 if isinstance(error, InvalidInput) else 1
+    return 0
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(run(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,306 @@
+"""Reading one stored object of lancewal for people: what it is, and what it says.
+
+Guarantees
+ 1. An object is read by the decoder that the services use, with all of its checks: what is shown is what they would see,
+    and what they would refuse is refused with the same error, which names the object.
+ 2. No row is shown: positions, counts, names, sizes.
+ 3. Only reads.
+
+The content of an object is a mapping of names to JSON values; a list of mappings is a table.  Names that end in ``_ms``
+are milliseconds since 1970 (UTC).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+import google_crc32c
+import numpy as np
+import pyarrow as pa
+
+from lancewal_core import paths
+from lancewal_core.errors import InvalidInput, ObjectCorrupt, ObjectMissing
+from lancewal_core.ids import Region
+from lancewal_core.keys.catalog import decode_catalog
+from lancewal_core.keys.run import NO_REGION, decode_part
+from lancewal_core.paths import SnapshotFile
+from lancewal_core.region.index import GenerationRecord, decode_history, decode_index
+from lancewal_core.region.indexes import index_family
+from lancewal_core.region.loss_record import decode_loss
+from lancewal_core.region.snapshot import read_snapshot, side_rows
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.store.versioned import newest_version
+from lancewal_core.table.contract import decode_contract
+from lancewal_core.table.control import decode_control
+from lancewal_core.table.drain import decode_drain
+from lancewal_core.table.load_record import decode_load
+from lancewal_core.table.protocol import fragment_files
+from lancewal_core.table.watermarks import decode_merge_record
+from lancewal_core.wal.segment import Fence, decode_segment, decode_trailer
+
+T = TypeVar("T")
+Content = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """One object.  ``content``: see the module docstring."""
+
+    key: str
+    kind: str
+    size: int
+    content: Content
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    store: ObjectStore
+    key: str
+    data: bytes
+
+
+def inspect_object(store: ObjectStore, key: str) -> Inspected:
+    """The object at ``key``.  ``InvalidInput`` for a key that is none of lancewal's, ``ObjectMissing``, ``ObjectCorrupt``,
+    ``FormatUnknown``."""
+    reader = next((read for parse, read in _READERS if parse(key) is not None), None)
+    if reader is None:
+        raise InvalidInput(
+            f"{key!r} is not the key of an object that can be inspected: contract, control, drain, segment or fence, region "
+            "index, history page, snapshot, accepted loss, merge record, key catalog or part of a key run; keys are complete, "
+            "version digits and all",
+            object=key,
+        )
+    data = store.get(key)
+    if data is None:
+        raise ObjectMissing(f"{key} is missing", object=key)
+    kind, content = reader(_Stored(store, key, data))
+    return Inspected(key, kind, len(data), content)
+
+
+def inspect_region(store: ObjectStore, region: Region) -> Inspected:
+    """The newest index of a region; ``InvalidInput`` if it has none."""
+    found = newest_version(store, index_family(region))
+    if found is None:
+        raise InvalidInput(
+            f"region {region.name} has no index: nobody has claimed it, or it is a region of another table",
+            region=region.name,
+        )
+    key = paths.index_version(region, found.version)
+    kind, content = _index(_Stored(store, key, found.data))
+    return Inspected(key, kind, len(found.data), content)
+
+
+def _contract(stored: _Stored) -> tuple[str, Content]:
+    return "contract", decode_contract(stored.data, stored.key).model_dump(mode="json")
+
+
+def _control(stored: _Stored) -> tuple[str, Content]:
+    control = decode_control(stored.data, stored.key)
+    return "control", {
+        "version": paths.parse_control_version(stored.key),
+        "ingest_paused_until_ms": control.ingest,
+        "flusher_paused_until_ms": control.flusher,
+        "write_id": control.write_id,
+    }
+
+
+def _drain(stored: _Stored) -> tuple[str, Content]:
+    version = paths.parse_drain_version(stored.key)
+    return "drain", {"version": version, **decode_drain(stored.data, stored.key).model_dump(mode="json")}
+
+
+def _segment(stored: _Stored) -> tuple[str, Content]:
+    trailer = decode_trailer(stored.data, stored.key, len(stored.data))
+    if isinstance(trailer, Fence):
+        return "fence", asdict(trailer)
+    decode_segment(stored.data, stored.key)  # the rows' own checks
+    entries = [
+        {
+            "region": header.region.name,
+            "first": header.first,
+            "next": header.next,
+            "rows": header.row_count,
+            "bytes": header.section.length,
+            "contract_version": header.contract_version,
+            "rejected": [f"{rejected.offset} {rejected.kind}" for rejected in header.rejected],
+        }
+        for header in trailer.entries
+    ]
+    return "segment", {
+        "log": trailer.log,
+        "sequence": trailer.sequence,
+        "writer": trailer.writer,
+        "written_at_ms": trailer.written_at_ms,
+        "entries": entries,
+    }
+
+
+def _index(stored: _Stored) -> tuple[str, Content]:
+    index = decode_index(stored.data, stored.key)
+    _, version = _known(paths.parse_index_version(stored.key))
+    return "region index", {
+        "version": version,
+        "region": index.region.name,
+        "contract_version": index.contract_version,
+        "trimmed_generation": index.trimmed_generation,
+        "trimmed_position": index.trimmed,
+        "write_id": index.write_id,
+        "generations": [_generation(record) for record in index.generations],
+    }
+
+
+def _history(stored: _Stored) -> tuple[str, Content]:
+    page = decode_history(stored.data, stored.key)
+    return "history page", {
+        "region": page.region.name,
+        "contract_version": page.contract_version,
+        "generations": [_generation(record) for record in page.generations],
+    }
+
+
+def _generation(record: GenerationRecord) -> Content:
+    return {
+        "generation": record.generation,
+        "state": record.state.name.lower(),
+        "first": record.first,
+        "next": record.next,
+        "log": record.log,
+        "first_sequence": record.first_sequence,
+        "end_sequence": record.end_sequence,
+        "entries": len(record.wal_entries),
+        "owner": record.owner,
+        "merged_version": record.merged_version,
+        "merged_at_ms": record.merged_at_ms,
+        "snapshot": record.snapshot,
+    }
+
+
+def _key_catalog(stored: _Stored) -> tuple[str, Content]:
+    catalog = decode_catalog(stored.data, stored.key)
+    return "key catalog", {
+        "version": paths.parse_key_catalog_version(stored.key),
+        "write_id": catalog.write_id,
+        "runs": [
+            {"name": r.name, "entries": r.entries, "files": len(r.files), "parts": len(r.parts)} for r in catalog.runs
+        ],
+        "parts": [{"run": r.name, **part.model_dump()} for r in catalog.runs for part in r.parts],
+        "files": [{"run": r.name, **file.model_dump()} for r in catalog.runs for file in r.files],
+        "regions": [{"run": r.name, **region.model_dump()} for r in catalog.runs for region in r.regions],
+    }
+
+
+def _key_part(stored: _Stored) -> tuple[str, Content]:
+    entries = decode_part(pa.py_buffer(stored.data), stored.key)
+    numbers = entries.keys.numbers
+    return "part of a key run", {
+        "entries": len(entries),
+        "numbers_are_keys": entries.keys.texts is None,
+        "first": int(numbers[0]) if len(numbers) else None,
+        "last": int(numbers[-1]) if len(numbers) else None,
+        "ascending": bool((np.diff(numbers) >= 0).all()),
+        "regions_known": 0 if entries.regions is None else int((entries.regions != NO_REGION).sum()),
+        "crc32c": google_crc32c.value(stored.data),
+    }
+
+
+def _snapshot(stored: _Stored) -> tuple[str, Content]:
+    _, generation, attempt, file = _known(paths.parse_snapshot_file(stored.key))
+    if file is not SnapshotFile.MANIFEST:
+        return _side_file(stored)
+    found = read_snapshot(stored.store, stored.key)
+    sides = (("deletes", found.deletes), ("patches", found.patches))
+    return "snapshot", {
+        "region": found.region.name,
+        "generation": generation,
+        "attempt": attempt,
+        "first": found.first,
+        "next": found.next,
+        "contract_version": found.contract_version,
+        **({"repaired": True} if found.repaired else {}),
+        "rows": found.rows,
+        "rows_bytes": found.rows_bytes,
+        "data_files": [file for fragment in found.fragments for file in fragment_files(fragment)],
+        "side_files": [{"holds": name, **asdict(side)} for name, side in sides if side is not None],
+    }
+
+
+def _side_file(stored: _Stored) -> tuple[str, Content]:
+    """Keys that are Gone, or Partial rows: checked against what ``snapshot.json`` beside it says, if there is one."""
+    region, generation, attempt, file = _known(paths.parse_snapshot_file(stored.key))
+    manifest = paths.snapshot_file(region, generation, attempt, SnapshotFile.MANIFEST)
+    checksum = google_crc32c.value(stored.data)
+    finished = stored.store.get(manifest) is not None
+    if finished:
+        snapshot = read_snapshot(stored.store, manifest)
+        said = snapshot.deletes if file is SnapshotFile.DELETES else snapshot.patches
+        if said is None or (said.size, said.crc32c) != (len(stored.data), checksum):
+            raise ObjectCorrupt(f"{stored.key} is corrupt: {manifest} says other bytes", object=stored.key)
+    try:
+        rows = side_rows(stored.data)
+    except (ObjectCorrupt, pa.ArrowException, OSError, ValueError) as error:
+        raise ObjectCorrupt(f"{stored.key} is corrupt: {str(error)[:300]}", object=stored.key) from error
+    return "deleted keys" if file is SnapshotFile.DELETES else "patches", {
+        "region": region.name,
+        "generation": generation,
+        "attempt": attempt,
+        "finished_attempt": finished,
+        "rows": rows.num_rows,
+        "crc32c": checksum,
+        "columns": [{"name": field.name, "type": str(field.type)} for field in rows.schema],
+    }
+
+
+def _loss(stored: _Stored) -> tuple[str, Content]:
+    return "accepted loss", decode_loss(stored.data, stored.key).model_dump(mode="json")
+
+
+def _load(stored: _Stored) -> tuple[str, Content]:
+    name = paths.parse_load_record(stored.key)
+    return "beginning of a load", {"name": name, **decode_load(stored.data, stored.key).model_dump(mode="json")}
+
+
+def _merge_record(stored: _Stored) -> tuple[str, Content]:
+    in_force = decode_merge_record(stored.data, stored.key)
+    return "merge record", {
+        "version": paths.parse_merge_record(stored.key),
+        "kind": json.loads(stored.data).get("kind"),
+        "set_by": in_force.version,
+        "merge": in_force.merge,
+        "watermarks": [
+            {"region": region.name, "generation": mark.generation, "next": mark.next}
+            for region, mark in sorted(in_force.regions.items())
+        ],
+    }
+
+
+def _finished(stored: _Stored) -> tuple[str, Content]:
+    try:
+        merge = stored.data.decode("ascii")
+    except UnicodeDecodeError as error:
+        raise ObjectCorrupt(f"{stored.key} does not hold the uuid of a merge", object=stored.key) from error
+    return "finished merge", {"version": paths.parse_merge_finished(stored.key), "merge": merge}
+
+
+def _known(parsed: T | None) -> T:
+    assert parsed is not None, "the reader was chosen by this parser"
+    return parsed
+
+
+_READERS: tuple[tuple[Callable[[str], object], Callable[[_Stored], tuple[str, Content]]], ...] = (
+    (paths.parse_contract_version, _contract),
+    (paths.parse_control_version, _control),
+    (paths.parse_drain_version, _drain),
+    (paths.parse_wal_segment, _segment),
+    (paths.parse_index_version, _index),
+    (paths.parse_history_page, _history),
+    (paths.parse_snapshot_file, _snapshot),
+    (paths.parse_loss_record, _loss),
+    (paths.parse_load_record, _load),
+    (paths.parse_merge_record, _merge_record),
+    (paths.parse_merge_finished, _finished),
+    (paths.parse_key_catalog_version, _key_catalog),
+    (paths.parse_key_part, _key_part),
+)

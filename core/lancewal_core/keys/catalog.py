@@ -1,0 +1,196 @@
+"""The catalog of the key index: which runs there are, and which data files each of them covers.
+
+One versioned object; a new version for each change.  It is a hint in every respect: a file that no run covers is scanned,
+a part that is missing or damaged makes its run's files uncovered.  So a catalog that is out of date, lost or unreadable
+costs time and nothing else.
+
+Guarantee: any changed or missing byte is found: the text ends with a crc32c of everything before it.  Only catalogs of earlier
+releases have none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cached_property
+from typing import Annotated, Literal
+
+import google_crc32c
+from pydantic import BaseModel, ConfigDict, FailFast, Field
+
+from lancewal_core import paths
+from lancewal_core.errors import Corrupt, FormatUnknown, ObjectCorrupt, StoreInconsistent
+from lancewal_core.ids import Position
+from lancewal_core.keys.origin import MergedFrom
+from lancewal_core.process.clock import Clock
+from lancewal_core.store.json_model import decode_model
+from lancewal_core.store.json_object import JsonFault, region_named
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.store.versioned import Declined, Family, Swapped, Version, newest_version, swap
+
+FORMAT = 1
+FAMILY = Family(paths.key_catalog_prefix(), paths.key_catalog_version, paths.parse_key_catalog_version)
+KNOWN_FOR_S = 3600.0
+"""A version read longer ago is looked for by a listing: versions after it may have been deleted."""
+
+_CHECKSUM = re.compile(rb',"crc32c":([0-9]{1,10})\}\Z')
+_CHECKSUM_SIZE = 21
+"""Bytes at the end that hold it, at most."""
+
+_Count = Annotated[int, Field(ge=0, le=2**63 - 1, strict=True)]
+_Number = Annotated[int, Field(ge=-(2**63), le=2**63 - 1, strict=True)]
+
+
+class _Stored(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class KeyPart(_Stored):
+    """An object with entries, sorted; ``first`` and ``last`` are the numbers of its first and last entry."""
+
+    object: str
+    entries: _Count
+    first: _Number
+    last: _Number
+    size: _Count
+    crc32c: _Count
+
+
+class CoveredFile(_Stored):
+    """A data file of which a run has all physical rows."""
+
+    name: str
+    rows: _Count
+
+
+class RunRegion(_Stored):
+    """A region through which rows of a run came: its name, and the position up to which it was merged."""
+
+    name: str
+    position: _Count
+
+
+class KeyRun(_Stored):
+    """See ``key_run``.  An entry's ``file`` is a place in ``files``, its ``region`` one in ``regions``; parts ascend."""
+
+    name: str
+    files: Annotated[tuple[CoveredFile, ...], FailFast()]
+    parts: Annotated[tuple[KeyPart, ...], FailFast()]
+    regions: Annotated[tuple[RunRegion, ...], FailFast(), Field(exclude_if=lambda regions: not regions)] = ()
+
+    @cached_property
+    def merged_from(self) -> tuple[MergedFrom, ...]:
+        """The regions by their places."""
+        return tuple(MergedFrom(region_named(region.name), Position(region.position)) for region in self.regions)
+
+    @property
+    def entries(self) -> int:
+        return sum(part.entries for part in self.parts)
+
+
+class KeyCatalog(_Stored):
+    """One version.  Where two runs cover one file, the first of them counts."""
+
+    format: Literal[1] = 1
+    runs: Annotated[tuple[KeyRun, ...], FailFast()]
+    write_id: str
+    """Differs in every version: tells a lost reply from a lost race."""
+
+
+EMPTY = KeyCatalog(runs=(), write_id="")
+
+
+def encode_catalog(catalog: KeyCatalog) -> bytes:
+    content = catalog.model_dump_json().encode()[:-1]
+    return content + b',"crc32c":%d}' % google_crc32c.value(content)
+
+
+def decode_catalog(data: bytes, where: str) -> KeyCatalog:
+    """Raise ``FormatUnknown`` for a future format, ``ObjectCorrupt`` for anything else that is not a catalog."""
+    end = data[-_CHECKSUM_SIZE:]
+    checksum = _CHECKSUM.search(end)
+    if checksum is not None:  # one that is damaged so that it is not seen is a member that no catalog has
+        data = data[: checksum.start() - len(end)]
+        if google_crc32c.value(data) != int(checksum[1]):
+            raise ObjectCorrupt(f"{where}, a key catalog, is corrupt: its checksum does not match", object=where)
+        data += b"}"
+    catalog = decode_model(KeyCatalog, data, where, "key catalog", FORMAT)
+    for run in catalog.runs:
+        try:
+            _ = run.merged_from
+        except JsonFault as error:
+            raise ObjectCorrupt(f"{where} names a region that is none: {error}", object=where) from error
+        for part in run.parts:
+            if paths.parse_key_part(part.object) is None:
+                raise ObjectCorrupt(f"{where} names an object that is no part of a key run", object=where)
+    return catalog
+
+
+class KeyCatalogs:
+    """The newest catalog of a table.  ``problem``: why the newest one cannot be read, as of the last look."""
+
+    def __init__(self, store: ObjectStore, clock: Clock) -> None:
+        self.problem: Corrupt | StoreInconsistent | None = None
+        self._store = store
+        self._clock = clock
+        self._known: tuple[Version, KeyCatalog, float] | None = None
+
+    def read(self) -> KeyCatalog:
+        """The newest; empty where there is none, or none that can be read."""
+        try:
+            return self._decoded(newest_version(self._store, FAMILY, self._hint()))
+        except (StoreInconsistent, ObjectCorrupt) as error:
+            return self._lost(error)
+
+    def swap(
+        self, decide: Callable[[KeyCatalog], tuple[KeyRun, ...] | None], new_id: Callable[[], str]
+    ) -> KeyCatalog | None:
+        """Compare-and-swap to other runs; None where ``decide`` declined, or the versions cannot be made out."""
+
+        def decide_version(version: Version | None) -> KeyCatalog | None:
+            before = self._decoded(version)
+            if isinstance(self.problem, FormatUnknown):
+                return None  # a newer release keeps it up
+            runs = decide(before)
+            return None if runs is None else KeyCatalog(runs=runs, write_id=new_id())
+
+        try:
+            outcome = swap(self._store, FAMILY, self._clock, decide_version, encode_catalog, self._hint())
+        except (StoreInconsistent, ObjectCorrupt) as error:
+            self._lost(error)
+            return None
+        if isinstance(outcome, Declined):
+            return None
+        return self._keep(outcome)
+
+    def _keep(self, swapped: Swapped[KeyCatalog]) -> KeyCatalog:
+        self._known = (swapped.version, swapped.value, self._clock.monotonic())
+        self.problem = None
+        return swapped.value
+
+    def _lost(self, error: StoreInconsistent | ObjectCorrupt) -> KeyCatalog:
+        """Versions were deleted, the listing hides them, or one is too large to be one: look from the start next time."""
+        self._known = None
+        self.problem = error
+        return EMPTY
+
+    def _hint(self) -> Version | None:
+        if self._known is None or self._clock.monotonic() - self._known[2] > KNOWN_FOR_S:
+            return None
+        return self._known[0]
+
+    def _decoded(self, version: Version | None) -> KeyCatalog:
+        if version is None:
+            return EMPTY
+        known = self._known
+        if known is not None and known[0] == version:
+            catalog = known[1]
+        else:
+            try:
+                catalog = decode_catalog(version.data, paths.key_catalog_version(version.version))
+                self.problem = None
+            except Corrupt as error:
+                self.problem = error
+                catalog = EMPTY
+        self._known = (version, catalog, self._clock.monotonic())
+        return catalog

@@ -1,0 +1,97 @@
+"""How the key index codes a primary key: a number to sort by and, where two keys may share a number, the key's bytes.
+
+Guarantee: two rows of one table have the same number and the same bytes exactly if they have the same primary key.
+
+A key of one integer-like column (integer, date, timestamp) is its own number: keys that come in order stay together, and no
+bytes are needed.  Any other key has a 32-bit hash as its number and a text of all its columns as its bytes; the hash only
+finds candidates, the bytes decide.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lancewal_core.rows.key_set import integer_like, integers
+from lancewal_core.rows.murmur2 import hashes
+
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class CodedKeys:
+    """One number a key; ``texts`` (large_binary) is None where numbers alone tell keys apart."""
+
+    numbers: Numbers
+    texts: pa.Array | None
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @property
+    def nbytes(self) -> int:
+        return self.numbers.nbytes + (0 if self.texts is None else int(self.texts.nbytes))
+
+    def take(self, places: npt.NDArray[np.int64]) -> CodedKeys:
+        """The keys at these places."""
+        texts = None if self.texts is None else self.texts.take(pa.array(places))
+        return CodedKeys(self.numbers[places], texts)
+
+
+def is_number(schema: pa.Schema) -> bool:
+    """Whether keys of this schema are their own numbers."""
+    return len(schema) == 1 and integer_like(schema.field(0).type)
+
+
+def code_keys(keys: pa.Table) -> CodedKeys:
+    """The code of each row of ``keys``, which has one column per key column, without nulls."""
+    if is_number(keys.schema):
+        return CodedKeys(integers(keys.column(0)), None)
+    texts = _texts(keys)
+    return CodedKeys(hashes(texts).astype(np.int64), texts)
+
+
+def no_keys(schema: pa.Schema) -> CodedKeys:
+    """No key at all, in the form of ``schema``'s."""
+    return CodedKeys(np.zeros(0, np.int64), None if is_number(schema) else pa.array([], pa.large_binary()))
+
+
+def join_keys(parts: list[CodedKeys]) -> CodedKeys:
+    """One after the other; at least one."""
+    texts = None if parts[0].texts is None else pa.concat_arrays([part.texts for part in parts])
+    return CodedKeys(np.concatenate([part.numbers for part in parts]), texts)
+
+
+def _texts(keys: pa.Table) -> pa.Array:
+    """A single string or binary is its bytes; of several columns each ends where a reader can tell: its length comes first,
+    or a semicolon last."""
+    columns = [_combined(column) for column in keys.columns]
+    if len(columns) == 1 and not pa.types.is_boolean(columns[0].type):
+        return _bytes(columns[0])
+    pieces: list[object] = []
+    for column in columns:
+        if pa.types.is_large_binary(column.type):
+            text = column
+            pieces += [_bytes(pc.binary_length(text).cast(pa.string())), pa.scalar(b":", pa.large_binary()), text]
+        else:
+            number = pa.array(integers(column)) if integer_like(column.type) else column
+            pieces += [_bytes(number.cast(pa.string())), pa.scalar(b";", pa.large_binary())]
+    return pc.binary_join_element_wise(*pieces, pa.scalar(b"", pa.large_binary()))
+
+
+def _combined(column: pa.ChunkedArray) -> pa.Array:
+    """One array; of strings and binaries a large_binary one: together they may be larger than 2 GiB."""
+    if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+        column = column.cast(pa.binary()).cast(pa.large_binary())
+    return column.combine_chunks()
+
+
+def _bytes(column: pa.Array) -> pa.Array:
+    """A string or binary array as large_binary."""
+    if pa.types.is_string(column.type):
+        column = column.cast(pa.binary())
+    return column.cast(pa.large_binary())

@@ -1,0 +1,242 @@
+"""The key index: where the rows of given keys lie, without a scan of the table.
+
+Guarantees
+ 1. ``find`` returns every physical row of the pinned version that has one of the keys, deleted ones too, or names its
+    fragment as *uncovered*: such a fragment must be scanned.  No row is returned that has another key.
+ 2. That holds for every version, also one restored, and whatever is lost: runs speak of data files, which never change,
+    and are mapped to the fragments of the version asked for; a file may be in several fragments, or in none.
+ 3. Only parts whose span of numbers holds one of the keys are read.
+
+Steps of ``find``
+ 1. Which file of each fragment holds the key columns?  A fragment whose key columns lie in several files is uncovered.
+ 2. Which run counts for each of these files?  The first that covers it with as many rows as the fragment has.
+ 3. Look the keys up in the parts of these runs.  A part that is missing or damaged: all files of its run are uncovered,
+    and the run is *broken*: never read again by this process.
+ 4. Entries of files that are in no fragment of this version, or for which another run counts, are left out; the others
+    become rows of fragments.
+
+``find`` says of each row found through which partition its key came, as far as that is known and counts (``key_region``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lancewal_core.errors import Corrupt, ObjectCorrupt
+from lancewal_core.keys.catalog import CoveredFile, KeyCatalog, KeyCatalogs, KeyPart, KeyRun
+from lancewal_core.keys.code import code_keys
+from lancewal_core.keys.origin import NOT_KNOWN, Counts, Partitions
+from lancewal_core.keys.parts import PartSource
+from lancewal_core.keys.run import NO_REGION, FoundEntries, SoughtKeys, find_in_part
+from lancewal_core.process.tasks import Tasks
+from lancewal_core.table.protocol import Fragment, PinnedTable, key_file
+
+Places = npt.NDArray[np.int64]
+_SIDE_BY_SIDE_KEYS = 50_000
+"""Fewer are looked up by one thread: their steps are so short that several threads would wait for each other."""
+_FETCHED_ALONE = 2
+"""Parts that are not open yet; more of them are fetched side by side, for however few keys."""
+_TABLE_ROWS = 1 << 24
+"""Fragments up to here are looked at by a byte for each row, which takes half the time; longer ones by sorting."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowsOfKeys:
+    """Parallel arrays: physical rows of one fragment, the places of their keys, and the partitions they came through."""
+
+    rows: Places
+    places: Places
+    partitions: Partitions | None = None
+    """None: not asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRows:
+    """What ``find`` found.  ``faults`` says why files are uncovered that should not be."""
+
+    covered: Mapping[int, RowsOfKeys]
+    """By fragment id; fragments without such a row are left out."""
+    uncovered: tuple[int, ...]
+    faults: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class KeyIndex:
+    """See the module docstring.  ``broken``: names of runs of which a part could not be read, with the reason."""
+
+    catalogs: KeyCatalogs
+    parts: PartSource
+    tasks: Tasks | None = None
+    """Where parts are looked at side by side, if that is worth it; None: one after the other."""
+    broken: dict[str, str] = field(default_factory=dict)
+
+    def find(self, pinned: PinnedTable, keys: pa.Table, counts: Counts | None = None) -> KeyRows:
+        """Rows of ``pinned`` whose key is in ``keys``; a place is a row of ``keys``.  ``counts``: partitions are asked for."""
+        catalog = self.catalogs.read()
+        # Step 1
+        fragments = fragments_by_file(pinned, keys.column_names)
+        # Step 2
+        counting = _counting(self.sound(catalog), fragments)
+        if not counting:
+            return KeyRows({}, tuple(f.fragment_id for f in pinned.fragments()), self._faults(catalog))
+        # Step 3
+        sought = SoughtKeys(code_keys(keys))
+        found: dict[int, list[RowsOfKeys]] = {}
+        covered: set[int] = set()
+        found_in = find_in_runs([run for run, _ in counting], self.parts, sought, self.tasks)
+        for (run, files), entries in zip(counting, found_in, strict=True):
+            if isinstance(entries, Corrupt):
+                self.broken[run.name] = str(entries)
+                continue
+            # Step 4
+            for at in files:
+                covered.update(f.fragment_id for f in fragments[run.files[at].name])
+            _collect(run, files, entries, fragments, counts, found)
+        rows = {fragment_id: _joined(parts) for fragment_id, parts in found.items()}
+        left = tuple(f.fragment_id for f in pinned.fragments() if f.fragment_id not in covered)
+        return KeyRows(rows, left, self._faults(catalog))
+
+    def sound(self, catalog: KeyCatalog) -> list[KeyRun]:
+        """The runs that are not known to be broken."""
+        return [run for run in catalog.runs if run.name not in self.broken]
+
+    def _faults(self, catalog: KeyCatalog) -> tuple[str, ...]:
+        faults = [self.broken[run.name] for run in catalog.runs if run.name in self.broken]
+        return (*(() if self.catalogs.problem is None else (str(self.catalogs.problem),)), *faults)
+
+
+def fragments_by_file(pinned: PinnedTable, names: Sequence[str]) -> dict[str, list[Fragment]]:
+    """The fragments in which each data file holds the columns ``names``."""
+    ids = [i for name in names for i in pinned.field_ids[name]]
+    found: dict[str, list[Fragment]] = {}
+    for fragment in pinned.fragments():
+        file = key_file(fragment, ids)
+        if file is not None:
+            found.setdefault(file, []).append(fragment)
+    return found
+
+
+def live_rows(pinned: PinnedTable, fragment_id: int, rows: RowsOfKeys) -> RowsOfKeys:
+    """Those of the rows that no deletion vector hides."""
+    hidden = pinned.hidden_rows(fragment_id)
+    few = not len(hidden) or hidden.max() < _TABLE_ROWS
+    live = np.flatnonzero(~np.isin(rows.rows, hidden, kind="table" if few else None))
+    return RowsOfKeys(rows.rows[live], rows.places[live], None if rows.partitions is None else rows.partitions[live])
+
+
+def covers(file: CoveredFile, fragments: Mapping[str, Sequence[Fragment]]) -> bool:
+    """Whether ``file`` is in use, with exactly the rows that are covered."""
+    return file.name in fragments and all(f.physical_rows == file.rows for f in fragments[file.name])
+
+
+def covered_files(runs: Sequence[KeyRun], fragments: Mapping[str, Sequence[Fragment]]) -> set[str]:
+    """Files in use that one of the runs covers."""
+    return {file.name for run in runs for file in run.files if covers(file, fragments)}
+
+
+def _counting(runs: Sequence[KeyRun], fragments: Mapping[str, Sequence[Fragment]]) -> list[tuple[KeyRun, list[int]]]:
+    """The runs that count, with the places of the files for which they do."""
+    seen: set[str] = set()
+    found: list[tuple[KeyRun, list[int]]] = []
+    for run in runs:
+        files = [at for at, file in enumerate(run.files) if file.name not in seen and covers(file, fragments)]
+        if files:
+            found.append((run, files))
+            seen.update(run.files[at].name for at in files)
+    return found
+
+
+def find_in_run(run: KeyRun, source: PartSource, sought: SoughtKeys) -> FoundEntries:
+    """All entries of a run for the keys sought.  ``ObjectMissing`` or ``ObjectCorrupt`` where a part cannot be read."""
+    (found,) = find_in_runs([run], source, sought)
+    if isinstance(found, Corrupt):
+        raise found
+    return found
+
+
+def find_in_runs(
+    runs: Sequence[KeyRun], source: PartSource, sought: SoughtKeys, tasks: Tasks | None = None
+) -> list[FoundEntries | Corrupt]:
+    """Of each run all entries for the keys sought, or what is wrong with one of its parts."""
+
+    def look(part: KeyPart) -> FoundEntries | Corrupt:
+        try:
+            return find_in_part(source.open(part), sought)
+        except Corrupt as error:
+            return error
+
+    asked = {part.object: part for run in runs for part in run.parts if sought.any_in(part.first, part.last)}
+    parts = list(asked.values())
+    many = len(sought.places) >= _SIDE_BY_SIDE_KEYS or sum(not source.at_hand(part) for part in parts) > _FETCHED_ALONE
+    found = tasks.map(look, parts) if tasks is not None and many else [look(part) for part in parts]
+    by_part = dict(zip(asked, found, strict=True))
+    return [_of_run(run, [by_part[part.object] for part in run.parts if part.object in asked]) for run in runs]
+
+
+def _of_run(run: KeyRun, parts: Sequence[FoundEntries | Corrupt]) -> FoundEntries | Corrupt:
+    """What its parts gave, as one; or what is wrong with it."""
+    nothing = np.zeros(0, np.uint32)
+    found = [FoundEntries(np.zeros(0, np.int64), nothing, nothing, np.zeros(0, np.int32))]
+    for part in parts:
+        if isinstance(part, Corrupt):
+            return part
+        found.append(part)
+    joined = FoundEntries(
+        np.concatenate([f.places for f in found]),
+        np.concatenate([f.files for f in found]),
+        np.concatenate([f.rows for f in found]),
+        np.concatenate([f.regions for f in found]),
+    )
+    rows = np.array([file.rows for file in run.files], np.int64)
+    if (joined.files >= len(rows)).any() or (joined.rows >= rows[joined.files]).any():
+        return ObjectCorrupt(f"key run {run.name} names rows that its files do not have")
+    if (joined.regions < NO_REGION).any() or (joined.regions >= len(run.regions)).any():
+        return ObjectCorrupt(f"key run {run.name} names regions that it does not list")
+    return joined
+
+
+def _collect(
+    run: KeyRun,
+    files: Sequence[int],
+    entries: FoundEntries,
+    fragments: Mapping[str, Sequence[Fragment]],
+    counts: Counts | None,
+    found: dict[int, list[RowsOfKeys]],
+) -> None:
+    """Entries of the files that count, as rows of fragments."""
+    partitions: Partitions | None = None
+    if counts is not None:
+        # The last one stands for the place -1.
+        partitions = np.array([*map(counts, run.merged_from), NOT_KNOWN], np.int32)[entries.regions]
+    # numpy sorts 16 bits by radix.
+    narrow = entries.files.astype(np.uint16) if len(run.files) < 1 << 16 else entries.files
+    order = np.argsort(narrow, kind="stable")
+    sorted_files = narrow[order]
+    starts = np.searchsorted(sorted_files, files, side="left").tolist()
+    ends = np.searchsorted(sorted_files, files, side="right").tolist()
+    for at, start, end in zip(files, starts, ends, strict=True):
+        if start < end:
+            chosen = order[start:end]
+            rows = RowsOfKeys(
+                entries.rows[chosen].astype(np.int64),
+                entries.places[chosen],
+                None if partitions is None else partitions[chosen],
+            )
+            for fragment in fragments[run.files[at].name]:
+                found.setdefault(fragment.fragment_id, []).append(rows)
+
+
+def _joined(parts: Sequence[RowsOfKeys]) -> RowsOfKeys:
+    if len(parts) == 1:
+        return parts[0]
+    asked = [p.partitions for p in parts if p.partitions is not None]
+    return RowsOfKeys(
+        np.concatenate([p.rows for p in parts]),
+        np.concatenate([p.places for p in parts]),
+        np.concatenate(asked) if asked else None,
+    )

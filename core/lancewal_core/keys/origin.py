@@ -1,0 +1,125 @@
+"""Through which region a key came, where its row cannot tell (``region_encoding: key-bytes``).
+
+With the encoding ``canonical`` the region of a row follows from its columns, and one key has one region by construction.
+With ``key-bytes`` producers may key by anything; if that is no function of the primary key, one key comes through two
+partitions, and Kafka does not order these.  So the region of a row is remembered, and compared wherever two rows of a key
+meet: ``RegionConflict``.
+
+Guarantees
+ 1. A region that is remembered counts until a change of the topic's partitions (``alter --partitions``) at which it was
+    merged already, or until another topic took the place (``table rebind``): after those a key may come through another.
+ 2. A region that is not remembered passes: a row whose region is lost, or that never came through Kafka, conflicts with none.
+
+With each region stands the *position* up to which it was merged when the row came into the table: above the row's own
+offset, and at or below the positions that an ``alter`` recorded exactly if the row was merged by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lancewal_core.errors import RegionConflict
+from lancewal_core.ids import Position, Region
+from lancewal_core.keys.run import NO_REGION
+from lancewal_core.rows.fold import key_codes
+from lancewal_core.table.contract import Contract
+
+NOT_KNOWN = -1
+"""Stands where a row's region is not known, or does not count any more."""
+
+Partitions = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class MergedFrom:
+    """A region, and the position up to which it was merged."""
+
+    region: Region
+    position: Position
+
+
+Counts = Callable[[MergedFrom], int]
+"""The partition of a region that counts, else ``NOT_KNOWN``."""
+
+
+def counting(contract: Contract) -> Counts:
+    """By guarantee 1."""
+
+    def partition(source: MergedFrom) -> int:
+        region, ended = source.region, contract.altered_at
+        if (region.topic, region.topic_id) != (contract.topic, contract.topic_id):
+            return NOT_KNOWN
+        if region.partition < len(ended) and source.position <= ended[region.partition]:
+            return NOT_KNOWN
+        return region.partition
+
+    return partition
+
+
+class RegionList:
+    """Regions by their places, as a key run names them.  It stays short: a region stands there once with all that counts, and
+    once with all that does not, with the highest position of each."""
+
+    def __init__(self, counts: Counts) -> None:
+        self.counts = counts
+        self._places: dict[tuple[Region, bool], int] = {}
+        self._found: list[MergedFrom] = []
+
+    def place(self, source: MergedFrom) -> int:
+        """The place of a region, which may be a new one."""
+        known = (source.region, self.counts(source) != NOT_KNOWN)
+        place = self._places.setdefault(known, len(self._found))
+        if place == len(self._found):
+            self._found.append(source)
+        elif source.position > self._found[place].position:
+            self._found[place] = source
+        return place
+
+    def places(self, sources: Sequence[MergedFrom]) -> npt.NDArray[np.int32]:
+        """By the place of each in another list; the last stands for ``NO_REGION``."""
+        return np.array([*(self.place(source) for source in sources), NO_REGION], np.int32)
+
+    @property
+    def regions(self) -> tuple[MergedFrom, ...]:
+        return tuple(self._found)
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Keys that came through two partitions: how many, and the partitions of the first."""
+
+    keys: int
+    partitions: tuple[int, int]
+
+
+def meeting(keys: pa.Table, partitions: Partitions) -> Meeting | None:
+    """Whether a key of one partition is one of another's, too.  ``keys``: those of a partition are all different."""
+    codes = key_codes(keys)
+    if int(codes.max(initial=-1)) + 1 == len(codes):
+        return None
+    order = np.argsort(codes, kind="stable")
+    again = np.flatnonzero(np.diff(codes[order]) == 0)
+    first, second = order[again[0]], order[again[0] + 1]
+    return Meeting(len(np.unique(codes[order[again]])), (int(partitions[first]), int(partitions[second])))
+
+
+def conflict(topic: str, met: Meeting, what: str, way_on: str, **where: object) -> RegionConflict:
+    """``what`` is said of the key, one sentence; ``way_on`` of what a person can do; ``where`` names more places.
+
+    The key itself is never named: that is a payload.
+    """
+    first, second = met.partitions
+    return RegionConflict(
+        f"topic {topic}: a primary key ({met.keys} in all) came through partitions {first} and {second}: it {what}. Kafka "
+        "does not order partitions, so nothing says which row is newer. Producers must key by something that the primary key "
+        f"determines. {way_on}",
+        topic=topic,
+        partitions=[first, second],
+        keys=met.keys,
+        **where,
+    )

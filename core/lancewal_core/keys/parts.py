@@ -1,0 +1,147 @@
+"""Where the parts of key runs are read: memory-mapped where they are files, else kept in memory.
+
+Guarantee: ``open`` returns exactly what was written, or raises ``ObjectMissing`` or ``ObjectCorrupt`` naming the object, also
+where a local file or the memory for it is refused.  A part is checked when this process meets it first.
+
+``MappedParts`` maps the files of a table in a local folder.  For any other store it first brings each part into a folder
+of this process's own, at most ``bytes_max`` of them, the ones longest unused going first.  A folder that takes no more costs
+speed alone: parts are then read from memory.  Linux bounds the maps of a process, so their number is bounded too.  Threads may
+open different parts at the same time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import OrderedDict
+from pathlib import Path
+from threading import Lock
+from typing import Protocol
+
+import google_crc32c
+import pyarrow as pa
+
+from lancewal_core import paths
+from lancewal_core.errors import ObjectCorrupt, ObjectMissing
+from lancewal_core.keys.catalog import KeyPart
+from lancewal_core.keys.run import Entries, decode_part
+from lancewal_core.process.library_errors import first_line
+from lancewal_core.store.object_store import ObjectStore
+
+_CHUNK = 1 << 20
+_MAPS_MAX = 512
+"""Parts that are open at a time: those of some hundred million rows."""
+
+
+class PartSource(Protocol):
+    def open(self, part: KeyPart) -> Entries:
+        """``ObjectMissing`` or ``ObjectCorrupt`` where it cannot be read as it was written."""
+
+    def at_hand(self, part: KeyPart) -> bool:
+        """Whether ``open`` has nothing to read."""
+
+
+class StoredParts:
+    """Parts of any store, each fetched when it is asked for."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    def open(self, part: KeyPart) -> Entries:
+        return decode_part(pa.py_buffer(fetch(self._store, part)), part.object)
+
+    def at_hand(self, part: KeyPart) -> bool:
+        return False
+
+
+class MappedParts:
+    """See the module docstring.  ``root``: the table's folder, or None where it is no local one."""
+
+    def __init__(self, store: ObjectStore, root: Path | None, folder: Path, bytes_max: int) -> None:
+        self._store = store
+        self._root = root
+        self._folder = folder
+        self._bytes_max = bytes_max
+        self._open: OrderedDict[str, tuple[KeyPart, Entries]] = OrderedDict()
+        self._held = 0
+        self._lock = Lock()
+
+    def open(self, part: KeyPart) -> Entries:
+        with self._lock:
+            known = self._open.get(part.object)
+            if known is not None and known[0] == part:
+                self._open.move_to_end(part.object)
+                return known[1]
+        entries = self._mapped(part) if self._root is None else self._mapped_there(part, self._root / part.object)
+        with self._lock:
+            self._keep(part, entries)
+        return entries
+
+    def at_hand(self, part: KeyPart) -> bool:
+        with self._lock:
+            known = self._open.get(part.object)
+            return known is not None and known[0] == part
+
+    def _mapped_there(self, part: KeyPart, path: Path) -> Entries:
+        try:
+            _check_file(path, part)
+            with pa.memory_map(str(path)) as file:
+                return decode_part(file.read_buffer(), part.object)
+        except FileNotFoundError as error:
+            raise _missing(part) from error
+        except OSError as error:
+            raise ObjectCorrupt(
+                f"{part.object}, a part of the key index, cannot be read: {first_line(error)}", object=part.object
+            ) from error
+
+    def _mapped(self, part: KeyPart) -> Entries:
+        data = fetch(self._store, part)
+        path = self._folder / str(paths.parse_key_part(part.object))
+        try:
+            path.write_bytes(data)
+            with pa.memory_map(str(path)) as file:
+                return decode_part(file.read_buffer(), part.object)
+        except OSError:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            return decode_part(pa.py_buffer(data), part.object)
+
+    def _keep(self, part: KeyPart, entries: Entries) -> None:
+        self._open[part.object] = (part, entries)
+        self._held += part.size
+        while len(self._open) > 1 and (self._held > self._bytes_max or len(self._open) > _MAPS_MAX):
+            name, (old, _) = self._open.popitem(last=False)
+            self._held -= old.size
+            if self._root is None:
+                # What is mapped stays readable until nobody looks at it any more.
+                with contextlib.suppress(FileNotFoundError):
+                    (self._folder / str(paths.parse_key_part(name))).unlink()
+
+
+def fetch(store: ObjectStore, part: KeyPart) -> bytes:
+    """A part's bytes, checked."""
+    data = store.get(part.object)
+    if data is None:
+        raise _missing(part)
+    if len(data) != part.size or google_crc32c.value(data) != part.crc32c:
+        raise _corrupt(part)
+    return data
+
+
+def _check_file(path: Path, part: KeyPart) -> None:
+    """Read in chunks, so that checking takes no memory."""
+    with path.open("rb") as file:
+        crc32c = size = 0
+        while chunk := file.read(_CHUNK):
+            crc32c = google_crc32c.extend(crc32c, chunk)
+            size += len(chunk)
+    if size != part.size or crc32c != part.crc32c:
+        raise _corrupt(part)
+
+
+def _missing(part: KeyPart) -> ObjectMissing:
+    return ObjectMissing(f"{part.object}, a part of the key index, is missing", object=part.object)
+
+
+def _corrupt(part: KeyPart) -> ObjectCorrupt:
+    return ObjectCorrupt(f"{part.object}, a part of the key index, is corrupt: its checksum does not match",
+                         object=part.object)  # fmt: skip

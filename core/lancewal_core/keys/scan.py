@@ -1,0 +1,54 @@
+"""Finding the rows of a table version that have given keys: the one lookup interface.
+
+Here it scans the key columns.  An index of rows can take its place without a change to its callers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lancewal_core.rows.key_set import KeySet
+from lancewal_core.table.protocol import ROW_ADDRESS, PinnedTable
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRows:
+    """Parallel arrays: row addresses (uint64) and the places of their keys in the ``KeySet``."""
+
+    addresses: npt.NDArray[np.uint64]
+    places: npt.NDArray[np.int64]
+
+
+def find_keys(pinned: PinnedTable, keys: KeySet, fragment_ids: Sequence[int] | None = None) -> FoundRows:
+    """Live rows whose key is in ``keys``, in all fragments or these.  A key may be found more than once."""
+    addresses: list[npt.NDArray[np.uint64]] = [np.zeros(0, np.uint64)]
+    places: list[npt.NDArray[np.int64]] = [np.zeros(0, np.int64)]
+    if len(keys):
+        batches = pinned.scan(keys.names, fragment_ids=fragment_ids, with_row_address=True, batch_rows=65_536)
+        for group in groups(batches, keys.group_rows):
+            found = keys.places([group[name] for name in keys.names])
+            hit = np.flatnonzero(found >= 0)
+            if len(hit):
+                addresses.append(group[ROW_ADDRESS].to_numpy()[hit].astype(np.uint64))
+                places.append(found[hit])
+    return FoundRows(np.concatenate(addresses), np.concatenate(places))
+
+
+def groups(batches: Iterator[pa.RecordBatch], rows: int, nbytes: int = 64 << 20) -> Iterator[pa.Table]:
+    """Batches gathered into tables of at least ``rows`` rows or ``nbytes`` bytes, the last one excepted."""
+    gathered: list[pa.RecordBatch] = []
+    count = size = 0
+    for batch in batches:
+        gathered.append(batch)
+        count += batch.num_rows
+        size += batch.nbytes
+        if count >= rows or size >= nbytes:
+            yield pa.Table.from_batches(gathered)
+            gathered, count, size = [], 0, 0
+    if gathered:
+        yield pa.Table.from_batches(gathered)

@@ -1,0 +1,206 @@
+"""The HTTP side of a service: ``/metrics``, ``/livez``, ``/readyz``.
+
+* ``/livez`` is 200 while the loop has turned within ``loop_limit_s``: a loop that hangs longer is to be restarted.
+* ``/readyz`` is 200 while nothing is wrong, else 503 with one line for each thing that is.  Not being ready is no reason
+  for a restart.
+
+Whoever can reach the port costs the service little
+ 1. At most ``CONNECTIONS_MAX`` connections are open at a time, each with one thread.  A further one takes the place of the
+    oldest, so that connections which ask nothing do not keep out the one that does.
+ 2. A connection is ended ``REQUEST_S`` after it began, whatever has come of it: it serves one request.
+ 3. A request has at most ``HEAD_BYTES_MAX`` of request line and headers; of a body nothing is read.
+ 4. What goes wrong in a request is one log line.  A client that goes away is none, but for the level ``debug``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import socket
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+
+import structlog
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+from lancewal_core.errors import SettingsError
+from lancewal_core.process.clock import Clock
+from lancewal_core.process.library_errors import first_line
+
+CONNECTIONS_MAX = 16
+"""Probes and some scrapers: each has one for some milliseconds."""
+REQUEST_S = 5.0
+HEAD_BYTES_MAX = 8 * 1024
+_PLACE_S = 1.0
+"""How long a new connection waits for the thread of the one whose place it takes."""
+_POLL_S = 0.1
+LOOP_LIMIT_S = 120.0
+"""One turn of ingest's loop may walk a long log, and a hung broker may hold up a commit: far less than this."""
+
+
+class Health:
+    """What the loop says about itself; read by other threads."""
+
+    def __init__(self, clock: Clock, problems: Callable[[], Sequence[str]], loop_limit_s: float = LOOP_LIMIT_S) -> None:
+        self.clock = clock
+        self._problems = problems
+        self._loop_limit_s = loop_limit_s
+        self._turned_at = clock.monotonic()
+
+    def beat(self) -> None:
+        """The loop has turned."""
+        self._turned_at = self.clock.monotonic()
+
+    def live(self) -> tuple[str, ...]:
+        """What is wrong so that only a restart helps; empty if nothing."""
+        still_s = self.clock.monotonic() - self._turned_at
+        return () if still_s <= self._loop_limit_s else (f"the loop has not turned for {still_s:.0f} s",)
+
+    def ready(self) -> tuple[str, ...]:
+        """What is wrong, in words; empty if nothing."""
+        return (*self.live(), *self._problems())
+
+
+class _Server(ThreadingHTTPServer):
+    """Guarantees 1, 2 and 4."""
+
+    daemon_threads = True
+    request_queue_size = 128  # in the kernel alone: a connection that finds no place there comes a second later
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler], clock: Clock) -> None:
+        self._clock = clock
+        self._places = threading.BoundedSemaphore(CONNECTIONS_MAX)
+        self._open: dict[Any, float] = {}
+        """Connections, oldest first, and when each began."""
+        self._lock = threading.Lock()
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._places.acquire(blocking=False):
+            self._end(1)
+            if not self._places.acquire(timeout=_PLACE_S):
+                self.shutdown_request(request)
+                return
+        with self._lock:
+            self._open[request] = self._clock.monotonic()
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            with self._lock:
+                self._open.pop(request, None)
+            self._places.release()
+
+    def service_actions(self) -> None:
+        """Between two looks for a connection."""
+        began_before = self._clock.monotonic() - REQUEST_S
+        with self._lock:
+            late = sum(began < began_before for began in self._open.values())
+        self._end(late)
+
+    def server_close(self) -> None:
+        super().server_close()
+        self._end(CONNECTIONS_MAX)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        error = sys.exception() or Exception()
+        log = structlog.get_logger("lancewal.http")
+        say = log.debug if isinstance(error, OSError) else log.error
+        say("request failed", client=client_address[0], error=f"{type(error).__name__}: {first_line(error)}")
+
+    def _end(self, count: int) -> None:
+        """Of the oldest connections; their threads wake up, and close them."""
+        with self._lock:
+            for request in list(self._open)[:count]:
+                with contextlib.suppress(OSError):  # its thread was faster, or the client
+                    request.shutdown(socket.SHUT_RDWR)
+
+
+class HealthServer:
+    """Listens inside ``with``; ``port`` 0 takes a free one, ``self.port`` says which."""
+
+    def __init__(self, host: str, port: int, registry: CollectorRegistry, health: Health) -> None:
+        try:
+            self._server = _Server((host, port), _handler(registry, health), health.clock)
+        except OSError as error:
+            raise SettingsError(
+                f"metrics.host and metrics.port: cannot listen on {host}:{port}: {error.strerror or error}. Another "
+                "process may have it; set metrics.port to 0 for a free one"
+            ) from error
+        self.port = int(self._server.server_address[1])
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(_POLL_S,), name="lancewal-health")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def _handler(registry: CollectorRegistry, health: Health) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        server_version = "lancewal"
+        sys_version = ""
+
+        def setup(self) -> None:
+            super().setup()
+            self._head = self._read_head()
+            self.rfile = io.BufferedReader(io.BytesIO(self._head))
+
+        def _read_head(self) -> bytes:
+            """Request line and headers, or what comes of them before the end, or the limit."""
+            head = b""
+            while len(head) <= HEAD_BYTES_MAX and b"\r\n\r\n" not in head and b"\n\n" not in head:
+                piece = self.connection.recv(HEAD_BYTES_MAX + 1 - len(head))
+                if not piece:
+                    break
+                head += piece
+            return head
+
+        def handle(self) -> None:
+            if len(self._head) <= HEAD_BYTES_MAX:
+                super().handle()
+                return
+            self.request_version = self.protocol_version
+            self.requestline = self.command = ""
+            self._answer(431, "text/plain", b"request line and headers are too long\n")
+
+        def do_GET(self) -> None:
+            match self.path.partition("?")[0]:
+                case "/metrics":
+                    encode, content_type = choose_encoder(self.headers.get("Accept") or "")
+                    self._answer(200, content_type, encode(registry))
+                case "/livez":
+                    self._state(health.live())
+                case "/readyz":
+                    self._state(health.ready())
+                case _:
+                    self._answer(404, "text/plain", b"/metrics, /livez, /readyz\n")
+
+        def _state(self, problems: Sequence[str]) -> None:
+            text = "".join(f"{problem}\n" for problem in problems) or "ok\n"
+            self._answer(503 if problems else 200, "text/plain; charset=utf-8", text.encode())
+
+        def _answer(self, status: int, content_type: str, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", content_type)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """A request is not worth a log line."""
+
+    return Handler

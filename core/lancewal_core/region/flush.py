@@ -1,0 +1,170 @@
+"""Flush: SEALED -> FLUSHED.  Anyone may do it for any SEALED generation; the compare-and-swap keeps one result.
+
+Guarantees
+ 1. The snapshot holds the fold of exactly the records of [first, next) that are not rejected, whether it was folded from
+    the MemTable or from the WAL.
+ 2. Generations become FLUSHED strictly in order.
+ 3. A crash at any point leaves a SEALED generation and, at most, files that nothing names.
+
+Steps
+ 1. Gather the generation's entries (from memory, or by ``kept_entries`` from its log) and fold them.
+ 2. Write the snapshot into a folder of its own.
+ 3. Compare-and-swap SEALED -> FLUSHED.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from lancewal_core import paths
+from lancewal_core.errors import LOG_LOST, Corrupt, ObjectMissing, PlanStale
+from lancewal_core.ids import Region
+from lancewal_core.process.failpoints import point
+from lancewal_core.process.tasks import Tasks
+from lancewal_core.region.index import GenerationRecord, State
+from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.snapshot import Snapshot, write_snapshot
+from lancewal_core.region.transitions import flushed, refreshed
+from lancewal_core.region.u64_segment import U64Segment
+from lancewal_core.rows.fold import Folded, fold
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.table.contract import Contract
+from lancewal_core.table.protocol import Table
+from lancewal_core.wal.segment import Entry
+from lancewal_core.wal.writer import walk
+
+
+def entries_of(store: ObjectStore, tasks: Tasks, region: Region, record: GenerationRecord) -> list[Entry]:
+    """The entries of a SEALED or later generation, from its log.
+
+    ``PlanStale`` when one is not there: it may have been trimmed since the index was read (``kept_entries`` looks).
+    """
+    walked = walk(store, tasks, record.log, record.first_sequence, before=record.end_sequence, regions=(region,))
+    entries = [
+        e
+        for s in walked.segments
+        for e in s.entries
+        if e.region == region and record.next is not None and record.first <= e.first < record.next
+    ]
+    found = tuple(int(e.first) for e in entries)
+    if not record.wal_entries.is_exactly(found):
+        raise PlanStale(
+            f"region {region.name}: generation {record.generation} has entries {_shown(record.wal_entries)}, "
+            f"its log shows {_shown(found)} before {paths.wal_segment(record.log, walked.end)}",
+            region=region.name,
+            log=record.log,
+        )
+    return entries
+
+
+def kept_entries(
+    store: ObjectStore, tasks: Tasks, indexes: RegionIndexes, region: Region, record: GenerationRecord
+) -> list[Entry]:
+    """``entries_of`` a generation that its index must keep as it is until somebody has done what the caller is about to do.
+
+    ``PlanStale`` when that has happened: somebody flushed, rebuilt or merged it first.  ``Corrupt`` names what of its log is
+    damaged or lost.
+    """
+    try:
+        return entries_of(store, tasks, region, record)
+    except (PlanStale, Corrupt) as error:
+        newer = indexes.read(region)
+        if newer is None or record not in newer.generations:
+            raise PlanStale(
+                f"region {region.name}: generation {record.generation} was flushed, rebuilt, merged or trimmed meanwhile",
+                region=region.name,
+            ) from error
+        if isinstance(error, Corrupt):
+            raise
+        raise ObjectMissing(f"{error}. {LOG_LOST}", region=region.name, log=record.log) from error
+
+
+def flush_generation(
+    store: ObjectStore,
+    table: Table,
+    indexes: RegionIndexes,
+    contract: Contract,
+    region: Region,
+    record: GenerationRecord,
+    folded: Folded,
+    new_id: Callable[[], str],
+    *,
+    repaired: bool = False,
+) -> Snapshot | None:
+    """Steps 2 and 3 with the fold of a SEALED generation; None if somebody else flushed it first.
+
+    Also None where an index that was rebuilt says otherwise of this generation: the fold is then of other entries.
+    """
+    # Step 2
+    snapshot = write_snapshot(store, table, region, record, contract.version, folded, new_id()[:8], repaired=repaired)
+    # Step 3
+    with point("flushed.cas", region=region.name, generation=record.generation):
+        ours, _ = indexes.swap(
+            region,
+            lambda index: (
+                flushed(index, record.generation, snapshot.key, new_id())
+                if index is not None and record in index.generations
+                else None
+            ),
+        )
+    return snapshot if ours else None
+
+
+def flush_from_log(
+    store: ObjectStore,
+    table: Table,
+    indexes: RegionIndexes,
+    tasks: Tasks,
+    contract: Contract,
+    region: Region,
+    new_id: Callable[[], str],
+) -> Snapshot | None:
+    """Flush the oldest SEALED generation of a region from its log; None if there is none or another was faster.
+
+    ``Corrupt`` names what is damaged or lost of the log.
+    """
+    index = indexes.read(region)
+    record = None if index is None else next((r for r in index.generations if r.state is State.SEALED), None)
+    if record is None:
+        return None
+    try:
+        entries = kept_entries(store, tasks, indexes, region, record)
+    except PlanStale:
+        return None
+    folded = fold([e.rows for e in entries], contract.rows)
+    return flush_generation(store, table, indexes, contract, region, record, folded, new_id)
+
+
+def rebuild_snapshot(
+    store: ObjectStore,
+    table: Table,
+    indexes: RegionIndexes,
+    tasks: Tasks,
+    contract: Contract,
+    region: Region,
+    record: GenerationRecord,
+    new_id: Callable[[], str],
+) -> Snapshot | None:
+    """Make the snapshot of a FLUSHED generation anew from its log, because its files are missing; None if somebody else
+    rebuilt or merged it first.  ``Corrupt`` names what is damaged or lost of the log.
+    """
+    if record.snapshot is None:
+        raise ValueError(f"generation {record.generation} of {region.name} has no snapshot to rebuild")
+    old = record.snapshot
+    try:
+        entries = kept_entries(store, tasks, indexes, region, record)
+    except PlanStale:
+        return None
+    folded = fold([e.rows for e in entries], contract.rows)
+    snapshot = write_snapshot(store, table, region, record, contract.version, folded, new_id()[:8])
+    ours, _ = indexes.swap(
+        region, lambda index: index and refreshed(index, record.generation, old, snapshot.key, new_id())
+    )
+    return snapshot if ours else None
+
+
+def _shown(values: Sequence[int] | U64Segment) -> str:
+    if len(values) <= 6:
+        return f"{list(values)}"
+    first, last = (values.first, values.last) if isinstance(values, U64Segment) else (values[0], values[-1])
+    return f"{first}..{last} ({len(values)})"

@@ -1,0 +1,382 @@
+"""The region index: which generations a region has, who owns the newest, and how far each has come.
+
+One index version is one immutable object; a change is a compare-and-swap to the next version.  Promises:
+
+1. ``decode_index(encode_index(index)) == index``, and equal indexes give equal bytes.
+2. An index that breaks a structural invariant (``RegionIndex.check``) is neither written nor read.
+3. Any changed, missing or added byte is found: the message ends with a crc32c of everything before it.
+4. A format version that this release does not know is refused by name, never half read.
+
+On the wire this is the protobuf message ``MemWalIndexDetails`` (``proto/mem_wal.proto``); the checksum is an ordinary
+last field, so any protobuf reader can read the message.  History pages, which hold MERGED generations that left the
+index, are the same message marked as such.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from itertools import pairwise
+
+import google_crc32c
+from google.protobuf.message import DecodeError
+
+from lancewal_core import paths
+from lancewal_core.errors import FormatUnknown, InvalidInput, ObjectCorrupt
+from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion, TopicId
+from lancewal_core.proto import mem_wal_pb2
+from lancewal_core.region.u64_segment import U64Segment, decode_u64_segment, encode_u64_segment
+
+FORMAT_VERSION = 1
+_CHECKSUM_TAG = b"\xfd\x07"
+"""Wire tag of the field ``checksum``: number 127, four bytes fixed."""
+_CHECKSUM_SIZE = len(_CHECKSUM_TAG) + 4
+
+_OWN_FIELDS_FROM = 100
+"""Numbers below are those of the MemWAL index specification."""
+
+_Message = mem_wal_pb2.MemWalIndexDetails
+
+
+class State(Enum):
+    """How far a generation has come; the values are those of the wire."""
+
+    OPEN = 0
+    SEALED = 1
+    FLUSHED = 2
+    MERGED = 3
+
+
+TRANSITIONS: dict[State, frozenset[State]] = {
+    State.OPEN: frozenset({State.SEALED}),
+    State.SEALED: frozenset({State.FLUSHED}),
+    State.FLUSHED: frozenset({State.MERGED}),
+    State.MERGED: frozenset(),
+}
+"""The allowed changes of a generation's state.  One more, MERGED to FLUSHED, is a person's alone: ``revived``."""
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRecord:
+    """One generation of a region.  All its entries lie in one log."""
+
+    generation: Generation
+    state: State
+    owner: OwnerId
+    log: LogId
+    first: Position
+    next: Position | None
+    """``None`` while OPEN."""
+    first_sequence: Sequence
+    end_sequence: Sequence | None
+    """Segments ``[first_sequence, end_sequence)`` of ``log`` may hold its entries; ``None`` while OPEN."""
+    wal_entries: U64Segment
+    """Ids of its entries, which are their ``first`` positions; empty while OPEN."""
+    snapshot: str | None
+    """Object key of its snapshot.json, in the region's own folder, from FLUSHED on."""
+    merged_version: TableVersion | None
+    """The table version that merged it, once MERGED."""
+    merged_at_ms: int | None
+    """When it was marked MERGED, in milliseconds since 1970."""
+
+    def check(self) -> None:
+        """Raise ``ObjectCorrupt`` unless the fields are those that the state demands."""
+        sealed, flushed, merged = (self.state.value >= s.value for s in (State.SEALED, State.FLUSHED, State.MERGED))
+        end = self.first if self.next is None else self.next
+        end_sequence = self.first_sequence if self.end_sequence is None else self.end_sequence
+        first_entry, last_entry = self.wal_entries.first, self.wal_entries.last
+        rules = (
+            (self.generation >= 1, "generations are numbered from 1"),
+            (bool(self.owner), "it names no owner"),
+            (bool(self.log), "it names no log"),
+            ((self.next is not None) == sealed, "it must have a next position from SEALED on, not before"),
+            ((self.end_sequence is not None) == sealed, "it must have an end sequence from SEALED on, not before"),
+            ((self.snapshot is not None) == flushed, "it must have a snapshot from FLUSHED on, not before"),
+            (self.snapshot != "", "its snapshot has an empty key"),
+            ((self.merged_version is not None) == merged, "it must have a merged version when MERGED, not before"),
+            (self.merged_version is None or self.merged_version >= 1, "table versions are numbered from 1"),
+            ((self.merged_at_ms is not None) == merged, "it must have a merge time when MERGED, not before"),
+            (0 <= self.first <= end, f"its positions {self.first} to {end} are not a range"),
+            (0 <= self.first_sequence <= end_sequence, f"{self.first_sequence} to {end_sequence} is no sequence range"),
+            (first_entry is None or self.first <= first_entry, f"entry {first_entry} lies before its first position"),
+            (last_entry is None or last_entry < end, f"entry {last_entry} does not lie before its next position"),
+        )
+        for holds, problem in rules:
+            if not holds:
+                raise ObjectCorrupt(f"generation {self.generation} ({self.state.name}): {problem}")
+
+
+@dataclass(frozen=True, slots=True)
+class RegionIndex:
+    """One version of a region's index."""
+
+    region: Region
+    contract_version: int
+    generations: tuple[GenerationRecord, ...]
+    """Ascending, contiguous generation numbers."""
+    trimmed_generation: Generation
+    """Generations up to this one may have lost their WAL entries and snapshots; 0: none."""
+    trimmed: Position
+    """Position of that boundary."""
+    write_id: str
+    """Unique for each attempted write: tells a lost reply from a lost race."""
+
+    @property
+    def newest(self) -> GenerationRecord | None:
+        return self.generations[-1] if self.generations else None
+
+    def check(self) -> None:
+        """Raise ``ObjectCorrupt`` unless the structural invariants hold.
+
+        Generation numbers and positions are contiguous, only the newest may be OPEN, no generation is further than an
+        earlier one, only MERGED ones are trimmed, and each has the fields that its state demands.
+        """
+        _check_chain(self.region, self.generations)
+        if self.contract_version < 1:
+            raise _broken(self.region, f"contract versions are numbered from 1, not {self.contract_version}")
+        if not self.write_id:
+            raise _broken(self.region, "the write id is empty")
+        if self.trimmed_generation < 0 or self.trimmed < 0:
+            raise _broken(self.region, f"trimmed at generation {self.trimmed_generation}, position {self.trimmed}")
+        if self.newest is not None and self.trimmed_generation > self.newest.generation:
+            raise _broken(self.region, f"trimmed generation {self.trimmed_generation} lies above the newest")
+        for record in self.generations:
+            if record.generation <= self.trimmed_generation and record.state is not State.MERGED:
+                raise _broken(self.region, f"generation {record.generation} is trimmed but {record.state.name}")
+            if record.generation == self.trimmed_generation and record.next != self.trimmed:
+                raise _broken(
+                    self.region,
+                    f"trimmed position {self.trimmed} is not the next position {record.next} of generation "
+                    f"{record.generation}",
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryPage:
+    """MERGED generations that left the index: ascending, contiguous, at least one."""
+
+    region: Region
+    contract_version: int
+    generations: tuple[GenerationRecord, ...]
+
+    def check(self) -> None:
+        """Raise ``ObjectCorrupt`` unless this can be a page."""
+        _check_chain(self.region, self.generations)
+        if self.contract_version < 1:
+            raise _broken(self.region, f"contract versions are numbered from 1, not {self.contract_version}")
+        if not self.generations or self.generations[-1].state is not State.MERGED:
+            raise _broken(self.region, "a history page holds MERGED generations, and at least one")
+
+
+def _check_chain(region: Region, generations: tuple[GenerationRecord, ...]) -> None:
+    for record in generations:
+        try:
+            record.check()
+        except ObjectCorrupt as error:
+            raise _broken(region, str(error)) from error
+        if record.snapshot is not None and not _is_snapshot_of(region, record.generation, record.snapshot):
+            # A key from outside would be read, or replaced, wherever it leads.
+            raise _broken(
+                region, f"generation {record.generation} names {record.snapshot!r}, which is no snapshot of it"
+            )
+    for earlier, later in pairwise(generations):
+        pair = f"generations {earlier.generation} and {later.generation}"
+        if later.generation != earlier.generation + 1:
+            raise _broken(region, f"{pair} are not consecutive")
+        if earlier.state is State.OPEN:
+            raise _broken(region, f"generation {earlier.generation} is OPEN but not the newest")
+        if later.state.value > earlier.state.value:
+            raise _broken(region, f"{pair}: the later is {later.state.name}, the earlier only {earlier.state.name}")
+        if later.first != earlier.next:
+            raise _broken(region, f"{pair}: the later starts at {later.first}, the earlier ends at {earlier.next}")
+
+
+def _is_snapshot_of(region: Region, generation: Generation, key: str) -> bool:
+    match paths.parse_snapshot_file(key):
+        case (of_region, of_generation, _, paths.SnapshotFile.MANIFEST):
+            return (of_region, of_generation) == (region, generation)
+        case _:
+            return False
+
+
+def _broken(region: Region, problem: str) -> ObjectCorrupt:
+    return ObjectCorrupt(f"index of region {region.name}: {problem}", region=region.name)
+
+
+# -- bytes -----------------------------------------------------------------------------------------------------
+
+
+def encode_index(index: RegionIndex) -> bytes:
+    """The index as an object's bytes.  Raises ``ObjectCorrupt`` when ``index.check()`` does."""
+    index.check()
+    message = _message(_Message.INDEX, index.region, index.contract_version, index.generations)
+    message.trimmed_generation = index.trimmed_generation
+    message.trimmed_position = index.trimmed
+    message.write_id = index.write_id
+    return _seal(message)
+
+
+def decode_index(data: bytes, where: str) -> RegionIndex:
+    """Inverse of ``encode_index``; ``where`` is the object's key.
+
+    Raises ``ObjectCorrupt`` (also when the key is another region's), or ``FormatUnknown``.
+    """
+    message = _unseal(data, where, _Message.INDEX)
+    key = paths.parse_index_version(where)
+    index = RegionIndex(
+        region=_region(message, where, None if key is None else key[0]),
+        contract_version=message.contract_version,
+        generations=_generations(message, where),
+        trimmed_generation=Generation(message.trimmed_generation),
+        trimmed=Position(message.trimmed_position),
+        write_id=message.write_id,
+    )
+    _check_read(index, where)
+    return index
+
+
+def encode_history(region: Region, contract_version: int, generations: tuple[GenerationRecord, ...]) -> bytes:
+    """A history page as an object's bytes.  Raises ``ObjectCorrupt`` when the generations cannot be a page."""
+    HistoryPage(region, contract_version, generations).check()
+    return _seal(_message(_Message.HISTORY, region, contract_version, generations))
+
+
+def decode_history(data: bytes, where: str) -> HistoryPage:
+    """Inverse of ``encode_history``; errors as ``decode_index``."""
+    message = _unseal(data, where, _Message.HISTORY)
+    key = paths.parse_history_page(where)
+    region = _region(message, where, None if key is None else key[0])
+    page = HistoryPage(region, message.contract_version, _generations(message, where))
+    _check_read(page, where)
+    if key is not None and page.generations[0].generation != key[1]:
+        raise _corrupt(where, f"it starts with generation {page.generations[0].generation}")
+    return page
+
+
+def encode_specified(regions: Iterable[tuple[Region, Iterable[GenerationRecord]]]) -> bytes:
+    """Generations of several regions as one ``MemWalIndexDetails`` with the specification's fields alone.
+
+    For readers that know the specification, not lancewal: it has no checksum, and ``decode_index`` refuses it.
+    """
+    message = _Message(mem_wal_list=[_encode_generation(region, r) for region, records in regions for r in records])
+    for mem_wal in message.mem_wal_list:
+        for field in _Message.MemWal.DESCRIPTOR.fields:
+            if field.number >= _OWN_FIELDS_FROM:
+                mem_wal.ClearField(field.name)
+    return message.SerializeToString(deterministic=True)
+
+
+def _check_read(content: RegionIndex | HistoryPage, where: str) -> None:
+    try:
+        content.check()
+    except ObjectCorrupt as error:
+        raise _corrupt(where, str(error)) from error
+
+
+def _message(
+    content: _Message.Content, region: Region, contract_version: int, generations: tuple[GenerationRecord, ...]
+) -> _Message:
+    return _Message(
+        format_version=FORMAT_VERSION,
+        content=content,
+        topic=region.topic,
+        topic_id=region.topic_id,
+        partition=region.partition,
+        contract_version=contract_version,
+        mem_wal_list=[_encode_generation(region, record) for record in generations],
+    )
+
+
+def _encode_generation(region: Region, record: GenerationRecord) -> _Message.MemWal:
+    return _Message.MemWal(
+        id=_Message.MemWalId(region=region.name, generation=record.generation),
+        mem_table_location=record.snapshot or "",
+        wal_location=paths.log_prefix(record.log),
+        wal_entries=encode_u64_segment(record.wal_entries),
+        state=record.state.name,
+        owner_id=record.owner,
+        last_updated_dataset_version=record.merged_version or 0,
+        first_position=record.first,
+        next_position=record.next,
+        first_sequence=record.first_sequence,
+        end_sequence=record.end_sequence,
+        merged_at_ms=record.merged_at_ms,
+    )
+
+
+def _generations(message: _Message, where: str) -> tuple[GenerationRecord, ...]:
+    name = Region(message.topic, TopicId(message.topic_id), message.partition).name
+    return tuple(_decode_generation(mem_wal, name, where) for mem_wal in message.mem_wal_list)
+
+
+def _decode_generation(mem_wal: _Message.MemWal, region_name: str, where: str) -> GenerationRecord:
+    number = mem_wal.id.generation
+    log = paths.parse_log_prefix(mem_wal.wal_location)
+    if mem_wal.id.region != region_name:
+        raise _corrupt(where, f"generation {number} is of another region, {mem_wal.id.region!r}")
+    if log is None:
+        raise _corrupt(where, f"generation {number} has the WAL location {mem_wal.wal_location!r}, which is no log")
+    if mem_wal.state not in (state.value for state in State):
+        raise FormatUnknown(f"{where}: generation {number} has the unknown state {mem_wal.state}", object=where)
+    return GenerationRecord(
+        generation=Generation(number),
+        state=State(mem_wal.state),
+        owner=OwnerId(mem_wal.owner_id),
+        log=log,
+        first=Position(mem_wal.first_position),
+        next=Position(mem_wal.next_position) if mem_wal.HasField("next_position") else None,
+        first_sequence=Sequence(mem_wal.first_sequence),
+        end_sequence=Sequence(mem_wal.end_sequence) if mem_wal.HasField("end_sequence") else None,
+        wal_entries=decode_u64_segment(mem_wal.wal_entries, where),
+        snapshot=mem_wal.mem_table_location or None,
+        merged_version=TableVersion(mem_wal.last_updated_dataset_version) or None,
+        merged_at_ms=mem_wal.merged_at_ms if mem_wal.HasField("merged_at_ms") else None,
+    )
+
+
+def _region(message: _Message, where: str, expected: Region | None) -> Region:
+    region = Region(message.topic, TopicId(message.topic_id), message.partition)
+    try:
+        paths.region_prefix(region)
+    except InvalidInput as error:
+        raise _corrupt(where, str(error)) from error
+    if expected is not None and region != expected:
+        raise _corrupt(where, f"it is of another region, {region.name}")
+    return region
+
+
+def _seal(message: _Message) -> bytes:
+    """The message's bytes with the checksum as the last field."""
+    body = message.SerializeToString(deterministic=True)
+    return body + _CHECKSUM_TAG + struct.pack("<I", google_crc32c.value(body))
+
+
+def _unseal(data: bytes, where: str, content: _Message.Content) -> _Message:
+    """Check, in this order: checksum, structure, format version, kind of content."""
+    body, tag, checksum = data[:-_CHECKSUM_SIZE], data[-_CHECKSUM_SIZE:-4], data[-4:]
+    if tag != _CHECKSUM_TAG or checksum != struct.pack("<I", google_crc32c.value(body)):
+        raise _corrupt(where, f"the checksum does not match its {len(data)} bytes")
+    message = _Message()
+    try:
+        message.ParseFromString(body)
+    except DecodeError as error:
+        raise _corrupt(where, "it is not a protobuf message") from error
+    if message.format_version != FORMAT_VERSION:
+        raise FormatUnknown(
+            f"{where}: region index format version {message.format_version} is not read by this release, "
+            f"which knows {FORMAT_VERSION}: update lancewal",
+            object=where,
+        )
+    if message.content != content:
+        names = {_Message.INDEX: "a region index", _Message.HISTORY: "a history page"}
+        raise _corrupt(where, f"it is {names.get(message.content, 'something else')}, not {names[content]}")
+    return message
+
+
+def _corrupt(where: str, problem: str) -> ObjectCorrupt:
+    return ObjectCorrupt(
+        f"{where} is corrupt: {problem}; restore the object, or rebuild the region's index: `lancewal repair index`",
+        object=where,
+    )

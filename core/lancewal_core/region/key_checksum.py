@@ -1,0 +1,41 @@
+"""A checksum of the key columns of some rows: of their values and their order, not of the batches or files that hold them.
+
+Lance's data files have none, and a key that reads as another one would hide another row than its own when it is merged.  So
+who writes a snapshot notes this sum, and whoever reads its keys compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import google_crc32c
+import numpy as np
+import pyarrow as pa
+
+from lancewal_core.rows.byte_view import byte_view
+
+
+def key_sum(keys: pa.Table) -> int:
+    """crc32c, column by column: the number of nulls (there should be none), then the values as they lie in memory; those of
+    texts and binaries after their lengths."""
+    total = 0
+    for column in keys.columns:
+        for piece in _pieces(column):
+            total = int(google_crc32c.extend(total, piece))
+    return total
+
+
+def _pieces(column: pa.ChunkedArray) -> Iterator[bytes]:
+    yield np.int64(column.null_count).tobytes()
+    if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+        views = [byte_view(chunk) for chunk in column.chunks]
+        for view in views:
+            yield view.lengths.tobytes()
+        for view in views:
+            yield view.data[view.borders[0] : view.borders[-1]].tobytes()
+        return
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.uint8())
+    for chunk in filter(len, column.chunks):
+        width = chunk.type.bit_width // 8
+        yield chunk.buffers()[1][chunk.offset * width : (chunk.offset + len(chunk)) * width].to_pybytes()

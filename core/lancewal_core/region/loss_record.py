@@ -1,0 +1,93 @@
+"""The record of an accepted loss: offsets of a region that Kafka deleted before they became durable, or that were durable in
+a WAL segment which is lost, and that Kafka has deleted by now.
+
+Of a compacted topic it may be deletes alone: then the offsets are read, and what they still have is in the table.  Where the
+topic lost its tail, it is what producers write a second time at these offsets: what was there before is durable and stays.
+
+Written before anything passes over them, so that no gap is without one.  Immutable, kept for ever, deleted by
+nobody.  ``_lancewal/regions/<topic>/<topic id>/<partition>/losses/<first>.json``; what else is lost from the same position
+on, of the other kind or up to another end, is recorded beside it, as ``<first>-2.json`` and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+from typing import Literal, assert_never
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from lancewal_core import paths
+from lancewal_core.errors import StoreUnavailable
+from lancewal_core.ids import Position, Region
+from lancewal_core.store.json_model import decode_model
+from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, put_once
+
+FORMAT = 1
+
+
+class LossRecord(BaseModel):
+    """Offsets of [first, next), and who accepted it when."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal[1] = 1
+    first: int = Field(ge=0)
+    next: int = Field(ge=1)
+    accepted_at_ms: int
+    accepted_by: str
+    """Owner id of the command."""
+    kind: Literal["offsets", "tombstones", "replaced"] = "offsets"
+    """``offsets``: all of them are in no table.  ``tombstones``: deletes among them may be.  ``replaced``: Kafka ended at
+    ``first`` while [first, next) was durable; what it gets there anew is never read."""
+
+    segment: str | None = None
+    """Where they had been durable in a WAL segment that is lost: its key.  Reads from before may have seen what it held."""
+
+    def same(self, other: LossRecord) -> bool:
+        """Whether it is of the same loss, whoever accepted it when."""
+        mine, theirs = ((one.kind, one.first, one.next, one.segment) for one in (self, other))
+        return mine == theirs
+
+
+def write_loss(store: ObjectStore, region: Region, loss: LossRecord) -> None:
+    """Put the record; one of the same loss that is there already, of an earlier try, stays."""
+    for number in count(1):
+        key = paths.loss_record(region, Position(loss.first), number)
+        outcome = put_once(store, key, encode_loss(loss))
+        match outcome:
+            case Done():
+                return
+            case Lost(found=found):
+                if decode_loss(found, key).same(loss):
+                    return
+            case Unknown(cause=cause):
+                raise StoreUnavailable(f"no verdict on writing {key}: {cause}; run the command again", object=key)
+            case _:
+                assert_never(outcome)
+
+
+def read_losses(store: ObjectStore, region: Region) -> tuple[LossRecord, ...]:
+    """All accepted losses of a region, in order: by where they begin, the longest first."""
+    found = []
+    for info in store.list(paths.losses_prefix(region)):
+        data = store.get(info.key) if paths.parse_loss_record(info.key) is not None else None
+        if data is not None:
+            found.append(decode_loss(data, info.key))
+    return tuple(sorted(found, key=lambda loss: (loss.first, -loss.next)))
+
+
+def replaced_below(losses: Sequence[LossRecord]) -> Position:
+    """Below it Kafka may have other records than those that were read; 0 where that is not so."""
+    return Position(max((loss.next for loss in losses if loss.kind == "replaced"), default=0))
+
+
+def encode_loss(loss: LossRecord) -> bytes:
+    # As before there were others.
+    left_out = {name for name, value in (("kind", "offsets"), ("segment", None)) if getattr(loss, name) == value}
+    return loss.model_dump_json(indent=1, exclude=left_out).encode()
+
+
+def decode_loss(data: bytes, where: str) -> LossRecord:
+    """Raise ``FormatUnknown`` for a future format, ``ObjectCorrupt`` for anything else that is not a loss record."""
+    return decode_model(LossRecord, data, where, "loss record", FORMAT)

@@ -1,0 +1,244 @@
+"""How a region index may change: pure functions from an index to the next one, or None when the change does not apply.
+
+Each is what a compare-and-swap decides on the newest index it finds, so all conditions are checked here, again, at every
+try.  None means "not (any more) yours to do" or "already done"; the caller reads the index to tell which.
+
+====================  ===========================================================================================
+change                condition
+====================  ===========================================================================================
+``claim``             the newest generation is absent, handed over, or the OPEN one that the caller has ended
+``seal``              the newest generation is OPEN with this owner, log and number
+``reanchor``          the same, and it has no entry
+``flushed``           the generation is SEALED and every earlier one is further
+``merged``            generations at or below the table's watermark are FLUSHED
+``paged``             MERGED generations, oldest first, that a history page names as they are
+``trim``              MERGED generations, oldest first, whose time has come
+``revived``           a person's decision after a restore: MERGED generations above the watermark become FLUSHED again
+====================  ===========================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, replace
+
+from lancewal_core.errors import StoreInconsistent
+from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion
+from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.u64_segment import U64Segment
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How the OPEN generation of another log (or of a dropped state) ended: found by ending and walking its log."""
+
+    generation: Generation
+    log: LogId
+    next: Position
+    end_sequence: Sequence
+    entries: tuple[Position, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Claimant:
+    """Who claims, and from which segment on its log may hold the region."""
+
+    owner: OwnerId
+    log: LogId
+    first_sequence: Sequence
+
+
+def _open_record(generation: int, first: Position, claimant: Claimant) -> GenerationRecord:
+    return GenerationRecord(
+        generation=Generation(generation),
+        state=State.OPEN,
+        owner=claimant.owner,
+        log=claimant.log,
+        first=first,
+        next=None,
+        first_sequence=claimant.first_sequence,
+        end_sequence=None,
+        wal_entries=U64Segment.of(()),
+        snapshot=None,
+        merged_version=None,
+        merged_at_ms=None,
+    )
+
+
+def _sealed(record: GenerationRecord, next_: Position, end: Sequence, entries: Seq[int]) -> GenerationRecord:
+    return replace(record, state=State.SEALED, next=next_, end_sequence=end, wal_entries=U64Segment.of(entries))
+
+
+def first_claim(
+    region: Region, contract_version: int, start: Position, claimant: Claimant, write_id: str
+) -> RegionIndex:
+    """The first version of an index: generation 1 OPEN at ``start``."""
+    record = _open_record(1, start, claimant)
+    return RegionIndex(region, contract_version, (record,), Generation(0), Position(0), write_id)
+
+
+def claim(
+    index: RegionIndex, ended: Ended | None, contract_version: int, claimant: Claimant, write_id: str
+) -> RegionIndex | None:
+    """Open the next generation.  ``ended`` must describe the newest generation if that one is OPEN."""
+    newest = index.newest
+    if newest is None:
+        raise StoreInconsistent(f"index of region {index.region.name} has no generation", region=index.region.name)
+    generations = index.generations
+    if newest.state is State.OPEN:
+        if ended is None or (ended.generation, ended.log) != (newest.generation, newest.log):
+            return None
+        if ended.next < newest.first:
+            raise StoreInconsistent(
+                f"region {index.region.name}: generation {newest.generation} starts at {newest.first}, its log ends "
+                f"at {ended.next}", region=index.region.name,
+            )  # fmt: skip
+        if ended.end_sequence < newest.first_sequence:
+            # Re-anchored since, and what was found absent had been trimmed: no end was found, nor was the log ended.
+            return None
+        generations = (*generations[:-1], _sealed(newest, ended.next, ended.end_sequence, ended.entries))
+    first = generations[-1].next
+    if first is None:
+        raise StoreInconsistent(f"region {index.region.name}: a sealed generation has no end")
+    opened = _open_record(newest.generation + 1, first, claimant)
+    return replace(index, contract_version=contract_version, generations=(*generations, opened), write_id=write_id)
+
+
+def is_ours(index: RegionIndex, generation: Generation, claimant_owner: OwnerId, log: LogId) -> bool:
+    """True while the newest generation is this one, OPEN, of this owner and log."""
+    newest = index.newest
+    return (
+        newest is not None
+        and newest.state is State.OPEN
+        and (newest.generation, newest.owner, newest.log) == (generation, claimant_owner, log)
+    )
+
+
+def seal(
+    index: RegionIndex,
+    generation: Generation,
+    claimant: Claimant,
+    next_: Position,
+    entries: Seq[int],
+    write_id: str,
+    *,
+    hand_over: bool,
+) -> RegionIndex | None:
+    """SEAL our OPEN generation at ``next_``; unless ``hand_over``, open the following one behind it.
+
+    ``claimant.first_sequence`` is the next segment not yet sent: it ends the sealed generation and begins the next.
+    """
+    if not is_ours(index, generation, claimant.owner, claimant.log):
+        return None
+    sealed = _sealed(index.generations[-1], next_, claimant.first_sequence, entries)
+    generations = (*index.generations[:-1], sealed)
+    if not hand_over:
+        generations = (*generations, _open_record(generation + 1, next_, claimant))
+    return replace(index, generations=generations, write_id=write_id)
+
+
+def reanchor(index: RegionIndex, generation: Generation, claimant: Claimant, write_id: str) -> RegionIndex | None:
+    """Move the first segment of our OPEN generation, which has no entry, forward."""
+    if not is_ours(index, generation, claimant.owner, claimant.log):
+        return None
+    newest = index.generations[-1]
+    if newest.first_sequence >= claimant.first_sequence:
+        return None
+    moved = replace(newest, first_sequence=claimant.first_sequence)
+    return replace(index, generations=(*index.generations[:-1], moved), write_id=write_id)
+
+
+def flushed(index: RegionIndex, generation: Generation, snapshot: str, write_id: str) -> RegionIndex | None:
+    """SEALED -> FLUSHED, strictly in generation order."""
+    records = list(index.generations)
+    for at, record in enumerate(records):
+        if record.generation == generation:
+            if record.state is not State.SEALED:
+                return None
+            records[at] = replace(record, state=State.FLUSHED, snapshot=snapshot)
+            return replace(index, generations=tuple(records), write_id=write_id)
+        if record.state in (State.OPEN, State.SEALED):
+            return None
+    return None
+
+
+def refreshed(index: RegionIndex, generation: Generation, old: str, new: str, write_id: str) -> RegionIndex | None:
+    """Replace the snapshot of a FLUSHED generation whose files are missing by one rebuilt from its entries."""
+    records = list(index.generations)
+    for at, record in enumerate(records):
+        if record.generation == generation and record.state is State.FLUSHED and record.snapshot == old:
+            records[at] = replace(record, snapshot=new)
+            return replace(index, generations=tuple(records), write_id=write_id)
+    return None
+
+
+def merged(
+    index: RegionIndex, watermark: Generation, version: TableVersion, now_ms: int, write_id: str
+) -> RegionIndex | None:
+    """FLUSHED -> MERGED for every generation at or below the watermark of table version ``version``."""
+    records = tuple(
+        replace(r, state=State.MERGED, merged_version=version, merged_at_ms=now_ms)
+        if r.generation <= watermark and r.state is State.FLUSHED
+        else r
+        for r in index.generations
+    )
+    return None if records == index.generations else replace(index, generations=records, write_id=write_id)
+
+
+def trim(index: RegionIndex, boundary: GenerationRecord, write_id: str) -> RegionIndex | None:
+    """Move the trimmed boundary forward to ``boundary``, MERGED, and drop it and all below it from the index.
+
+    The newest generation always stays named: it says where the region continues.  Declined where the index says otherwise
+    of a generation than when the boundary was chosen: it was taken back after a restore.
+    """
+    if boundary.generation <= index.trimmed_generation or boundary.state is not State.MERGED or boundary.next is None:
+        return None
+    gone = [r for r in index.generations if r.generation <= boundary.generation]
+    if any(r.state is not State.MERGED for r in gone) or (gone and gone[-1] != boundary):
+        return None
+    kept = tuple(r for r in index.generations if r.generation > boundary.generation)
+    if not kept:
+        return None
+    return replace(
+        index,
+        generations=kept,
+        trimmed_generation=boundary.generation,
+        trimmed=boundary.next,
+        write_id=write_id,
+    )
+
+
+def paged(index: RegionIndex, page: Seq[GenerationRecord], write_id: str) -> RegionIndex | None:
+    """Drop generations up to the page's last, all MERGED, which stand in it exactly as they are."""
+    last = page[-1].generation
+    kept = tuple(r for r in index.generations if r.generation > last)
+    gone = [r for r in index.generations if r.generation <= last]
+    if not gone or not kept or any(r.state is not State.MERGED or r not in page for r in gone):
+        return None
+    return replace(index, generations=kept, write_id=write_id)
+
+
+def revived(
+    index: RegionIndex, watermark: Generation, paged: Seq[GenerationRecord], write_id: str
+) -> RegionIndex | None:
+    """MERGED -> FLUSHED for every generation above ``watermark``: the table was restored to a version without them.
+
+    ``paged`` are MERGED generations that left the index; those of them that are needed come back.  None where nothing is
+    to be done.  ``StoreInconsistent`` where generations above the watermark are trimmed, or are in neither.
+    """
+    kept = {r.generation: r for r in (*paged, *index.generations) if r.generation > watermark}
+    kept |= {r.generation: r for r in index.generations}
+    records = tuple(
+        replace(r, state=State.FLUSHED, merged_version=None, merged_at_ms=None)
+        if r.generation > watermark and r.state is State.MERGED
+        else r
+        for _, r in sorted(kept.items())
+    )
+    first = records[0].generation if records else index.trimmed_generation + 1
+    if index.trimmed_generation > watermark or first > watermark + 1:
+        raise StoreInconsistent(
+            f"region {index.region.name}: generations above {watermark} are not to be had any more; trimmed is up to "
+            f"{index.trimmed_generation}, the first found is {first}",
+            region=index.region.name,
+        )
+    return None if records == index.generations else replace(index, generations=records, write_id=write_id)

@@ -1,0 +1,308 @@
+"""Fold and compose: what a sequence of operations makes of each key.
+
+The order of a region's records is Kafka's offset order, nothing else.  Per key the state is **Row**, **Gone** or
+**Partial** (patches whose base is not known here):
+
+====================  ==============  ============================  =================================  ============
+operation             on nothing      on Row r                      on Gone                            on Partial q
+====================  ==============  ============================  =================================  ============
+upsert u              Row(u)          Row(u)                        Row(u)                             Row(u)
+delete                Gone            Gone                          Gone                               Gone
+patch p               Partial(p)      Row(r overlaid by p)          Row(nulls overlaid by p)           Partial(q overlaid by p)
+====================  ==============  ============================  =================================  ============
+
+Guarantees
+ 1. ``fold`` of a concatenation equals ``compose`` of the folds of its parts, wherever it is cut.
+ 2. Only a Partial is ever completed from the table (``complete``): on base row b it becomes Row(b overlaid by p), on
+    none Row(nulls overlaid by p).
+ 3. Each key is in exactly one of the three parts of a ``Folded``, once.
+
+The work is columnar: per key the last upsert or delete is found, then per column the last operation at or after it that
+carries the column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lancewal_core.rows.key_set import KeySet, integer_like, integers
+from lancewal_core.rows.schema import OP, PRESENT, Op, RowSchema
+
+Indices = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """State of every key that the folded operations touch."""
+
+    rows: pa.Table
+    """Keys in state Row; columns of ``RowSchema.table``."""
+    gone: pa.Table
+    """Keys in state Gone; columns of ``RowSchema.key``."""
+    partials: pa.Table
+    """Keys in state Partial; columns of ``RowSchema.table`` and ``_present`` (which of them the patches set)."""
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.rows.nbytes + self.gone.nbytes + self.partials.nbytes)
+
+    def keys(self, schema: RowSchema) -> pa.Table:
+        """Primary keys of all three parts; columns of ``RowSchema.key``."""
+        names = list(schema.primary_key)
+        return pa.concat_tables([self.rows.select(names), self.gone.select(names), self.partials.select(names)])
+
+
+def partial_schema(schema: RowSchema) -> pa.Schema:
+    """Schema of ``Folded.partials``."""
+    return schema.table.append(pa.field(PRESENT, pa.binary(), nullable=False))
+
+
+def operation_schema(schema: RowSchema) -> pa.Schema:
+    """What ``fold`` reads: the table's columns, ``_op`` and ``_present``.  A WAL batch has more; the rest is ignored."""
+    return pa.schema([*schema.table, schema.wal.field(OP), schema.wal.field(PRESENT)])
+
+
+def fold(batches: Sequence[pa.RecordBatch], schema: RowSchema) -> Folded:
+    """Fold operations given in offset order."""
+    wanted = operation_schema(schema)
+    selected = [b.select(wanted.names) for b in batches if b.num_rows]
+    return _fold_table(pa.Table.from_batches(selected, wanted) if selected else wanted.empty_table(), schema)
+
+
+def compose(parts: Sequence[Folded], schema: RowSchema) -> Folded:
+    """The fold of all operations of ``parts``, each part later than those before it."""
+    if len(parts) == 1:
+        return parts[0]
+    tables = [table for part in parts for table in _operations(part, schema) if table.num_rows]
+    return _fold_table(pa.concat_tables(tables) if tables else operation_schema(schema).empty_table(), schema)
+
+
+def fold_onto(parts: Sequence[Folded], operations: pa.Table, schema: RowSchema) -> Folded:
+    """``compose([*parts, fold(operations)])`` in one pass; ``operations`` has the columns of a WAL batch."""
+    if operations.num_rows == 0 and len(parts) == 1:
+        return parts[0]
+    wanted = operation_schema(schema)
+    tables = [table for part in parts for table in _operations(part, schema) if table.num_rows]
+    if operations.num_rows:
+        tables.append(operations.select(wanted.names))
+    return _fold_table(pa.concat_tables(tables) if tables else wanted.empty_table(), schema)
+
+
+def extend(first: Folded, more: Folded, schema: RowSchema) -> Folded:
+    """``compose([first, more])`` at the cost of ``more``'s keys and one look at each of ``first``'s."""
+    keys = KeySet(more.keys(schema))
+    if len(keys) == 0:
+        return first
+    parts = [_split(part, keys) for part in (first.rows, first.gone, first.partials)]
+    rows, gone, partials = (touched for touched, _ in parts)
+    composed = compose([Folded(rows, gone, partials), more], schema)
+    rows, gone, partials = (
+        pa.concat_tables([untouched, new]).combine_chunks()
+        for (_, untouched), new in zip(parts, (composed.rows, composed.gone, composed.partials), strict=True)
+    )
+    return Folded(rows, gone, partials)
+
+
+def _split(part: pa.Table, keys: KeySet) -> tuple[pa.Table, pa.Table]:
+    """The rows with a key of the set, and the others."""
+    touched = keys.contains([part[name] for name in keys.names])
+    if not touched.any():
+        return part.slice(0, 0), part
+    return part.filter(pa.array(touched)), part.filter(pa.array(~touched))
+
+
+def complete(partials: pa.Table, base: pa.Table, schema: RowSchema) -> pa.Table:
+    """Complete Partial rows from the table's rows: columns of ``RowSchema.table``, in the order of ``partials``.
+
+    ``base`` has the table's columns and at most one row per key, in any order; keys without one are completed from
+    nulls.
+    """
+    partials, base = partials.combine_chunks(), base.combine_chunks()
+    codes = key_codes(pa.concat_tables([partials.select(schema.primary_key), base.select(schema.primary_key)]))
+    row_of = np.full(int(codes.max(initial=-1)) + 1, -1, np.int64)
+    row_of[codes[partials.num_rows :]] = np.arange(base.num_rows)
+    places = row_of[codes[: partials.num_rows]]
+    taken = _nullable_indices(places)
+    present = _present_bits(partials[PRESENT], schema)
+    columns = []
+    for i, field in enumerate(schema.table):
+        if field.name in schema.primary_key or present[:, i].all():
+            columns.append(partials[field.name])
+            continue
+        old = base[field.name].take(taken)
+        columns.append(pc.choose(pa.array(present[:, i].astype(np.int8)), old.combine_chunks(), partials[field.name])
+                       if _choosable(field.type) else _choose(present[:, i], old, partials[field.name]))  # fmt: skip
+    return pa.Table.from_arrays([_single(c) for c in columns], schema=schema.table)
+
+
+def columns_set(partials: pa.Table, schema: RowSchema) -> dict[str, bool]:
+    """Columns outside the primary key that any of these patches sets, each with whether all of them do."""
+    if partials.num_rows == 0:
+        return {}
+    present = _present_bits(partials.combine_chunks()[PRESENT], schema)
+    return {
+        name: bool(present[:, i].all())
+        for i, name in enumerate(schema.table.names)
+        if name not in schema.primary_key and present[:, i].any()
+    }
+
+
+def key_codes(keys: pa.Table) -> Indices:
+    """Number the distinct rows of a table of key columns: equal rows get equal numbers from 0 up."""
+    codes: Indices | None = None
+    for column in keys.columns:
+        more = _codes_of(column)
+        # Both factors are below 2**31 (rows of one fold), so the product fits.
+        codes = more if codes is None else _numbered(codes * (more.max(initial=0) + 1) + more)
+    return np.zeros(0, np.int64) if codes is None else codes
+
+
+def _codes_of(column: pa.ChunkedArray) -> Indices:
+    if integer_like(column.type) and not column.null_count:
+        return _numbered(integers(column))
+    codes = _single(column).dictionary_encode().indices
+    return np.asarray(codes.to_numpy(zero_copy_only=False), np.int64)
+
+
+def _numbered(values: Indices) -> Indices:
+    """Equal numbers get equal codes from 0 up.  By sorting, which is faster than a hash table of so many."""
+    order = np.argsort(values)
+    ascending = values[order]
+    codes = np.empty(len(values), np.int64)
+    codes[order] = np.cumsum(np.diff(ascending, prepend=ascending[:1]) != 0)
+    return codes
+
+
+def _operations(part: Folded, schema: RowSchema) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """A fold as operations: Row as upsert, Gone as delete, Partial as patch."""
+    wanted = operation_schema(schema)
+
+    def build(table: pa.Table, op: Op) -> pa.Table:
+        columns = [
+            table[f.name] if f.name in table.column_names else pa.nulls(table.num_rows, f.type) for f in schema.table
+        ]
+        ops = pa.array(np.full(table.num_rows, op, np.uint8))
+        present = table[PRESENT] if op is Op.PATCH else pa.nulls(table.num_rows, pa.binary())
+        return pa.Table.from_arrays([*columns, ops, present], schema=wanted)
+
+    return build(part.rows, Op.UPSERT), build(part.gone, Op.DELETE), build(part.partials, Op.PATCH)
+
+
+def _fold_table(operations: pa.Table, schema: RowSchema) -> Folded:
+    operations = operations.combine_chunks()
+    ops = _single(operations[OP]).to_numpy(zero_copy_only=False)
+    if (ops == Op.UPSERT).all() and _differ(operations.select(schema.primary_key)):
+        rows = operations.select(schema.table.names)
+        if rows.get_total_buffer_size() > 2 * rows.nbytes:
+            rows = rows.take(pa.array(np.arange(rows.num_rows)))  # a slice would keep all that it was cut from
+        return Folded(rows.cast(schema.table), schema.key.empty_table(), partial_schema(schema).empty_table())
+    codes = key_codes(operations.select(schema.primary_key))
+    count = int(codes.max(initial=-1)) + 1
+    last = np.empty(count, np.int64)
+    last[codes] = np.arange(len(codes))  # repeated indices leave the last value behind
+    patched = np.zeros(count, np.bool_)
+    patched[codes[ops == Op.PATCH]] = True
+    winners = last[~patched]
+    winners.sort()
+    whole = operations.select(schema.table.names)
+    rows = [whole.take(pa.array(winners[ops[winners] == Op.UPSERT]))]
+    gone = [whole.select(schema.primary_key).take(pa.array(winners[ops[winners] == Op.DELETE]))]
+    partials = partial_schema(schema).empty_table()
+    if patched.any():
+        of_patched = np.flatnonzero(patched[codes])
+        order = of_patched[np.argsort(codes[of_patched], kind="stable")]
+        more_rows, more_gone, partials = _fold_patched(operations, ops, codes, order, schema)
+        rows.append(more_rows)
+        gone.append(more_gone)
+    return Folded(pa.concat_tables(rows).cast(schema.table), pa.concat_tables(gone).cast(schema.key), partials)
+
+
+def _differ(keys: pa.Table) -> bool:
+    """Whether all keys are known to differ, as is told at little cost of those that are one number."""
+    column = keys.column(0)
+    if keys.num_columns > 1 or not integer_like(column.type) or column.null_count:
+        return False
+    ascending = np.sort(integers(column))
+    return bool((ascending[1:] != ascending[:-1]).all())
+
+
+def _fold_patched(
+    operations: pa.Table, ops: npt.NDArray[np.uint8], codes: Indices, order: Indices, schema: RowSchema
+) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """Fold the keys that a patch touches.  ``order`` lists their operations, grouped by key, oldest first."""
+    group = codes[order]
+    starts = np.flatnonzero(np.r_[True, group[1:] != group[:-1]])
+    sizes = np.diff(np.r_[starts, len(order)])
+    op = ops[order]
+    place = np.arange(len(order))
+    # The last upsert or delete of each key; operations before it do not count.
+    reset = np.maximum.reduceat(np.where(op != Op.PATCH, place, -1), starts)
+    live = place >= np.repeat(reset, sizes)
+    bits = _present_bits(operations[PRESENT].take(pa.array(order)), schema)
+    newest = starts + sizes - 1
+    key_indices = set(schema.primary_key)
+    columns: list[pa.Array] = []
+    carried = np.zeros((len(starts), len(schema.table)), np.bool_)
+    for i, field in enumerate(schema.table):
+        carriers = np.where(live & bits[:, i], place, -1)
+        winner = newest if field.name in key_indices else np.maximum.reduceat(carriers, starts)
+        carried[:, i] = winner >= 0
+        source = np.where(winner >= 0, order[np.maximum(winner, 0)], -1)
+        columns.append(_single(operations[field.name].take(_nullable_indices(source))))
+    table = pa.Table.from_arrays(columns, schema=schema.table)
+    is_partial = reset < 0
+    is_gone = (reset == newest) & (op[newest] == Op.DELETE)
+    partials = table.filter(pa.array(is_partial)).append_column(
+        partial_schema(schema).field(PRESENT), _bitmaps(carried[is_partial])
+    )
+    return (
+        table.filter(pa.array(~is_partial & ~is_gone)),
+        table.filter(pa.array(is_gone)).select(schema.primary_key),
+        partials,
+    )
+
+
+def _present_bits(present: pa.ChunkedArray, schema: RowSchema) -> npt.NDArray[np.bool_]:
+    """``_present`` as a matrix [operation, column]; null (not a patch) carries every column."""
+    size = schema.present_bytes
+    filled = _single(pc.fill_null(present, b"\xff" * size))
+    if len(filled) == 0:
+        return np.zeros((0, len(schema.table)), np.bool_)
+    fixed = filled.cast(pa.binary(size))  # also checks that each bitmap has the right length
+    data = np.frombuffer(fixed.buffers()[1], np.uint8)[fixed.offset * size :][: len(fixed) * size]
+    bits = np.unpackbits(data.reshape(len(fixed), size), axis=1, bitorder="little")
+    return bits[:, : len(schema.table)].astype(np.bool_)
+
+
+def _bitmaps(carried: npt.NDArray[np.bool_]) -> pa.Array:
+    """The inverse of ``_present_bits``."""
+    packed = np.packbits(carried, axis=1, bitorder="little")
+    fixed = pa.binary(packed.shape[1])
+    return pa.Array.from_buffers(fixed, len(packed), [None, pa.py_buffer(packed)]).cast(pa.binary())
+
+
+def _nullable_indices(places: Indices) -> pa.Array:
+    """Indices for ``take``: -1 gives null."""
+    return pa.array(places, mask=places < 0)
+
+
+def _single(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """One array; ``combine_chunks`` of a chunked array without chunks included."""
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _choosable(type_: pa.DataType) -> bool:
+    return not pa.types.is_nested(type_)
+
+
+def _choose(from_new: npt.NDArray[np.bool_], old: pa.ChunkedArray, new: pa.ChunkedArray) -> pa.Array:
+    """Per row ``new`` where ``from_new``, else ``old``; for nested types, which ``pc.choose`` does not take."""
+    both = pa.concat_arrays([_single(old), _single(new)])
+    count = len(from_new)
+    return both.take(pa.array(np.where(from_new, np.arange(count) + count, np.arange(count))))

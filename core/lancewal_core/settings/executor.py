@@ -1,0 +1,41 @@
+"""A process without a ``main`` of ours (an executor of Spark, its planner): what it takes from its environment, and how it
+starts.
+
+Spark shows options, plans and settings in logs and on its web pages, so credentials travel in none of them: the driver and
+every executor have their own, as the services do.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import os
+from collections.abc import Mapping
+
+from lancewal_core.process import failpoints
+
+
+def storage_options(environ: Mapping[str, str]) -> dict[str, str]:
+    """``store.options`` of the settings that the environment names; empty where it names none.
+
+    What is not said there (``AWS_ACCESS_KEY_ID``, a role, ...) Lance and the WAL reader look up by themselves.
+    """
+    if not any(n.startswith("LANCEWAL_STORE__") or n in ("LANCEWAL_CONFIG", "LANCEWAL_SECRETS_DIR") for n in environ):
+        return {}
+    from lancewal_core.settings.load import load_settings
+
+    return dict(load_settings(None, environ).store.options)
+
+
+@functools.cache
+def start_worker() -> None:
+    """In the first task of a process.  Where events go is read; failpoints act in processes with a ``main`` only.
+
+    PySpark collects garbage behind every task, and looks through all that is loaded each time: 0.05 s with pyarrow and Lance
+    (Spark 4.3).  What is there by now stays, so it is not looked through again.
+    """
+    gc.collect()
+    gc.freeze()
+    path = os.environ.get("LANCEWAL_EVENT_LOG")
+    if path:
+        failpoints.configure({"LANCEWAL_EVENT_LOG": path})

@@ -1,0 +1,193 @@
+"""Settings: one YAML file, secret files and the environment, read once in ``main`` into one frozen tree.
+
+Guarantees of ``load_settings``
+ 1. A variable overrides a secret file, and that the YAML file, key by key.  ``LANCEWAL_INGEST__LINGER_MS`` is
+    ``ingest: {linger_ms: ...}``; lists and mappings are written as JSON in a variable.
+ 2. What is unknown, misspelt, malformed or contradictory is an error: in the file, in a variable, in a secret file.
+ 3. All errors are reported at once, each with its file and line or its variable, its key and what was expected.
+    No message, ``repr`` or ``masked()`` shows a secret.
+
+A key that is not set has its default; the empty text, list or mapping means "not set".  A command names what it cannot
+do without by ``Settings.need``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+from pydantic import BaseModel, ValidationError, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from lancewal_core.errors import SettingsError
+from lancewal_core.settings.secrets import OPTION_MAPPINGS, mask_url, masked, may_hold_secrets
+from lancewal_core.settings.sections import (
+    FlusherSettings,
+    FormatSettings,
+    IngestSettings,
+    KafkaSettings,
+    MetricsSettings,
+    StoreSettings,
+    TableSettings,
+)
+from lancewal_core.settings.sources import Problem, Source, closest, read_environment, read_secrets, read_yaml
+
+
+class Settings(BaseSettings):
+    """The whole tree.  Made by ``load_settings``; the class itself reads neither files nor the environment."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="forbid", env_prefix="LANCEWAL_", env_nested_delimiter="__")
+
+    table: TableSettings = TableSettings()
+    kafka: KafkaSettings = KafkaSettings()
+    format: FormatSettings = FormatSettings()
+    store: StoreSettings = StoreSettings()
+    ingest: IngestSettings = IngestSettings()
+    flusher: FlusherSettings = FlusherSettings()
+    metrics: MetricsSettings = MetricsSettings()
+
+    BESIDE: ClassVar[frozenset[str]] = frozenset({"CONFIG", "SECRETS_DIR", "FAILPOINT", "TESTING", "EVENT_LOG"})
+    """``LANCEWAL_*`` variables that are no settings."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return (init_settings,)
+
+    @model_validator(mode="after")
+    def _dead_letters_apart(self) -> Settings:
+        if self.kafka.topic and self.ingest.dead_letter_topic == self.kafka.topic:
+            raise ValueError(
+                f"ingest.dead_letter_topic is the topic itself ({self.kafka.topic}): dead letters would come back"
+            )
+        return self
+
+    def need(self, *keys: str) -> None:
+        """Raise ``SettingsError`` naming those of ``keys`` (``section.key``) that are not set."""
+        missing = [key for key in keys if not _at(self, key)]
+        if missing:
+            text = "is needed here and not set: set it in the file or as {}"
+            raise _error([Problem("settings", key, text.format(variable(key))) for key in missing])
+
+    def table_uri(self, named: str) -> str:
+        """The table that a command names, or else ``table.uri``; ``SettingsError`` where neither is given."""
+        if not named:
+            self.need("table.uri")
+        return named or self.table.uri
+
+    def dead_letter_topic(self, topic: str) -> str:
+        """Where the bad records of ``topic`` go."""
+        return self.ingest.dead_letter_topic or f"{topic}.dead-letters"
+
+    def masked(self) -> dict[str, Any]:
+        """The tree as JSON values, secrets and credentials in URLs replaced by ``***``."""
+        return cast("dict[str, Any]", masked(self.model_dump(mode="json"), ()))
+
+
+def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:
+    """Read the settings (module docstring).  ``path`` wins over ``LANCEWAL_CONFIG``; without both there is no file.
+
+    ``LANCEWAL_SECRETS_DIR`` names a folder of files called like the variables, each holding one value.
+    """
+    sources: list[Source] = []
+    file = path if path is not None else _path(environ.get("LANCEWAL_CONFIG"))
+    if file is not None:
+        sources.append(read_yaml(file))
+    folder = _path(environ.get("LANCEWAL_SECRETS_DIR"))
+    if folder is not None:
+        sources.append(read_secrets(Settings, Settings.BESIDE, folder))
+    sources.append(read_environment(Settings, Settings.BESIDE, environ))
+    problems = [problem for source in sources for problem in source.problems]
+    merged: dict[str, Any] = {}
+    for source in sources:
+        merged = _merge(merged, _canonical(source.values))
+    try:
+        settings = Settings(**merged)
+    except ValidationError as error:
+        problems += [_problem(line, sources) for line in error.errors(include_url=False)]
+    else:
+        if not problems:
+            return settings
+    raise _error(problems)
+
+
+def variable(key: str) -> str:
+    """The environment variable of ``section.key``."""
+    return "LANCEWAL_" + "__".join(part.upper() for part in key.split("."))
+
+
+def setting_keys() -> list[str]:
+    """All keys, as ``section.key``, in the tree's order."""
+    return [f"{name}.{key}" for name, section in _sections().items() for key in section.model_fields]
+
+
+def _sections() -> dict[str, type[BaseModel]]:
+    return {name: cast("type[BaseModel]", field.annotation) for name, field in Settings.model_fields.items()}
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(text) if text else None
+
+
+def _at(settings: Settings, key: str) -> object:
+    section, _, name = key.partition(".")
+    return getattr(getattr(settings, section), name)
+
+
+def _merge(under: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(under)
+    for key, value in over.items():
+        below = merged.get(key)
+        # Columns are one value, in one order; everything else merges key by key.
+        both = isinstance(below, dict) and isinstance(value, dict) and key != "columns"
+        merged[key] = _merge(below, value) if both and isinstance(below, dict) else value
+    return merged
+
+
+def _canonical(values: Mapping[str, Any]) -> dict[str, Any]:
+    """One spelling of option names, so that a variable overrides the file's option."""
+    spell: dict[tuple[str, str], Callable[[str], str]] = {
+        ("store", "options"): lambda name: name.lower(),
+        ("kafka", "librdkafka"): lambda name: name.lower().replace("_", "."),
+    }
+    result = dict(values)
+    for (section, key), spelled in spell.items():
+        options = result[section].get(key) if isinstance(result.get(section), dict) else None
+        if isinstance(options, dict):
+            result[section] = {**result[section], key: {spelled(str(name)): v for name, v in options.items()}}
+    return result
+
+
+# -- errors ----------------------------------------------------------------------------------------------------
+
+
+def _problem(line: Any, sources: list[Source]) -> Problem:
+    """One of pydantic's errors, with the place that the value came from."""
+    path = tuple(str(part) for part in line["loc"])
+    # Behind the key come names of union members and the like, which mean nothing to a reader.
+    path = path[:3] if path[:2] in OPTION_MAPPINGS else path[:2]
+    where = next((place for source in reversed(sources) if (place := source.place(path))), "settings")
+    key = ".".join(path) or "settings"
+    if line["type"] == "extra_forbidden":
+        known = setting_keys() if len(path) > 1 else list(Settings.model_fields)
+        return Problem(where, key, "is not a setting" + closest(key, known))
+    text = str(line["msg"]).removeprefix("Value error, ")
+    if path == ("table", "columns") and len(line["loc"]) > 2:
+        text = f"{line['loc'][2]!r} has no type that is a text: a type with a comma or brackets stands in quotes"
+    given = line["input"]
+    if isinstance(given, str | int | float) and not may_hold_secrets(path):
+        text += f"; got {mask_url(str(given)) if isinstance(given, str) else given!r}"
+    return Problem(where, key, text)
+
+
+def _error(problems: list[Problem]) -> SettingsError:
+    lines = [f"{p.where}: {p.key}: {p.text}" if p.key else f"{p.where}: {p.text}" for p in problems]
+    message = lines[0] if len(lines) == 1 else f"{len(lines)} problems:" + "".join(f"\n  {line}" for line in lines)
+    return SettingsError(message, problems=tuple(lines))

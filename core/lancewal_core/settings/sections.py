@@ -1,0 +1,327 @@
+"""The sections of the settings.  Every default says why it is what it is."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ByteSize,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    field_validator,
+    model_validator,
+)
+
+from lancewal_core.errors import SchemaError, SettingsError
+from lancewal_core.store.address import split_address
+
+
+def _no_bool(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("expected a number, not a truth value")
+    return value
+
+
+def _option_text(value: object) -> object:
+    """YAML's numbers and truth values as the text that an option wants."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _list_of_names(value: object) -> object:
+    """``a, b`` for ``[a, b]``: what one writes in a variable."""
+    return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+
+
+def _start(value: object) -> object:
+    if value in ("earliest", "latest") or isinstance(value, datetime):
+        return value
+    try:
+        parsed = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        parsed = None
+    if parsed is None or parsed.tzinfo is None:
+        raise ValueError("expected earliest, latest or a time with zone such as 2026-01-31T00:00:00Z")
+    return parsed
+
+
+Count = Annotated[int, BeforeValidator(_no_bool), Field(ge=1)]
+Seconds = Annotated[float, BeforeValidator(_no_bool), Field(gt=0, allow_inf_nan=False)]
+Bytes = Annotated[ByteSize, BeforeValidator(_no_bool), Field(gt=0), PlainSerializer(int, return_type=int)]
+"""A number of bytes, or a text such as ``512MiB``."""
+Names = Annotated[tuple[str, ...], BeforeValidator(_list_of_names)]
+Options = dict[str, Annotated[str, BeforeValidator(_option_text)]]
+Start = Annotated[Literal["earliest", "latest"] | datetime, BeforeValidator(_start)]
+
+
+class Section(BaseModel):
+    """Frozen; an unknown key is an error; a key's docstring says what it means and why its default is what it is."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=False)
+
+
+class TableSettings(Section):
+    """Which table, and what ``table create`` and ``table attach`` make of it; later commands only compare."""
+
+    uri: str = ""
+    """Folder of the Lance table: a local path, ``file://`` or ``s3://bucket/prefix``; never with a user or a password in it.
+    No default: only you know it."""
+    columns: dict[str, str] = {}
+    """Column name to type, in the table's order.  No default; only ``table create`` needs it."""
+    primary_key: Names = ()
+    """Columns that identify a row.  No default: guessing one would merge rows that are not the same."""
+    region_key: Names = ()
+    """Columns of the primary key that producers key by.  No default: it must be what the producers do.  Left out with
+    ``region_encoding: key-bytes``."""
+    region_encoding: Literal["canonical", "key-bytes"] = "canonical"
+    """What record keys are: the ``canonical`` encoding of ``region_key``, or any bytes of the producers' own choice
+    (``key-bytes``).  Canonical, because only then a row that came through a wrong partition is found when it arrives."""
+    patches: bool = True
+    """Whether records may carry some columns only.  On, because it costs nothing until such a record comes; a compacted
+    topic needs ``false``, because compaction would drop what a patch builds on."""
+    misrouted: Literal["stop", "dlq"] = "stop"
+    """What a record in another partition than its region key's does: ``stop`` its partition, or become a dead letter
+    (``dlq``).  Stop, because it nearly always means that a whole producer partitions otherwise."""
+    start: Start = "earliest"
+    """First records to take: ``earliest``, ``latest`` or a time with zone.  All that Kafka has, so that nothing is left
+    out unless somebody says so."""
+    record_bytes_max: Bytes = ByteSize(1_000_000)
+    """Largest record value.  Just below the brokers' default limit (1 MiB): hardly a record that Kafka takes is refused."""
+    history_window_s: Annotated[int, BeforeValidator(_no_bool), Field(ge=0)] = 24 * 3600
+    """How long WAL entries stay after their merge.  A day: lost files can be rebuilt, and a fault can be looked into."""
+    grace_s: Annotated[int, BeforeValidator(_no_bool), Field(ge=0)] = 600
+    """How long an object that nothing refers to stays.  Longer than any plan or PUT under way takes."""
+    freshness_target_s: Seconds = 60.0
+    """Age of the newest durable row above which the table counts as stale: an aim for your alerts, which ``table show``
+    shows; only ``flusher.defer_s`` heeds it.  Several times what a healthy ingest needs, so that it does not fire in a
+    rebalance."""
+
+    base_paths: Literal["refuse", "allow"] = "refuse"
+    """What becomes of a table whose manifest says that files of it lie in other folders, as those of a shallow clone do:
+    ``refuse`` it, or ``allow`` it.  Refuse: who can write the manifest would choose what is read, and what is copied into
+    the table's folder."""
+    ttl_column: str = ""
+    """A timestamp or date by which rows expire.  Not set: no row is deleted unless a record says so."""
+    ttl_s: Annotated[int, BeforeValidator(_no_bool), Field(ge=1, le=100 * 366 * 24 * 3600)] | None = None
+    """How far back the time in ``ttl_column`` may lie until the flusher deletes the row.  No default: only you know it."""
+
+    @model_validator(mode="after")
+    def _whole_ttl(self) -> TableSettings:
+        if bool(self.ttl_column) != (self.ttl_s is not None):
+            raise ValueError("ttl_column and ttl_s belong together: set both, or neither")
+        return self
+
+    @field_validator("uri")
+    @classmethod
+    def _known_scheme(cls, uri: str) -> str:
+        try:
+            scheme = split_address(uri).scheme
+        except SettingsError as error:
+            raise ValueError(str(error)) from None
+        if scheme not in ("", "file", "s3"):
+            raise ValueError("expected a local path, file:// or s3://")
+        return uri.rstrip("/") or uri
+
+    @field_validator("columns")
+    @classmethod
+    def _known_types(cls, columns: dict[str, str]) -> dict[str, str]:
+        if columns:
+            from lancewal_core.rows.column_types import (
+                parse_type,  # pyarrow loads slowly, and most starts do not need it
+            )
+
+            problems = []
+            for name, text in columns.items():
+                if any("\ud800" <= c <= "\udfff" for c in name + text):
+                    problems.append(f"{name!a}: a column's name or type is no Unicode text")
+                    continue
+                try:
+                    parse_type(text)
+                except SchemaError as error:
+                    problems.append(f"{name}: {error}")
+            if problems:
+                raise ValueError("; ".join(problems))
+        return columns
+
+
+_OURS = {
+    "bootstrap.servers": "set kafka.bootstrap_servers",
+    "metadata.broker.list": "set kafka.bootstrap_servers",
+    "group.id": "set kafka.group_id",
+    "enable.auto.commit": "lancewal commits positions itself, behind what is durable",
+    "enable.auto.offset.store": "lancewal commits positions itself, behind what is durable",
+    "auto.offset.reset": "the start position stands in the table's contract; anything else loses or repeats rows",
+    "check.crcs": "records are always checked",
+    "isolation.level": "aborted transactions must not become rows: always read_committed",
+    "enable.partition.eof": "lancewal's consumer does not use it",
+    "partitioner": "lancewal's partitioner is murmur2",
+}
+"""librdkafka properties that correctness depends on, and what to do instead."""
+
+
+class KafkaSettings(Section):
+    """Where the records come from."""
+
+    bootstrap_servers: str = ""
+    """``host:port``, several with commas.  No default: localhost would hide a forgotten setting."""
+    topic: str = ""
+    """The topic.  No default; only ``table create`` and ``table attach`` need it, the contract names it afterwards."""
+    group_id: str = ""
+    """Consumer group.  By default ``lancewal-<table uuid>``: two tables on one topic must never share a group."""
+    librdkafka: Annotated[Options, Field(repr=False)] = {}
+    """Further librdkafka properties as they are (TLS, SASL, fetch sizes).  In variables ``_`` stands for the dot:
+    ``LANCEWAL_KAFKA__LIBRDKAFKA__SASL_PASSWORD``.  Fetches are small by default, since the client unpacks a whole answer of
+    the broker, whatever that becomes: far from the broker, of producers that you know, set ``fetch.max.bytes`` and
+    ``max.partition.fetch.bytes`` (1000000, say)."""
+
+    @field_validator("librdkafka")
+    @classmethod
+    def _leave_ours(cls, options: dict[str, str]) -> dict[str, str]:
+        taken = [f"{name}: {why}" for name, why in _OURS.items() if name in options]
+        if taken:
+            raise ValueError("lancewal sets these itself: " + "; ".join(taken))
+        return options
+
+    def group(self, table_uuid: str) -> str:
+        """The consumer group of the table's ingest."""
+        return self.group_id or f"lancewal-{table_uuid}"
+
+    def client(self) -> dict[str, str]:
+        """Properties that every Kafka client of ours starts from."""
+        return {**self.librdkafka, "bootstrap.servers": self.bootstrap_servers}
+
+
+class FormatSettings(Section):
+    """How record values are written."""
+
+    value: Literal["json"] = "json"
+    """The only format of this release."""
+
+
+class StoreSettings(Section):
+    """How the object store is reached."""
+
+    options: Annotated[Options, Field(repr=False)] = {}
+    """Lance's storage options, used for WAL and table alike (``aws_region``, ``aws_endpoint``, ``aws_access_key_id``,
+    ``aws_secret_access_key``, ``allow_http``, ...).  Empty: the machine's own credentials and region.  A private
+    authority for TLS is no option: the variable ``SSL_CERT_FILE`` names its file."""
+
+
+class IngestSettings(Section):
+    """``lancewal ingest``."""
+
+    memory_bytes_max: Bytes = ByteSize(512 << 20)
+    """What rows and records may take, a quarter of it librdkafka's queue; consumption pauses there.  Half of a 1 GiB
+    container: the other half is Python and what Arrow and Lance take beside it, some 300 MB."""
+    linger_ms: Annotated[int, BeforeValidator(_no_bool), Field(ge=0)] = 50
+    """Shortest time between two WAL PUTs.  An S3 PUT takes about as long, and it bounds the request cost."""
+    segment_rows_max: Annotated[Count, Field(le=500_000)] = 60_000
+    """Most rows of a segment, at most 500,000; so many waiting start a PUT before ``linger_ms``.  Some MB: cheap to write,
+    quick to fetch."""
+    seal_bytes: Annotated[Bytes, Field(le=1 << 30)] = ByteSize(64 << 20)
+    """Seal a MemTable at this size, at most 1 GiB.  Few large data files rather than many small ones, and several regions
+    fit."""
+    seal_rows: Count = 1_000_000
+    """Seal at this many rows.  As many as one Lance data file takes."""
+    seal_age_s: Seconds = 600.0
+    """Seal at this age, so that a quiet region's WAL gets merged and trimmed too."""
+    seal_log_distance: Count = 1_000
+    """Seal once the log has so many segments since the first entry: it bounds what a strong read has to fetch."""
+    bad_records: Literal["dlq", "stop"] = "dlq"
+    """A record that cannot become a row goes to the dead letters, or stops its partition.  Dead letters: one bad record
+    should not hold back all others, and it stays listed and repairable."""
+    dead_letter_topic: str | None = None
+    """Where bad records go; it must exist.  By default ``<topic>.dead-letters``."""
+    drain_timeout_s: Seconds = 30.0
+    """Time to make all durable and hand over on SIGTERM.  Kubernetes' default grace period: change both together."""
+    retry_s: Seconds = 0.5
+    """Pause after a passing fault of the store or the broker.  Short, because rows wait."""
+    offset_commit_s: Seconds = 5.0
+    """How often positions are committed to the consumer group.  Kafka's own default; they only serve lag displays."""
+
+    retention_admission_s: Annotated[float, BeforeValidator(_no_bool), Field(ge=0, allow_inf_nan=False)] = 3600.0
+    """While Kafka deletes records that are not durable in less than this, or in a quarter of what the topic retains, open no
+    further partition.  An hour: brokers look every five minutes, and a person needs the rest; 0 never holds back."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> IngestSettings:
+        if self.seal_bytes > self.memory_bytes_max:
+            raise ValueError(
+                f"seal_bytes ({self.seal_bytes}) exceeds memory_bytes_max ({self.memory_bytes_max}): "
+                "no MemTable could grow to it"
+            )
+        return self
+
+
+class FlusherSettings(Section):
+    """``lancewal flush``."""
+
+    interval_s: Seconds = 10.0
+    """Time between two looks for snapshots to merge, and how long one look goes on while more comes.  Each merge is a table
+    version; six a minute where little waits."""
+    defer_s: Annotated[float, BeforeValidator(_no_bool), Field(ge=0, le=86_400, allow_inf_nan=False)] = 30.0
+    """How long a merge waits for more to come where it would write more bytes of deletion vectors than of rows; never longer
+    than ``table.freshness_target_s``.  A few rows all over a large table are such a merge; only reads of the merged table
+    alone see them later.  0: never."""
+    merge_memory_bytes: Bytes = ByteSize(1 << 30)
+    """About how much one merge may hold, beside some 300 MB of the process: 100 bytes for each key that it changes, and rows
+    that it combines; whole rows that patches are completed from come on top.  Of more generations the longest waiting are
+    merged first; one alone that needs more is an error.  Half of a 2 GiB container."""
+    threads: Count = 2
+    """Merge tasks at a time.  Each holds a snapshot's keys; two overlap reading and writing."""
+    gc_interval_s: Seconds = 60.0
+    """Time between two rounds of trimming and garbage collection.  They only list and delete."""
+    runner: Literal["threads", "spark"] = "threads"
+    """Where tasks of merges and compactions run: ``threads`` of this process, or ``spark`` executors.  Threads, because
+    they need nothing else."""
+    expiry_interval_s: Seconds = 600.0
+    """Time between two looks for rows that have expired, where ``table.ttl_s`` is set.  Ten minutes: every look that finds
+    some writes the deletion vectors of their fragments anew."""
+    compaction: bool = True
+    """Write small and worn fragments anew, and extend secondary indexes, between merges.  On: every merge adds a fragment,
+    and hidden rows stay in theirs."""
+    compaction_interval_s: Seconds = 60.0
+    """Time to the next look for work after one that found none.  As often as merges may have made a handful of fragments."""
+    compaction_round_bytes: Bytes = ByteSize(256 << 20)
+    """Most bytes of fragments that one round reads, on Spark each of its tasks; larger fragments are left to `lancewal
+    compact`.  Some seconds on a common store, which a merge may have to wait."""
+    compaction_groups: Count = 8
+    """Most groups of fragments that one round writes anew at the same time on Spark; on threads it has one, for memory.
+    Eight: a handful of executors is busy, and what a conflict throws away stays small, for one commit takes them all."""
+    compaction_target_rows: Count = 1_048_576
+    """A fragment below half of this, and of the next, is small.  As many as one new data file of lancewal takes."""
+    compaction_target_bytes: Bytes = ByteSize(256 << 20)
+    """Also in bytes, because a million rows with vectors are gigabytes.  As much as a round reads."""
+    compaction_deleted_share: Annotated[float, BeforeValidator(_no_bool), Field(gt=0, le=1)] = 0.2
+    """Share of hidden rows from which on a fragment is written anew.  A fifth: five bytes written for one that scans save."""
+    index_unindexed_share: Annotated[float, BeforeValidator(_no_bool), Field(gt=0, le=1)] = 0.1
+    """Share of rows that an index does not cover from which on it is extended.  Queries scan these rows, a tenth is little."""
+    index_unindexed_rows: Count = 10_000
+    """The same in rows; what is reached first counts.  Ten vector queries or three text queries that scan so many rows take as
+    long as indexing them."""
+    index_round_bytes: Bytes = ByteSize(256 << 20)
+    """Most bytes of index entries that are written in one go, smallest index first; of one index alone, whatever it takes.  As
+    much as a round of compaction reads, for the same reason."""
+
+    @model_validator(mode="after")
+    def _rounds_fit(self) -> FlusherSettings:
+        if self.compaction_target_bytes > self.compaction_round_bytes:
+            raise ValueError(
+                f"compaction_target_bytes ({self.compaction_target_bytes}) exceeds compaction_round_bytes "
+                f"({self.compaction_round_bytes}): no round could make a fragment as large"
+            )
+        return self
+
+
+class MetricsSettings(Section):
+    """Prometheus metrics and health of ``ingest`` and ``flush``."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on.  Loopback, so that nothing is exposed unasked; a container sets ``0.0.0.0``."""
+    port: Annotated[int, BeforeValidator(_no_bool), Field(ge=0, le=65535)] = 9464
+    """The usual port of metrics in applications.  0 takes a free one.  Two services on one machine need two ports."""

@@ -1,0 +1,186 @@
+"""``ObjectStore`` over local folders and S3-compatible stores, by obstore.
+
+The same ``uri`` and ``options`` serve Lance: ``options`` are Lance's storage options (``aws_endpoint``,
+``aws_access_key_id``, ``aws_region``, ``allow_http``, ...; all values are strings).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import obstore
+from obstore.exceptions import (
+    AlreadyExistsError,
+    GenericError,
+    JoinError,
+    NotFoundError,
+    PermissionDeniedError,
+    PreconditionError,
+    UnauthenticatedError,
+)
+from obstore.store import LocalStore, S3Store
+
+from lancewal_core.errors import ObjectCorrupt, SettingsError, StoreUnavailable, TableMissing
+from lancewal_core.process.clock import ms_since_1970
+from lancewal_core.process.library_errors import first_line
+from lancewal_core.store.address import split_address
+from lancewal_core.store.object_limits import check_size
+from lancewal_core.store.object_store import ObjectInfo, PutOutcome, PutUnknown, Stored, Taken
+
+_CLIENT_OPTIONS = {"allow_http": "allow_http", "aws_allow_http": "allow_http", "timeout": "timeout",
+                   "connect_timeout": "connect_timeout"}  # fmt: skip
+_LANCE_ONLY = {"download_retry_count", "client_max_retries", "client_retry_timeout"}
+# Denied counts as well: credentials expire, are renewed behind our back, and rights are given back.
+_NO_ANSWER = (GenericError, PermissionDeniedError, UnauthenticatedError, JoinError, OSError)
+_NO_KEY = (ValueError, TypeError)
+"""A key that the store's parser of paths refuses."""
+_NO_BUCKET = "<Code>NoSuchBucket</Code>"
+"""S3's code for it, which comes as 404 like that for an object."""
+_SHOWN = 300
+_OUT_OF_RANGE = re.compile(r"range was invalid|\b416\b", re.IGNORECASE)
+"""How a folder, and S3, refuse a range that begins behind an object's end."""
+# WAL puts repeat by themselves (same bytes, same key), so the client gives up early and reports.
+_RETRY: Any = {
+    "max_retries": 2,
+    "retry_timeout": timedelta(seconds=10),
+    "backoff": {"init_backoff": timedelta(milliseconds=50), "max_backoff": timedelta(seconds=1), "base": 2},
+}
+
+
+class ObstoreStore:
+    """An object store rooted at a table's folder."""
+
+    def __init__(self, store: Any, name: str) -> None:
+        self._store = store
+        self._name = name
+
+    def get(self, key: str) -> bytes | None:
+        try:
+            found = obstore.get(self._store, key)
+            check_size(key, found.meta["size"])
+            return found.bytes().to_bytes()
+        except (NotFoundError, FileNotFoundError) as error:
+            self._check_bucket("read", key, error)
+            return None
+        except _NO_KEY as error:
+            raise _no_key(key) from error
+        except _NO_ANSWER as error:
+            raise self._unavailable("read", key, error) from error
+
+    def get_range(self, key: str, start: int, end: int) -> bytes | None:
+        try:
+            return obstore.get_range(self._store, key, start=start, end=end).to_bytes()
+        except (NotFoundError, FileNotFoundError) as error:
+            self._check_bucket("read", key, error)
+            return None
+        except _NO_KEY as error:
+            raise _no_key(key) from error
+        except _NO_ANSWER as error:
+            if _OUT_OF_RANGE.search(str(error)):
+                size = self.size(key)
+                if size is None or start >= size:
+                    return None if size is None else b""
+            raise self._unavailable("read", key, error) from error
+
+    def size(self, key: str) -> int | None:
+        """Bytes of an object; None if there is no such object."""
+        try:
+            return int(obstore.head(self._store, key)["size"])
+        except (NotFoundError, FileNotFoundError) as error:
+            # This answer has no body, which could say that it is the bucket that is not there.
+            if self.get_range(key, 0, 1) is None:
+                return None
+            raise self._unavailable("look at", key, error) from error
+        except _NO_KEY as error:
+            raise _no_key(key) from error
+        except _NO_ANSWER as error:
+            raise self._unavailable("look at", key, error) from error
+
+    def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
+        try:
+            obstore.put(self._store, key, data, mode="create")
+        except (AlreadyExistsError, FileExistsError, PreconditionError):
+            return Taken()
+        except _NO_KEY as error:
+            raise _no_key(key) from error
+        except _NO_ANSWER as error:
+            return PutUnknown(f"{type(error).__name__} while writing {key!r} to {self._name}: {first_line(error)}")
+        return Stored()
+
+    def list(self, prefix: str, limit: int | None = None, after: str | None = None) -> Sequence[ObjectInfo]:
+        found: list[ObjectInfo] = []
+        try:
+            for page in obstore.list(self._store, prefix, offset=after, chunk_size=1000):
+                for item in page:
+                    found.append(ObjectInfo(item["path"], item["size"], ms_since_1970(item["last_modified"])))
+                if limit is not None and len(found) >= limit and not isinstance(self._store, LocalStore):
+                    break  # S3 lists in key order, a local folder in none
+        except (NotFoundError, FileNotFoundError):
+            return []
+        except _NO_ANSWER as error:
+            raise self._unavailable("list", prefix, error) from error
+        return found
+
+    def delete(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            try:
+                obstore.delete(self._store, key)
+            except (NotFoundError, FileNotFoundError):
+                continue
+            except _NO_KEY as error:
+                raise _no_key(key) from error
+            except _NO_ANSWER as error:
+                raise self._unavailable("delete", key, error) from error
+
+    def _check_bucket(self, act: str, key: str, error: BaseException) -> None:
+        """``StoreUnavailable`` where it is not the object that is absent: that says nothing about the object."""
+        if _NO_BUCKET in str(error):
+            raise self._unavailable(act, key, error) from error
+
+    def _unavailable(self, act: str, key: str, error: BaseException) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"could not {act} {key!r} at {self._name}: {type(error).__name__}: {first_line(error)}", object=key
+        )
+
+
+def _no_key(key: str) -> ObjectCorrupt:
+    return ObjectCorrupt(f"{key[:_SHOWN]!r} cannot be the key of an object", object=key)
+
+
+def local_folder(uri: str) -> Path | None:
+    """The folder that ``uri`` names; None where it names no local one."""
+    parts = split_address(uri)
+    return Path(parts.path if parts.scheme == "file" else uri).absolute() if parts.scheme in ("", "file") else None
+
+
+def open_store(uri: str, options: Mapping[str, str] | None = None, *, create: bool = False) -> ObstoreStore:
+    """The store rooted at ``uri``: a local path, ``file://...`` or ``s3://bucket/prefix``.
+
+    ``create`` makes a missing local folder.  Raises ``SettingsError`` for another scheme, or user information.
+    """
+    parts = split_address(uri)
+    path = local_folder(uri)
+    if path is not None:
+        if not create and not path.is_dir():
+            raise TableMissing(f"there is no table at {path}: the folder does not exist")
+        return ObstoreStore(LocalStore(path, mkdir=create), str(path))
+    if parts.scheme != "s3":
+        raise SettingsError(f"table uri {uri!r}: expected a local path, file:// or s3://")
+    client: Any = {}
+    config: Any = {}
+    for key, value in (options or {}).items():
+        name = key.lower()
+        if name in _CLIENT_OPTIONS:
+            client[_CLIENT_OPTIONS[name]] = value.lower() == "true" if "allow_http" in name else value
+        elif name not in _LANCE_ONLY:
+            config[name] = value
+    try:
+        store = S3Store(parts.netloc, prefix=parts.path.strip("/") or None, config=config, client_options=client,
+                        retry_config=_RETRY)  # fmt: skip
+    except Exception as error:
+        raise SettingsError(f"store options for {uri!r} are not accepted: {first_line(error)}") from error
+    return ObstoreStore(store, f"{parts.scheme}://{parts.netloc}{parts.path}")

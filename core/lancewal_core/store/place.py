@@ -1,0 +1,30 @@
+"""A table's place: its address, absolute and in one form.  It is what a copy of the folder does not take along.
+
+Two spellings of one local folder are one place, links included, as far as this machine can follow them: ``same_place``.  Links
+stay in what is stored, since another machine may lead to the folder by others.  A folder that two addresses lead to, such as a
+bucket that is also mounted, counts as two places: nobody can tell it from a copy.  One address on two machines, or at two
+servers, counts as one.
+"""
+
+from __future__ import annotations
+
+import os
+from urllib.parse import urlsplit
+
+from lancewal_core.store.obstore import local_folder
+
+
+def place_of(uri: str) -> str:
+    """The place of the table at ``uri``: an absolute local folder, or ``s3://bucket/prefix``."""
+    folder = local_folder(uri)
+    if folder is not None:
+        return os.path.abspath(folder)
+    parts = urlsplit(uri)
+    return f"{parts.scheme}://{parts.netloc}/{parts.path.strip('/')}"
+
+
+def same_place(one: str, other: str) -> bool:
+    """Whether two places are one; local folders are, if their links lead to one folder on this machine."""
+    if one == other:
+        return True
+    return os.path.isabs(one) and os.path.isabs(other) and os.path.realpath(one) == os.path.realpath(other)

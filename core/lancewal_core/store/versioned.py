@@ -1,0 +1,139 @@
+"""Versioned objects: a family of immutable objects, one per version, and the one compare-and-swap loop.
+
+Version n + 1 is made by put-if-absent; whoever stores it has swapped n for n + 1.  Object names hold the inverted
+version, so a store that lists in key order shows the newest first.
+
+Guarantees
+ 1. ``newest_version`` returns a version that was the newest at some moment during the call, as far as a listing (a hint)
+    or the caller's ``known`` leads to it: from there it probes version + 1 by GET until that is absent.  Versions are
+    deleted in ascending order, never version 1 and never the newest 100, so probing from any version but 1 finds it,
+    and from version 1 too where version 2 exists.  Version 1 alone counts only if a listing shows it: a listing that is
+    empty, or names a version that is gone, is asked again, and then is ``StoreInconsistent``.
+ 2. ``swap`` applies ``decide`` to the newest version and stores the result as the next one, or returns what it found
+    when ``decide`` declines.  A lost race decides again; a lost reply is recognised because every encoded value differs
+    (it carries a write id).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar, assert_never
+
+from lancewal_core.errors import StoreInconsistent, StoreUnavailable
+from lancewal_core.process.clock import Clock
+from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, put_once
+
+V = TypeVar("V")
+
+FIRST_VERSION = 1
+_LISTINGS = 4
+"""Times that a listing which cannot be right is asked again."""
+_UNKNOWN_TRIES = 8
+_UNKNOWN_PAUSE_S = 0.1
+_UNKNOWN_S = 15.0
+"""No further try after so long: where requests hang until they time out, a caller's loop must still turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Where the versions of one thing lie."""
+
+    prefix: str
+    key: Callable[[int], str]
+    parse: Callable[[str], int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One version as stored."""
+
+    version: int
+    data: bytes
+
+
+def newest_version(store: ObjectStore, family: Family, known: Version | None = None) -> Version | None:
+    """The newest version (guarantee 1), or None if there is none.  ``known`` is one that the caller read before."""
+    if known is not None and known.version != FIRST_VERSION:
+        return _probe(store, family, known)
+    for _ in range(_LISTINGS):
+        listed = [v for info in store.list(family.prefix, limit=1) if (v := family.parse(info.key)) is not None]
+        version = max(listed, default=FIRST_VERSION)
+        data = store.get(family.key(version))
+        if data is not None:
+            newest = _probe(store, family, Version(version, data))
+            if listed or newest.version != FIRST_VERSION:
+                return newest
+        elif not listed and known is None:
+            return None
+    raise StoreInconsistent(
+        f"the listing of {family.prefix!r} does not show what is there: {_LISTINGS} times it was empty, or named a "
+        "version that is gone",
+        object=family.prefix,
+    )
+
+
+def _probe(store: ObjectStore, family: Family, newest: Version) -> Version:
+    while (data := store.get(family.key(newest.version + 1))) is not None:
+        newest = Version(newest.version + 1, data)
+    return newest
+
+
+@dataclass(frozen=True, slots=True)
+class Swapped(Generic[V]):
+    """Our value is version ``version``."""
+
+    version: Version
+    value: V
+
+
+@dataclass(frozen=True, slots=True)
+class Declined:
+    """``decide`` had nothing to write against ``found``, the newest version."""
+
+    found: Version | None
+
+
+def swap(
+    store: ObjectStore,
+    family: Family,
+    clock: Clock,
+    decide: Callable[[Version | None], V | None],
+    encode: Callable[[V], bytes],
+    known: Version | None = None,
+) -> Swapped[V] | Declined:
+    """Compare-and-swap (guarantee 2).  ``decide`` may raise; ``StoreUnavailable`` if no try got a verdict.
+
+    After ``StoreUnavailable`` the write may still land: the caller decides again from the newest version, and finds its
+    own value there.
+    """
+    while True:
+        current = newest_version(store, family, known)
+        known = current
+        value = decide(current)
+        if value is None:
+            return Declined(current)
+        version = FIRST_VERSION if current is None else current.version + 1
+        data = encode(value)
+        cause = ""
+        began = clock.monotonic()
+        for attempt in range(_UNKNOWN_TRIES):
+            if clock.monotonic() - began > _UNKNOWN_S:
+                raise _no_verdict(family.key(version), cause)
+            outcome = put_once(store, family.key(version), data)
+            match outcome:
+                case Done():
+                    return Swapped(Version(version, data), value)
+                case Lost():
+                    break
+                case Unknown(cause=why):
+                    cause = why
+                    clock.sleep(_UNKNOWN_PAUSE_S * 2**attempt)
+                case _:
+                    assert_never(outcome)
+        else:
+            raise _no_verdict(family.key(version), cause)
+
+
+def _no_verdict(key: str, cause: str) -> StoreUnavailable:
+    return StoreUnavailable(f"no verdict on writing {key!r}: {cause}", object=key)

@@ -1,0 +1,136 @@
+"""Is this the table that the contract describes, and do the settings agree with it?
+
+Every service asks at its start, and again wherever it builds on a version of the table: users rename and drop columns,
+restore, and recreate tables at the same place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lancewal_core.errors import ContractMismatch, SchemaError, TableElsewhere, TableReplaced
+from lancewal_core.rows.column_types import format_type, parse_type
+from lancewal_core.settings.load import Settings, variable
+from lancewal_core.store.place import place_of, same_place
+from lancewal_core.table.contract import Contract
+from lancewal_core.table.protocol import PinnedTable
+from lancewal_core.table.watermarks import TABLE_UUID
+
+_TABLE_TERMS = (
+    "primary_key", "region_encoding", "patches", "misrouted", "record_bytes_max", "history_window_s", "grace_s",
+    "freshness_target_s", "ttl_column", "ttl_s",
+)  # fmt: skip
+"""Settings of ``table`` with a counterpart of the same name and meaning.  ``start`` has none: the contract holds the
+offsets that it stood for when the table was made."""
+
+
+def check_settings(settings: Settings, contract: Contract) -> None:
+    """``ContractMismatch`` for settings that were given and say other than the contract; all of them at once."""
+    given = settings.table.model_fields_set
+    pairs: list[tuple[str, Any, Any]] = [
+        (f"table.{name}", getattr(settings.table, name), getattr(contract, name))
+        for name in _TABLE_TERMS
+        if name in given
+    ]
+    if settings.table.region_key:
+        pairs.append(("table.region_key", settings.table.region_key, contract.region_key))
+    if settings.table.columns:
+        pairs.append(
+            ("table.columns", _canonical(settings.table.columns), [(c.name, c.type) for c in contract.columns])
+        )
+    if settings.kafka.topic:
+        pairs.append(("kafka.topic", settings.kafka.topic, contract.topic))
+    if "value" in settings.format.model_fields_set:
+        pairs.append(("format.value", settings.format.value, contract.value_format))
+    empty: tuple[Any, ...] = ((), "")
+    wrong = [(key, ours, theirs) for key, ours, theirs in pairs if ours not in empty and ours != theirs]
+    if wrong:
+        lines = [
+            f"{key} ({variable(key)}) is {_shown(ours)}, the table's contract says {_shown(theirs)}"
+            for key, ours, theirs in wrong
+        ]
+        raise ContractMismatch(
+            "; ".join(lines) + ": correct or remove the setting (a contract changes by `lancewal table` commands only)",
+            settings=tuple(key for key, _, _ in wrong),
+        )
+
+
+def check_place(uri: str, contract: Contract) -> None:
+    """``TableElsewhere`` unless the contract's table lies at ``uri``.  For whoever writes: a copy may be read as it is."""
+    here = place_of(uri)
+    if contract.place is not None and not same_place(contract.place, here):
+        raise TableElsewhere(
+            f"the table at {here} has the contract of the table at {contract.place}. {elsewhere_advice(contract.place)}",
+            place=contract.place,
+        )
+
+
+def elsewhere_advice(place: str | None) -> str:
+    """What to do at a place where the contract is that of the table at ``place``."""
+    return (
+        f"If its folder was moved here, or copied while neither ingest nor flusher worked on it: `lancewal table moved "
+        f"--from {place}` makes it a table of its own, with all that it holds. If it is a copy from which only the merged "
+        "rows are wanted: delete the copy's folder `_lancewal`, then `lancewal table attach`. If both addresses lead to one "
+        "folder: use the other in table.uri"
+    )
+
+
+def check_table(pinned: PinnedTable, contract: Contract) -> None:
+    """``TableReplaced`` if it is another table, ``ContractMismatch`` if its columns are not the contract's."""
+    uuid = pinned.config.get(TABLE_UUID)
+    if uuid != contract.table_uuid:
+        raise TableReplaced(
+            f"version {pinned.version} of the Lance table has uuid {uuid}, the contract says {contract.table_uuid}: it "
+            "was overwritten or recreated at the same place; or `lancewal table create`, `attach` or `moved` was "
+            "interrupted here: run it again",
+            version=pinned.version,
+        )
+    check_columns(pinned, contract)
+
+
+def check_columns(pinned: PinnedTable, contract: Contract) -> None:
+    """``ContractMismatch`` if the columns are not the contract's."""
+    wanted = {c.name: (c.type, c.field_ids) for c in contract.columns}
+    ids = pinned.field_ids
+    found = {field.name: (_type_text(field.type), ids[field.name]) for field in pinned.schema}
+    nulls = {f.name: f.nullable for f in pinned.schema if f.name in wanted}
+    wrong_nulls = [name for name, nullable in nulls.items() if nullable == (name in contract.primary_key)]
+    if found == wanted and not wrong_nulls:
+        return
+    problems = [f"column {name!r} is missing" for name in wanted.keys() - found.keys()]
+    problems += [f"column {name!r} is not in the contract" for name in found.keys() - wanted.keys()]
+    for name in wanted.keys() & found.keys():
+        (type_, field_ids), (found_type, found_ids) = wanted[name], found[name]
+        if type_ != found_type:
+            problems.append(f"column {name!r} has type {found_type}, the contract says {type_}")
+        elif field_ids != found_ids:
+            problems.append(
+                f"column {name!r} has field ids {found_ids}, the contract says {field_ids}: it was dropped and made anew"
+            )
+    for name in wrong_nulls:
+        problems.append(
+            f"column {name!r} is {'' if nulls[name] else 'not '}nullable: key columns must not be, all others must; declare "
+            f'it so by `dataset.alter_columns({{"path": "{name}", "nullable": {not nulls[name]}}})`'
+        )
+    raise ContractMismatch(
+        f"version {pinned.version} of the Lance table does not have the contract's columns: "
+        f"{'; '.join(sorted(problems))}. Change them back, or restore the version before that change",
+        version=pinned.version,
+    )
+
+
+def _canonical(columns: dict[str, str]) -> list[tuple[str, str]]:
+    return [(name, format_type(parse_type(text))) for name, text in columns.items()]
+
+
+def _type_text(type_: Any) -> str:
+    try:
+        return format_type(type_)
+    except SchemaError:
+        return str(type_)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return "{" + ", ".join(f"{name}: {type_}" for name, type_ in value) + "}"
+    return str(list(value)) if isinstance(value, tuple) else repr(value)

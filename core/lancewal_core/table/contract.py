@@ -1,0 +1,177 @@
+"""The contract: what a table is.  All that decides which rows a WAL entry has stands here.
+
+A contract is an immutable object per version under ``_lancewal/contract/``; it changes only by explicit commands, each
+a new version.  A WAL entry's rows follow from (topic id, partition, first, next, contract version) alone.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Annotated, Literal
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, FailFast, Field
+
+from lancewal_core import paths
+from lancewal_core.errors import InvalidInput, NotALancewalTable, ObjectCorrupt, SchemaError
+from lancewal_core.ids import Position, Region, TableUuid, TopicId
+from lancewal_core.rows.column_types import format_type, parse_type
+from lancewal_core.rows.schema import COLUMNS_MAX, RegionEncoding, RowSchema, check_region_key, check_row_schema
+from lancewal_core.rows.ttl import Ttl, check_ttl
+from lancewal_core.store.json_model import decode_model
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.store.versioned import Family, newest_version
+
+FORMAT = 1
+PARTITIONS_MAX = 200_000
+"""Regions are enumerated from the contract; no topic has so many partitions, a damaged contract may say so."""
+TYPES_LENGTH_MAX = 1 << 20
+"""Characters of all column types together: tens of thousands of nested fields."""
+_INT64_MAX = 2**63 - 1
+_TTL_S_MAX = 100 * 366 * 24 * 3600
+_SHOWN = 300
+
+
+class Column(BaseModel):
+    """One column of the table."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    type: str
+    """Text form (``column_types``)."""
+    field_ids: Annotated[tuple[int, ...], FailFast()]
+    """Lance's ids of the column's field and, depth first, of its nested fields."""
+
+
+class Contract(BaseModel):
+    """See the module docstring.  Positions are Kafka offsets to read next; windows are in seconds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal[1] = 1
+    version: int = Field(default=1, ge=1)
+    table_uuid: str
+    """New with each table, and with each place that it is taken to: no two tables that services work on share one."""
+    place: str | None = None
+    """Where the table lies (``place``), as the command said that gave it its uuid; None: not known, made by other means."""
+    topic: str
+    topic_id: str
+    partitions: int = Field(ge=1, le=PARTITIONS_MAX)
+    primary_key: Annotated[tuple[str, ...], Field(max_length=COLUMNS_MAX)]
+    region_key: Annotated[tuple[str, ...], Field(max_length=COLUMNS_MAX)]
+    region_encoding: RegionEncoding = "canonical"
+    start: Annotated[tuple[Annotated[int, Field(ge=-1, le=_INT64_MAX)], ...], Field(max_length=PARTITIONS_MAX)]
+    """First position of each partition; -1 means the low watermark at the first claim."""
+    columns: Annotated[tuple[Column, ...], Field(max_length=COLUMNS_MAX)]
+    value_format: Literal["json"] = "json"
+    patches: bool = True
+    record_bytes_max: int = Field(default=1_000_000, ge=1)
+    misrouted: Literal["stop", "dlq"] = "stop"
+    fold_version: Literal[1] = 1
+    history_window_s: int = Field(default=24 * 3600, ge=0)
+    grace_s: int = Field(default=600, ge=0)
+    freshness_target_s: float = Field(default=60.0, gt=0, allow_inf_nan=False)
+    ttl_column: str | None = None
+    """Rows expire by the time in this column; None: never."""
+    ttl_s: int | None = Field(default=None, ge=1, le=_TTL_S_MAX)
+    altered_at: Annotated[
+        tuple[Annotated[int, Field(ge=-1, le=_INT64_MAX)], ...], Field(max_length=PARTITIONS_MAX)
+    ] = ()
+    """Positions of the last change of the number of partitions, by partition; empty if there was none."""
+
+    @cached_property
+    def rows(self) -> RowSchema:
+        """Columns as Arrow types, and the keys."""
+        key = frozenset(self.primary_key)
+        fields = [pa.field(c.name, parse_type(c.type), nullable=c.name not in key) for c in self.columns]
+        return RowSchema(pa.schema(fields), self.primary_key, self.region_key)
+
+    @cached_property
+    def regions(self) -> tuple[Region, ...]:
+        """All regions of the table: enumerated from here, never from a listing."""
+        return tuple(Region(self.topic, TopicId(self.topic_id), p) for p in range(self.partitions))
+
+    @cached_property
+    def field_ids(self) -> tuple[int, ...]:
+        """Lance's ids of all fields, nested ones included."""
+        return tuple(i for c in self.columns for i in c.field_ids)
+
+    @property
+    def keyed_by_bytes(self) -> bool:
+        """Whether the region of a row cannot be told from its columns."""
+        return self.region_encoding == "key-bytes"
+
+    @property
+    def ttl(self) -> Ttl | None:
+        """When rows expire; None: never."""
+        if self.ttl_column is None or self.ttl_s is None:
+            return None
+        return Ttl(self.ttl_column, self.ttl_s)
+
+    @property
+    def uuid(self) -> TableUuid:
+        return TableUuid(self.table_uuid)
+
+    def start_of(self, partition: int) -> Position | None:
+        """The first position of a partition, or None for its low watermark; partitions added later start at 0."""
+        if partition >= len(self.start):
+            return Position(0)
+        start = self.start[partition]
+        return None if start < 0 else Position(start)
+
+
+def column_texts(schema: pa.Schema) -> dict[str, str]:
+    """``{column: type text}`` of an Arrow schema; ``SchemaError`` for a type that lancewal does not have."""
+    return {field.name: format_type(field.type) for field in schema}
+
+
+FAMILY = Family(paths.contract_prefix(), paths.contract_version, paths.parse_contract_version)
+
+
+def encode_contract(contract: Contract) -> bytes:
+    # Without the terms of expiry where rows never do: as before there were such terms.
+    return contract.model_dump_json(indent=1, exclude_none=True).encode()
+
+
+def decode_contract(data: bytes, where: str) -> Contract:
+    """Raise ``FormatUnknown`` for a future format, ``ObjectCorrupt`` for anything else that is not a contract.
+
+    A contract that is read can be used: its regions have object keys, its columns are Arrow types, and it is the
+    version that its key says.
+    """
+    contract = decode_model(Contract, data, where, "contract", FORMAT)
+    types_length = sum(len(column.type) for column in contract.columns)
+    try:
+        if types_length > TYPES_LENGTH_MAX:
+            raise SchemaError(f"its column types are {types_length} characters long")
+        check_row_schema(contract.rows)
+        check_region_key(contract.rows, contract.region_encoding)
+        check_ttl(contract.ttl, contract.rows, contract.patches)
+        paths.region_prefix(contract.regions[0])
+    except InvalidInput as error:
+        raise ObjectCorrupt(f"{where} is not a contract: {str(error)[:_SHOWN]}", object=where) from error
+    version = paths.parse_contract_version(where)
+    if version is not None and contract.version != version:
+        raise ObjectCorrupt(f"{where} is corrupt: it is version {contract.version} of the contract", object=where)
+    return contract
+
+
+def read_contract(store: ObjectStore, table_uri: str) -> Contract:
+    """The newest contract; ``NotALancewalTable`` if the table has none."""
+    found = newest_version(store, FAMILY)
+    if found is None:
+        raise NotALancewalTable(
+            f"{table_uri} has no lancewal contract: make the table with `lancewal table create` or "
+            "`lancewal table attach`"
+        )
+    return decode_contract(found.data, paths.contract_version(found.version))
+
+
+def read_contract_version(store: ObjectStore, version: int) -> Contract:
+    """The contract that WAL entries written under ``version`` follow."""
+    key = paths.contract_version(version)
+    data = store.get(key)
+    if data is None:
+        raise ObjectCorrupt(f"{key} is missing: WAL entries name it", object=key)
+    return decode_contract(data, key)

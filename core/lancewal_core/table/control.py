@@ -1,0 +1,188 @@
+"""Control: what an operator has told the running services of a table, as versioned objects under ``_lancewal/control/``.
+
+A service that is paused goes on living: ingest makes durable what it has consumed and stays a member of its group, but
+consumes nothing; the flusher ends its round and begins no other.  Nothing that is stored or merged depends on it.
+
+Guarantees
+ 1. A word about one service never undoes one about the other, whoever speaks at the same time.
+ 2. A pause with an end is over when the clock of the process that is paused says so; nobody has to end it.
+ 3. A service that starts while it is paused is paused before it consumes or merges anything.
+ 4. Where the newest control cannot be read, the one read last holds: a store that fails neither pauses nor resumes.
+
+Steps
+ 1. ``pause`` and ``resume``: compare-and-swap to the next version with that service's pause changed.
+ 2. A service reads the newest version at its start, then every ``POLL_S``; ingest beside its loop, the flusher before
+    each round and while it is paused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from lancewal_core import paths
+from lancewal_core.errors import Corrupt, Refresh, Retry
+from lancewal_core.process.clock import Clock, utc_text
+from lancewal_core.process.tasks import Task, Tasks
+from lancewal_core.store.json_model import decode_model
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.store.versioned import Declined, Family, Version, newest_version, swap
+
+FORMAT = 1
+POLL_S = 5.0
+"""A person waits for it, and each process asks as often: one GET."""
+RESUMED: Literal["resumed"] = "resumed"
+
+Until = Annotated[int, Field(ge=0, strict=True)] | Literal["resumed"]
+"""When a pause ends: milliseconds since 1970 (UTC), or when somebody resumes."""
+
+
+class Service(StrEnum):
+    """What can be paused."""
+
+    INGEST = "ingest"
+    FLUSHER = "flusher"
+
+
+class Control(BaseModel):
+    """One version.  None: not paused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal[1] = 1
+    ingest: Until | None = None
+    flusher: Until | None = None
+    write_id: str
+    """Differs in every version: tells a lost reply from a lost race."""
+
+    def paused(self, service: Service, now_ms: int) -> Until | None:
+        """When the pause ends that is in force now; None if there is none (any more)."""
+        until = self.ingest if service is Service.INGEST else self.flusher
+        return None if until is None or (until != RESUMED and until <= now_ms) else until
+
+
+RUNNING = Control(write_id="")
+"""What holds while nobody has said anything."""
+
+FAMILY = Family(paths.control_prefix(), paths.control_version, paths.parse_control_version)
+
+
+def encode_control(control: Control) -> bytes:
+    return control.model_dump_json(indent=1).encode()
+
+
+def decode_control(data: bytes, where: str) -> Control:
+    """Raise ``FormatUnknown`` for a future format, ``ObjectCorrupt`` for anything else that is not a control."""
+    return decode_model(Control, data, where, "control", FORMAT)
+
+
+def until_text(until: Until) -> str:
+    """``until resumed``, or ``until`` and the time."""
+    return "until resumed" if until == RESUMED else f"until {utc_text(until)}"
+
+
+# -- the operator's side (step 1) ------------------------------------------------------------------------------
+
+
+def pause(
+    store: ObjectStore, clock: Clock, new_id: Callable[[], str], service: Service, for_s: float | None = None
+) -> Control:
+    """Pause ``service`` from now for ``for_s`` seconds, or until it is resumed; a pause in force gets the new end."""
+    until: Until = RESUMED if for_s is None else clock.now_ms() + math.ceil(for_s * 1000)
+    return _change(store, clock, new_id, service, until)
+
+
+def resume(store: ObjectStore, clock: Clock, new_id: Callable[[], str], service: Service) -> Control:
+    """End the pause of ``service``; writes nothing where none is noted."""
+    return _change(store, clock, new_id, service, None)
+
+
+def read_control(store: ObjectStore) -> Control:
+    """The newest control; ``RUNNING`` if there is none."""
+    return _decoded(newest_version(store, FAMILY))
+
+
+def _change(
+    store: ObjectStore, clock: Clock, new_id: Callable[[], str], service: Service, until: Until | None
+) -> Control:
+    def decide(found: Version | None) -> Control | None:
+        before = _decoded(found)
+        after = before.model_copy(update={service.value: until})
+        return None if after == before else after.model_copy(update={"write_id": new_id()})
+
+    outcome = swap(store, FAMILY, clock, decide, encode_control)
+    return _decoded(outcome.found) if isinstance(outcome, Declined) else outcome.value
+
+
+def _decoded(found: Version | None) -> Control:
+    return RUNNING if found is None else decode_control(found.data, paths.control_version(found.version))
+
+
+# -- the services' side (step 2) -------------------------------------------------------------------------------
+
+
+class ControlReader:
+    """What one service was told; ``problem`` is why a person must look at the newest version (guarantee 4)."""
+
+    def __init__(self, store: ObjectStore, clock: Clock, service: Service) -> None:
+        self.problem: Corrupt | None = None
+        self._store = store
+        self._clock = clock
+        self._service = service
+        self._known: Version | None = None
+        self._control = RUNNING
+
+    @property
+    def paused(self) -> Until | None:
+        """When the pause ends that is in force now, as far as is known."""
+        return self._control.paused(self._service, self._clock.now_ms())
+
+    def read_or_raise(self) -> Until | None:
+        """Look for a newer version, then as ``paused``.  ``Retry`` and ``Refresh`` are the caller's."""
+        try:
+            found = newest_version(self._store, FAMILY, self._known)
+            if found != self._known:
+                self._control = _decoded(found)
+                self._known = found
+            self.problem = None
+        except Corrupt as error:
+            self.problem = error
+        return self.paused
+
+    def read(self) -> Until | None:
+        """The same; where the store does not answer, what was read last holds (guarantee 4)."""
+        with contextlib.suppress(Retry, Refresh):  # a store that fails shows in the service's own work
+            self.read_or_raise()
+        return self.paused
+
+
+class ControlWatch:
+    """A reader that looks every ``POLL_S`` beside a loop that must not wait for the store."""
+
+    def __init__(self, reader: ControlReader, tasks: Tasks, clock: Clock) -> None:
+        self._reader = reader
+        self._tasks = tasks
+        self._clock = clock
+        reader.read_or_raise()  # guarantee 3
+        self._again_at = clock.monotonic() + POLL_S
+        self._asked: Task[object] | None = None
+
+    @property
+    def problem(self) -> Corrupt | None:
+        return self._reader.problem
+
+    def look(self) -> Until | None:
+        """When the pause ends that is in force now; never waits."""
+        now = self._clock.monotonic()
+        if self._asked is not None and self._asked.done():
+            self._asked.result()
+            self._asked = None
+            self._again_at = now + POLL_S
+        elif self._asked is None and now >= self._again_at:
+            self._asked = self._tasks.start(self._reader.read)
+        return self._reader.paused

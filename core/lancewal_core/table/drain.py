@@ -1,0 +1,175 @@
+"""Draining: how far ingest takes the partitions of the contract while the topic has more of them.
+
+Producers that know the new number send keys elsewhere, and nothing orders a key's records in two partitions.  So what the
+old partitions still hold becomes durable and is merged by the old number first, then ``lancewal table alter`` changes the
+contract.  Both must agree where that ends, whatever is produced meanwhile and whoever was frozen: it is written down here,
+as versioned objects under ``_lancewal/drain/``.
+
+Guarantees
+ 1. Under the old contract nothing becomes durable behind ``to`` of any version that a process has read, but for entries
+    without rows over records that Kafka has lost.
+ 2. Once closed for a contract, no later version of it is written but by ``alter``: what it has found stays so.
+ 3. A partition in ``new`` has at ``to`` a record that belongs there by the topic's number and not by the contract's: by the
+    contract nobody gets past it.
+
+Steps
+ 1. ``begin``, when ingest starts and finds more partitions: as far as Kafka's ends, asked for after the number.  Again at
+    each start, since more may have come.
+ 2. ``note_new``, when ingest has met such a record: the partition ends there.
+ 3. ``close``, by ``alter``, from the version by which it has looked: everything is merged up to there.  Then the contract.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from lancewal_core import paths
+from lancewal_core.errors import ContractMismatch, ObjectCorrupt, PartitionCountChanged
+from lancewal_core.ids import Position
+from lancewal_core.process.clock import Clock
+from lancewal_core.store.json_model import decode_model
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.store.versioned import Declined, Family, Version, newest_version, swap
+from lancewal_core.table.contract import Contract
+
+FORMAT = 1
+_INT64_MAX = 2**63 - 1
+
+
+class Drain(BaseModel):
+    """One version."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal[1] = 1
+    contract_version: int = Field(ge=1)
+    """Of the contract whose partitions are drained."""
+    partitions: int = Field(ge=1)
+    """How many the topic has."""
+    to: tuple[Annotated[int, Field(ge=0, le=_INT64_MAX)], ...]
+    """Position of each partition of the contract behind which nothing is taken."""
+    new: tuple[int, ...] = ()
+    """Partitions that end before a record of the topic's number."""
+    closed: bool = False
+    """The contract is being changed, or was."""
+    write_id: str
+    """Differs in every version: tells a lost reply from a lost race."""
+
+
+FAMILY = Family(paths.drain_prefix(), paths.drain_version, paths.parse_drain_version)
+
+
+def encode_drain(drain: Drain) -> bytes:
+    return drain.model_dump_json(indent=1).encode()
+
+
+def decode_drain(data: bytes, where: str) -> Drain:
+    """Raise ``FormatUnknown`` for a future format, ``ObjectCorrupt`` for anything else that is not a drain."""
+    return decode_model(Drain, data, where, "drain", FORMAT)
+
+
+def read_drain(store: ObjectStore, contract: Contract) -> Drain | None:
+    """The newest for this version of the contract, or a later one; None if its partitions were never drained."""
+    return _of(contract, newest_version(store, FAMILY))
+
+
+def begin(
+    store: ObjectStore,
+    clock: Clock,
+    new_id: Callable[[], str],
+    contract: Contract,
+    partitions: int,
+    ends: Sequence[Position],
+) -> Drain:
+    """Step 1.  ``PartitionCountChanged`` where the contract is being changed, or was."""
+
+    def decide(found: Version | None) -> Drain | None:
+        before = _of(contract, found)
+        if before is None:
+            return Drain(contract_version=contract.version, partitions=partitions, to=tuple(ends), write_id=new_id())
+        check_open(contract, before)
+        new = before.new if before.partitions == partitions else ()
+        to = tuple(at if p in new else max(at, ends[p]) for p, at in enumerate(before.to))
+        after = before.model_copy(update={"partitions": partitions, "to": to, "new": new})
+        return None if after == before else after.model_copy(update={"write_id": new_id()})
+
+    outcome = swap(store, FAMILY, clock, decide, encode_drain)
+    if isinstance(outcome, Declined):
+        found = _of(contract, outcome.found)
+        assert found is not None  # else one would have been written
+        return found
+    return outcome.value
+
+
+def note_new(
+    store: ObjectStore,
+    clock: Clock,
+    new_id: Callable[[], str],
+    contract: Contract,
+    drain: Drain,
+    at: Mapping[int, Position],
+) -> None:
+    """Step 2, of partitions where the first record of the topic's number lies ``at``."""
+
+    def decide(found: Version | None) -> Drain | None:
+        before = _of(contract, found)
+        if before is None or before.closed or before.partitions != drain.partitions or set(at) <= set(before.new):
+            return None
+        to = tuple(at.get(p, position) for p, position in enumerate(before.to))
+        new = tuple(sorted({*before.new, *at}))
+        return before.model_copy(update={"to": to, "new": new, "write_id": new_id()})
+
+    swap(store, FAMILY, clock, decide, encode_drain)
+
+
+def close(
+    store: ObjectStore,
+    clock: Clock,
+    new_id: Callable[[], str],
+    contract: Contract,
+    looked_at: Drain | None,
+    partitions: int,
+    ended: Sequence[Position],
+) -> None:
+    """Step 3.  ``ContractMismatch`` where the newest version is another than ``looked_at``."""
+
+    def decide(found: Version | None) -> Drain | None:
+        before = _of(contract, found)
+        if before != looked_at:
+            raise ContractMismatch(
+                "ingest was started meanwhile and takes more of the old partitions. Nothing was changed: run the command "
+                "again"
+            )
+        if before is not None and before.closed:
+            return None
+        if before is None:
+            before = Drain(contract_version=contract.version, partitions=partitions, to=tuple(ended), write_id="")
+        return before.model_copy(update={"closed": True, "write_id": new_id()})
+
+    swap(store, FAMILY, clock, decide, encode_drain)
+
+
+def check_open(contract: Contract, drain: Drain) -> None:
+    """``PartitionCountChanged`` unless partitions of this version of the contract may still be drained."""
+    if drain.closed or drain.contract_version != contract.version:
+        raise PartitionCountChanged(
+            f"topic {contract.topic}: the contract that says {contract.partitions} partitions was altered, or is about to be. "
+            f"Start again; if that ends here too, `lancewal table alter --partitions {drain.partitions}` was cut short: run "
+            "it again",
+            topic=contract.topic,
+        )
+
+
+def _of(contract: Contract, found: Version | None) -> Drain | None:
+    if found is None:
+        return None
+    where = paths.drain_version(found.version)
+    drain = decode_drain(found.data, where)
+    if drain.contract_version == contract.version:
+        numbers = range(contract.partitions)
+        if len(drain.to) != len(numbers) or any(partition not in numbers for partition in drain.new):
+            raise ObjectCorrupt(f"{where} is corrupt: it is of other partitions than the contract's", object=where)
+    return drain if drain.contract_version >= contract.version else None

@@ -1,0 +1,45 @@
+"""Base paths of a Lance table: other folders in which its manifest says that files of it lie, as those of a shallow clone do.
+
+Who can write a table's manifest would show, and let be copied into the table's own folder, whatever its readers may read.
+So a table with a base path outside its own folder is refused, unless whoever opens it has said that it may have some.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal, TypeAlias
+
+from lancewal_core.errors import BasePathsRefused
+from lancewal_core.store.address import split_address
+from lancewal_core.store.obstore import local_folder
+
+BasePaths: TypeAlias = Literal["refuse", "allow"]
+"""What becomes of a table with base paths outside its own folder."""
+
+_PLAIN = re.compile(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._=-]+)*/?")
+"""What may stand behind the table's own folder."""
+_SHOWN = 3
+
+
+def check_base_paths(dataset: Any, uri: str) -> None:
+    """``BasePathsRefused`` if files of the data set at ``uri`` may lie outside its folder."""
+    outside = sorted(base.path for base in dataset.base_paths().values() if not _inside(base.path, uri))
+    if outside:
+        raise BasePathsRefused(
+            f"version {dataset.version} of {uri} says that files of it lie in other folders: "
+            f"{', '.join(repr(path[:200]) for path in outside[:_SHOWN])}. If it is a shallow clone of a table that you trust: "
+            "table.base_paths (LANCEWAL_TABLE__BASE_PATHS), or the argument or option base_paths: allow",
+            version=dataset.version,
+        )
+
+
+def _inside(path: str, uri: str) -> bool:
+    root = _canonical(uri)
+    found = _canonical(path)
+    return found.startswith(root) and _PLAIN.fullmatch(found[len(root) :]) is not None
+
+
+def _canonical(uri: str) -> str:
+    parts = split_address(uri)
+    folder = local_folder(uri)
+    return str(folder) if folder is not None else f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"

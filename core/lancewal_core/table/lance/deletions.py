@@ -1,0 +1,125 @@
+"""Deletion files of a Lance table: which rows of a fragment a version hides.
+
+Guarantees
+ 1. ``hidden_rows`` are all rows that the fragment's deletion file names.  One that is gone is ``VersionGone``, one whose form
+    or number of rows is not what it must be ``ObjectCorrupt``.  It has no checksum: other damage is taken over.
+ 2. ``hide_rows`` writes a new file, which no version refers to, with these rows and those hidden before.
+ 3. What a file names is remembered, in ``bytes_max`` of memory: no file of that name is ever written again, and a flusher
+    reads what it has written itself.  Of such a file it is not noticed that it is gone; the next one says all that it said.
+
+``LanceFragment.delete_rows`` writes the same file, and took 1.6 ms for 4,500 more rows of 250,000 and 8 ms for 60,000, against
+0.3 and 1.0 ms here (Lance 14): it takes rows one by one.  A merge of keys from everywhere does it for every fragment.
+"""
+
+from __future__ import annotations
+
+import secrets
+from array import array
+from collections import OrderedDict
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyroaring import BitMap
+
+from lancewal_core.errors import ObjectCorrupt, StoreUnavailable, VersionGone
+from lancewal_core.process.library_errors import first_line
+from lancewal_core.store.arrow_message import declared_stream, stream_of_file
+from lancewal_core.store.object_store import Done, ObjectStore, put_once
+
+Rows = npt.NDArray[np.int64]
+_NUMBER_BYTES = 8
+"""A row number takes 4, and a bit where Lance says that it is not null."""
+_VALIDITY_BYTES = 64
+_ENTRY_BYTES = 512
+"""What one that is remembered takes beside its rows."""
+
+
+class DeletionFiles:
+    """See the module docstring.  ``store`` is the table's folder, in which they must lie; threads may share it."""
+
+    def __init__(self, store: ObjectStore, bytes_max: int = 64 << 20) -> None:
+        self._store = store
+        self._bytes_max = bytes_max
+        self._known: OrderedDict[str, tuple[BitMap, int]] = OrderedDict()
+        """Rows, which nobody changes, and bytes that count."""
+        self._held = 0
+        self._lock = Lock()
+
+    def hidden_rows(self, dataset: Any, fragment_id: int) -> BitMap:
+        """Of a fragment of this version."""
+        fragment = dataset.get_fragment(fragment_id)
+        path = fragment.deletion_file()
+        if path is None:
+            return BitMap()
+        with self._lock:
+            known = self._known.get(path)
+            if known is not None:
+                self._known.move_to_end(path)
+                return known[0]
+        data = self._store.get(path)
+        if data is None:
+            raise VersionGone(f"version {dataset.version}: deletion file {path} is gone", version=dataset.version)
+        # What is hidden is written again by each merge: what damage changes would stay for good.
+        named = fragment.metadata.deletion_file.num_deleted_rows
+        try:
+            rows = _listed(pa.py_buffer(data), named) if path.endswith(".arrow") else BitMap.deserialize(data)
+        except (ObjectCorrupt, TypeError, pa.ArrowException, IndexError, ValueError, OSError) as error:
+            raise ObjectCorrupt(f"deletion file {path} is corrupt: {first_line(error)}", object=path) from error
+        if len(rows) != named or (rows and rows.max() >= fragment.physical_rows):
+            raise ObjectCorrupt(f"deletion file {path} is corrupt: it names {len(rows)} rows, not {named}", object=path)
+        self._keep(path, rows, len(data))
+        return rows
+
+    def hide_rows(self, dataset: Any, fragment_id: int, rows: Rows) -> dict[str, Any] | None:
+        """The fragment's JSON form with a deletion file that names ``rows`` too; None if no row is left."""
+        fragment: dict[str, Any] = dataset.get_fragment(fragment_id).metadata.to_json()
+        if len(rows) and not 0 <= rows.min() <= rows.max() < fragment["physical_rows"]:
+            raise ValueError(f"fragment {fragment_id} has no row {rows.min()} or {rows.max()}")
+        hidden = self.hidden_rows(dataset, fragment_id) | _bitmap(rows)
+        if len(hidden) == fragment["physical_rows"]:
+            return None
+        number = secrets.randbits(64)
+        key = f"_deletions/{fragment_id}-{dataset.version}-{number}.bin"
+        data = hidden.serialize()
+        if not isinstance(put_once(self._store, key, data), Done):
+            raise StoreUnavailable(f"no verdict on writing {key}", object=key)  # the next merge writes another one
+        self._keep(key, hidden, len(data))
+        return fragment | {
+            "deletion_file": {
+                "file_type": "bitmap",
+                "id": number,
+                "read_version": dataset.version,
+                "num_deleted_rows": len(hidden),
+                "base_id": None,
+            }
+        }
+
+    def _keep(self, path: str, rows: BitMap, size: int) -> None:
+        with self._lock:
+            if path in self._known:
+                return  # another thread was faster
+            self._known[path] = rows, size + _ENTRY_BYTES
+            self._held += size + _ENTRY_BYTES
+            while self._held > self._bytes_max:
+                _, (_, dropped) = self._known.popitem(last=False)
+                self._held -= dropped
+
+
+def _listed(file: pa.Buffer, named: int) -> BitMap:
+    """Of an Arrow file of row numbers, which is compressed: nothing is unpacked but so many numbers."""
+    stream = stream_of_file(file)
+    declared = declared_stream(stream)
+    if declared.rows != named or declared.raw_bytes > _NUMBER_BYTES * named + _VALIDITY_BYTES:
+        raise ObjectCorrupt(f"it declares {declared.rows} rows of {declared.raw_bytes} bytes, not {named}")
+    with pa.ipc.open_stream(stream) as reader:
+        return _bitmap(reader.read_all().column(0).to_numpy())
+
+
+def _bitmap(rows: npt.NDArray[Any]) -> BitMap:
+    """From sorted values of this type it is made at once."""
+    values = array("I")
+    values.frombytes(np.sort(rows.astype(np.uint32)).tobytes())
+    return BitMap(values)

@@ -1,0 +1,92 @@
+"""What becomes of an error that Lance raises while it reads: the store's fault, a file that is gone, or one that is damaged.
+
+Guarantees
+ 1. Where the store or stored bytes are at fault, the error is one of ours: ``StoreUnavailable``, ``VersionGone``,
+    ``ObjectCorrupt``.  A panic of Lance's Rust code, which is no ``Exception`` in Python, is no exception to that.
+ 2. What the caller asked for wrongly (a filter that divides by zero, a cast) stays the error that it is.
+
+Lance has no type for damage, and its files have no checksum.  A file that does not decode is told as invalid input, as an I/O
+error, as an internal error or by a panic, as OSError, ValueError, RuntimeError or ArrowInvalid: only the text tells it from
+other faults (own measurement: a thousand flips of single bits).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from lancewal_core.errors import SNAPSHOT_DAMAGED, LancewalError, ObjectCorrupt, StoreUnavailable, VersionGone
+from lancewal_core.process.library_errors import first_line
+
+READ_ERRORS = (OSError, pa.ArrowInvalid)
+"""Lance raises a fault of the store as OSError or, where it opens a data set, as ValueError with ``IO_ERROR``.  What a
+stream of batches meets comes through Arrow's C interface, as ArrowInvalid."""
+IO_ERROR = "LanceError(IO)"
+NOT_FOUND = "not found"
+_PANIC = "PanicException"
+"""Each Rust library has a class of this name of its own, and none can be imported."""
+_STORE = re.compile(
+    r"Generic \w+ error|error sending request|object store error|\(os error (?!22\))\d+\)", re.IGNORECASE
+)
+"""Or of the operating system, as on a full disk; but for EINVAL: no place in a file that is sound is a wrong argument."""
+_BEYOND_ITS_END = re.compile(
+    r"failed to fill whole buffer|range not satisfiable|invalidrange|wanted range starting"
+    r"|invalid range \d+\.\.\d+ for object of size",
+    re.IGNORECASE,
+)
+"""The store was asked for bytes that the object does not have: a place within the file was damaged, or its end is gone."""
+_DAMAGE = re.compile(
+    r"corrupt file|failed to decode protobuf|not appear to be a lance file|panicked with message"
+    r"|encountered internal error|terminated before end of stream|references parent id"
+    r"|/rust/lance-(file|encoding)/src/|lance-table/src/io/deletion\.rs",
+    re.IGNORECASE,
+)
+
+
+@contextmanager
+def reading(act: str, file: str | None = None, *, names_nothing: bool = False) -> Iterator[None]:
+    """``act`` for messages.  ``file``: one data file of an unmerged snapshot is read, and nothing is computed with its rows:
+    whatever is not the store's fault is the file's then.  ``names_nothing``: nor is a column or an index asked for by name,
+    so what is not found is a file."""
+    try:
+        yield
+    except BaseException as error:  # a panic is no Exception
+        found = read_error(error, act, file, names_nothing=names_nothing)
+        if found is error:
+            raise
+        raise found from error
+
+
+def read_error(
+    error: BaseException, act: str, file: str | None = None, *, names_nothing: bool = False
+) -> BaseException:
+    """What to raise instead of an error of Lance; the error itself where it is not the store's fault, nor a file's."""
+    if isinstance(error, LancewalError):
+        return error
+    text = str(error)
+    told = isinstance(error, (OSError, ValueError, RuntimeError))
+    only_files = names_nothing or file is not None
+    if (isinstance(error, READ_ERRORS) or (told and only_files)) and NOT_FOUND in text.lower():
+        return VersionGone(f"{act}: a file is gone: {first_line(error)}")
+    damaged = _BEYOND_ITS_END.search(text) or (_DAMAGE.search(text) and not _STORE.search(text))
+    if type(error).__name__ == _PANIC or (told and damaged):
+        return _corrupt(error, act, file)
+    if isinstance(error, OSError) or (told and IO_ERROR in text):
+        return StoreUnavailable(f"{act} failed: {first_line(error)}")
+    return _corrupt(error, act, file) if told and file is not None else error
+
+
+def file_corrupt(file: str, error: BaseException) -> ObjectCorrupt:
+    """A data file of an unmerged snapshot."""
+    return ObjectCorrupt(
+        f"data file {file} is corrupt: Lance cannot decode it: {first_line(error)}; {SNAPSHOT_DAMAGED}", file=file
+    )
+
+
+def _corrupt(error: BaseException, act: str, file: str | None) -> ObjectCorrupt:
+    if file is not None:
+        return file_corrupt(file, error)
+    return ObjectCorrupt(f"{act}: a file of the table is corrupt: Lance cannot decode it: {first_line(error)}")

@@ -1,0 +1,215 @@
+"""How a secondary index of a Lance data set was built (its kind and its own parameters, as far as Lance tells them), and
+building it once more.
+
+Lance tells them in two places, neither of which has all: the index's description, and its statistics.  Of a full text index
+the description leaves out stop words of one's own, which the statistics have.  What an index was trained with (samples,
+iterations) is Lance's default when it is built again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lance.indices import IndexConfig
+from lance.query import DocumentGranularity
+
+from lancewal_core.errors import ObjectCorrupt, VersionGone
+from lancewal_core.table.lance.errors import reading
+
+SYSTEM_INDEX = "__lance_"
+_PLAIN = {"BTree": "BTREE", "Bitmap": "BITMAP", "LabelList": "LABEL_LIST", "NGram": "NGRAM"}
+_CONFIGURED = {
+    "ZoneMap": ("ZONEMAP", ("rows_per_zone",)),
+    "BloomFilter": ("BLOOMFILTER", ("number_of_items", "probability")),
+}
+_NOTHING_TOLD = "none of its segments covers a row, so nothing tells its parameters"
+TOKENIZER = frozenset(
+    (
+        "base_tokenizer", "language", "max_token_length", "lower_case", "stem", "remove_stop_words", "custom_stop_words",
+        "ascii_folding", "min_ngram_length", "max_ngram_length", "prefix_only", "split_identifiers", "split_on_numerics",
+        "preserve_original", "index_operators",
+    )
+)  # fmt: skip
+"""Parameters of a full text index by which a text becomes tokens."""
+_TEXT = TOKENIZER | {"with_position", "block_size"}
+
+
+@dataclass(frozen=True, slots=True)
+class IndexBuild:
+    """What makes the index once more."""
+
+    name: str
+    kind: str
+    """As pylance calls it; as Lance does where pylance has no such kind."""
+    path: tuple[str, ...]
+    """The column, and below it the members of structs."""
+    parameters: Mapping[str, Any]
+    segments: int
+    untold: str = ""
+    """What Lance does not tell of it."""
+    unknown: str = ""
+    """Why it cannot be built again from what is known; empty where it can."""
+    damaged: bool = False
+    """Its files cannot be read, so that ``unknown`` says so."""
+
+    @property
+    def sql(self) -> str:
+        """The column as SQL names it."""
+        return ".".join(f"`{name}`" for name in self.path)
+
+    @property
+    def column(self) -> str:
+        """The column as pylance takes it."""
+        return self.sql if len(self.path) > 1 else self.path[0]
+
+    @property
+    def call(self) -> str:
+        """What builds it again, for people."""
+        method = "create_index" if self.kind.startswith("IVF_") else "create_scalar_index"
+        more = "".join(f", {key}={value!r}" for key, value in self.parameters.items())
+        return f"{method}({self.column!r}, {self.kind!r}, name={self.name!r}, replace=True{more})"
+
+
+def index_builds(dataset: Any) -> tuple[IndexBuild, ...]:
+    """Of all indexes that users have made, by name."""
+    found = [d for d in dataset.describe_indices() if not d.name.startswith(SYSTEM_INDEX)]
+    return tuple(_build_of(dataset, description) for description in sorted(found, key=lambda d: d.name))
+
+
+def index_build(dataset: Any, name: str) -> IndexBuild | None:
+    """Of one of them."""
+    found = [d for d in dataset.describe_indices() if d.name == name]
+    return _build_of(dataset, found[0]) if found else None
+
+
+def build_again(dataset: Any, build: IndexBuild) -> None:
+    """One commit puts an index over all rows of the data set's version in the place of all segments."""
+    column = build.column
+    if build.kind.startswith("IVF_"):
+        dataset.create_index(column, build.kind, name=build.name, replace=True, **build.parameters)
+    elif build.kind in {kind for kind, _ in _CONFIGURED.values()}:
+        config = IndexConfig(build.kind.lower(), dict(build.parameters))
+        dataset.create_scalar_index(column, config, name=build.name, replace=True)
+    else:
+        dataset.create_scalar_index(column, build.kind, name=build.name, replace=True, **build.parameters)
+
+
+def rebuild(dataset: Any, name: str) -> None:
+    """``build_again`` of an index; ``ValueError`` names one of which not all parameters are known."""
+    build = index_build(dataset, name)
+    if build is None or build.unknown:
+        kind, why = ("", "it is gone") if build is None else (f", of kind {build.kind}", build.unknown)
+        raise ValueError(
+            f"lancewal does not know all parameters of index {name}{kind}: build it anew yourself, with replace=True and its "
+            f"own parameters; until then queries by it may find rows by old values ({why})"
+        )
+    build_again(dataset, build)
+
+
+def _build_of(dataset: Any, description: Any) -> IndexBuild:
+    found, details = description.index_type, dict(description.details or {})
+    paths = [path for path in (_path(dataset.lance_schema.fields(), i) for i in description.fields) if path]
+    kind = "INVERTED" if found == "Inverted" else found
+    parameters: dict[str, Any] = {}
+    unknown = ""
+    untold = "its page size: Lance's default is taken" if found == "BTree" else ""
+    plain = found in _PLAIN and not details
+    told = {} if plain else _statistics(dataset, description.name)
+    if told is None:
+        kind = _CONFIGURED.get(found, (kind, ()))[0]
+    elif len(paths) != 1:
+        unknown = f"it is over {len(paths)} columns"
+    elif plain:
+        kind = _PLAIN[found]
+    elif found in _CONFIGURED and not details:
+        kind, names = _CONFIGURED[found]
+        parameters = {name: told[name] for name in names if name in told}
+        untold = "" if parameters else f"its {' and '.join(names)}: Lance's defaults are taken"
+    elif found == "Inverted":
+        parameters, unknown = _text(told.get("params", {}), details)
+    elif found.startswith("IVF_"):
+        parameters, unknown = _vector(told, details)
+    else:
+        unknown = f"lancewal does not know the parameters {sorted(details)} of this kind"
+    if told is None:
+        unknown = "a file of it is damaged or gone, so its statistics cannot be read, which have its parameters"
+    path = paths[0] if paths else ()
+    return IndexBuild(
+        description.name,
+        kind,
+        path,
+        parameters,
+        len(description.segments),
+        untold,
+        unknown,
+        told is None,
+    )
+
+
+def _text(told: Mapping[str, Any], details: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    if not told:
+        return {}, _NOTHING_TOLD
+    more = {key for key, value in told.items() if key not in _TEXT and (key, value) != ("lance_tokenizer", "text")}
+    if more:
+        return {}, f"lancewal does not know the parameters {sorted(more)} of its tokenizer"
+    parameters: dict[str, Any] = {name: value for name, value in told.items() if name in _TEXT}
+    granularity = details.get("document_granularity", DocumentGranularity.ROW.value)
+    if granularity != DocumentGranularity.ROW.value:
+        parameters["document_granularity"] = DocumentGranularity(granularity)
+    return parameters, ""
+
+
+def _vector(told: Mapping[str, Any], details: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    if "num_partitions" not in told:
+        return {}, _NOTHING_TOLD
+    parameters: dict[str, Any] = {
+        "metric": str(details["metric_type"]).lower(),
+        "num_partitions": int(told["num_partitions"]),
+    }
+    compression: Mapping[str, Any] = details.get("compression", {})
+    match compression.get("type", "flat"):
+        case "pq":
+            parameters |= {key: compression[key] for key in ("num_sub_vectors", "num_bits")}
+        case "rq" if compression.get("rotation_type") == "fast":
+            parameters["num_bits"] = compression["num_bits"]
+        case "sq" if compression.get("num_bits") == 8:
+            pass
+        case "flat":
+            pass
+        case _:
+            return parameters, f"lancewal does not know its compression {dict(compression)}"
+    if "hnsw" in details:
+        graph = details["hnsw"]
+        parameters |= {
+            "m": graph["max_connections"],
+            "ef_construction": graph["construction_ef"],
+            "max_level": graph["max_level"],
+        }
+    return parameters, ""
+
+
+def _statistics(dataset: Any, name: str) -> Mapping[str, Any] | None:
+    """Of its segment with most partitions, else of the oldest that says any; None where files of it cannot be read.
+
+    Lance says nothing of a segment that covers no row any more.  A small segment may have fewer partitions than the index was
+    made with.
+    """
+    try:
+        with reading(f"reading index {name}", names_nothing=True):
+            segments: list[Mapping[str, Any]] = dataset.stats.index_stats(name)["indices"]
+    except (ObjectCorrupt, VersionGone):
+        return None
+    return max((told for told in segments if told), key=lambda told: told.get("num_partitions", 0), default={})
+
+
+def _path(fields: Sequence[Any], wanted: int) -> tuple[str, ...]:
+    """Names down to a field; empty where there is none of this id."""
+    for field in fields:
+        if field.id() == wanted:
+            return (field.name(),)
+        below = _path(field.children(), wanted)
+        if below:
+            return (field.name(), *below)
+    return ()

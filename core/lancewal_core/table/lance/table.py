@@ -1,0 +1,550 @@
+"""``Table`` over a real Lance data set.
+
+Commits go **by URI, never by an open data set object**: Lance compares a commit only with versions that still exist, and
+only the URI form fails when the read version itself was cleaned up.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from typing import Any, cast
+
+import lance
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from lance import LanceOperation, Transaction
+from lance.commit import CommitConflictError
+from lance.dataset import serialize_row_addrs
+from lance.file import LanceFileReader
+from lance.fragment import FragmentMetadata, write_fragments
+from lance.lance import _Session as LanceSession
+
+from lancewal_core.errors import (
+    ContractMismatch,
+    ObjectCorrupt,
+    ObjectMissing,
+    RewriteFailed,
+    StoreUnavailable,
+    TableMissing,
+    VersionGone,
+)
+from lancewal_core.ids import TableVersion
+from lancewal_core.paths import data_file
+from lancewal_core.process.library_errors import first_line
+from lancewal_core.store.address import split_address
+from lancewal_core.store.obstore import ObstoreStore, open_store
+from lancewal_core.table.lance.base_paths import BasePaths, check_base_paths
+from lancewal_core.table.lance.columns import write_column_file
+from lancewal_core.table.lance.deletions import DeletionFiles
+from lancewal_core.table.lance.errors import IO_ERROR, NOT_FOUND, file_corrupt, read_error, reading
+from lancewal_core.table.lance.index_build import SYSTEM_INDEX, rebuild
+from lancewal_core.table.lance.rewrite import rewrite_fragments
+from lancewal_core.table.protocol import (
+    ROW_ADDRESS,
+    CommitLost,
+    CommitOutcome,
+    Committed,
+    Conflicted,
+    Fragment,
+    RewriteBounds,
+    RowNumbers,
+    TableCommit,
+    TableIndex,
+    TransactionGone,
+    TransactionInfo,
+    TransactionResult,
+    TransactionUnreadable,
+    fragment_files,
+    index_in_between,
+)
+
+_ROW_ID = "_rowid"
+_CREATED_AT = "_row_created_at_version"
+_UPDATED_AT = "_row_last_updated_at_version"
+_OTHER_SCHEMA = "append with different schema"
+_NULLS_REFUSED = "contained null values even though the field is marked non-null"
+_CONFLICT = "commit conflict"
+_BY_PATH = ("Inverted", "IVF_")
+"""Kinds of index of which Lance finds a member of a struct whatever it is to do."""
+ROWS_PER_FILE = 1_048_576
+"""Most rows that one new data file takes."""
+BYTES_IN_HALVES = range(16 << 20, 128 << 20)
+"""Rows of so many bytes, and of at most half the rows of a file, are written as two files: Lance encodes most of a file in one
+thread (250,000 rows of 28 MB took 80 ms in one file, 53 ms in two).  Not in more, since each fragment costs each merge a
+deletion file; and not more rows, since compaction would leave alone what it bundles in halves."""
+
+
+class LancePinnedTable:
+    """One version of a Lance data set."""
+
+    def __init__(
+        self, dataset: Any, deletions: Callable[[], DeletionFiles], options: Mapping[str, str] | None = None
+    ) -> None:
+        """``deletions`` are those of the table's folder; ``options`` are Lance storage options."""
+        self._dataset = dataset
+        self._deletions = deletions
+        self._options = dict(options or {})
+        self._fragments: tuple[Fragment, ...] | None = None
+
+    @property
+    def version(self) -> TableVersion:
+        return TableVersion(self._dataset.version)
+
+    @property
+    def config(self) -> Mapping[str, str]:
+        return cast("Mapping[str, str]", self._dataset.config())
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._dataset.schema
+
+    @property
+    def field_ids(self) -> Mapping[str, tuple[int, ...]]:
+        return {f.name(): tuple(_field_ids([f])) for f in self._dataset.lance_schema.fields()}
+
+    @property
+    def dataset(self) -> Any:
+        """The ``lance.LanceDataset`` itself, for what only it can do."""
+        return self._dataset
+
+    def fragments(self) -> Sequence[Fragment]:
+        if self._fragments is None:
+            found = [_fragment(f.metadata) for f in self._dataset.get_fragments()]
+            self._fragments = tuple(sorted(found, key=lambda f: f.fragment_id))
+        return self._fragments
+
+    def fragment_json(self, fragment_id: int) -> str:
+        return json.dumps(self._dataset.get_fragment(fragment_id).metadata.to_json())
+
+    def indexes(self) -> Sequence[TableIndex]:
+        found = self._dataset.describe_indices()
+        return [self._index(i) for i in found if not i.name.startswith(SYSTEM_INDEX)]
+
+    @property
+    def stable_row_ids(self) -> bool:
+        return bool(self._dataset.has_stable_row_ids)
+
+    def updated_rows(self) -> frozenset[tuple[int, int]]:
+        if not self._dataset.has_stable_row_ids:
+            return frozenset()
+        # Rows of most fragments were never updated: their metadata says both versions alike, and nothing is asked.
+        doubtful = []
+        for fragment in self._dataset.get_fragments():
+            told = fragment.metadata.to_json()
+            if told.get("created_at_version_meta") != told.get("last_updated_at_version_meta"):
+                doubtful.append(fragment)
+        if not doubtful:
+            return frozenset()
+        with self._reading("reading the row versions"):
+            found = self._dataset.scanner(
+                columns=[_CREATED_AT, _UPDATED_AT], fragments=doubtful, filter=f"{_CREATED_AT} < {_UPDATED_AT}"
+            ).to_table()
+        pairs = found.group_by([_CREATED_AT, _UPDATED_AT]).aggregate([])
+        return frozenset(zip(pairs[_CREATED_AT].to_pylist(), pairs[_UPDATED_AT].to_pylist(), strict=True))
+
+    def unrewritable_fragments(self) -> frozenset[int]:
+        # With stable row ids an index that knows a row's old place finds it at the new one too: commits that write such
+        # fragments anew were seen to be refused, to end in a panic of Lance, and to show rows twice in full text searches.
+        if not self._dataset.has_stable_row_ids:
+            return frozenset()
+        return frozenset[int]().union(*(index.covered for index in self.indexes()))
+
+    def _index(self, description: Any) -> TableIndex:
+        live = {f.fragment_id for f in self.fragments()}  # Lance names dead ones too
+        return TableIndex(
+            description.name,
+            tuple(frozenset(s.fragment_ids) & live for s in description.segments),
+            frozenset(name for name, ids in self.field_ids.items() if not set(ids).isdisjoint(description.fields)),
+            (description.total_size_bytes or 0) / max(description.num_rows_indexed or 0, 1),
+            description.index_type,
+            tuple(frozenset(s.fragment_ids) for s in description.segments),
+            tuple(s.dataset_version_at_last_update for s in description.segments),
+            self._extends_alone(description),
+        )
+
+    def _extends_alone(self, description: Any) -> bool:
+        # For a segment of its own Lance looks a member of a struct up by its last name only: "No column with name lat".
+        top = {ids[0] for ids in self.field_ids.values()}
+        return top.issuperset(description.fields) or description.index_type.startswith(_BY_PATH)
+
+    def scan(
+        self,
+        columns: Sequence[str],
+        *,
+        filter: str | None = None,
+        fragment_ids: Sequence[int] | None = None,
+        with_row_address: bool = False,
+        batch_rows: int | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        fragments = None if fragment_ids is None else [self._dataset.get_fragment(i) for i in fragment_ids]
+        if not self.fragments() or fragments == []:
+            return
+        # Lance drops deleted rows column by column: of a table with many, that takes three times as long as the scan (own
+        # measurement).  It cannot leave them in under a filter.
+        wanted = None if fragment_ids is None else set(fragment_ids)
+        ours = filter is None and any(
+            f.deleted_rows for f in self.fragments() if wanted is None or f.fragment_id in wanted
+        )
+        with reading(f"scanning version {self.version}"):
+            scanner = self._dataset.scanner(
+                columns=list(columns),
+                filter=filter,
+                fragments=fragments,
+                with_row_address=with_row_address,
+                with_row_id=ours,
+                include_deleted_rows=ours,
+                batch_size=batch_rows,
+                scan_in_order=False,
+            )
+            for batch in scanner.to_batches():
+                yield _without_deleted(batch) if ours else batch
+
+    def take(self, addresses: pa.Array, columns: Sequence[str]) -> pa.Table:
+        wanted = pa.table({ROW_ADDRESS: addresses.cast(pa.uint64())})
+        if wanted.num_rows == 0:
+            return pa.table({name: pa.array([], self.schema.field(name).type) for name in columns})
+        with reading(f"reading rows of version {self.version}"):
+            found = self._dataset.scanner(
+                columns=list(columns),
+                with_row_address=True,
+                row_addr_allowlist=serialize_row_addrs(self._listable(wanted[ROW_ADDRESS]).to_pylist()),
+            ).to_table()
+        places = pc.index_in(wanted[ROW_ADDRESS], found[ROW_ADDRESS].combine_chunks())
+        if places.null_count:
+            raise VersionGone(f"version {self.version}: a row address is no longer live", version=self.version)
+        return found.select(list(columns)).take(places)
+
+    def _listable(self, addresses: pa.ChunkedArray) -> pa.ChunkedArray:
+        """What Lance compares an allow list with: addresses, or row ids where the table has stable ones."""
+        if not self._dataset.has_stable_row_ids:
+            return addresses
+        fragments = np.unique(addresses.to_numpy() >> np.uint64(32)).tolist()
+        known = self._dataset.scanner(
+            columns=[],
+            with_row_id=True,
+            with_row_address=True,
+            fragments=[self._dataset.get_fragment(i) for i in fragments],
+        ).to_table()
+        wanted = pc.is_in(known[ROW_ADDRESS], addresses.combine_chunks())
+        return known[_ROW_ID].filter(wanted)
+
+    def all_rows(self, fragment_id: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        with reading(f"scanning fragment {fragment_id} of version {self.version}"):
+            scanner = self._dataset.scanner(
+                columns=list(columns),
+                fragments=[self._dataset.get_fragment(fragment_id)],
+                with_row_id=True,  # Lance asks for it where deleted rows are included
+                include_deleted_rows=True,
+                scan_in_order=True,
+            )
+            for batch in scanner.to_batches():
+                yield batch.drop_columns([_ROW_ID])
+
+    def hidden_rows(self, fragment_id: int) -> npt.NDArray[np.int64]:
+        if self._deletes_elsewhere(fragment_id):
+            return self._not_live(fragment_id)
+        return np.asarray(self._deletions().hidden_rows(self._dataset, fragment_id).to_array(), np.int64)
+
+    def _deletes_elsewhere(self, fragment_id: int) -> bool:
+        """Of a shallow clone: the deletion vector lies in another table's folder."""
+        file = self._dataset.get_fragment(fragment_id).metadata.deletion_file
+        return file is not None and file.base_id is not None
+
+    def _not_live(self, fragment_id: int) -> npt.NDArray[np.int64]:
+        """Hidden rows, by asking for all others."""
+        live = [
+            np.asarray(batch.column(ROW_ADDRESS)) & np.uint64(0xFFFFFFFF)
+            for batch in self.scan([], fragment_ids=[fragment_id], with_row_address=True)
+        ]
+        rows = self._dataset.get_fragment(fragment_id).physical_rows
+        return np.setdiff1d(np.arange(rows), np.concatenate([np.zeros(0, np.int64), *live]).astype(np.int64))
+
+    def hide_rows(self, fragment_id: int, rows: RowNumbers) -> str | None:
+        if not self._deletes_elsewhere(fragment_id):
+            written = self._deletions().hide_rows(self._dataset, fragment_id, np.asarray(rows, np.int64))
+            return None if written is None else json.dumps(written)
+        # Lance reads the one before it, which may be gone.
+        with self._reading(f"writing a deletion vector of fragment {fragment_id}"):
+            metadata = self._dataset.get_fragment(fragment_id).delete_rows([int(row) for row in rows])
+        return None if metadata is None else json.dumps(metadata.to_json())
+
+    def column_bytes(self, fragment_id: int, columns: Sequence[str]) -> Mapping[str, int] | None:
+        metadata = self._dataset.get_fragment(fragment_id).metadata
+        # Rows of a table with stable row ids say in which version each was changed last, which Lance would have to be told.
+        if self._dataset.has_stable_row_ids or metadata.overlays:
+            return None
+        if any(file.base_id is not None for file in metadata.files):
+            return None  # of a shallow clone: the file lies in another table's folder
+        column_of = {i: name for name in columns for i in self.field_ids[name]}
+        found = dict.fromkeys(columns, 0)
+        for file in metadata.files:
+            held = [
+                (column_of[i], at) for i, at in zip(file.fields, file.column_indices, strict=True) if i in column_of
+            ]
+            if held:
+                sizes = self._sizes_of_columns(file.path)
+                for name, at in held:
+                    found[name] += sizes[at] if at >= 0 else 0
+        return found
+
+    def _sizes_of_columns(self, name: str) -> Sequence[int]:
+        """By their places in the file, as its footer says."""
+        with self._reading(f"reading the footer of data file {name}"):
+            opened = LanceFileReader(f"{self._dataset.uri}/{data_file(name)}", storage_options=self._options)
+            columns = opened.metadata().columns
+        return [sum(buffer.size for page in column.pages for buffer in page.buffers) for column in columns]
+
+    def _reading(self, act: str) -> AbstractContextManager[None]:
+        """Files of this version, and nothing by its name."""
+        return reading(f"{act} of version {self.version}", names_nothing=True)
+
+    def write_columns(self, fragment_id: int, rows: npt.NDArray[np.int64], values: pa.Table, fragment_json: str) -> str:
+        act = f"columns {values.column_names} of fragment {fragment_id} of version {self.version}"
+        batches = self.all_rows(fragment_id, values.column_names)
+        try:
+            written = write_column_file(
+                self._dataset, self.field_ids, batches, rows, values, json.loads(fragment_json), self._options
+            )
+        except OSError as error:
+            raise read_error(error, f"writing {act}") from error
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise RewriteFailed(
+                f"{act} could not be written anew: {first_line(error)}", version=self.version
+            ) from error
+        return json.dumps(written)
+
+
+class LanceTable:
+    """The data set at ``uri``; ``options`` are Lance storage options.  Each version that is opened, to be read or committed
+    to, is ``BasePathsRefused`` unless its files lie in its own folder, or ``base_paths`` allows others."""
+
+    def __init__(self, uri: str, options: Mapping[str, str] | None = None, base_paths: BasePaths = "refuse") -> None:
+        split_address(uri)
+        self.uri = uri
+        self._base_paths = base_paths
+        self._options = dict(options or {})
+        self._store: ObstoreStore | None = None
+        self._deletions: DeletionFiles | None = None
+        self._session = LanceSession(index_cache_size_bytes=256 << 20, metadata_cache_size_bytes=128 << 20)
+
+    def newest(self) -> LancePinnedTable:
+        try:
+            opened = lance.dataset(self.uri, storage_options=self._options, session=self._session)
+        except ValueError as error:
+            if NOT_FOUND in str(error).lower():
+                raise TableMissing(
+                    f"there is no Lance table at {self.uri}: make it with `lancewal table create`"
+                ) from error
+            raise read_error(error, f"opening {self.uri}") from None
+        except OSError as error:
+            raise read_error(error, f"opening {self.uri}") from error
+        return self._pinned(opened)
+
+    def at(self, version: int) -> LancePinnedTable:
+        try:
+            opened = lance.dataset(self.uri, version=version, storage_options=self._options, session=self._session)
+        except ValueError as error:
+            if NOT_FOUND in str(error).lower():
+                raise VersionGone(
+                    f"version {version} of {self.uri} is gone: a clean-up removed it", version=version
+                ) from error
+            raise read_error(error, f"opening version {version} of {self.uri}") from None
+        except OSError as error:
+            raise read_error(error, f"opening version {version} of {self.uri}") from error
+        return self._pinned(opened)
+
+    def _pinned(self, opened: Any) -> LancePinnedTable:
+        if self._base_paths == "refuse":
+            check_base_paths(opened, self.uri)
+        return LancePinnedTable(opened, self._deletion_files, self._options)
+
+    def transaction(self, version: int) -> TransactionResult:
+        try:
+            dataset = self.at(version).dataset
+        except VersionGone:
+            return TransactionGone()
+        try:
+            transaction = dataset.read_transaction(version)
+        except (TypeError, ValueError) as error:
+            # The manifest was just read, so the version exists; only its transaction does not convert.
+            if isinstance(error, ValueError) and NOT_FOUND in str(error).lower():
+                return TransactionGone()
+            if IO_ERROR in str(error):
+                raise read_error(error, f"reading the transaction of version {version}") from error
+            return TransactionUnreadable()
+        except OSError as error:
+            raise read_error(error, f"reading the transaction of version {version}") from error
+        return TransactionInfo(
+            type(transaction.operation).__name__,
+            transaction.read_version,
+            dict(transaction.transaction_properties or {}),
+            transaction.operation.version if isinstance(transaction.operation, LanceOperation.Restore) else None,
+        )
+
+    def write_rows(self, rows: pa.Table) -> tuple[str, ...]:
+        part = _rows_of_one_writer(rows)
+        if part == rows.num_rows:
+            return self._write_rows(rows)
+        with ThreadPoolExecutor(1, thread_name_prefix="lancewal-write") as beside:
+            first = beside.submit(self._write_rows, rows.slice(0, part))
+            second = self._write_rows(rows.slice(part))
+            return (*first.result(), *second)
+
+    def _write_rows(self, rows: pa.Table) -> tuple[str, ...]:
+        try:
+            written = write_fragments(
+                rows, self.uri, mode="append", storage_options=self._options, max_rows_per_file=ROWS_PER_FILE
+            )
+        except OSError as error:
+            if any(text in str(error).lower() for text in (_OTHER_SCHEMA, _NULLS_REFUSED)):
+                raise ContractMismatch(
+                    f"rows of the contract's columns do not fit into {self.uri}: {first_line(error)}; somebody changed "
+                    "the table's columns"
+                ) from error
+            raise read_error(error, f"writing rows to {self.uri}") from error
+        return tuple(json.dumps(f.to_json()) for f in written)
+
+    def files_missing(self, files: Sequence[str]) -> Sequence[str]:
+        return [name for name in files if self._objects().size(data_file(name)) is None]
+
+    def read_unadopted(self, fragments: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        for fragment in fragments:
+            (name,) = fragment_files(fragment)  # written by write_rows: one file each
+            try:
+                with reading(f"reading data file {name}", name):
+                    place = f"{self.uri}/{data_file(name)}"
+                    reader = LanceFileReader(place, storage_options=self._options, columns=list(columns))
+                    yield from reader.read_all(batch_size=65_536).to_batches()
+            except VersionGone as error:
+                # Lance finds something else than the file not, where its bytes are damaged.
+                if not self.files_missing([name]):
+                    raise file_corrupt(name, error) from error
+                raise ObjectMissing(
+                    f"data file {name} of an unmerged snapshot is missing in {self.uri}", file=name
+                ) from error
+
+    def file_bytes(self, files: Sequence[str]) -> Sequence[int]:
+        sizes = [self._objects().size(data_file(name)) for name in files]
+        for name, size in zip(files, sizes, strict=True):
+            if size is None:
+                raise VersionGone(f"data file {name} of {self.uri} is gone", file=name)
+        return [size for size in sizes if size is not None]
+
+    def rewrite(self, version: int, fragment_ids: Sequence[int], bounds: RewriteBounds) -> tuple[str, ...]:
+        try:
+            with reading(f"reading version {version}", names_nothing=True):
+                written = rewrite_fragments(self.at(version).dataset, fragment_ids, bounds)
+        except (StoreUnavailable, ObjectCorrupt, RuntimeError, ValueError) as error:
+            raise RewriteFailed(
+                f"fragments {sorted(fragment_ids)[:5]} of version {version} could not be written anew: {first_line(error)}",
+                version=version,
+            ) from error
+        for file in (file for fragment in written for file in fragment["files"]):
+            if not file.get("file_size_bytes"):  # of files whose pages were copied
+                (file["file_size_bytes"],) = self.file_bytes([file["path"]])
+        return tuple(json.dumps(fragment) for fragment in written)
+
+    def extend_index(self, name: str, merged_segments: int) -> CommitOutcome:
+        return self._indexing(
+            lambda d: d.optimize.optimize_indices(index_names=[name], num_indices_to_merge=merged_segments)
+        )
+
+    def rebuild_index(self, name: str) -> CommitOutcome:
+        return self._indexing(lambda dataset: rebuild(dataset, name))
+
+    def _indexing(self, act: Callable[[Any], object]) -> CommitOutcome:
+        dataset = self.newest().dataset
+        try:
+            act(dataset)
+        except (OSError, RuntimeError, ValueError) as error:
+            text = first_line(error)
+            return Conflicted(text) if _CONFLICT in text.lower() else CommitLost(text)
+        return Committed(TableVersion(dataset.version))
+
+    def commit(self, commit: TableCommit) -> CommitOutcome:
+        try:
+            base = self.at(commit.read_version)
+        except VersionGone as error:
+            return Conflicted(str(error))
+        indexed = index_in_between(base, self, commit)
+        if indexed is not None:
+            return indexed
+        new = [FragmentMetadata.from_json(text) for text in commit.new_fragments]
+        updated = [FragmentMetadata.from_json(text) for text in commit.updated_fragments]
+        lance_schema = base.dataset.lance_schema
+        operation: LanceOperation.BaseOperation
+        if commit.strict:
+            operation = LanceOperation.Merge(new, lance_schema)
+        elif commit.rewritten:
+            # No index is named as rewritten: each loses these fragments from what it covers.
+            old = [FragmentMetadata.from_json(text) for text in commit.rewritten]
+            operation = LanceOperation.Rewrite([LanceOperation.RewriteGroup(old, new)], [])
+        else:
+            operation = LanceOperation.Update(
+                removed_fragment_ids=list(commit.removed_fragment_ids),
+                updated_fragments=updated,
+                new_fragments=new,
+                fields_modified=_field_ids([f for f in lance_schema.fields() if f.name() in commit.columns_written]),
+                # All ids, nested ones too: else new rows can be missing from indexed queries.
+                fields_for_preserving_frag_bitmap=_field_ids(lance_schema.fields()),
+                update_mode="rewrite_columns" if commit.columns_written else "rewrite_rows",
+            )
+        transaction = Transaction(commit.read_version, operation, transaction_properties=dict(commit.properties))
+        try:
+            landed = lance.LanceDataset.commit(self.uri, transaction, storage_options=self._options)
+        except CommitConflictError as error:
+            return Conflicted(first_line(error))
+        except (OSError, RuntimeError, ValueError) as error:
+            # Also "not found" is no verdict: Lance has been seen to raise it after the version had landed.
+            return CommitLost(first_line(error))
+        return Committed(TableVersion(landed.version))
+
+    def _objects(self) -> ObstoreStore:
+        if self._store is None:
+            self._store = open_store(self.uri, self._options)
+        return self._store
+
+    def _deletion_files(self) -> DeletionFiles:
+        if self._deletions is None:
+            self._deletions = DeletionFiles(self._objects())
+        return self._deletions
+
+
+def _rows_of_one_writer(rows: pa.Table) -> int:
+    """So many are written by one, and the others at the same time by another one: whole files, or half a file."""
+    count = int(rows.num_rows)
+    files = -(-count // ROWS_PER_FILE)
+    if files > 1:
+        return -(-files // 2) * ROWS_PER_FILE
+    if 2 <= count <= ROWS_PER_FILE // 2 and rows.nbytes in BYTES_IN_HALVES:
+        return -(-count // 2)
+    return count
+
+
+def _fragment(metadata: Any) -> Fragment:
+    return Fragment(
+        metadata.id,
+        # ``path`` makes a class at each call (Lance 14), 12 us and garbage, and its value is an instance of that.
+        tuple(f._path for f in metadata.files),
+        metadata.physical_rows,
+        metadata.num_deletions,
+        sum(f.file_size_bytes or 0 for f in metadata.files),
+        # An overlay lays other values over some rows of a file: no file alone holds a column then.
+        tuple(() if metadata.overlays else tuple(f.fields) for f in metadata.files),
+    )
+
+
+def _without_deleted(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Deleted rows are those without a row id; the id goes too."""
+    ids = batch.column(_ROW_ID)
+    kept = batch.drop_columns([_ROW_ID])
+    return kept.filter(ids.is_valid()) if ids.null_count else kept
+
+
+def _field_ids(fields: Sequence[Any]) -> list[int]:
+    return [i for f in fields for i in (f.id(), *_field_ids(f.children()))]

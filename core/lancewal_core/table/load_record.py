@@ -1,0 +1,89 @@
+"""Where a bulk load began: what had been merged when it was named for the first time.
+
+Whatever is merged behind that is newer than the rows of the load, deletes above all: repeated under the same name, a load
+still knows of them.  Immutable, kept for ever, since a name that were forgotten would begin anew.
+``_lancewal/loads/<name>.json``.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Literal, assert_never
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from lancewal_core import paths
+from lancewal_core.errors import InvalidInput, ObjectCorrupt, StoreUnavailable
+from lancewal_core.ids import Generation, Region
+from lancewal_core.store.json_model import decode_model
+from lancewal_core.store.json_object import JsonFault, region_named
+from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, put_once
+from lancewal_core.table.contract import Contract
+
+FORMAT = 1
+NAME_MAX = 200
+
+
+class LoadRecord(BaseModel):
+    """The newest merged generation of each region (0: none)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal[1] = 1
+    began_at_ms: int
+    topic_id: str
+    """Of the contract then: regions of another topic are not those of today."""
+    merged: dict[str, Annotated[int, Field(ge=0, le=2**63 - 1)]]
+    """By the region's name."""
+
+    def generation(self, region: Region) -> Generation:
+        """The newest generation that was merged before the load began."""
+        return Generation(self.merged.get(region.name, 0))
+
+
+def begin_load(store: ObjectStore, name: str, contract: Contract, record: LoadRecord) -> LoadRecord:
+    """Where the load ``name`` began: here, or where an earlier try did.
+
+    ``InvalidInput`` for a name that cannot be one, and for a load of another topic; ``StoreUnavailable`` without a verdict.
+    """
+    if len(name) > NAME_MAX:
+        raise InvalidInput(f"a load's name has at most {NAME_MAX} characters, this one {len(name)}")
+    key = paths.load_record(name)
+    outcome = put_once(store, key, encode_load(record))
+    match outcome:
+        case Done():
+            return record
+        case Lost(found=found):
+            began = decode_load(found, key)
+        case Unknown(cause=cause):
+            raise StoreUnavailable(f"no verdict on writing {key}: {cause}; run the command again", object=key)
+        case _:
+            assert_never(outcome)
+    if began.topic_id != contract.topic_id:
+        raise InvalidInput(
+            f"the load {name} began while the table's topic had id {began.topic_id}; now it has {contract.topic_id}, and "
+            "what was deleted since cannot be told. Give the load another name to begin anew",
+            load=name,
+        )
+    return began
+
+
+def read_loads(store: ObjectStore) -> tuple[str, ...]:
+    """Names of all loads that ever began."""
+    names = (paths.parse_load_record(info.key) for info in store.list(paths.loads_prefix()))
+    return tuple(sorted(name for name in names if name is not None))
+
+
+def encode_load(record: LoadRecord) -> bytes:
+    return json.dumps(record.model_dump(), indent=1).encode()
+
+
+def decode_load(data: bytes, where: str) -> LoadRecord:
+    """Raise ``FormatUnknown`` for a future format, ``ObjectCorrupt`` for anything else that is not a load's beginning."""
+    record = decode_model(LoadRecord, data, where, "beginning of a load", FORMAT)
+    try:
+        for name in record.merged:
+            region_named(name)
+    except JsonFault as error:
+        raise ObjectCorrupt(f"{where} is not a beginning of a load: {error}", object=where) from error
+    return record

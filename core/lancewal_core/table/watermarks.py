@@ -1,0 +1,368 @@
+"""W(V): what a table version contains, per region the generation and position.
+
+A merge commit carries the watermarks of *all* regions in its transaction properties; the same content is written to
+``_lancewal/merges/`` right after it, because a clean-up removes old transactions.  Where neither can say it, after a restore
+or where versions are gone, a person decides, by a record of the same form (``decide``).
+
+Guarantee: ``Watermarks.at(V)`` is what the newest merge at or below V says, or an error: never an older one.
+
+Steps of the walk down from V
+ 1. A version with a record under ``merges/``: that is it.
+ 2. A version whose transaction carries watermarks: that is it.
+ 3. Restore: ``TableRestored``.  Overwrite, other than the table's creation: ``TableReplaced``.
+ 4. A version that exists with an unreadable transaction is a rewrite, and any other operation a foreign commit: go on.
+ 5. A version that is gone: ``WatermarkUnknown``.
+ 6. Version 1 without any of these: nothing was ever merged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from threading import Lock
+from typing import Literal, TypeVar, assert_never
+
+from lancewal_core import paths
+from lancewal_core.errors import (
+    FormatUnknown,
+    ObjectCorrupt,
+    StoreUnavailable,
+    TableReplaced,
+    TableRestored,
+    WatermarkUnknown,
+)
+from lancewal_core.ids import Generation, Position, Region, TableVersion
+from lancewal_core.process.failpoints import point
+from lancewal_core.store.json_object import WHOLE_MAX, JsonFault, JsonObject, region_named
+from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, put_once
+from lancewal_core.table.protocol import PinnedTable, Table, TransactionGone, TransactionInfo, TransactionUnreadable
+
+FORMAT = "1"
+PROPERTY_FORMAT = "lancewal.format"
+PROPERTY_WATERMARKS = "lancewal.watermarks"
+PROPERTY_MERGE = "lancewal.merge"
+PROPERTY_FOLLOWUP = "lancewal.followup"
+PROPERTY_READ_VERSION = "lancewal.read_version"
+"""Version that a merge was computed from: a rebase changes the transaction's own read version."""
+TABLE_UUID = "lancewal.table_uuid"
+"""Key in the Lance table's config."""
+HELD_MAX = 160_000
+"""Versions and regions of watermarks that a process remembers: some 64 MiB."""
+
+
+W = TypeVar("W")
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """The newest merged generation of a region (0: none) and the position behind it."""
+
+    generation: Generation
+    next: Position
+    perhaps: Generation | None = None
+    """Where a person has accepted a lower bound: up to here the table may hold rows nevertheless."""
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """Watermarks, the version that set them (0: none did) and the merge's uuid."""
+
+    version: TableVersion
+    merge: str | None
+    regions: Mapping[Region, Watermark]
+
+    def generation(self, region: Region) -> Generation:
+        found = self.regions.get(region)
+        return Generation(0) if found is None else found.generation
+
+    @property
+    def exact(self) -> bool:
+        """Whether the table holds no rows behind these positions."""
+        return not any(mark.perhaps is not None for mark in self.regions.values())
+
+    def position(self, region: Region) -> Position | None:
+        """Position behind the newest merged generation; None if none was merged."""
+        found = self.regions.get(region)
+        return None if found is None else found.next
+
+
+Decision = Literal["keep", "replay", "accepted"]
+"""What a person said: after a restore what becomes of the rows merged since, or that a conclusion is right."""
+
+NOTHING_MERGED = InForce(TableVersion(0), None, {})
+
+
+def encode_watermarks(regions: Mapping[Region, Watermark]) -> str:
+    """Text of the property ``lancewal.watermarks``."""
+    content = {r.name: _mark(w) for r, w in sorted(regions.items())}
+    return json.dumps(content, separators=(",", ":"))
+
+
+def _mark(watermark: Watermark) -> dict[str, int]:
+    found = {"generation": int(watermark.generation), "next": int(watermark.next)}
+    return found if watermark.perhaps is None else {**found, "perhaps": int(watermark.perhaps)}
+
+
+def decode_watermarks(text: str, where: str) -> dict[Region, Watermark]:
+    """Read what ``encode_watermarks`` wrote; ``ObjectCorrupt`` names ``where``."""
+    try:
+        return _regions(JsonObject.parse(text))
+    except JsonFault as error:
+        raise ObjectCorrupt(f"{where}: its watermarks cannot be read: {error}", object=where) from error
+
+
+def _regions(content: JsonObject) -> dict[Region, Watermark]:
+    return {
+        region_named(name): Watermark(
+            Generation(mark.whole("generation")),
+            Position(mark.whole("next")),
+            Generation(mark.whole("perhaps")) if "perhaps" in mark.members else None,
+        )
+        for name, mark in content.inners()
+    }
+
+
+def merge_properties(regions: Mapping[Region, Watermark], merge: str) -> dict[str, str]:
+    """Transaction properties of a merge commit."""
+    return {PROPERTY_FORMAT: FORMAT, PROPERTY_WATERMARKS: encode_watermarks(regions), PROPERTY_MERGE: merge}
+
+
+def watermarks_of(info: TransactionInfo, version: int) -> InForce | None:
+    """The watermarks that a transaction carries, if it is a merge."""
+    text = info.properties.get(PROPERTY_WATERMARKS)
+    if text is None:
+        return None
+    where = f"transaction of table version {version}"
+    if info.properties.get(PROPERTY_FORMAT) != FORMAT:
+        raise FormatUnknown(f"{where}: format {info.properties.get(PROPERTY_FORMAT)!r} is not read by this release")
+    return InForce(TableVersion(version), info.properties.get(PROPERTY_MERGE), decode_watermarks(text, where))
+
+
+class _Found:
+    """What was found, by version; what is longest unused goes first.  Threads may share it.
+
+    It counts each version, and each region of watermarks that several versions share once: some 400 bytes each.
+    """
+
+    def __init__(self, held_max: int) -> None:
+        self._held_max = held_max
+        self._by_version: OrderedDict[int, InForce] = OrderedDict()
+        self._uses: Counter[int] = Counter()
+        """Versions that share watermarks, by the ``id`` of these."""
+        self._regions = 0
+        self._lock = Lock()
+
+    def get(self, version: int) -> InForce | None:
+        with self._lock:
+            known = self._by_version.get(version)
+            if known is not None:
+                self._by_version.move_to_end(version)
+            return known
+
+    def keep(self, versions: Iterable[int], known: InForce) -> None:
+        """The last of ``versions`` stays longest."""
+        with self._lock:
+            for version in versions:
+                if version not in self._by_version:
+                    self._by_version[version] = known
+                    self._uses[id(known)] += 1
+                    self._regions += len(known.regions) if self._uses[id(known)] == 1 else 0
+                self._by_version.move_to_end(version)
+            while len(self._by_version) > 1 and len(self._by_version) + self._regions > self._held_max:
+                _, old = self._by_version.popitem(last=False)
+                self._uses[id(old)] -= 1
+                if not self._uses[id(old)]:
+                    del self._uses[id(old)]
+                    self._regions -= len(old.regions)
+
+
+class Watermarks:
+    """Reads W(V); remembers what it found, which is immutable: at most ``held_max`` versions and regions."""
+
+    def __init__(self, store: ObjectStore, table: Table, held_max: int = HELD_MAX) -> None:
+        self._store = store
+        self._table = table
+        self._found = _Found(held_max)
+        self._written: TableVersion | None = None
+
+    def at(self, version: int) -> InForce:
+        """W(V).  Errors: see the module docstring."""
+        try:
+            return self._walk(version, listed=True)
+        except (WatermarkUnknown, TableRestored):
+            return self._walk(version, listed=False)  # the listing may have been short of a record
+
+    def newest(self) -> tuple[PinnedTable, InForce]:
+        """The newest version and W of it; looks again where a clean-up has overtaken the version first found."""
+        return self._newest(self.at)
+
+    def newest_known(self) -> tuple[PinnedTable, InForce | None]:
+        """The same; None where it is not known what the version contains: a restore that nobody has decided about, or a
+        lower bound that a person has accepted and no merge has made true yet."""
+
+        def known(version: int) -> InForce | None:
+            try:
+                found = self.at(version)
+            except TableRestored:
+                return None
+            return found if found.exact else None
+
+        return self._newest(known)
+
+    def _newest(self, at: Callable[[int], W]) -> tuple[PinnedTable, W]:
+        pinned = self._table.newest()
+        while True:
+            try:
+                return pinned, at(pinned.version)
+            except WatermarkUnknown:
+                newer = self._table.newest()
+                if newer.version == pinned.version:
+                    raise
+                pinned = newer
+
+    def _walk(self, version: int, *, listed: bool) -> InForce:
+        known = self._found.get(version)
+        if known is not None:
+            return known
+        recorded: set[int] | None = None
+        at = version
+        passed: list[int] = []
+        while True:
+            known = self._found.get(at)
+            if known is None:
+                if listed and recorded is None and len(passed) >= 2:
+                    recorded = self._recorded()
+                known = self._at_version(at, recorded)
+            passed.append(at)
+            if known is not None:
+                break
+            at -= 1
+        self._found.keep(reversed(passed), known)
+        return known
+
+    def record(self, in_force: InForce, version: TableVersion, kind: Literal["merge", "checkpoint"]) -> None:
+        """Write ``merges/<version>``; one that is there already must say the same."""
+        if version == self._written:
+            return  # a quiet table: no request a round
+        key = paths.merge_record(version)
+        with point("merges.put", object=key):
+            outcome = put_once(self._store, key, encode_merge_record(in_force, kind))
+        match outcome:
+            case Done():
+                self._written = version
+            case Unknown():
+                return  # written again by the next round
+            case Lost(found=found):
+                other = decode_merge_record(found, key)
+                if (other.version, other.regions) != (in_force.version, in_force.regions):
+                    raise ObjectCorrupt(
+                        f"{key} says other watermarks than the table's history: {encode_watermarks(other.regions)}, "
+                        f"history {encode_watermarks(in_force.regions)}",
+                        object=key,
+                    )
+                self._written = version
+            case _:
+                assert_never(outcome)
+
+    def decide(self, in_force: InForce, kind: Decision) -> InForce:
+        """Put a person's word under ``merges/<in_force.version>``; what is in force there then, theirs or an earlier one's.
+
+        ``StoreUnavailable`` without a verdict: deciding the same again is right.
+        """
+        key = paths.merge_record(in_force.version)
+        with point("merges.put", object=key):
+            outcome = put_once(self._store, key, encode_merge_record(in_force, kind))
+        match outcome:
+            case Done():
+                return in_force
+            case Lost(found=found):
+                return decode_merge_record(found, key)
+            case Unknown(cause=cause):
+                raise StoreUnavailable(f"no verdict on writing {key}: {cause}; run the command again", object=key)
+            case _:
+                assert_never(outcome)
+
+    def _recorded(self) -> set[int]:
+        """Versions with a record, newest ones at least: a hint that saves GETs."""
+        infos = self._store.list(paths.merges_prefix(), limit=1000)
+        return {v for info in infos if (v := paths.parse_merge_record(info.key)) is not None}
+
+    def _at_version(self, version: int, recorded: set[int] | None) -> InForce | None:
+        if version < 1:
+            return NOTHING_MERGED
+        if recorded is None or version in recorded:
+            key = paths.merge_record(TableVersion(version))
+            data = self._store.get(key)
+            if data is not None:
+                return decode_merge_record(data, key)
+        found = self._table.transaction(version)
+        match found:
+            case TransactionInfo():
+                in_force = watermarks_of(found, version)
+                if in_force is not None:
+                    return in_force
+                if found.operation == "Restore":
+                    raise TableRestored(
+                        f"table version {version} is a restore of an older one: what is merged is not known any more, so "
+                        "merges and reads stop until a person has said what becomes of the rows that were merged since: "
+                        "`lancewal repair restored --after-restore keep|replay`",
+                        version=version,
+                    )
+                if found.operation == "Overwrite" and version > 1:
+                    raise TableReplaced(f"table version {version} overwrote the table; lancewal stops", version=version)
+                return None
+            case TransactionUnreadable():
+                return None
+            case TransactionGone():
+                raise WatermarkUnknown(
+                    f"table version {version} is gone and no record under {paths.merges_prefix()} is newer: what is "
+                    "merged cannot be proven. `lancewal repair watermark` shows what the rest leads to, and takes a "
+                    "person's word for it",
+                    version=version,
+                )
+            case _:
+                assert_never(found)
+
+
+def encode_merge_record(in_force: InForce, kind: Literal["merge", "checkpoint"] | Decision) -> bytes:
+    """A record under ``merges/`` as an object's bytes."""
+    content = {
+        "format": FORMAT,
+        "kind": kind,
+        "set_by": in_force.version,
+        "merge": in_force.merge,
+        "watermarks": json.loads(encode_watermarks(in_force.regions)),
+    }
+    return json.dumps(content, indent=1).encode()
+
+
+def says_keep(data: bytes, key: str) -> bool:
+    """Whether a record under ``merges/`` is a person's word that a restore dropped what had been merged since."""
+    return kind_of(data, key) == "keep"
+
+
+def kind_of(data: bytes, key: str) -> str:
+    """What a record under ``merges/`` is, a person's word or not: the ``kind`` that it was written as."""
+    try:
+        return JsonObject.parse(data).text("kind")
+    except JsonFault as error:
+        raise ObjectCorrupt(f"{key} is not a merge record: {error}", object=key) from error
+
+
+def decode_merge_record(data: bytes, key: str) -> InForce:
+    """Inverse of ``encode_merge_record``; ``ObjectCorrupt`` or ``FormatUnknown`` names the object."""
+    version = paths.parse_merge_record(key)
+    try:
+        content = JsonObject.parse(data)
+        if content.text("format") != FORMAT:
+            raise FormatUnknown(
+                f"{key}: format {content.text('format')[:20]!r} is not read by this release", object=key
+            )
+        # What is in force at a version was set there or below it.
+        set_by = content.whole("set_by", high=WHOLE_MAX if version is None else version)
+        merge = None if content.raw("merge") is None else content.text("merge")
+        return InForce(TableVersion(set_by), merge, _regions(content.inner("watermarks")))
+    except JsonFault as error:
+        raise ObjectCorrupt(f"{key} is not a merge record: {error}", object=key) from error

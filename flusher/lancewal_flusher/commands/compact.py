@@ -1,0 +1,98 @@
+"""``lancewal compact``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lancewal_core.cli.config import ConfigOption, Output, OutputOption, read_settings
+from lancewal_core.cli.shown import say, say_json
+from lancewal_core.settings.load import Settings
+from lancewal_flusher.commands.runner_option import RunnerOption, choosing, session_for
+
+if TYPE_CHECKING:
+    from lancewal_flusher.upkeep.compact_all import CompactionSummary
+
+
+def command(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Take the sentinel too; merges under way are then planned again.")
+    ] = False,
+    runner: RunnerOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Write small and worn fragments anew until none is left, and extend secondary indexes.
+
+    Safe beside a running flusher, whose merges go first: where they keep changing the same fragments this command gives
+    up with exit code 1, and `lancewal pause flusher --for 10m` keeps them away.  Needs `table.uri`.
+    """
+    settings = choosing(read_settings(config), runner)
+    with ExitStack() as stack:
+        if not dry_run:
+            stack.enter_context(session_for(settings))
+        summary = _look(settings, everything) if dry_run else _compact(settings, everything)
+    if isinstance(summary, str):
+        _show(output, {"refused": summary}, f"nothing can be compacted now: {summary}")
+        return
+    _show(output, asdict(summary), summary_text(summary, dry_run))
+    if summary.indexes_refused:
+        raise typer.Exit(1)
+
+
+def _show(output: Output, content: Mapping[str, object], text: str) -> None:
+    if output is Output.JSON:
+        say_json(json.dumps(content, indent=None if "refused" in content else 1))
+    else:
+        say(text)
+
+
+def _look(settings: Settings, everything: bool) -> CompactionSummary | str:
+    """What it would do, or why nothing can be done now."""
+    from lancewal_flusher.commit.send import Refused
+    from lancewal_flusher.service.limits import compaction_limits
+    from lancewal_flusher.service.service import open_context
+    from lancewal_flusher.upkeep.compact_all import look
+
+    with ExitStack() as stack:
+        context = open_context(settings, stack, on_threads=True)
+        found = look(context, compaction_limits(settings.flusher), with_sentinel=everything)
+    return found.reason if isinstance(found, Refused) else found
+
+
+def _compact(settings: Settings, everything: bool) -> CompactionSummary:
+    import structlog
+
+    from lancewal_core.process.stop_signals import stop_signals
+    from lancewal_flusher.service.limits import compaction_limits
+    from lancewal_flusher.service.service import open_context
+    from lancewal_flusher.upkeep.compact_all import compact_to_the_end
+
+    log = structlog.get_logger("lancewal.compact")
+    with ExitStack() as stack:
+        return compact_to_the_end(
+            open_context(settings, stack),
+            compaction_limits(settings.flusher),
+            with_sentinel=everything,
+            landed=lambda done: log.info("compacted", **asdict(done)),
+            refused=lambda reason: log.info("compaction refused", reason=reason),
+            stopping=stack.enter_context(stop_signals()),
+        )
+
+
+def summary_text(summary: CompactionSummary, dry_run: bool) -> str:
+    """The summary for people."""
+    lines = [
+        f"{'would compact' if dry_run else 'compacted'} in {summary.rounds} rounds: {summary.fragments_before} fragments "
+        f"to {summary.fragments_after}, {summary.rows_dropped} hidden rows dropped, {summary.bytes_read} bytes read, "
+        f"{summary.bytes_written} written",
+        *(f"index {name} extended" for name in summary.indexes_extended),
+        *(f"index not extended: {reason}" for reason in summary.indexes_refused),
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,101 @@
+"""``lancewal gc``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lancewal_core.cli.config import ConfigOption, Output, OutputOption, read_settings
+from lancewal_core.cli.shown import one_line, say, say_json
+from lancewal_core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from lancewal_flusher.garbage.collect_all import GarbageSummary
+    from lancewal_flusher.garbage.kinds import Group
+
+ORPHANS_SHOWN = 20
+
+
+def command(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for the grace period, until what is free now is deleted.")
+    ] = False,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Delete what is merged and older than the history window, as the flusher does, and report what nothing accounts for.
+
+    Safe beside a running flusher; refused, but for --dry-run, while it is paused.  Needs `table.uri`.
+    """
+    from contextlib import ExitStack
+
+    import structlog
+
+    from lancewal_core.process.stop_signals import stop_signals
+    from lancewal_flusher.garbage.collect_all import collect_to_the_end, look
+    from lancewal_flusher.service.service import open_context
+
+    if dry_run and wait:
+        raise InvalidInput("--dry-run deletes nothing, so there is nothing to --wait for: give one of them")
+    settings = read_settings(config)
+    log = structlog.get_logger("lancewal.gc")
+    with ExitStack() as stack:
+        context = open_context(settings, stack, on_threads=True)
+        if dry_run:
+            summary = look(context)
+        else:
+            grace_s = context.contract.grace_s
+            summary = collect_to_the_end(
+                context,
+                wait=wait,
+                stopping=stack.enter_context(stop_signals()),
+                waits=lambda objects: log.info("waiting for the grace period", objects=objects, grace_s=grace_s),
+            )
+    if output is Output.JSON:
+        say_json(json.dumps(asdict(summary), indent=1))
+    else:
+        say(summary_text(summary, dry_run))
+
+
+def summary_text(summary: GarbageSummary, dry_run: bool) -> str:
+    """The summary for people."""
+    after = f"after the grace period of {summary.grace_s} s"
+    later = f"would delete {after}" if dry_run else f"left for a running flusher, or --wait, to delete {after}"
+    lines = [
+        *_groups("would delete at once" if dry_run else "deleted", summary.deleted),
+        *_groups(later, summary.waiting),
+        f"{'would trim' if dry_run else 'trimmed'}:{'' if summary.trimmed else ' nothing'}",
+        *(f"  {t.region}  generations {t.first} to {t.last}" for t in summary.trimmed),
+    ]
+    if summary.orphans:
+        lines.append(f"nothing accounts for {len(summary.orphans)} objects, which are left alone:")
+        lines += [
+            f"  {one_line(orphan.key)}  {orphan.bytes} bytes: {orphan.reason}"
+            for orphan in summary.orphans[:ORPHANS_SHOWN]
+        ]
+        if len(summary.orphans) > ORPHANS_SHOWN:
+            lines.append(f"  and {len(summary.orphans) - ORPHANS_SHOWN} more: --output json lists them")
+    if summary.expired_rows is not None:
+        lines.append(f"rows that have expired, which the flusher hides: {summary.expired_rows}")
+    loose = summary.loose_data
+    if loose is None:
+        lines.append("data files: not counted, since a snapshot that is to be merged cannot be read")
+    elif loose.files:
+        lines.append(
+            f"data files older than a day that neither the newest version nor a snapshot names: {loose.files}, "
+            f"{loose.bytes} bytes; Lance's clean-up of versions decides about them"
+        )
+    return "\n".join(lines)
+
+
+def _groups(title: str, groups: Iterable[Group]) -> list[str]:
+    rows = [(group.kind, str(group.objects), str(group.bytes)) for group in groups]
+    if not rows:
+        return [f"{title}: nothing"]
+    kind, objects, size = (max(len(row[i]) for row in rows) for i in range(3))
+    return [f"{title}:", *(f"  {k:<{kind}}  {n:>{objects}} objects  {b:>{size}} bytes" for k, n, b in rows)]

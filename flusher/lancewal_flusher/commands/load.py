@@ -1,0 +1,110 @@
+"""``lancewal table load``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lancewal_core.cli.config import ConfigOption, Output, OutputOption, read_settings
+from lancewal_core.cli.shown import say, say_json
+from lancewal_core.errors import InvalidInput
+from lancewal_flusher.load.keep import Keep
+
+if TYPE_CHECKING:
+    from lancewal_core.table.load_record import LoadRecord
+    from lancewal_flusher.load.whole import LoadSummary
+
+
+def command(
+    uri: Annotated[str, typer.Argument(help="The table.")],
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Parquet or Arrow IPC files, or folders of them; local or s3://.", metavar="FILE_OR_FOLDER..."
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", help="Name of the load; by default it follows from the files' names and sizes."),
+    ] = None,
+    keep: Annotated[
+        Keep, typer.Option("--keep", help="Of a key that the files have twice: stop, or take its last row.")
+    ] = Keep.ERROR,
+    begin: Annotated[
+        bool, typer.Option("--begin", help="Only begin the load --name: what Kafka deletes from now on stays deleted.")
+    ] = False,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Load files into a table that may be streamed to: rows whose key has no row yet; what came through Kafka is newer.
+
+    Safe beside running services, and to be repeated: it then adds what is missing.  Rows that Kafka had deleted before the
+    load began come back: begin it with --begin before the files are written.
+    """
+    from contextlib import ExitStack
+
+    import structlog
+
+    from lancewal_core.process.stop_signals import stop_signals
+    from lancewal_flusher.load.whole import begin as begin_load
+    from lancewal_flusher.load.whole import load_files
+
+    if begin and (files or name is None):
+        raise InvalidInput("--begin takes no files, and a --name by which the load is done afterwards")
+    if not begin and not files:
+        raise InvalidInput("name at least one file or folder to load")
+    settings = read_settings(config)
+    table = settings.table.model_copy(update={"uri": uri.rstrip("/") or uri})
+    settings = settings.model_copy(update={"table": table})
+    if begin:
+        began = begin_load(settings, str(name))
+        if output is Output.JSON:
+            say_json(began.model_dump_json(indent=1))
+        else:
+            say(began_text(str(name), began))
+        return
+    log = structlog.get_logger("lancewal.load")
+    with ExitStack() as stack:
+        summary = load_files(
+            settings,
+            files or [],
+            name=name,
+            keep=keep,
+            landed=lambda part: log.info("part loaded", **asdict(part)),
+            stopping=stack.enter_context(stop_signals()),
+        )
+    if output is Output.JSON:
+        say_json(json.dumps(asdict(summary), indent=1))
+    else:
+        say(summary_text(summary))
+    if not summary.finished:
+        raise typer.Exit(1)
+
+
+def began_text(name: str, began: LoadRecord) -> str:
+    """For people."""
+    from datetime import UTC, datetime
+
+    at = datetime.fromtimestamp(began.began_at_ms / 1000, UTC).isoformat(timespec="seconds")
+    return f"load {name} began at {at}: what Kafka has deleted since stays deleted"
+
+
+def summary_text(summary: LoadSummary) -> str:
+    """The summary for people."""
+    left_out = [
+        (summary.present, "whose key had a row"),
+        (summary.deleted, "whose key Kafka has deleted since the load began"),
+        (summary.doubled, "with a later row of the same key"),
+        (summary.appended, "whose key somebody appended at the same time"),
+    ]
+    lines = [
+        f"load {summary.name}: {summary.inserted} of {summary.rows} rows of {summary.files} files inserted, in "
+        f"{summary.commits} commits",
+        *(f"left out: {count} {why}" for count, why in left_out if count),
+    ]
+    if not summary.finished:
+        lines.append("stopped before the end; the same command goes on")
+    return "\n".join(lines)

@@ -1,0 +1,45 @@
+"""``--runner`` of the commands whose tasks may run on Spark, and the session that they need then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Annotated, TypeAlias
+
+import typer
+
+from lancewal_core.settings.load import Settings
+
+
+class RunnerName(StrEnum):
+    """Where tasks run."""
+
+    THREADS = "threads"
+    SPARK = "spark"
+
+
+RunnerOption: TypeAlias = Annotated[
+    RunnerName | None,
+    typer.Option("--runner", help="Where tasks on fragments run; by default flusher.runner of the settings."),
+]
+
+
+def choosing(settings: Settings, runner: RunnerName | None) -> Settings:
+    """The settings with the runner that the command line names."""
+    if runner is None:
+        return settings
+    flusher = settings.flusher.model_copy(update={"runner": runner.value})
+    return settings.model_copy(update={"flusher": flusher})
+
+
+@contextmanager
+def session_for(settings: Settings) -> Iterator[None]:
+    """A Spark session for the time of a command, where these settings need one; to be entered before Lance is imported."""
+    if settings.flusher.runner != "spark":
+        yield
+        return
+    from lancewal_flusher.tasks.spark_session import spark_session
+
+    with spark_session():
+        yield

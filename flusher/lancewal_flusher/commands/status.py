@@ -1,0 +1,92 @@
+"""``lancewal status``: how far every region of a table has come."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lancewal_core.cli.config import ConfigOption, Output, OutputOption, read_settings
+from lancewal_core.cli.shown import one_line, say, say_json
+from lancewal_core.table.control import until_text
+
+if TYPE_CHECKING:
+    from lancewal_flusher.status.status import RegionStatus, TableStatus
+
+
+def command(
+    uri: Annotated[str, typer.Argument(help="The table; by default table.uri of the settings.")] = "",
+    config: ConfigOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Show how far every region has come: lag, durable and merged positions, what is not merged yet.
+
+    Exit code 1 where it has to report a problem, such as a partition that goes no further although records wait (why a
+    running ingest has stopped it, only its log and `/readyz` know), or something that strong reads need and that is lost or
+    damaged. What it has not looked at, it says.
+    """
+    from lancewal_flusher.status.status import table_status
+
+    settings = read_settings(config)
+    status = table_status(settings, settings.table_uri(uri))
+    if output is Output.JSON:
+        say_json(json.dumps(asdict(status), indent=1))
+    else:
+        say(status_text(status))
+    if status.problems:
+        raise typer.Exit(1)
+
+
+_TITLES = ("partition", "lag", "durable", "merged", "unmerged rows", "unmerged bytes", "generations", "owner")
+
+
+def status_text(status: TableStatus) -> str:
+    """The status for people: the table, one aligned line for each region, the problems."""
+    primary, region = (one_line(", ".join(names)) for names in (status.primary_key, status.region_key))
+    lines = [
+        f"table     {one_line(status.uri)}",
+        f"version   {status.table_version}, {status.table_rows} rows in {status.table_fragments} fragments",
+        f"topic     {status.topic} ({status.topic_id}), {len(status.regions)} partitions",
+        f"keys      primary {primary}; region {region or 'record key'}",
+        f"contract  version {status.contract_version}, table {one_line(status.table_uuid)}",
+        f"group     {one_line(status.group)}, {_counted(status.group_members)}",
+        *(f"paused    {service} {until_text(until)}" for service, until in status.paused.items()),
+        "",
+    ]
+    rows = [_TITLES, *(_cells(region) for region in status.regions)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(_TITLES))]
+    # Figures to the right, the last two columns, which are texts, to the left.
+    for row in rows:
+        cells = [
+            cell.ljust(width) if i >= len(row) - 2 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    if status.not_looked_at:
+        lines += ["", f"not looked at: {'; '.join(map(one_line, status.not_looked_at))}"]
+    return "\n".join([*lines, *(f"\nproblem: {one_line(problem)}" for problem in status.problems)])
+
+
+def _counted(members: int | None) -> str:
+    if members is None:
+        return "members not known"
+    return "1 member" if members == 1 else f"{members} members"
+
+
+def _cells(region: RegionStatus) -> tuple[str, ...]:
+    def figure(value: int | None) -> str:
+        return "-" if value is None else str(value)
+
+    generations = ", ".join(f"{count} {state}" for state, count in region.generations.items())
+    return (
+        str(region.partition),
+        figure(region.lag),
+        figure(region.durable),
+        figure(region.merged),
+        str(region.unmerged_rows),
+        str(region.unmerged_bytes),
+        generations or "-",
+        one_line(region.owner or "-"),
+    )

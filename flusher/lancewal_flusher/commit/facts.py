@@ -1,0 +1,96 @@
+"""What a merge says about itself in its own transaction, so that finishing it needs no older version.
+
+Properties beside the watermarks
+
+* ``lancewal.read_version``: the version that it was computed from.  A rebase changes the transaction's own read version.
+* ``lancewal.fragments_below``: all fragments of that version have lower ids; Lance never uses an id again.
+* ``lancewal.files``: names of the data files that it adds, as a JSON list.
+* ``lancewal.adopted``: per region the data files that it took from a snapshot as they were, as JSON.
+* ``lancewal.generations``: per region the first and the last generation that it takes, as JSON.
+* ``lancewal.rows_adopted``, ``lancewal.rows_replaced``: for people.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lancewal_core.errors import ObjectCorrupt
+from lancewal_core.ids import Generation, Region, TableVersion
+from lancewal_core.store.json_object import JsonFault, JsonObject, region_named
+from lancewal_core.table.protocol import TransactionInfo
+from lancewal_core.table.watermarks import PROPERTY_READ_VERSION
+
+_FRAGMENTS_BELOW = "lancewal.fragments_below"
+_FILES = "lancewal.files"
+_ADOPTED = "lancewal.adopted"
+_GENERATIONS = "lancewal.generations"
+_ROWS_ADOPTED = "lancewal.rows_adopted"
+_ROWS_REPLACED = "lancewal.rows_replaced"
+
+
+@dataclass(frozen=True, slots=True)
+class MergeFacts:
+    """See the module docstring."""
+
+    read_version: TableVersion
+    fragments_below: int
+    files: frozenset[str]
+    adopted: Mapping[Region, frozenset[str]]
+    """Of one generation each: what lies in the index may name a snapshot that was rebuilt since."""
+    generations: Mapping[Region, tuple[Generation, Generation]]
+    rows_adopted: int
+    rows_replaced: int
+
+    def takes(self, region: Region, generation: Generation) -> bool:
+        """Whether the merge holds this generation."""
+        found = self.generations.get(region)
+        return found is not None and found[0] <= generation <= found[1]
+
+    def properties(self) -> dict[str, str]:
+        """As transaction properties."""
+        return {
+            PROPERTY_READ_VERSION: str(self.read_version),
+            _FRAGMENTS_BELOW: str(self.fragments_below),
+            _FILES: json.dumps(sorted(self.files)),
+            _ADOPTED: json.dumps({region.name: sorted(files) for region, files in sorted(self.adopted.items())}),
+            _GENERATIONS: json.dumps({region.name: list(g) for region, g in sorted(self.generations.items())}),
+            _ROWS_ADOPTED: str(self.rows_adopted),
+            _ROWS_REPLACED: str(self.rows_replaced),
+        }
+
+
+def facts_of(info: TransactionInfo, version: TableVersion) -> MergeFacts:
+    """The facts of a merge's transaction; ``ObjectCorrupt`` if they cannot be read."""
+    try:
+        properties = info.properties
+        adopted, generations = JsonObject.parse(properties[_ADOPTED]), JsonObject.parse(properties[_GENERATIONS])
+        return MergeFacts(
+            TableVersion(int(properties[PROPERTY_READ_VERSION])),
+            int(properties[_FRAGMENTS_BELOW]),
+            _names(json.loads(properties[_FILES])),
+            {region_named(name): _names(adopted.values(name)) for name in adopted.members},
+            {region_named(name): _first_and_last(generations.values(name)) for name in generations.members},
+            int(properties[_ROWS_ADOPTED]),
+            int(properties[_ROWS_REPLACED]),
+        )
+    except (KeyError, ValueError, TypeError, RecursionError) as error:
+        raise ObjectCorrupt(
+            f"transaction of table version {version}: what the merge says about itself cannot be read: {error}",
+            version=version,
+        ) from error
+
+
+def _names(values: object) -> frozenset[str]:
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise JsonFault("files are not a list of names")
+    return frozenset(values)
+
+
+def _first_and_last(values: list[object]) -> tuple[Generation, Generation]:
+    match values:
+        case [int(first), int(last)] if 1 <= first <= last:
+            return Generation(first), Generation(last)
+        case _:
+            raise JsonFault("generations are not a first and a last one")

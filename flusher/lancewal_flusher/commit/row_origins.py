@@ -1,0 +1,156 @@
+"""Through which regions the rows of new data files came, told by the commit that brings them.
+
+Of a table whose rows do not tell their region (``key_region``) every commit of rows from Kafka carries the property
+
+* ``lancewal.key_regions``, as JSON: ``regions``, a list of [name, position up to which it is merged], and ``files``, by the
+  name of a data file how many of its physical rows, one span behind the other, came through which of these.
+
+Compaction, loads and users leave no such word.  What is gone with a cleaned-up version is not known any more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from lancewal_core.errors import ObjectCorrupt
+from lancewal_core.ids import Position, TableVersion
+from lancewal_core.keys.origin import MergedFrom
+from lancewal_core.store.json_object import WHOLE_MAX, JsonFault, JsonObject, region_named
+from lancewal_core.table.protocol import (
+    PinnedTable,
+    TransactionGone,
+    TransactionInfo,
+    TransactionUnreadable,
+    fragment_files,
+    fragment_rows,
+)
+from lancewal_core.table.watermarks import PROPERTY_MERGE
+from lancewal_flusher.commit.facts import facts_of
+from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.merge.inputs import Work
+
+PROPERTY_KEY_REGIONS = "lancewal.key_regions"
+VERSIONS_MAX = 1_000
+"""So many transactions are read, at most, to find what brought a file."""
+
+Span = tuple[MergedFrom, int]
+"""A region, and how many rows."""
+Spans = Sequence[Span]
+
+
+def region_properties(files: Mapping[str, Spans]) -> dict[str, str]:
+    """Transaction properties that say what the rows of these files are, in their order; none where there are no files."""
+    if not files:
+        return {}
+    regions = list(dict.fromkeys(region for spans in files.values() for region, _ in spans))
+    place = {region: at for at, region in enumerate(regions)}
+    content = {
+        "regions": [[r.region.name, r.position] for r in regions],
+        "files": {name: [[place[r], rows] for r, rows in spans] for name, spans in sorted(files.items())},
+    }
+    return {PROPERTY_KEY_REGIONS: json.dumps(content, separators=(",", ":"))}
+
+
+def divided(fragments: Sequence[str], counts: Spans) -> dict[str, Spans]:
+    """The files of new fragments, one each, whose rows are ``counts`` one behind the other."""
+    found: dict[str, Spans] = {}
+    left = [(region, rows) for region, rows in counts if rows]
+    for fragment in fragments:
+        (name,) = fragment_files(fragment)
+        room, spans = fragment_rows(fragment), []
+        while room:
+            region, rows = left.pop(0)
+            taken = min(rows, room)
+            spans.append((region, taken))
+            room -= taken
+            if rows > taken:
+                left.insert(0, (region, rows - taken))
+        found[name] = spans
+    return found
+
+
+def regions_of_merge(works: Sequence[Work], kept: npt.NDArray[np.bool_], written: Sequence[str]) -> dict[str, Spans]:
+    """Of a merge's new files: those that it adopts, and those ``written``, which hold the rows of all works, then those of
+    their patches that are ``kept`` (the others are written in place)."""
+    sources = [MergedFrom(work.merge.region, work.merge.snapshots[-1].next) for work in works]
+    spans: dict[str, Spans] = {}
+    for work, source in zip(works, sources, strict=True):
+        spans |= divided(work.adopted, [(source, sum(map(fragment_rows, work.adopted)))])
+    rows = [(source, work.rows.num_rows) for work, source in zip(works, sources, strict=True)]
+    ends = np.cumsum([work.partials.num_rows for work in works])
+    patched = [int(part.sum()) for part in np.split(kept, ends[:-1])]
+    return spans | divided(written, [*rows, *zip(sources, patched, strict=True)])
+
+
+def find_spans(context: FlusherContext, pinned: PinnedTable, wanted: Mapping[str, int]) -> dict[str, Spans]:
+    """What transactions from ``pinned`` down say of files; ``wanted``: by name the id of a fragment that holds it.
+
+    Ends where versions are gone, and at the first merge that was computed before the oldest of these fragments was there.
+    It is asked once for each file: what no commit says today none will say later.
+    """
+    found: dict[str, Spans] = {}
+    left = {name: fragment for name, fragment in wanted.items() if name not in context.untold}
+    lowest = 0
+    for version in range(pinned.version, max(pinned.version - VERSIONS_MAX, 0), -1):
+        if not left or version <= lowest:
+            break
+        info = context.table.transaction(version)
+        if isinstance(info, TransactionGone):
+            break
+        if isinstance(info, TransactionUnreadable):
+            continue
+        said = read_spans(info, version)
+        found |= {name: spans for name, spans in said.items() if name in left}
+        left = {name: fragment for name, fragment in left.items() if name not in said}
+        if left and PROPERTY_MERGE in info.properties:
+            facts = facts_of(info, TableVersion(version))
+            if facts.fragments_below <= min(left.values()):
+                lowest = max(lowest, facts.read_version)
+    if left:
+        context.untold.intersection_update({name for f in pinned.fragments() for name in f.files})
+        context.untold.update(left)
+    return found
+
+
+def read_spans(info: TransactionInfo, version: int) -> Mapping[str, Spans]:
+    """What one transaction says; ``ObjectCorrupt`` if it cannot be read."""
+    text = info.properties.get(PROPERTY_KEY_REGIONS)
+    if text is None:
+        return {}
+    try:
+        content = JsonObject.parse(text)
+        regions = [_region(item) for item in content.values("regions")]
+        files = content.inner("files")
+        return {name: [_span(item, regions) for item in files.values(name)] for name in files.members}
+    except JsonFault as error:
+        raise ObjectCorrupt(
+            f"transaction of table version {version}: {PROPERTY_KEY_REGIONS} cannot be read: {error}", version=version
+        ) from error
+
+
+def _region(item: object) -> MergedFrom:
+    match item:
+        case [str(name), int(position)] if 0 <= position <= WHOLE_MAX:
+            return MergedFrom(region_named(name), Position(position))
+        case _:
+            raise JsonFault("a region is not a name and a position")
+
+
+def _span(item: object, regions: Sequence[MergedFrom]) -> Span:
+    match item:
+        case [int(place), int(rows)] if 0 <= place < len(regions) and rows >= 0:
+            return regions[place], rows
+        case _:
+            raise JsonFault("a span is not a region and a number of rows")
+
+
+def expanded(spans: Spans, values: Mapping[MergedFrom, int], rows: int) -> npt.NDArray[np.int32] | None:
+    """A value a row, by its region; None where the spans are not those of so many rows."""
+    if sum(count for _, count in spans) != rows:
+        return None
+    counts = np.array([count for _, count in spans], np.int64)
+    return np.repeat(np.array([values[region] for region, _ in spans], np.int32), counts)

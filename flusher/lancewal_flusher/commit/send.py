@@ -1,0 +1,205 @@
+"""What a commit lists, sending it, and what may be concluded from where it landed.
+
+Guarantees
+ 1. ``send`` returns the version at which the commit landed, ``Refused`` if it did not land and never will disturb a
+    later one, or raises ``CommitUnknown``.  A commit whose reply was lost is looked for by its uuid.
+ 2. What is in force stays known where a clean-up leaves the newest version alone, of any number of commits of ours in a row
+    (``checkpoint``, before each; it raises what reading W raises).  Of two in a row of others it is not.
+ 3. ``prove`` returns only if no merge lies between the version that a merge, or a part of a load, was computed from and
+    its own.
+ 4. Lance compares a commit with the versions above the one it was computed from, as far as these are still there.  A tag
+    keeps one while a clean-up takes those above it, and what they did to a fragment would be undone.  So ``send`` refuses
+    where one of them is gone; where that happened only while it sent, it raises ``MergeUnproven``: ``check_nothing_undone``,
+    which whoever finishes a merge repeats.
+
+A commit that was lost may still land after ``send`` has given it up.  The sentinel makes that harmless: either it lands
+before our next commit, which is then refused, or it is refused itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import assert_never
+
+from lancewal_core import paths
+from lancewal_core.errors import ATTACH_A_COPY, CommitUnknown, MergeUnproven, VersionGone, WatermarkUnknown
+from lancewal_core.ids import TableVersion
+from lancewal_core.process.failpoints import point
+from lancewal_core.table.protocol import (
+    CommitLost,
+    Committed,
+    Conflicted,
+    Fragment,
+    PinnedTable,
+    RowNumbers,
+    TableCommit,
+    TransactionGone,
+    TransactionInfo,
+    TransactionUnreadable,
+    files_of,
+    version_exists,
+)
+from lancewal_core.table.watermarks import InForce
+from lancewal_flusher.context import FlusherContext
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Another commit came first; nothing landed."""
+
+    reason: str
+
+
+def send(context: FlusherContext, commit: TableCommit, uuid_property: str) -> TableVersion | Refused:
+    """Commit and learn its fate; the commit's uuid stands in ``uuid_property``.
+
+    ``CommitUnknown`` when the fate cannot be learned now: the next round learns it from W.
+    """
+    checkpoint(context, commit.read_version)
+    gone = _first_gone(context, commit.read_version)
+    if gone is not None:
+        return Refused(
+            f"version {gone} was cleaned up: what it did to the fragments of {commit.read_version} is not known"
+        )
+    with point("commit.send", read_version=commit.read_version):
+        outcome = context.table.commit(commit)
+    with point("commit.recv", read_version=commit.read_version):
+        pass
+    landed: TableVersion | None
+    match outcome:
+        case Committed(version=version):
+            landed = version
+        case Conflicted(reason=reason):
+            return Refused(reason)
+        case CommitLost(cause=cause):
+            landed = _find(context, commit.read_version, uuid_property, commit.properties[uuid_property])
+            if landed is None:
+                return Refused(f"the commit did not land: {cause}")
+        case _:
+            assert_never(outcome)
+    check_nothing_undone(context, commit.read_version, landed)
+    return landed
+
+
+def checkpoint(context: FlusherContext, version: TableVersion) -> None:
+    """Record what is in force at a version that a commit of ours comes upon: of two such commits in a row, a clean-up may
+    leave the upper one alone, which says nothing of watermarks."""
+    in_force = context.watermarks.at(version)
+    if in_force.version != version:
+        context.watermarks.record(in_force, version, "checkpoint")
+
+
+def prove(context: FlusherContext, read_version: TableVersion, version: TableVersion, what: str = "merge") -> None:
+    """Guarantee 3: what was in force right below the version landed was so at the version read; else ``MergeUnproven``."""
+    if version == read_version + 1:
+        return
+    computed = f"table version {version} is a {what} computed at version {read_version}"
+    doubt = f"rows of both may be there, keys twice: `lancewal verify` names them. To go on, {ATTACH_A_COPY}"
+    try:
+        before = context.watermarks.at(version - 1)
+    except WatermarkUnknown as error:
+        raise MergeUnproven(
+            f"{computed}; that no other merge came in between cannot be proven: {error}; {doubt}", version=version
+        ) from error
+    if before.version > read_version:
+        raise MergeUnproven(f"{computed}, but version {before.version} is a merge too: {doubt}", version=version)
+
+
+def _first_gone(context: FlusherContext, version: TableVersion) -> TableVersion | None:
+    """The first version above this one, and below the newest, that a clean-up has taken."""
+    above = range(version + 1, context.table.newest().version)
+    return next((TableVersion(v) for v in above if not version_exists(context.table, TableVersion(v))), None)
+
+
+def check_nothing_undone(context: FlusherContext, read_version: TableVersion, version: TableVersion) -> None:
+    """Guarantee 4, as far as the three versions that tell it are there."""
+    if version == read_version + 1:
+        return
+    try:
+        read, below, landed = (context.table.at(TableVersion(v)) for v in (read_version, version - 1, version))
+        before = {f.fragment_id: f for f in read.fragments()}
+        left = {f.fragment_id: f for f in below.fragments()}
+        now = {f.fragment_id for f in landed.fragments()}
+        changed = [i for i, fragment in before.items() if left.get(i) != fragment]
+        undone = [i for i in changed if (i in left) != (i in now) or (i in now and _differ(below, landed, i))]
+    except VersionGone:
+        return
+    if undone:
+        raise MergeUnproven(
+            f"table version {version} was computed at version {read_version}, and undoes what versions in between, which a "
+            f"clean-up took too early, did to fragments {undone[:5]}: rows may be there twice, or be back. Restore version "
+            f"{version - 1}, and have clean-ups leave versions alone that are younger than an hour",
+            version=version,
+        )
+
+
+def _differ(one: PinnedTable, other: PinnedTable, fragment_id: int) -> bool:
+    return one.fragment_json(fragment_id) != other.fragment_json(fragment_id)
+
+
+def is_finished(context: FlusherContext, in_force: InForce) -> bool:
+    """Whether the merge that set these watermarks needs no further work (``finish``)."""
+    if in_force.version == 0 or in_force.merge is None:
+        return True
+    return context.store.get(paths.merge_finished(in_force.version)) is not None
+
+
+def sentinel(fragments: Sequence[Fragment]) -> Fragment | None:
+    """The fragment that every merge touches, so that two merges from one version conflict."""
+    return min(fragments, key=lambda f: f.fragment_id, default=None)
+
+
+def with_sentinel(pinned: PinnedTable, updated: Sequence[str], touched: Collection[int] = ()) -> tuple[str, ...]:
+    """``updated`` fragments, and the sentinel whether it changed or not; ``touched``: ids of all that changed or went."""
+    guard = sentinel(pinned.fragments())
+    if guard is None or guard.fragment_id in touched:
+        return tuple(updated)
+    return (*updated, pinned.fragment_json(guard.fragment_id))
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """Fragments of which rows were hidden: as they are then, and ids of those that have no row left."""
+
+    updated: tuple[str, ...]
+    removed: tuple[int, ...]
+
+
+def hide(pinned: PinnedTable, rows: Mapping[int, RowNumbers]) -> Hidden:
+    """Write a deletion vector for each of these fragments, with these physical rows; only a commit makes them effective."""
+    changed = {fragment_id: pinned.hide_rows(fragment_id, rows[fragment_id]) for fragment_id in sorted(rows)}
+    return Hidden(
+        tuple(text for text in changed.values() if text is not None),
+        tuple(fragment_id for fragment_id, text in changed.items() if text is None),
+    )
+
+
+def lost_files(context: FlusherContext, written: Sequence[str]) -> Sequence[str]:
+    """Files of these fragments that the newest version needs and that are not there."""
+    files = files_of(written)
+    if not context.table.files_missing(sorted(files)):
+        return ()
+    live = {name for f in context.table.newest().fragments() for name in f.files}  # others may have replaced them
+    return context.table.files_missing(sorted(live & files))
+
+
+def _find(context: FlusherContext, read_version: TableVersion, key: str, uuid: str) -> TableVersion | None:
+    newest = context.table.newest().version
+    for version in range(read_version + 1, newest + 1):
+        found = context.table.transaction(version)
+        match found:
+            case TransactionInfo():
+                if found.properties.get(key) == uuid:
+                    return TableVersion(version)
+            case TransactionUnreadable():
+                pass
+            case TransactionGone():
+                raise CommitUnknown(
+                    f"the fate of commit {uuid} read at version {read_version} is unknown: version {version} is gone "
+                    "already; the next round reads it from the watermarks",
+                    version=version,
+                )
+            case _:
+                assert_never(found)
+    return None

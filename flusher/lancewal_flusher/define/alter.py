@@ -1,0 +1,271 @@
+"""``lancewal table alter`` and ``table rebind --topic-id``: a new version of the contract.
+
+Guarantees
+ 1. A key never has unmerged rows under both contracts: the old one ends only when every durable row is merged and, where
+    the old partitions stay, when nothing more can become durable under it: Kafka holds nothing beyond, or a record which
+    ends what is drained (``lancewal_core.table.drain``), and that is closed first.
+ 2. The contract is swapped by compare-and-swap: of two commands at once one wins, the other says so.
+ 3. Whoever works by the old contract notices: ingest because the topic is not the contract's, the flusher before it trims,
+    a reader before its next strong read.
+ 4. A refusal names every partition that stands in the way, why, and the command for it.
+
+Steps
+ 1. The topic must be what the command says, and not what the contract says.
+ 2. Each region of the old contract: durable position = merged position.
+ 3. ``alter``: that is where Kafka or the drain ends, by the version of the drain read before step 2; then close it.
+ 4. Put the next version of the contract.  Cut short between 3 and 4, the command goes on when it is run again.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from lancewal_core.errors import ContractMismatch, InvalidInput, SettingsError
+from lancewal_core.ids import Position, Region
+from lancewal_core.process.clock import Clock, SystemClock
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.region.durable_position import durable_position
+from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.rows.ttl import Ttl, check_ttl
+from lancewal_core.settings.load import Settings
+from lancewal_core.settings.sections import Start
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.store.obstore import open_store
+from lancewal_core.store.versioned import Declined, Swapped, Version, swap
+from lancewal_core.table.checks import check_place, check_settings, check_table
+from lancewal_core.table.contract import FAMILY, Contract, decode_contract, encode_contract, read_contract
+from lancewal_core.table.drain import Drain, close, read_drain
+from lancewal_core.table.lance.table import LanceTable
+from lancewal_core.table.protocol import Table
+from lancewal_core.table.watermarks import Watermarks
+from lancewal_flusher.define.topic import TopicInspector, TopicState
+
+
+class AskedTopic(Protocol):
+    """See ``TopicInspector``."""
+
+    def describe(self, topic: str) -> TopicState: ...
+
+    def begins(self, topic: str, partitions: Collection[int]) -> Mapping[int, Position]: ...
+
+    def ends(self, topic: str, partitions: Collection[int], *, committed: bool = True) -> Mapping[int, Position]: ...
+
+
+_MERGE = "Merge what is durable: `lancewal flush run --once` (ingest is not needed for it)"
+"""The old topic is gone, and ingest refuses the new one."""
+
+
+def alter_partitions(settings: Settings, partitions: int, inspector: TopicInspector | None = None) -> Contract:
+    """Take up partitions that were added to the topic.  ``InvalidInput`` where guarantee 1 does not hold."""
+    store, table, old = _opened(settings)
+    inspector = inspector or TopicInspector(settings.kafka)
+    return add_partitions(store, table, SystemClock(), lambda: uuid.uuid4().hex, old, partitions, inspector)
+
+
+def add_partitions(
+    store: ObjectStore,
+    table: Table,
+    clock: Clock,
+    new_id: Callable[[], str],
+    old: Contract,
+    partitions: int,
+    kafka: AskedTopic,
+) -> Contract:
+    """All steps, for the table whose newest contract is ``old``."""
+    # Step 1
+    topic = kafka.describe(old.topic)
+    if topic.topic_id != old.topic_id:
+        raise _not_so(old, f"has id {topic.topic_id}, not {old.topic_id}: see `lancewal table rebind`")
+    if topic.partitions != partitions:
+        raise _not_so(old, f"has {topic.partitions} partitions, not {partitions}")
+    if partitions <= old.partitions:
+        raise SettingsError(f"the contract says {old.partitions} partitions already: {partitions} adds none")
+    # Step 2
+    drain = read_drain(store, old)
+    reached = _reached(store, table, clock, old)
+    # Step 3
+    numbers = range(old.partitions)
+    lows, ends = kafka.begins(old.topic, numbers), kafka.ends(old.topic, numbers)
+    highs = kafka.ends(old.topic, numbers, committed=False)
+    spans = [_Span(lows[p], ends[p], highs[p]) for p in numbers]
+    left = [one for p, at in enumerate(reached) for one in _left(old.topic, at, spans[p], drain, partitions)]
+    if left:
+        raise _not_yet(old, left)
+    merged = tuple(at.merged for at in reached)
+    close(store, clock, new_id, old, drain, partitions, merged)
+    # Step 4
+    return put_next(
+        store, old, old.model_copy(update={"version": old.version + 1, "partitions": partitions, "altered_at": merged})
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Reached:
+    """How far a region has come; ``durable`` is None where it begins with the first record that Kafka has."""
+
+    region: Region
+    durable: Position | None
+    merged: Position
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """What Kafka has of a partition: from ``low`` to ``end``, and to ``high`` with what is not committed yet."""
+
+    low: Position
+    end: Position
+    high: Position
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """What is left to do of a partition, and by which command where that is one."""
+
+    partition: int
+    problem: str
+    command: str | None = None
+
+
+def _left(topic: str, at: _Reached, span: _Span, drain: Drain | None, partitions: int) -> list[_Left]:
+    low, end, high = span.low, span.end, span.high
+    partition, durable = at.region.partition, low if at.durable is None else at.durable
+    found = []
+    if at.durable is not None and durable > at.merged:
+        found.append(_Left(partition, f"offsets {at.merged} to {durable - 1} are not merged yet"))
+    if drain is not None and drain.closed:
+        return found  # the rest was looked at when that was written
+    if drain is not None and drain.partitions == partitions and partition in drain.new:
+        end, high = (min(until, Position(drain.to[partition])) for until in (end, high))
+        low = min(low, end)
+    if low > durable:
+        deleted = f"Kafka deleted offsets {durable} to {low - 1} before they became durable"
+        found.append(_Left(partition, deleted, f"lancewal offsets accept-loss {topic} {partition}"))
+    if end > max(low, durable):
+        found.append(_Left(partition, f"Kafka holds offsets {max(low, durable)} to {end - 1}, not durable yet"))
+    if high > end:
+        # Its records would come by the new contract, though they lie here by the old number.
+        found.append(_Left(partition, f"a transaction is open from position {end} on: let it end"))
+    return found
+
+
+def _not_yet(contract: Contract, left: list[_Left]) -> InvalidInput:
+    commands = [f"`{found.command}`" for found in left if found.command is not None]
+    advice = f"To go on without what Kafka deleted: {', '.join(commands)}. " if commands else ""
+    return InvalidInput(
+        f"topic {contract.topic}: {'; '.join(f'partition {found.partition}: {found.problem}' for found in left)}. Nothing was "
+        f"changed. {advice}With the producers stopped, start ingest again (`lancewal ingest run`), which takes what the old "
+        "partitions hold, let ingest and flusher work until `lancewal status` shows nothing unmerged, and run the command "
+        "again",
+        topic=contract.topic,
+        partitions=tuple(sorted({found.partition for found in left})),
+    )
+
+
+def _reached(store: ObjectStore, table: Table, clock: Clock, contract: Contract) -> list[_Reached]:
+    _, in_force = Watermarks(store, table).newest()
+    indexes = RegionIndexes(store, clock)
+    tasks = ThreadTasks(workers=1)
+    try:
+        found = []
+        for region in contract.regions:
+            durable = durable_position(store, tasks, indexes, contract, region)
+            mark = in_force.regions.get(region)
+            merged = mark.next if mark is not None else contract.start_of(region.partition) or Position(0)
+            found.append(_Reached(region, durable, merged))
+        return found
+    finally:
+        tasks.close()
+
+
+def rebind_topic(
+    settings: Settings, topic_id: str, inspector: TopicInspector | None = None, start: Start = "earliest"
+) -> Contract:
+    """Take up a topic that was deleted and made again under its name: from its first record, from its end, or from the first
+    record at or after a time.  What lies before is never read: of a topic restored from a backup the table has it already."""
+    store, table, old = _opened(settings)
+    inspector = inspector or TopicInspector(settings.kafka)
+    # Step 1
+    topic = inspector.describe(old.topic)
+    if topic.topic_id != topic_id:
+        raise _not_so(old, f"has id {topic.topic_id}, not {topic_id}")
+    if topic_id == old.topic_id:
+        raise SettingsError(f"the contract names topic id {topic_id} already")
+    # Step 2
+    for at in _reached(store, table, SystemClock(), old):
+        if at.durable is not None and at.durable > at.merged:
+            raise _unfinished(
+                old, at.region.partition, f"offsets {at.merged} to {at.durable - 1} are not merged yet", _MERGE
+            )
+    # Step 4
+    new = old.model_copy(
+        update={
+            "version": old.version + 1, "topic_id": topic_id, "partitions": topic.partitions,
+            "start": (0,) * topic.partitions if start == "earliest" else inspector.starts(topic, start),
+            "altered_at": (),
+        }
+    )  # fmt: skip
+    return put_next(store, old, new)
+
+
+def alter_ttl(settings: Settings, ttl: Ttl | None) -> Contract:
+    """Let rows expire, after another time, or no more.  Which rows a record makes does not change: nothing need be merged."""
+    settings.need("table.uri")
+    uri, options = settings.table.uri, settings.store.options
+    store = open_store(uri, options)
+    old = read_contract(store, uri)
+    check_place(uri, old)
+    check_table(LanceTable(uri, options, settings.table.base_paths).newest(), old)
+    check_ttl(ttl, old.rows, old.patches)
+    column, seconds = (None, None) if ttl is None else (ttl.column, ttl.seconds)
+    new = old.model_copy(update={"version": old.version + 1, "ttl_column": column, "ttl_s": seconds})
+    if new.ttl == old.ttl:
+        raise SettingsError("the contract says so already: nothing was changed")
+    try:
+        check_settings(settings, new)
+    except ContractMismatch as error:
+        raise ContractMismatch(
+            "nothing was changed: your settings would contradict the new contract, and every service would refuse them. "
+            f"Change or remove these first. By the new contract: {error}",
+            **error.where,
+        ) from error
+    return put_next(store, old, new)
+
+
+def _opened(settings: Settings) -> tuple[ObjectStore, Table, Contract]:
+    settings.need("table.uri", "kafka.bootstrap_servers")
+    uri, options = settings.table.uri, settings.store.options
+    store, table = open_store(uri, options), LanceTable(uri, options, settings.table.base_paths)
+    old = read_contract(store, uri)
+    check_place(uri, old)
+    check_settings(settings, old)
+    check_table(table.newest(), old)
+    return store, table, old
+
+
+def put_next(store: ObjectStore, old: Contract, new: Contract) -> Contract:
+    """Swap in the next version of the contract; ``ContractMismatch`` if somebody else was faster."""
+
+    def decide(found: Version | None) -> Contract | None:
+        unchanged = found is not None and decode_contract(found.data, FAMILY.key(found.version)) == old
+        return new if unchanged else None
+
+    match swap(store, FAMILY, SystemClock(), decide, encode_contract):
+        case Swapped():
+            return new
+        case Declined():
+            raise ContractMismatch("somebody else changed the contract at the same time: look at `lancewal table show`")
+
+
+def _unfinished(contract: Contract, partition: int, problem: str, way_on: str) -> InvalidInput:
+    return InvalidInput(
+        f"topic {contract.topic} partition {partition}: {problem}. {way_on}, and run the command again",
+        topic=contract.topic,
+        partition=partition,
+    )
+
+
+def _not_so(contract: Contract, problem: str) -> SettingsError:
+    return SettingsError(f"topic {contract.topic} {problem}. Nothing was changed")

@@ -1,0 +1,136 @@
+"""``lancewal table attach``: an existing Lance table becomes a lancewal table; its rows stay as they are.
+
+Checked first, changing nothing: settings, topic, that lancewal has every column's type, that no row has a null in its
+primary key, and that no primary key is there twice.  Then
+
+ 1. Key columns that allow nulls are declared not nullable (a schema change of the Lance table; no data is written).
+    Crash after it: the same command continues.
+ 2. to 4. are ``register``'s: contract, checkpoint, identity.
+
+Rows that others write into the table between the check and step 2 are checked again.  Whoever writes keys into it later
+must know what they do: a Lance table cannot refuse it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from lancewal_core.errors import ContractMismatch, SchemaError
+from lancewal_core.rows.column_types import format_type, parse_type
+from lancewal_core.rows.schema import RowSchema
+from lancewal_core.rows.ttl import check_ttl
+from lancewal_core.settings.load import Settings
+from lancewal_core.store.obstore import open_store
+from lancewal_core.table.contract import Contract, column_texts
+from lancewal_core.table.lance.table import LancePinnedTable, LanceTable
+from lancewal_flusher.define.register import (
+    begun_contract,
+    declared_keys,
+    declared_ttl,
+    go_on,
+    needed_region_key,
+    register,
+    store_error,
+)
+from lancewal_flusher.define.topic import TopicInspector, check_carries, no_warning, unpacks_unseen
+from lancewal_flusher.define.unique_keys import check_unique_keys
+
+
+def attach_table(
+    settings: Settings, inspector: TopicInspector | None = None, warn: Callable[[str], object] = no_warning
+) -> Contract:
+    """Make the existing Lance table at ``table.uri`` a lancewal table and return its contract.
+
+    Errors: those of ``create_table``, ``TableMissing``, ``DuplicateKeys``; ``ContractMismatch`` if the settings declare
+    columns that are not the table's.
+    """
+    settings.need(
+        "table.uri",
+        "table.primary_key",
+        *needed_region_key(settings.table),
+        "kafka.bootstrap_servers",
+        "kafka.topic",
+    )
+    uri, options = settings.table.uri, settings.store.options
+    store, table = open_store(uri, options), LanceTable(uri, options, settings.table.base_paths)
+    pinned = table.newest()
+    begun = begun_contract(store, table)
+    if begun is not None:
+        check_unique_keys(pinned, begun.rows)
+        return go_on(store, table, pinned, begun, settings)
+    rows = existing_rows(pinned, settings)
+    check_ttl(declared_ttl(settings.table), rows, settings.table.patches)
+    inspector = inspector or TopicInspector(settings.kafka)
+    topic = inspector.describe(settings.kafka.topic)
+    check_carries(topic, rows, settings.table)
+    start = inspector.starts(topic, settings.table.start)
+    check_unique_keys(pinned, rows)
+    checked, changes = pinned.version, 0
+    # Step 1
+    nullable = [name for name in rows.primary_key if pinned.schema.field(name).nullable]
+    if nullable:
+        try:
+            pinned.dataset.alter_columns(*({"path": name, "nullable": False} for name in nullable))
+        except OSError as error:
+            raise store_error(error, f"declaring {nullable} of {uri} not nullable") from error
+        changes += 1
+    # Steps 2 to 4
+    pinned = table.newest()
+    if pinned.version != checked + changes:
+        check_unique_keys(pinned, existing_rows(pinned, settings))
+    contract = register(store, table, pinned, rows, settings.table, topic, start)
+    if unseen := unpacks_unseen(topic):
+        warn(unseen)
+    return contract
+
+
+def existing_rows(pinned: LancePinnedTable, settings: Settings) -> RowSchema:
+    """The table's own columns with the declared keys; ``SchemaError`` names every column that lancewal cannot carry."""
+    storage = str(pinned.dataset.data_storage_version)
+    problems = []
+    if storage in ("legacy", "0.1"):
+        problems.append(
+            f"its files have Lance's format {storage}, which loses nulls: rewrite it in format 2.1 or later"
+        )
+    for field in pinned.schema:
+        try:
+            plain = parse_type(format_type(field.type))
+        except SchemaError as error:
+            problems.append(f"column {field.name!r}: {error}")
+            continue
+        if plain != field.type:
+            problems.append(f"column {field.name!r}: type {field.type} differs from {plain}, the one that lancewal has")
+        elif _inner_names(plain) != _inner_names(field.type):  # which Arrow takes for the same type
+            problems.append(
+                f"column {field.name!r}: type {field.type} names the items of a list otherwise than {plain}, and Lance "
+                "would refuse rows of lancewal: write the column anew"
+            )
+        if not field.nullable and field.name not in settings.table.primary_key:
+            problems.append(
+                f"column {field.name!r} is not nullable: a record may leave out any column but the key; allow nulls by "
+                f'`dataset.alter_columns({{"path": "{field.name}", "nullable": True}})`'
+            )
+        if storage == "2.0" and _has_struct(field.type):
+            problems.append(
+                f"column {field.name!r}: files of Lance's format 2.0 cannot hold a null struct: rewrite it in 2.1"
+            )
+    if problems:
+        raise SchemaError(f"{settings.table.uri} cannot be attached: " + "; ".join(problems))
+    declared = settings.table.columns
+    if declared and list(declared.items()) != list(column_texts(pinned.schema).items()):
+        raise ContractMismatch(
+            f"table.columns declares {declared}, the table at {settings.table.uri} has {column_texts(pinned.schema)}; "
+            "leave table.columns out, or correct it"
+        )
+    fields = [pa.field(field.name, field.type) for field in pinned.schema]
+    return declared_keys(pa.schema(fields), settings.table)
+
+
+def _inner_names(type_: pa.DataType) -> list[str]:
+    return [n for i in range(type_.num_fields) for n in (type_.field(i).name, *_inner_names(type_.field(i).type))]
+
+
+def _has_struct(type_: pa.DataType) -> bool:
+    return pa.types.is_struct(type_) or any(_has_struct(type_.field(i).type) for i in range(type_.num_fields))

@@ -1,0 +1,104 @@
+"""``lancewal table create``: an empty Lance table with a contract.
+
+Everything that a person can get wrong is checked first (settings, columns, keys, the topic, what lies at the address);
+such an error changes nothing.  Then
+
+ 1. Lance creates the empty table, keys not nullable: one commit, version 1.
+    Crash after it: an empty table of this schema without contract; the same command takes it up.
+ 2. to 4. are ``register``'s: contract, checkpoint, identity.
+
+Two that create the same table at once end with one contract; the other gets ``TableExists``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import lance
+import pyarrow as pa
+
+from lancewal_core.errors import TableExists, TableMissing
+from lancewal_core.rows.column_types import parse_type
+from lancewal_core.rows.schema import RowSchema
+from lancewal_core.rows.ttl import check_ttl
+from lancewal_core.settings.load import Settings
+from lancewal_core.store.obstore import open_store
+from lancewal_core.table.contract import Contract
+from lancewal_core.table.lance.table import LancePinnedTable, LanceTable
+from lancewal_flusher.define.register import (
+    begun_contract,
+    declared_keys,
+    declared_ttl,
+    go_on,
+    needed_region_key,
+    register,
+    store_error,
+)
+from lancewal_flusher.define.topic import TopicInspector, check_carries, no_warning, unpacks_unseen
+
+
+def create_table(
+    settings: Settings, inspector: TopicInspector | None = None, warn: Callable[[str], object] = no_warning
+) -> Contract:
+    """Create the table that the settings describe and return its contract.
+
+    Errors: ``SettingsError``, ``SchemaError``, ``TopicMissing``, ``TopicUnsuitable``, ``TableExists``,
+    ``StoreNotWritable``; ``KafkaUnavailable`` and ``StoreUnavailable`` to be tried again.
+    """
+    settings.need(
+        "table.uri",
+        "table.columns",
+        "table.primary_key",
+        *needed_region_key(settings.table),
+        "kafka.bootstrap_servers",
+        "kafka.topic",
+    )
+    rows = declared_rows(settings)
+    check_ttl(declared_ttl(settings.table), rows, settings.table.patches)
+    uri, options = settings.table.uri, settings.store.options
+    table = LanceTable(uri, options, settings.table.base_paths)
+    there, begun = _what_is_there(table, rows, settings)
+    if there is not None and begun is not None:
+        return go_on(open_store(uri, options), table, there, begun, settings)
+    inspector = inspector or TopicInspector(settings.kafka)
+    topic = inspector.describe(settings.kafka.topic)
+    check_carries(topic, rows, settings.table)
+    start = inspector.starts(topic, settings.table.start)
+    # Step 1
+    if there is None:
+        try:
+            lance.write_dataset(rows.table.empty_table(), uri, mode="create", storage_options=options)
+        except OSError as error:
+            if "already exists" not in str(error).lower():
+                raise store_error(error, f"creating a Lance table at {uri}") from error
+            if _what_is_there(table, rows, settings)[0] is None:
+                raise
+    # Steps 2 to 4
+    contract = register(open_store(uri, options), table, table.newest(), rows, settings.table, topic, start)
+    if unseen := unpacks_unseen(topic):
+        warn(unseen)
+    return contract
+
+
+def declared_rows(settings: Settings) -> RowSchema:
+    """Columns and keys as the settings declare them; ``SchemaError`` if they cannot be a table."""
+    fields = [pa.field(name, parse_type(text)) for name, text in settings.table.columns.items()]
+    return declared_keys(pa.schema(fields), settings.table)
+
+
+def _what_is_there(
+    table: LanceTable, rows: RowSchema, settings: Settings
+) -> tuple[LancePinnedTable | None, Contract | None]:
+    """None, or the empty table that an earlier try has left, and its contract if it got so far; else ``TableExists``."""
+    try:
+        begun = begun_contract(open_store(table.uri, settings.store.options), table)
+        pinned = table.newest()
+    except TableMissing:
+        return None, None
+    if pinned.fragments() or not pinned.schema.equals(rows.table):
+        raise TableExists(
+            f"there is already a Lance table at {table.uri}, "
+            + ("with rows" if pinned.fragments() else "with other columns")
+            + ", and it is no lancewal table: `lancewal table attach` makes it one"
+        )
+    return pinned, begun

@@ -1,0 +1,221 @@
+"""From a Lance table to a lancewal table: contract, checkpoint, identity.  Shared by ``create`` and ``attach``.
+
+Guarantees
+ 1. An identity (``table_uuid``) is born with the contract that names it, in the run that puts that contract, and given to no
+    other table: not to a copy of the folder, whenever it was made, nor to a clone, whose config brings the original's.
+ 2. A run goes on with what an earlier one has left only where this folder's own contract says so.
+ 3. "Nothing merged" is said only of a version that is older than the identity: a run that comes too late says nothing.
+
+Steps, each done once however often it is repeated
+ 1. Contract version 1 by put-if-absent, with a new uuid and the table's place.  Of two at once one wins.  Nothing before
+    this is looked at by anybody.
+ 2. The checkpoint ``merges/<newest version>`` "nothing merged": walks for watermarks end there and never read what the
+    table was before (a restore or an overwrite long ago).
+ 3. ``lancewal.table_uuid`` in the Lance table's config becomes the contract's, whatever it was.  Until then services and
+    readers refuse the table, so nothing is produced under the new identity.
+ 4. A checkpoint of that version too: from here on any clean-up may take what lies below.  If it is missing, the flusher's
+    first round writes it.
+
+After a crash before step 1 the same command begins anew.  After one behind it, it goes on with step 2 under the contract that
+is there: of version 1, of this place, with no region yet, and another uuid in the table's config.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import assert_never
+from uuid import uuid4
+
+import pyarrow as pa
+
+from lancewal_core import paths
+from lancewal_core.errors import LancewalError, StoreNotWritable, StoreUnavailable, TableExists, TableMissing
+from lancewal_core.ids import TableVersion
+from lancewal_core.process.library_errors import first_line, no_way_in, way_on
+from lancewal_core.rows.column_types import format_type
+from lancewal_core.rows.schema import RowSchema, check_region_key, check_row_schema
+from lancewal_core.rows.ttl import Ttl
+from lancewal_core.settings.load import Settings
+from lancewal_core.settings.sections import TableSettings
+from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, put_once
+from lancewal_core.store.place import place_of, same_place
+from lancewal_core.store.versioned import newest_version
+from lancewal_core.table.checks import check_columns, check_settings, elsewhere_advice
+from lancewal_core.table.contract import FAMILY, Column, Contract, decode_contract, encode_contract
+from lancewal_core.table.lance.table import LancePinnedTable, LanceTable
+from lancewal_core.table.protocol import PinnedTable
+from lancewal_core.table.watermarks import NOTHING_MERGED, TABLE_UUID, Watermarks
+from lancewal_flusher.define.topic import TopicState
+
+_TRIES = 4
+"""Of a commit that others' commits to the same key have met."""
+
+
+def declared_ttl(settings: TableSettings) -> Ttl | None:
+    """What the settings say of expiry."""
+    return None if settings.ttl_s is None else Ttl(settings.ttl_column, settings.ttl_s)
+
+
+def declared_keys(columns: pa.Schema, settings: TableSettings) -> RowSchema:
+    """Columns with the keys that the settings declare; ``SchemaError`` if they cannot be a table."""
+    rows = RowSchema(columns, settings.primary_key, settings.region_key)
+    check_row_schema(rows)
+    check_region_key(rows, settings.region_encoding)
+    return rows
+
+
+def needed_region_key(settings: TableSettings) -> tuple[str, ...]:
+    """The setting that says what producers key by, where that is columns."""
+    return ("table.region_key",) if settings.region_encoding == "canonical" else ()
+
+
+def begun_contract(store: ObjectStore, table: LanceTable) -> Contract | None:
+    """The contract that an interrupted run has put, to go on with; None where nothing was put.
+
+    ``TableExists`` if this is a lancewal table, or a copy of one, or holds what one has left; ``StoreNotWritable`` if the
+    store lets nobody in.
+    """
+    uri = table.uri
+    try:
+        found = newest_version(store, FAMILY)
+        regions = store.list(paths.regions_prefix(), limit=1)
+    except StoreUnavailable as error:
+        raise store_error(error, f"looking for a contract at {uri}") from error
+    if found is None:
+        if regions:
+            raise TableExists(
+                f"{uri} has no contract, but {regions[0].key}: what a lancewal table has left there. If nothing of it is "
+                f"needed, delete the folder {paths.ROOT.rstrip('/')} in it, and run the same command again"
+            )
+        return None
+    contract = decode_contract(found.data, paths.contract_version(found.version))
+    here = place_of(uri)
+    if contract.place is not None and not same_place(contract.place, here):
+        raise TableExists(
+            f"{here} is a lancewal table, and its contract is that of the table at {contract.place}. "
+            f"{elsewhere_advice(contract.place)}"
+        )
+    if regions or contract.place is None or contract.version > 1 or _names(table, contract):
+        raise TableExists(
+            f"{uri} is already a lancewal table: topic {contract.topic}, contract version {contract.version}; "
+            "see `lancewal table show`"
+        )
+    return contract
+
+
+def _names(table: LanceTable, contract: Contract) -> bool:
+    """Whether the contract's Lance table is there and is the contract's, or is not there at all."""
+    try:
+        return table.newest().config.get(TABLE_UUID) == contract.table_uuid
+    except TableMissing:
+        return True
+
+
+def go_on(
+    store: ObjectStore, table: LanceTable, pinned: LancePinnedTable, contract: Contract, settings: Settings
+) -> Contract:
+    """Steps 2 to 4 under the contract of an interrupted run; the settings must be those that it was made from."""
+    check_settings(settings, contract)
+    check_columns(pinned, contract)
+    _checkpoint(store, table, pinned)
+    _take_effect(store, table, contract)
+    return contract
+
+
+def register(
+    store: ObjectStore,
+    table: LanceTable,
+    pinned: LancePinnedTable,
+    rows: RowSchema,
+    settings: TableSettings,
+    topic: TopicState,
+    start: Sequence[int],
+) -> Contract:
+    """Steps 1 to 4, for a table whose newest version is ``pinned``."""
+    contract = Contract(
+        table_uuid=str(uuid4()),
+        place=place_of(table.uri),
+        topic=topic.topic,
+        topic_id=topic.topic_id,
+        partitions=topic.partitions,
+        primary_key=rows.primary_key,
+        region_key=rows.region_key,
+        region_encoding=settings.region_encoding,
+        start=tuple(start),
+        columns=_columns(pinned, rows),
+        patches=settings.patches,
+        misrouted=settings.misrouted,
+        record_bytes_max=int(settings.record_bytes_max),
+        history_window_s=settings.history_window_s,
+        grace_s=settings.grace_s,
+        freshness_target_s=settings.freshness_target_s,
+        ttl_column=settings.ttl_column or None,
+        ttl_s=settings.ttl_s,
+    )
+    # Step 1
+    key = paths.contract_version(contract.version)
+    outcome = put_once(store, key, encode_contract(contract))
+    match outcome:
+        case Done():
+            pass
+        case Lost():
+            raise TableExists(f"{table.uri} was made a lancewal table by somebody else at the same time")
+        case Unknown(cause=cause):
+            raise store_error(OSError(cause), f"writing {key}")
+        case _:
+            assert_never(outcome)
+    # Step 2
+    _checkpoint(store, table, pinned)
+    _take_effect(store, table, contract)
+    return contract
+
+
+def _take_effect(store: ObjectStore, table: LanceTable, contract: Contract) -> None:
+    # Step 3
+    identify(table, contract)
+    # Step 4.  Services may be at work already.
+    watermarks = Watermarks(store, table)
+    pinned, in_force = watermarks.newest()
+    watermarks.record(in_force, TableVersion(pinned.version), "checkpoint")
+
+
+def identify(table: LanceTable, contract: Contract) -> None:
+    """The Lance table's config names the contract's uuid."""
+    for _ in range(_TRIES):
+        pinned = table.newest()
+        if pinned.config.get(TABLE_UUID) == contract.table_uuid:
+            return
+        try:
+            pinned.dataset.update_config({TABLE_UUID: contract.table_uuid})
+        except OSError as error:
+            if "incompatible transaction" not in str(error).lower():
+                raise store_error(error, f"setting {TABLE_UUID} in the config of {table.uri}") from error
+    if table.newest().config.get(TABLE_UUID) != contract.table_uuid:
+        raise StoreUnavailable(f"others keep changing the config of {table.uri}; run the same command again")
+
+
+def _checkpoint(store: ObjectStore, table: LanceTable, pinned: LancePinnedTable) -> None:
+    """Step 2."""
+    version = TableVersion(pinned.version)
+    Watermarks(store, table).record(NOTHING_MERGED, version, "checkpoint")
+    if store.get(paths.merge_record(version)) is None:
+        raise StoreNotWritable(
+            f"{paths.merge_record(version)} could not be written into {table.uri}: check that there is room, that the "
+            "folder is writable and that the store's credentials allow PutObject, then run the same command again"
+        )
+
+
+def store_error(error: BaseException, act: str) -> LancewalError:
+    """What a failure of the store means: a person must act, or try again."""
+    text = first_line(error)
+    # A store's reason, such as NoSuchBucket, may stand in a later line.
+    if no_way_in(f"{error} {error.__cause__}"):
+        return StoreNotWritable(
+            f"{act} failed: {text}; check table.uri, the folder's or bucket's permissions, and store.options"
+        )
+    return StoreUnavailable(f"{act} failed: {text}. {way_on(str(error), 'Try again')}")
+
+
+def _columns(pinned: PinnedTable, rows: RowSchema) -> tuple[Column, ...]:
+    ids = pinned.field_ids
+    return tuple(Column(name=f.name, type=format_type(f.type), field_ids=ids[f.name]) for f in rows.columns)

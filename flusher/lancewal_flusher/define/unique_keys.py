@@ -1,0 +1,106 @@
+"""Whether a table's primary key is one: no nulls, no key twice; and whether rows that are to come have no key twice.
+
+Exact, in bounded memory: the keys are spread over as many passes as ``keys_at_once`` asks for, each of which scans the
+key columns and groups its share of the keys.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lancewal_core.errors import DuplicateKeys, SchemaError
+from lancewal_core.rows.murmur2 import partitions_of
+from lancewal_core.rows.schema import RowSchema
+from lancewal_core.table.protocol import PinnedTable
+
+KEYS_AT_ONCE = 8_000_000
+"""About 30 bytes each beside the keys themselves: some hundred MB."""
+_SHOWN = 10
+
+
+def check_unique_keys(table: PinnedTable, rows: RowSchema, keys_at_once: int = KEYS_AT_ONCE) -> None:
+    """``SchemaError`` for a null in a key column; ``DuplicateKeys`` names up to ten keys, with their counts."""
+    total = sum(fragment.physical_rows - fragment.deleted_rows for fragment in table.fragments())
+    passes = max(1, -(-total // keys_at_once))
+
+    def scan() -> Iterator[pa.RecordBatch]:
+        return table.scan(rows.primary_key)
+
+    schema = pa.schema([table.schema.field(name) for name in rows.primary_key])
+    shares = (_share(scan(), schema, number, passes) for number in range(passes))
+    first = next(shares)
+    _refuse_nulls(table, rows, first if passes == 1 else None)
+    _refuse_twice(
+        itertools.chain([first], shares),
+        rows,
+        "in the table",
+        "Remove the rows that are too many, or name other columns in table.primary_key",
+    )
+
+
+def check_unique_rows(
+    scan: Callable[[], Iterator[pa.RecordBatch]],
+    total: int,
+    rows: RowSchema,
+    where: str,
+    advice: str,
+    keys_at_once: int = KEYS_AT_ONCE,
+) -> None:
+    """``DuplicateKeys`` if a key comes twice among ``total`` rows that have no null in it.
+
+    ``scan`` gives batches of the key columns, from the start each time; ``where`` and ``advice`` are for the message.
+    """
+    passes = max(1, -(-total // keys_at_once))
+    _refuse_twice((_share(scan(), rows.key, number, passes) for number in range(passes)), rows, where, advice)
+
+
+def _refuse_twice(shares: Iterable[pa.Table], rows: RowSchema, where: str, advice: str) -> None:
+    """Shares in which equal keys come together."""
+    found: list[tuple[str, int]] = []
+    duplicates = 0
+    for keys in shares:
+        counts = keys.group_by(list(rows.primary_key)).aggregate([([], "count_all")])
+        twice = counts.filter(pc.greater(counts["count_all"], 1))
+        duplicates += twice.num_rows
+        for row in twice.slice(0, _SHOWN - len(found)).to_pylist():
+            key = ", ".join(f"{name}={row[name]!r}" for name in rows.primary_key)
+            found.append((key, row["count_all"]))
+    if duplicates:
+        listed = "; ".join(f"({key}) {count} times" for key, count in found)
+        more = f"; and {duplicates - len(found)} more" if duplicates > len(found) else ""
+        raise DuplicateKeys(
+            f"{duplicates} primary keys are {where} more than once: {listed}{more}. {advice}", duplicates=duplicates
+        )
+
+
+def _share(scan: Iterator[pa.RecordBatch], schema: pa.Schema, number: int, passes: int) -> pa.Table:
+    """The keys of one pass."""
+    batches = []
+    for batch in scan:
+        if passes > 1:
+            # Any function of the key will do: equal keys come in the same pass.
+            texts = [_bytes(batch.column(name)) for name in schema.names]
+            joined = pc.binary_join_element_wise(*texts, b"\x00", null_handling="replace")
+            batch = batch.filter(pa.array(partitions_of(joined, passes) == number))
+        batches.append(batch)
+    return pa.Table.from_batches(batches, batches[0].schema) if batches else schema.empty_table()
+
+
+def _bytes(column: pa.Array) -> pa.Array:
+    if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
+        return column.cast(pa.binary())
+    return column.cast(pa.string()).cast(pa.binary())
+
+
+def _refuse_nulls(table: PinnedTable, rows: RowSchema, keys: pa.Table | None) -> None:
+    for name in rows.primary_key:
+        columns = [keys[name]] if keys is not None else (batch.column(0) for batch in table.scan([name]))
+        nulls = sum(column.null_count for column in columns)
+        if nulls:
+            raise SchemaError(
+                f"primary key column {name!r} is null in {nulls} rows: remove them, or name another primary key"
+            )

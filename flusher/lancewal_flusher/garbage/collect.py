@@ -1,0 +1,146 @@
+"""Garbage collection: what is merged and older than the history window makes room.
+
+This module acts; what it acts on is found by ``garbage``.
+
+Guarantees
+ 1. Nothing is deleted that a table version in force, an index or a history page above the trimmed boundary names.
+    What cannot be seen whole (an index below the table's watermark, a page missing from a listing, a newer contract)
+    ends the round.
+ 2. The boundary moves forward in the index before anything below it is deleted.
+ 3. Only objects under ``_lancewal/`` are deleted; adopted data files are the table's.
+ 4. A running reader has the grace period: a free object is deleted by a later round, at least that long after it was
+    first found free, if it still is.  The same rule covers an index change that is still on its way.
+ 5. A fence outlives its log's segments by seven days, so that a process frozen for hours still meets it.
+ 6. Any error while reading ends the round before anything is deleted.
+ 7. Of each region's index, and of the key catalog, what remains is version 1 and one run up to the newest: versions go
+    oldest first.
+
+Steps of ``collect_garbage``
+ 1. List the candidates: WAL segments, snapshot files, parts of key runs.  Before the indexes: a generation opened later
+    begins behind every segment listed here.
+ 2. Read W of the newest table version, then the index and the history pages of every region; regions come from the
+    contract, never from a listing.  After a restore, or where W is unknown, that is an error: nothing is trimmed.
+ 3. Per region: long indexes leave their oldest MERGED generations to a history page; generations whose history window is
+    over, and that W holds, go behind the trimmed boundary.  Each by compare-and-swap.
+ 4. What of the candidates is free now?  Segments below the lowest first segment that a kept generation of their log has
+    (all, where none is kept); snapshot files of trimmed generations and of attempts that lost; parts that the newest key
+    catalog does not name.
+ 5. Find the old index versions (over seven days, not among the newest hundred, never version 1), the old key catalogs
+    (the same, over an hour), the pages below the boundary, and parcels of tasks that are older than a day.
+ 6. Delete what was free at an earlier round already, grace period ago, and remember the rest; then what step 5 found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from lancewal_core import paths
+from lancewal_core.errors import StoreUnavailable
+from lancewal_core.ids import Generation, Region
+from lancewal_core.process.failpoints import point
+from lancewal_core.region.history import History
+from lancewal_core.region.index import GenerationRecord, decode_history, encode_history
+from lancewal_core.region.transitions import paged, trim
+from lancewal_core.store.object_store import Done, Lost, Unknown, put_once
+from lancewal_flusher.context import FlusherContext, check_contract
+from lancewal_flusher.garbage.find import boundary, find_garbage, list_candidates, page_due, read_histories
+
+
+@dataclass(slots=True)
+class GarbageState:
+    """What one flusher remembers between rounds: since when (monotonic seconds) an object is free."""
+
+    free_since: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class GarbageReport:
+    """Keys of the objects deleted in this round, and of those that wait for their grace period."""
+
+    deleted_keys: tuple[str, ...]
+    waiting_keys: tuple[str, ...]
+    trimmed: Mapping[Region, Generation]
+
+    @property
+    def deleted(self) -> int:
+        return len(self.deleted_keys)
+
+    @property
+    def waiting(self) -> int:
+        return len(self.waiting_keys)
+
+
+def collect_garbage(context: FlusherContext, state: GarbageState) -> GarbageReport:
+    """One round; see the module docstring."""
+    now = context.clock.now_ms()
+    # Step 1
+    candidates = list_candidates(context)
+    # Step 2
+    check_contract(context)
+    in_force, histories = read_histories(context)
+    # Step 3
+    trimmed: dict[Region, Generation] = {}
+    for region, history in list(histories.items()):
+        changed = _shorten(context, history, in_force.generation(region), now)
+        if changed is not None:
+            histories[region] = changed
+            trimmed[region] = changed.index.trimmed_generation
+    # Step 4, 5
+    found = find_garbage(context, candidates, histories, now)
+    # Step 6
+    monotonic = context.clock.monotonic()
+    due = sorted(k for k in found.free if monotonic - state.free_since.get(k, float("inf")) >= context.contract.grace_s)
+    state.free_since = {key: state.free_since.get(key, monotonic) for key in found.free}
+    _delete(context, due)
+    for key in due:
+        del state.free_since[key]
+    _delete(context, found.old)
+    return GarbageReport((*due, *found.old), tuple(sorted(state.free_since)), trimmed)
+
+
+def _shorten(context: FlusherContext, history: History, watermark: Generation, now: int) -> History | None:
+    """Step 3 for one region; the new state, or None when nothing changed."""
+    region = history.index.region
+    changed: History | None = None
+    page = page_due(history, watermark)
+    if page:
+        key = paths.history_page(region, page[0].generation)
+        page = _put_page(context, region, history.index.contract_version, key, page)
+        ours, index = context.indexes.swap(region, lambda found: found and paged(found, page, context.new_id()))
+        if ours and index is not None:
+            changed = history = History(index, (*history.pages, (key, page)))
+    reached = boundary(history, watermark, now, context.contract.history_window_s * 1000)
+    if reached is not None:
+        with point("trim.cas", region=region.name, generation=reached.generation):
+            ours, index = context.indexes.swap(region, lambda found: found and trim(found, reached, context.new_id()))
+        if ours and index is not None:
+            changed = History(index, history.pages)
+    return changed
+
+
+def _put_page(
+    context: FlusherContext, region: Region, contract_version: int, key: str, page: tuple[GenerationRecord, ...]
+) -> tuple[GenerationRecord, ...]:
+    """Write a history page; one that is there already is taken as it is: exactly its generations leave the index.
+
+    One from before a restore says otherwise of them: then they stay in the index (``paged``) until they are trimmed.
+    """
+    outcome = put_once(context.store, key, encode_history(region, contract_version, page))
+    match outcome:
+        case Done():
+            return page
+        case Lost(found=found):
+            return decode_history(found, key).generations
+        case Unknown(cause=cause):
+            raise StoreUnavailable(f"no verdict on writing {key}: {cause}", object=key)
+        case _:
+            assert_never(outcome)
+
+
+def _delete(context: FlusherContext, keys: Seq[str]) -> None:
+    if keys:
+        with point("trim.delete", first=keys[0], objects=len(keys)):
+            context.store.delete(keys)

@@ -1,0 +1,150 @@
+"""``lancewal gc``: what garbage collection would do, and rounds of it until what is free now is gone.
+
+Steps of ``collect_to_the_end``
+ 1. List everything below ``_lancewal/``, for sizes and orphans; note each region's trimmed boundary.
+ 2. A round (``gc``).  What it finds free waits for the grace period, also where the flusher found it free long ago: each
+    process goes by its own clock.
+ 3. ``wait``: sleep for the grace period and go on with 2, until nothing is left of what the first round found free.  What
+    becomes free meanwhile is left to others, so this ends beside a busy ingest too.
+
+While an operator pauses the flusher no round begins, as in the service.
+
+``look`` takes the first half of a round, on histories as the second half would leave them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from lancewal_core import paths
+from lancewal_core.errors import FlusherPaused
+from lancewal_core.ids import Generation, Region
+from lancewal_core.process.clock import sleep_unless
+from lancewal_core.region.history import History
+from lancewal_core.store.object_store import ObjectInfo
+from lancewal_core.table.control import ControlReader, Service, until_text
+from lancewal_flusher.context import FlusherContext, check_contract
+from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
+from lancewal_flusher.garbage.find import find_garbage, list_candidates, read_histories, shortened
+from lancewal_flusher.garbage.kinds import Group, Orphan, grouped, orphans
+from lancewal_flusher.garbage.unnamed_data_files import LooseData, loose_data
+from lancewal_flusher.upkeep.expiry import count_expired
+
+
+@dataclass(frozen=True, slots=True)
+class Trimmed:
+    """Generations of a region that went behind its trimmed boundary, first to last."""
+
+    region: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class GarbageSummary:
+    """What a run did, or would do."""
+
+    rounds: int
+    deleted: tuple[Group, ...]
+    """Of a run that only looks: what goes at once."""
+    waiting: tuple[Group, ...]
+    """Free, and deleted once it was free for ``grace_s``."""
+    grace_s: int
+    trimmed: tuple[Trimmed, ...]
+    orphans: tuple[Orphan, ...]
+    """Listed, never deleted."""
+    loose_data: LooseData | None
+    """Counted, never deleted."""
+    expired_rows: int | None = None
+    """Of a run that only looks: rows that have expired; None where rows never do."""
+
+
+def look(context: FlusherContext) -> GarbageSummary:
+    """What a collector that starts now would do.  Reads only."""
+    now = context.clock.now_ms()
+    listed = context.store.list(paths.ROOT)
+    candidates = list_candidates(context)
+    check_contract(context)
+    in_force, before = read_histories(context)
+    window_ms = context.contract.history_window_s * 1000
+    after = {r: shortened(h, in_force.generation(r), now, window_ms) for r, h in before.items()}
+    histories = {region: history for region, (history, _) in after.items()}
+    found = find_garbage(context, candidates, histories, now, {region: swaps for region, (_, swaps) in after.items()})
+    looked = _summary(context, listed, 0, found.old, found.free, _boundaries(before), _boundaries(histories), histories)
+    ttl = context.contract.ttl
+    return looked if ttl is None else replace(looked, expired_rows=count_expired(context, ttl))
+
+
+def collect_to_the_end(
+    context: FlusherContext,
+    *,
+    wait: bool,
+    stopping: Callable[[], bool] = lambda: False,
+    waits: Callable[[int], None] = lambda _: None,
+) -> GarbageSummary:
+    """Steps 1 to 3; ``waits`` is told how many objects a pause is for.  ``FlusherPaused``: nothing more was deleted."""
+    # Step 1
+    control = ControlReader(context.store, context.clock, Service.FLUSHER)
+    _refuse_paused(control)
+    listed = context.store.list(paths.ROOT)
+    before = _boundaries(read_histories(context)[1])
+    trimmed: dict[Region, Generation] = {}
+    state, deleted, rounds = GarbageState(), list[str](), 0
+    first: frozenset[str] | None = None
+    while True:
+        # Step 2
+        report = collect_garbage(context, state)
+        rounds += 1
+        deleted += report.deleted_keys
+        trimmed |= report.trimmed
+        first = frozenset(report.waiting_keys) if first is None else first
+        left = first.intersection(report.waiting_keys)
+        # Step 3
+        if not left or stopping() or not (wait or context.contract.grace_s == 0):
+            break
+        waits(len(left))
+        sleep_unless(stopping, context.clock, context.contract.grace_s)
+        if stopping():
+            break
+        _refuse_paused(control)
+    histories = read_histories(context)[1]
+    return _summary(context, listed, rounds, deleted, report.waiting_keys, before, trimmed, histories)
+
+
+def _summary(
+    context: FlusherContext,
+    listed: Iterable[ObjectInfo],
+    rounds: int,
+    deleted: Iterable[str],
+    waiting: Iterable[str],
+    before: Mapping[Region, Generation],
+    trimmed: Mapping[Region, Generation],
+    histories: Mapping[Region, History],
+) -> GarbageSummary:
+    now, sizes = context.clock.now_ms(), {info.key: info.size for info in listed}
+    ends = {region: (before.get(region, Generation(0)), end) for region, end in trimmed.items()}
+    return GarbageSummary(
+        rounds,
+        grouped(deleted, sizes),
+        grouped(waiting, sizes),
+        context.contract.grace_s,
+        tuple(Trimmed(region.name, start + 1, end) for region, (start, end) in ends.items() if end > start),
+        orphans(listed, context.contract, now),
+        loose_data(context, histories.values(), now),
+    )
+
+
+def _boundaries(histories: Mapping[Region, History]) -> dict[Region, Generation]:
+    return {region: history.index.trimmed_generation for region, history in histories.items()}
+
+
+def _refuse_paused(control: ControlReader) -> None:
+    until = control.read_or_raise()
+    if control.problem is not None:
+        raise control.problem
+    if until is not None:
+        raise FlusherPaused(
+            f"the flusher is paused {until_text(until)}: nothing more is deleted. `lancewal gc --dry-run` only looks; "
+            "`lancewal resume flusher` ends the pause"
+        )

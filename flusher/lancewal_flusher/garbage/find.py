@@ -1,0 +1,217 @@
+"""What nobody needs any more: the half of garbage collection (``gc``) that only reads.
+
+Guarantee: nothing here changes anything; ``gc`` acts on what is found, ``lancewal gc --dry-run`` shows it.
+
+Steps, as numbered in ``gc``
+ 1. ``list_candidates``.
+ 2. ``read_histories``.
+ 3. ``page_due`` and ``boundary`` say what a region's index has to leave behind; ``shortened`` is that history without a
+    compare-and-swap.
+ 4, 5. ``find_garbage``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+
+from lancewal_core import paths
+from lancewal_core.errors import ObjectCorrupt
+from lancewal_core.ids import Generation, LogId, Region, Sequence
+from lancewal_core.keys.catalog import FAMILY
+from lancewal_core.region.history import History, read_history
+from lancewal_core.region.index import GenerationRecord, State
+from lancewal_core.region.indexes import index_family
+from lancewal_core.region.transitions import trim
+from lancewal_core.store.object_store import ObjectInfo
+from lancewal_core.store.versioned import FIRST_VERSION, Family
+from lancewal_core.table.watermarks import InForce
+from lancewal_core.wal.segment import Fence, decode_segment
+from lancewal_flusher.context import FlusherContext
+
+FENCE_KEPT_MS = 7 * 24 * 3600 * 1000
+INDEX_KEPT_MS = FENCE_KEPT_MS
+CATALOGS_KEPT_MS = 3600 * 1000
+"""Who goes on from an older catalog than that looks at a listing first; and a catalog is only a hint."""
+VERSIONS_KEPT = 100
+PARCEL_KEPT_MS = 24 * 3600 * 1000
+"""Far longer than any merge takes; only a crash leaves a parcel behind."""
+FENCE_SIZE_MAX = 512
+"""No data segment is as small; an object up to this size is looked into."""
+PAGE_AT = 64
+"""MERGED generations in an index from which on it leaves all but ``PAGE_REST`` of them to a page."""
+PAGE_REST = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Objects that may be free; listed before any index is read."""
+
+    segments: Seq[ObjectInfo]
+    key_parts: Seq[ObjectInfo]
+    snapshots: Seq[ObjectInfo]
+
+
+@dataclass(frozen=True, slots=True)
+class Garbage:
+    """Object keys."""
+
+    free: frozenset[str]
+    """Deleted once the grace period has passed since they were first found free."""
+    old: tuple[str, ...]
+    """Deleted at once, in this order."""
+
+
+def list_candidates(context: FlusherContext) -> Candidates:
+    """Step 1."""
+    return Candidates(
+        list(context.store.list(paths.wal_prefix())),
+        list(context.store.list(paths.key_parts_prefix())),
+        [i for region in context.contract.regions for i in context.store.list(paths.snapshots_prefix(region))],
+    )
+
+
+def read_histories(context: FlusherContext) -> tuple[InForce, dict[Region, History]]:
+    """Step 2 but for the check of the contract: W of the newest version, then every region that was claimed."""
+    in_force = context.watermarks.newest()[1]
+    found = (read_history(context, region, in_force) for region in context.contract.regions)
+    return in_force, {history.index.region: history for history in found if history is not None}
+
+
+def find_garbage(
+    context: FlusherContext,
+    candidates: Candidates,
+    histories: Mapping[Region, History],
+    now: int,
+    swaps: Mapping[Region, int] | None = None,
+) -> Garbage:
+    """Steps 4 and 5.  ``swaps``: versions of a region's index that step 3 would still have made."""
+    swaps = swaps or {}
+    # Step 4
+    free = _free_segments(context, candidates.segments, histories, now)
+    free |= _free_snapshots(candidates.snapshots, histories)
+    free |= _free_key_parts(context, candidates.key_parts)
+    # Step 5
+    old = [
+        key
+        for region in histories
+        for key in _old_versions(
+            context, index_family(region), now, INDEX_KEPT_MS, VERSIONS_KEPT - swaps.get(region, 0)
+        )
+    ]
+    old += _old_versions(context, FAMILY, now, CATALOGS_KEPT_MS, VERSIONS_KEPT)
+    old += [key for history in histories.values() for key in _old_pages(history)]
+    old += [i.key for i in context.store.list(paths.parcels_prefix()) if now - i.modified_ms >= PARCEL_KEPT_MS]
+    return Garbage(frozenset(free), tuple(old))
+
+
+def page_due(history: History, watermark: Generation) -> tuple[GenerationRecord, ...]:
+    """The oldest MERGED generations of a long index, for a history page; empty where it is short.
+
+    Only those before the next page: one from before a restore begins among them, and of two the later counts.
+    """
+    merged = [r for r in history.index.generations if r.state is State.MERGED and r.generation <= watermark]
+    if len(merged) < PAGE_AT:
+        return ()
+    begins = [page[0].generation for _, page in history.pages if page[0].generation > merged[0].generation]
+    return tuple(r for r in merged[:-PAGE_REST] if not begins or r.generation < min(begins))
+
+
+def shortened(history: History, watermark: Generation, now: int, window_ms: int) -> tuple[History, int]:
+    """What step 3 makes of a history that nobody else changes, and in how many swaps of the index.
+
+    A page that it would write is left out: its generations count the same while they stand in the index.
+    """
+    reached = boundary(history, watermark, now, window_ms)
+    trimmed = None if reached is None else trim(history.index, reached, history.index.write_id)
+    swaps = bool(page_due(history, watermark)) + (trimmed is not None)
+    return History(trimmed or history.index, history.pages), swaps
+
+
+def boundary(history: History, watermark: Generation, now: int, window_ms: int) -> GenerationRecord | None:
+    """The newest generation whose history window is over, if that lies above the boundary so far; never the newest."""
+    found: GenerationRecord | None = None
+    for record in history.generations[:-1]:
+        if record.state is not State.MERGED or record.generation > watermark:
+            break
+        if record.merged_at_ms is None or now - record.merged_at_ms < window_ms:
+            break
+        found = record
+    return found
+
+
+def _free_segments(
+    context: FlusherContext, segments: Seq[ObjectInfo], histories: Mapping[Region, History], now: int
+) -> set[str]:
+    needed: dict[LogId, Sequence] = {}
+    for history in histories.values():
+        for record in history.generations:
+            needed[record.log] = min(needed.get(record.log, record.first_sequence), record.first_sequence)
+    free: set[str] = set()
+    for info in segments:
+        parsed = paths.parse_wal_segment(info.key)
+        if parsed is None or (parsed[0] in needed and parsed[1] >= needed[parsed[0]]):
+            continue
+        if now - info.modified_ms < FENCE_KEPT_MS and info.size <= FENCE_SIZE_MAX and _is_fence(context, info.key):
+            continue
+        free.add(info.key)
+    return free
+
+
+def _is_fence(context: FlusherContext, key: str) -> bool:
+    data = context.store.get(key)
+    try:
+        return data is not None and isinstance(decode_segment(data, key, ()), Fence)
+    except ObjectCorrupt:
+        return True  # it may have been one: kept as long as that
+
+
+def _free_snapshots(snapshots: Seq[ObjectInfo], histories: Mapping[Region, History]) -> set[str]:
+    free: set[str] = set()
+    for info in snapshots:
+        parsed = paths.parse_snapshot_file(info.key)
+        if parsed is None or parsed[0] not in histories:
+            continue
+        region, generation, attempt, _ = parsed
+        history = histories[region]
+        if generation <= history.index.trimmed_generation:
+            free.add(info.key)
+            continue
+        record = next((r for r in history.generations if r.generation == generation), None)
+        if record is None or record.snapshot is None:
+            continue  # still SEALED: the attempt may be the one that wins
+        if not record.snapshot.startswith(paths.snapshot_prefix(region, generation, attempt)):
+            free.add(info.key)
+    return free
+
+
+def _free_key_parts(context: FlusherContext, listed: Seq[ObjectInfo]) -> set[str]:
+    """Parts of key runs that the newest catalog does not name: of merged runs, and of attempts that were never swapped in."""
+    catalog = context.keys.catalogs.read()
+    if context.keys.catalogs.problem is not None:
+        return set()
+    named = {part.object for run in catalog.runs for part in run.parts}
+    return {info.key for info in listed if paths.parse_key_part(info.key) is not None} - named
+
+
+def _old_versions(context: FlusherContext, family: Family, now: int, kept_ms: int, kept: int) -> list[str]:
+    """Versions that may go, oldest first; none where the listing leaves one out that is older or between them."""
+    found = []
+    for info in context.store.list(family.prefix):
+        version = family.parse(info.key)
+        if version is not None and version != FIRST_VERSION:
+            found.append((version, info.modified_ms))
+    found.sort()
+    old: list[int] = []
+    for version, modified_ms in found[:-kept]:
+        if now - modified_ms < kept_ms or (old and version != old[-1] + 1):
+            break
+        old.append(version)
+    if old and old[0] - 1 != FIRST_VERSION and context.store.get(family.key(old[0] - 1)) is not None:
+        return []
+    return [family.key(version) for version in old]
+
+
+def _old_pages(history: History) -> list[str]:
+    return [key for key, page in history.pages if page[-1].generation <= history.index.trimmed_generation]

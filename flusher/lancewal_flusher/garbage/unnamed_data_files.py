@@ -1,0 +1,52 @@
+"""Data files of the table that nothing in force names: counted, never touched, because Lance's clean-up owns them.
+
+They belong to older versions of the table, or to nobody: attempts to flush that lost, merges and compactions that were
+refused.  Only the clean-up, which reads every version, can tell these apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from lancewal_core import paths
+from lancewal_core.errors import Corrupt
+from lancewal_core.region.history import History
+from lancewal_core.region.index import State
+from lancewal_core.region.snapshot import read_snapshot
+from lancewal_core.table.protocol import files_of
+from lancewal_flusher.context import FlusherContext
+
+LOOSE_AFTER_MS = 24 * 3600 * 1000
+"""Younger files may be on their way into a snapshot or a merge."""
+
+
+@dataclass(frozen=True, slots=True)
+class LooseData:
+    """Files in ``data/``, older than a day, that neither the newest version nor a snapshot still to be merged names."""
+
+    files: int
+    bytes: int
+
+
+def loose_data(context: FlusherContext, histories: Iterable[History], now_ms: int) -> LooseData | None:
+    """None where a snapshot that is still to be merged cannot be read: nobody knows its files then."""
+    listed = list(context.store.list(paths.DATA))  # first: what is adopted meanwhile is named below
+    waiting = [
+        record.snapshot
+        for history in histories
+        for record in history.generations
+        if record.state is State.FLUSHED and record.snapshot is not None
+    ]
+    try:
+        snapshots = context.tasks.map(lambda key: read_snapshot(context.store, key), waiting)
+    except Corrupt:
+        return None
+    named = set(files_of(text for snapshot in snapshots for text in snapshot.fragments))
+    named |= {name for fragment in context.table.newest().fragments() for name in fragment.files}
+    loose = [
+        info.size
+        for info in listed
+        if info.key.removeprefix(paths.DATA) not in named and now_ms - info.modified_ms >= LOOSE_AFTER_MS
+    ]
+    return LooseData(len(loose), sum(loose))

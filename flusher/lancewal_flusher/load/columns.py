@@ -1,0 +1,102 @@
+"""Columns of a file to be loaded: do they fit the contract's, and the same values in the contract's types.
+
+Guarantee: a value that is loaded equals the value in the file; what a type of the contract cannot hold is an error, never
+rounded, cut or made null.
+
+Fits: the same type; an integer into any integer, a float into a wider one, decimals and times of another scale or unit,
+as far as each value does; large, view and dictionary forms of strings and binaries; lists and structs whose parts fit.
+Anything else, a text that looks like a number too, is for the one to convert who knows what it means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lancewal_core.errors import SchemaError
+from lancewal_core.rows.column_types import format_type
+from lancewal_core.rows.schema import RowSchema
+
+
+def check_columns(found: pa.Schema, rows: RowSchema, where: str) -> None:
+    """``SchemaError`` names every column of the file ``where`` that is missing, not the table's, twice, or does not fit."""
+    problems = [f"column {name!r} is missing" for name in rows.table.names if name not in found.names]
+    for name in dict.fromkeys(found.names):
+        if name not in rows.table.names:
+            problems.append(f"column {name!r} is not in the table: leave it out")
+        elif found.names.count(name) > 1:
+            problems.append(f"column {name!r} is there more than once")
+        else:
+            have, want = found.field(name).type, rows.table.field(name).type
+            if not fits(have, want):
+                problems.append(f"column {name!r} has type {have}, the table has {format_type(want)}: convert it first")
+    if problems:
+        raise SchemaError(f"{where} cannot be loaded: {'; '.join(problems)}", file=where)
+
+
+def fits(have: pa.DataType, want: pa.DataType) -> bool:
+    """See the module docstring."""
+    types = pa.types
+    if have == want:
+        return True
+    if types.is_dictionary(have):
+        return fits(have.value_type, want)
+    if types.is_string(want):
+        return bool(types.is_large_string(have) or types.is_string_view(have))
+    if types.is_binary(want):
+        return bool(types.is_large_binary(have) or types.is_binary_view(have) or types.is_fixed_size_binary(have))
+    if types.is_integer(want):
+        return bool(types.is_integer(have))
+    if types.is_floating(want):
+        return bool(types.is_floating(have) and have.bit_width <= want.bit_width)
+    if types.is_decimal(want):
+        return bool(types.is_decimal(have))
+    if types.is_timestamp(want):
+        return bool(types.is_timestamp(have) and (have.tz is None) == (want.tz is None))
+    if types.is_fixed_size_list(want):
+        sized = types.is_fixed_size_list(have) and have.list_size == want.list_size
+        return bool(sized or _is_list(have)) and fits(have.value_type, want.value_type)
+    if types.is_list(want):
+        return bool(_is_list(have) or types.is_fixed_size_list(have)) and fits(have.value_type, want.value_type)
+    if types.is_struct(want):
+        same = types.is_struct(have) and [f.name for f in have] == [f.name for f in want]
+        return bool(same and all(fits(a.type, b.type) for a, b in zip(have, want, strict=True)))
+    return False
+
+
+def conform(batch: pa.RecordBatch, names: Sequence[str], rows: RowSchema, where: str) -> pa.RecordBatch:
+    """These columns of a batch whose columns fit, in the table's types.  ``SchemaError`` names column and file."""
+    columns = []
+    for name in names:
+        field = rows.table.field(name)
+        column = batch.column(name)
+        try:
+            column.validate(full=True)  # text that is no UTF-8 would spoil every query of the column
+            columns.append(_cast(column, field.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            # Arrow's own message holds the value.
+            raise SchemaError(
+                f"{where} cannot be loaded: column {name!r} of type {column.type} has a value that "
+                f"{format_type(field.type)} cannot hold, or that is damaged",
+                file=where,
+            ) from error
+        if not field.nullable and columns[-1].null_count:  # only now: a dictionary may have a null among its values
+            raise SchemaError(
+                f"{where} cannot be loaded: column {name!r} of the primary key is null in {columns[-1].null_count} rows",
+                file=where,
+            )
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema([rows.table.field(name) for name in names]))
+
+
+def _cast(column: pa.Array, want: pa.DataType) -> pa.Array:
+    if column.type == want:
+        return column
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    return pc.cast(column, want)
+
+
+def _is_list(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_list(type_) or pa.types.is_large_list(type_))

@@ -1,0 +1,71 @@
+"""Which keys Kafka has deleted since a load began, as far as that is merged: such a row is not to come back.
+
+Guarantee: of every generation that was merged behind the beginning, up to W, all deleted keys are known, or
+``OutsideHistoryWindow``: what is trimmed cannot be asked any more.
+
+A key that was deleted and then came again is among them too: its row is in the table, so it is not loaded either way.
+Snapshots are kept as long as their generation is; one that is missing is folded anew from its WAL entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from lancewal_core.errors import ObjectMissing, OutsideHistoryWindow
+from lancewal_core.ids import Generation, Region
+from lancewal_core.region.flush import entries_of
+from lancewal_core.region.history import read_history
+from lancewal_core.region.index import GenerationRecord
+from lancewal_core.region.snapshot import Snapshot, read_gone, read_snapshot
+from lancewal_core.rows.fold import fold
+from lancewal_core.table.load_record import LoadRecord
+from lancewal_core.table.watermarks import InForce
+from lancewal_flusher.context import FlusherContext
+
+
+@dataclass(slots=True)
+class DeletesSince:
+    """See the module docstring.  ``name`` and ``began`` are the load's."""
+
+    context: FlusherContext
+    name: str
+    began: LoadRecord
+    _without: set[tuple[Region, Generation]] = field(default_factory=set)
+    """Generations without a delete."""
+
+    def keys(self, in_force: InForce) -> Iterator[pa.Table]:
+        """The keys that each generation deletes, up to W; tables of the key columns, none empty."""
+        for region in self.context.contract.regions:
+            first, last = self.began.generation(region), in_force.generation(region)
+            if last <= first or all((region, Generation(g)) in self._without for g in range(first + 1, last + 1)):
+                continue
+            history = read_history(self.context, region, in_force)
+            if history is None or history.index.trimmed_generation > first:
+                raise OutsideHistoryWindow(
+                    f"the load {self.name} began before generation {first + 1} of region {region.name} was merged, and "
+                    "what it deleted is trimmed: the history window is over. Give the load another name to begin anew; "
+                    "rows that Kafka has deleted until then come back",
+                    load=self.name,
+                    region=region.name,
+                )
+            for record in history.generations:
+                if first < record.generation <= last and (region, record.generation) not in self._without:
+                    gone = self._gone(region, record)
+                    if gone.num_rows:
+                        yield gone
+                    else:
+                        self._without.add((region, record.generation))
+
+    def _gone(self, region: Region, record: GenerationRecord) -> pa.Table:
+        context = self.context
+        try:
+            if record.snapshot is not None:
+                snapshot: Snapshot = read_snapshot(context.store, record.snapshot)
+                return read_gone(context.store, snapshot, context.contract.rows)
+        except ObjectMissing:
+            pass
+        entries = entries_of(context.store, context.tasks, region, record)
+        return fold([e.rows for e in entries], context.contract.rows).gone

@@ -1,0 +1,207 @@
+"""A whole load: files into a table, part by part (``load`` has the protocol of a part, and the guarantees).
+
+Steps
+ 1. Find the files and check the columns of each.
+ 2. Begin: record the name and what is merged now, unless a load of this name began before.
+ 3. No key may be twice in the files (``keep`` ``error``); the keys are read once for every ``keys_at_once`` of them.
+ 4. Read the rows in parts of at most ``part_rows`` or about ``part_bytes``, and load each.  With ``keep`` ``last`` from the
+    last row to the first: of a key that is there twice the last comes first, and is there when the other comes.
+ 5. Keep the key index up, so that the next part need not scan this one.
+
+Stopped between two parts, or killed anywhere: what has landed stays, and the same load again goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from lancewal_core.errors import DuplicateKeys
+from lancewal_core.rows.schema import RowSchema
+from lancewal_core.settings.load import Settings
+from lancewal_core.table.load_record import LoadRecord, begin_load
+from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.define.unique_keys import KEYS_AT_ONCE, check_unique_rows
+from lancewal_flusher.load.deletes import DeletesSince
+from lancewal_flusher.load.files import LoadFile, find_files
+from lancewal_flusher.load.keep import Keep
+from lancewal_flusher.load.part import PartLoaded, load_part
+from lancewal_flusher.service.service import open_context
+from lancewal_flusher.upkeep.key_runs import UpkeepState, keep_up
+
+PART_ROWS = 1_048_576
+"""As many as one data file takes."""
+PART_BYTES = 128 << 20
+"""In memory a part is held up to three times: as it is read, joined, and without the rows that are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadBounds:
+    """What a load may hold in memory at a time."""
+
+    part_rows: int = PART_ROWS
+    part_bytes: int = PART_BYTES
+    keys_at_once: int = KEYS_AT_ONCE
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSummary:
+    """What a load did.  ``rows`` = inserted + present + deleted + doubled + appended, unless it was stopped."""
+
+    name: str
+    files: int
+    rows: int
+    inserted: int
+    present: int
+    """Left out: the key had a row."""
+    deleted: int
+    """Left out: Kafka has deleted the key since the load began."""
+    doubled: int
+    """Left out: the same part has a later row of the key (``keep`` ``last``)."""
+    appended: int
+    """Hidden again: somebody appended the key at the same time."""
+    commits: int
+    finished: bool
+    """False if it was stopped; the same load again goes on."""
+
+
+def load_files(
+    settings: Settings,
+    addresses: Sequence[str],
+    *,
+    name: str | None = None,
+    keep: Keep = Keep.ERROR,
+    bounds: LoadBounds | None = None,
+    landed: Callable[[PartLoaded], None] = lambda _: None,
+    stopping: Callable[[], bool] = lambda: False,
+) -> LoadSummary:
+    """Load Parquet and Arrow IPC files, or folders of them, into the table at ``table.uri``.
+
+    ``name``: of the load; by default it follows from the names and sizes of the files, so that repeating it goes on.
+    Errors: ``SchemaError`` and ``DuplicateKeys`` before anything is loaded, ``OutsideHistoryWindow`` for a load that began
+    too long ago, ``PlanRetriesExhausted`` where merges come too fast, and what the store and the table give.
+    """
+    with ExitStack() as stack:
+        context = open_context(settings, stack, on_threads=True)
+        files = find_files(addresses, settings.store.options)
+        return load(context, files, name or name_of(files), keep, bounds or LoadBounds(), landed, stopping)
+
+
+def begin(settings: Settings, name: str) -> LoadRecord:
+    """Only step 2: what is deleted from now on will not come back by a load of this name."""
+    with ExitStack() as stack:
+        return _begin(open_context(settings, stack, on_threads=True), name)
+
+
+def load(
+    context: FlusherContext,
+    files: Sequence[LoadFile],
+    name: str,
+    keep: Keep,
+    bounds: LoadBounds,
+    landed: Callable[[PartLoaded], None] = lambda _: None,
+    stopping: Callable[[], bool] = lambda: False,
+) -> LoadSummary:
+    """Steps 1 to 5."""
+    rows = context.contract.rows
+    # Step 1
+    for file in files:
+        file.check(rows)
+    # Step 2
+    deletes = DeletesSince(context, name, _begin(context, name))
+    # Step 3
+    if keep is Keep.ERROR:
+        _check_keys(files, rows, bounds)
+    # Step 4
+    done: list[PartLoaded] = []
+    read = doubled = 0
+    upkeep = UpkeepState()
+    finished = True
+    for part in _parts(files, rows, bounds, backwards=keep is Keep.LAST):
+        if stopping():
+            finished = False
+            break
+        distinct = _last_of_each(part, rows)
+        if keep is Keep.ERROR and distinct.num_rows < part.num_rows:
+            raise DuplicateKeys("the files have changed while they were loaded: a key is there twice now")
+        read += part.num_rows
+        doubled += part.num_rows - distinct.num_rows
+        done.append(load_part(context, distinct, deletes))
+        landed(done[-1])
+        # Step 5
+        if done[-1].version is not None:
+            keep_up(context, upkeep)
+    return LoadSummary(
+        name,
+        len(files),
+        read,
+        sum(part.inserted for part in done),
+        sum(part.present for part in done),
+        sum(part.deleted for part in done),
+        doubled,
+        sum(part.appended for part in done),
+        sum(part.version is not None for part in done),
+        finished,
+    )
+
+
+def name_of(files: Sequence[LoadFile]) -> str:
+    """A name that the same files give again; another content of the same size is no harm: the load then began earlier."""
+    text = "\n".join(f"{file.shown.rpartition('/')[2]} {file.size}" for file in files)
+    return f"files-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+
+
+def _begin(context: FlusherContext, name: str) -> LoadRecord:
+    """Step 2."""
+    _, in_force = context.watermarks.newest()
+    merged = {region.name: int(mark.generation) for region, mark in sorted(in_force.regions.items())}
+    here = LoadRecord(began_at_ms=context.clock.now_ms(), topic_id=context.contract.topic_id, merged=merged)
+    return begin_load(context.store, name, context.contract, here)
+
+
+def _check_keys(files: Sequence[LoadFile], rows: RowSchema, bounds: LoadBounds) -> None:
+    """Step 3."""
+
+    def scan() -> Iterator[pa.RecordBatch]:
+        for file in files:
+            yield from file.batches(rows.primary_key, rows)
+
+    check_unique_rows(
+        scan,
+        sum(file.rows() for file in files),
+        rows,
+        "in the files",
+        "Nothing was loaded. Remove the rows that are too many, or load with --keep last",
+        bounds.keys_at_once,
+    )
+
+
+def _parts(files: Sequence[LoadFile], rows: RowSchema, bounds: LoadBounds, *, backwards: bool) -> Iterator[pa.Table]:
+    """The rows in their order; ``backwards``: the last part first, each still in its order."""
+    gathered: list[pa.RecordBatch] = []
+    count = size = 0
+    for file in reversed(files) if backwards else files:
+        for batch in file.batches(rows.table.names, rows, backwards=backwards):
+            starts = range(0, batch.num_rows, bounds.part_rows)
+            for start in reversed(starts) if backwards else starts:
+                gathered.append(batch.slice(start, bounds.part_rows))
+                count += gathered[-1].num_rows
+                size += gathered[-1].nbytes
+                if count >= bounds.part_rows or size >= bounds.part_bytes:
+                    yield pa.Table.from_batches(gathered[::-1] if backwards else gathered)
+                    gathered, count, size = [], 0, 0
+    if count:
+        yield pa.Table.from_batches(gathered[::-1] if backwards else gathered)
+
+
+def _last_of_each(part: pa.Table, rows: RowSchema) -> pa.Table:
+    """The last row of each key."""
+    names = list(rows.primary_key)
+    keys = part.select(names).append_column("_place", pa.array(np.arange(part.num_rows)))
+    last = keys.group_by(names).aggregate([("_place", "max")])["_place_max"]
+    return part if len(last) == part.num_rows else part.take(last.sort())

@@ -1,0 +1,195 @@
+"""What the next merge would do to each fragment, and what that costs, found without writing anything.
+
+Guarantee: it takes the decisions that ``merge`` takes, by the same functions, from the same version and the same snapshots;
+only a snapshot of which files are missing, which a merge would rebuild first, ends its region's part here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lancewal_core.keys.index import KeyRows, live_rows
+from lancewal_core.keys.scan import find_keys
+from lancewal_core.rows.key_set import KeySet
+from lancewal_core.table.protocol import Fragment, PinnedTable
+from lancewal_flusher.commit.send import Refused
+from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.merge.first_seen import FirstSeen
+from lancewal_flusher.merge.inputs import Stock, take_stock
+from lancewal_flusher.merge.merge import shall_defer
+from lancewal_flusher.merge.plan import MergeLimits
+from lancewal_flusher.tasks.cost import KEY_ENTRY_BYTES, Cost, FragmentChange, Rates, Strategy, costs, least
+from lancewal_flusher.tasks.in_place import InPlace, PatchesInPlace, change_of, choose_in_place
+from lancewal_flusher.upkeep.compaction import FileSizes, stored
+from lancewal_flusher.upkeep.compaction_plan import Choice, CompactionLimits
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentOutlook:
+    """One fragment; ``replaced`` of its live rows are replaced or deleted, ``in_place`` of them only patched."""
+
+    fragment: int
+    rows: int
+    deleted_rows: int
+    replaced: int
+    in_place: int
+    strategy: Strategy
+    bytes_written: int
+    seconds: float
+    bytes_of: Mapping[Strategy, int]
+    """Bytes written and owed by each strategy: the least is taken."""
+    indexed_by: tuple[str, ...] = ()
+    """Indexes over columns that many patches of it set, which keep it from being patched in place."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergeOutlook:
+    """The next merge.  Bytes and seconds with the compaction right behind it; ``seconds_merge`` without."""
+
+    version: int
+    generations: Mapping[str, tuple[int, int]]
+    """Per region the first and the last."""
+    keys: int
+    rows_adopted: int
+    rows_written: int
+    """Rows that it writes: survivors of combined generations, and completed patches."""
+    rows_in_place: int
+    fragments_scanned: int
+    deferred: bool
+    """A running flusher would wait for more to come."""
+    fragments: tuple[FragmentOutlook, ...]
+    bytes_written: int
+    seconds_merge: float
+    seconds: float
+    damaged: Mapping[str, str]
+    """Per region that it would leave, what of its snapshots is damaged; what is lost is not looked for in the log."""
+
+
+def look(
+    context: FlusherContext,
+    limits: MergeLimits,
+    compaction: CompactionLimits | None,
+    rates: Rates | None = None,
+    threads: int = 2,
+) -> MergeOutlook | Refused:
+    """``compaction``: its limits, None where it is turned off."""
+    pinned = context.table.newest()
+    stock = take_stock(context, pinned, limits, FirstSeen(), rebuild=False)
+    if isinstance(stock, Refused):
+        return stock
+    keys = stock.keys() if stock.works else context.contract.rows.key.empty_table()
+    lookup = context.keys.find(pinned, keys) if stock.works else KeyRows({}, ())
+    partials = stock.partials(context)
+    choice = choose_in_place(
+        pinned, lookup, partials, context.contract.rows, context.tasks, limits.in_place_rows, limits.deleted_share
+    )
+    in_place = choice.chosen
+    replaced = {i: len(live_rows(pinned, i, rows).rows) for i, rows in lookup.covered.items()}
+    if lookup.uncovered:
+        wanted = KeySet(keys)
+        replaced |= {i: len(find_keys(pinned, wanted, [i]).addresses) for i in lookup.uncovered}
+    left_alone = _left_alone(context, pinned, compaction, limits.rewrite_bytes)
+    indexes = pinned.indexes()
+    found = [
+        _outlook(
+            change_of(pinned, i, count, in_place.get(i), indexes, rewritable=i not in left_alone),
+            limits,
+            rates or Rates(),
+            choice,
+        )
+        for i, count in sorted(replaced.items())
+        if count
+    ]
+    fragments = {f.fragment_id: f for f in pinned.fragments()}
+    return _sum(pinned, stock, lookup, in_place, found, fragments, rates or Rates(), threads, limits)
+
+
+def _left_alone(
+    context: FlusherContext, pinned: PinnedTable, compaction: CompactionLimits | None, bytes_min: int
+) -> frozenset[int]:
+    """Fragments that no compaction follows."""
+    fragments = stored(context, pinned.fragments(), FileSizes())
+    if compaction is None:
+        return frozenset(f.fragment_id for f in fragments)
+    others = frozenset(f.fragment_id for f in fragments if not bytes_min <= f.nbytes <= compaction.round_bytes)
+    return others | Choice(tuple(fragments), pinned.unrewritable_fragments(), with_sentinel=True).spared(compaction)
+
+
+def _outlook(
+    change: FragmentChange, limits: MergeLimits, rates: Rates, choice: InPlace
+) -> tuple[FragmentOutlook, Cost]:
+    found = costs(change, limits.deleted_share, rates)
+    chosen_before = [
+        cost for cost in found if cost.strategy is Strategy.COLUMNS and change.fragment_id in choice.chosen
+    ]
+    taken = least(chosen_before or found)
+    outlook = FragmentOutlook(
+        change.fragment_id,
+        change.rows,
+        change.deleted_rows,
+        change.replaced,
+        change.patched,
+        taken.strategy,
+        taken.bytes_written,
+        taken.seconds + taken.seconds_behind,
+        {cost.strategy: cost.weight for cost in found},
+        choice.barred.get(change.fragment_id, ()),
+    )
+    return outlook, taken
+
+
+def _entry_bytes(stock: Stock) -> float:
+    """Of one row in the key index: keys that are not one integer are there beside their numbers."""
+    keys = stock.keys() if stock.works else None
+    if keys is None or (keys.num_columns == 1 and pa.types.is_integer(keys.schema.field(0).type)):
+        return KEY_ENTRY_BYTES
+    return float(KEY_ENTRY_BYTES + keys.nbytes / max(keys.num_rows, 1))
+
+
+def _sum(
+    pinned: PinnedTable,
+    stock: Stock,
+    lookup: KeyRows,
+    in_place: Mapping[int, PatchesInPlace],
+    found: list[tuple[FragmentOutlook, Cost]],
+    fragments: Mapping[int, Fragment],
+    rates: Rates,
+    threads: int,
+    limits: MergeLimits,
+) -> MergeOutlook:
+    works = stock.works
+    adopted = sum(w.merge.snapshots[0].rows for w in works if w.adopted)
+    patched = sum(len(patches.places) for patches in in_place.values())
+    combined = sum(w.rows.num_rows for w in works)
+    written = combined + sum(w.partials.num_rows for w in works) - patched
+    rows = sum(f.physical_rows for f in fragments.values())
+    row_bytes = sum(f.nbytes for f in fragments.values()) / max(rows, 1)
+    keys = sum(w.keys.num_rows for w in works)
+    scanned = sum(fragments[i].physical_rows for i in lookup.uncovered)
+    tasks = sum(cost.seconds for _, cost in found) + rates.scanned_row_s * scanned
+    seconds = rates.commit_s + rates.key_s * keys + rates.new_row_s * written + tasks / max(1, min(threads, len(found)))
+    return MergeOutlook(
+        int(pinned.version),
+        {
+            w.merge.region.name: (int(w.merge.snapshots[0].generation), int(w.merge.snapshots[-1].generation))
+            for w in works
+        },
+        keys,
+        adopted,
+        written,
+        patched,
+        len(lookup.uncovered),
+        bool(works) and shall_defer(pinned, lookup, stock, limits),
+        tuple(outlook for outlook, _ in found),
+        int(
+            sum(cost.bytes_written for _, cost in found)
+            + written * row_bytes
+            + _entry_bytes(stock) * (adopted + written)
+        ),
+        seconds if works else 0.0,
+        (seconds if works else 0.0) + sum(cost.seconds_behind for _, cost in found),
+        {region.name: f"{error.kind}: {error}" for region, error in sorted(stock.damaged.items())},
+    )

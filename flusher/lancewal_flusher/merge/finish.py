@@ -1,0 +1,280 @@
+"""Finish: what remains to be done after a merge landed, before anything else may build on it.
+
+Guarantees
+ 1. After it, no key of the merge shows twice because a user appended it between plan and commit: Kafka's row wins.
+ 2. Every adopted data file exists: one that a clean-up took between check and commit is rebuilt from the WAL, and the
+    broken fragment is removed.
+ 3. ``merges/<version>.finished`` is written only after that, and after the proof that the merge did not land on top of
+    another one; the step is repeated until then, and repeating is harmless.
+ 4. It needs no version but the merge's own and the newest: what it must know of the version that the merge was computed
+    from stands in the merge's transaction (``merge_facts``).
+
+Steps of ``finish_newest``
+ 1. Which merge set the watermarks in force, and is it finished?
+ 2. Prove again that no other merge came between the version it read and its own; write its record, if it is missing.
+ 3. Pin the newest version; a restore or an overwrite since then stops here.  If the merge landed above its read version
+    + 1: find the rows with its keys that others added in between (``foreign_rows``).
+ 4. Check the files of the fragments that the merge added.
+ 5. One follow-up commit, if there is anything to do: deletion vectors, rebuilt rows, the sentinel,
+    ``lancewal.followup`` = the merge's uuid, no watermarks.  A conflict: again from the newest version.
+ 6. Write the ``finished`` object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import assert_never
+
+import pyarrow as pa
+
+from lancewal_core import paths
+from lancewal_core.errors import ATTACH_A_COPY, MergeUnproven, ObjectMissing, PlanStale, StoreUnavailable, VersionGone
+from lancewal_core.ids import Generation, Region, TableVersion
+from lancewal_core.keys.origin import MergedFrom
+from lancewal_core.process.failpoints import point
+from lancewal_core.region.flush import kept_entries
+from lancewal_core.region.index import GenerationRecord
+from lancewal_core.region.snapshot import read_gone, read_partials, read_rows, read_snapshot
+from lancewal_core.rows.fold import fold
+from lancewal_core.store.object_store import Done, Lost, Unknown, put_once
+from lancewal_core.table.checks import check_table
+from lancewal_core.table.protocol import (
+    Fragment,
+    PinnedTable,
+    TableCommit,
+    TransactionGone,
+    TransactionInfo,
+    TransactionUnreadable,
+    file_lost,
+)
+from lancewal_core.table.watermarks import PROPERTY_FOLLOWUP, InForce
+from lancewal_flusher.commit.facts import MergeFacts, facts_of
+from lancewal_flusher.commit.row_origins import Span, Spans, divided, region_properties
+from lancewal_flusher.commit.send import Refused, check_nothing_undone, hide, is_finished, prove, send, with_sentinel
+from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.merge.foreign_rows import foreign_rows
+
+_TRIES = 10
+PROPERTY_FOLLOWUP_ID = "lancewal.followup_id"
+"""Names one try of a follow-up, to find it again when the reply is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What finishing a merge found: rows of others hidden, adopted fragments rebuilt."""
+
+    version: TableVersion
+    rows_hidden: int
+    fragments_rebuilt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The newest watermarks whose merge is finished; ``finished`` is None if it was so before.  ``version`` was the newest
+    when they were read."""
+
+    version: TableVersion
+    in_force: InForce
+    finished: Finished | None
+
+
+def finish_newest(context: FlusherContext) -> Settled:
+    """Finish the newest merge, if it is not.  ``MergeUnproven``, ``ObjectMissing``: a person must look."""
+    # Step 1
+    pinned, in_force = context.watermarks.newest()
+    if is_finished(context, in_force):
+        return Settled(pinned.version, in_force, None)
+    try:
+        finished = _finish(context, in_force)
+    except (MergeUnproven, ObjectMissing, PlanStale):
+        if is_finished(context, in_force):
+            # Another flusher was faster, and what it left behind is trimmed by now.
+            return Settled(pinned.version, in_force, None)
+        raise
+    # Step 6
+    key = paths.merge_finished(in_force.version)
+    outcome = put_once(context.store, key, (in_force.merge or "").encode())
+    match outcome:
+        case Done() | Lost():
+            return Settled(pinned.version, in_force, finished)  # lost: another flusher finished it
+        case Unknown(cause=cause):
+            raise StoreUnavailable(f"no verdict on writing {key}: {cause}", object=key)
+        case _:
+            assert_never(outcome)
+
+
+def _finish(context: FlusherContext, in_force: InForce) -> Finished:
+    """Steps 2 to 5."""
+    facts = _facts(context, in_force)
+    # Step 2
+    check_nothing_undone(context, facts.read_version, in_force.version)
+    prove(context, facts.read_version, in_force.version)
+    context.watermarks.record(in_force, in_force.version, "merge")
+    for _ in range(_TRIES):
+        finished = _follow_up(context, in_force, facts)
+        if finished is not None:
+            return finished
+    raise StoreUnavailable(f"the follow-up of table version {in_force.version} lost every race; tried {_TRIES}")
+
+
+def _facts(context: FlusherContext, in_force: InForce) -> MergeFacts:
+    found = context.table.transaction(in_force.version)
+    match found:
+        case TransactionInfo():
+            return facts_of(found, in_force.version)
+        case TransactionGone() | TransactionUnreadable():
+            raise MergeUnproven(
+                f"table version {in_force.version} is a merge that was never finished, and it is gone: whether users "
+                "appended the same keys, or its files were lost, can no longer be told from it: `lancewal verify` names "
+                f"such keys. To go on, {ATTACH_A_COPY}",
+                version=in_force.version,
+            )
+        case _:
+            assert_never(found)
+
+
+def _follow_up(context: FlusherContext, in_force: InForce, facts: MergeFacts) -> Finished | None:
+    """Steps 3 to 5; None when another commit, or a clean-up, came first."""
+    current, _ = context.watermarks.newest()  # nothing of a restored or an overwritten table is ours to hide
+    check_table(current, context.contract)  # keys are looked up by the names of their columns
+    ours = [f for f in current.fragments() if facts.files.intersection(f.files)]
+    # Step 3
+    try:
+        hidden = _hidden(context, in_force, facts, current)
+    except VersionGone as error:
+        lost = file_lost(context.table, error, in_force.version, current.version)
+        if lost is not None:
+            raise lost from error
+        return None
+    # Step 4
+    missing = set(context.table.files_missing(sorted({name for f in ours for name in f.files})))
+    if not hidden and not missing:
+        return Finished(in_force.version, 0, 0)
+    # Step 5
+    replaced, rebuilt, regions = _rebuild(context, in_force, facts, missing) if missing else (set(), (), {})
+    broken = [f for f in ours if replaced.intersection(f.files)]
+    return _commit(context, current, hidden, broken, rebuilt, regions, in_force)
+
+
+def _hidden(
+    context: FlusherContext, in_force: InForce, facts: MergeFacts, current: PinnedTable
+) -> dict[int, list[int]]:
+    """Rows of others that Kafka's rows win over, by live fragment."""
+    if in_force.version == facts.read_version + 1 or _followed_up(context, in_force, current):
+        return {}
+    try:
+        landed = context.table.at(in_force.version)
+    except VersionGone as error:
+        raise MergeUnproven(
+            f"table version {in_force.version} is a merge that was never finished, and it is gone: {error}. To go on, "
+            f"{ATTACH_A_COPY}",
+            version=in_force.version,
+        ) from error
+    return foreign_rows(landed, current, facts, lambda: _merged_keys(context, facts), context.contract.rows)
+
+
+def _followed_up(context: FlusherContext, in_force: InForce, current: PinnedTable) -> bool:
+    """Whether a follow-up of this merge has landed before and only its ``finished`` is missing: the user's rows of then
+    are hidden, and equal ones that a user appended since must stay."""
+    for version in range(in_force.version + 1, current.version + 1):
+        found = context.table.transaction(version)
+        if isinstance(found, TransactionInfo) and found.properties.get(PROPERTY_FOLLOWUP) == in_force.merge:
+            return True
+    return False
+
+
+def _commit(
+    context: FlusherContext,
+    current: PinnedTable,
+    hidden: dict[int, list[int]],
+    broken: list[Fragment],
+    rebuilt: tuple[str, ...],
+    regions: Mapping[str, Spans],
+    in_force: InForce,
+) -> Finished | None:
+    changed = hide(current, hidden)
+    removed = (*(f.fragment_id for f in broken), *changed.removed)
+    commit = TableCommit(
+        read_version=current.version,
+        new_fragments=rebuilt,
+        updated_fragments=with_sentinel(current, changed.updated, {*hidden, *removed}),
+        removed_fragment_ids=removed,
+        properties={
+            PROPERTY_FOLLOWUP: in_force.merge or "",
+            PROPERTY_FOLLOWUP_ID: context.new_id(),
+            **region_properties(regions),
+        },
+        strict=False,
+    )
+    with point("followup.commit", version=in_force.version):
+        landed = send(context, commit, PROPERTY_FOLLOWUP_ID)
+    if isinstance(landed, Refused):
+        return None
+    return Finished(in_force.version, sum(len(rows) for rows in hidden.values()), len(broken))
+
+
+def _taken(context: FlusherContext, facts: MergeFacts) -> list[tuple[Region, GenerationRecord, str]]:
+    """The generations that the merge took, with the keys of their snapshots.
+
+    They are in the indexes: what is not finished is not marked MERGED, and only that is ever trimmed.
+    """
+    indexes = context.read_indexes()
+    found = []
+    for region, (first, last) in sorted(facts.generations.items()):
+        records = {r.generation: r for r in (indexes[region].generations if region in indexes else ())}
+        for generation in range(first, last + 1):
+            record = records.get(Generation(generation))
+            if record is None or record.snapshot is None:
+                raise MergeUnproven(
+                    f"a merge computed at table version {facts.read_version} was never finished, and generation "
+                    f"{generation} of region {region.name}, which it took, is trimmed already. To go on, "
+                    f"{ATTACH_A_COPY}",
+                    region=region.name,
+                )
+            found.append((region, record, record.snapshot))
+    return found
+
+
+def _merged_keys(context: FlusherContext, facts: MergeFacts) -> pa.Table:
+    rows = context.contract.rows
+    names = list(rows.primary_key)
+    keys = [rows.key.empty_table()]
+    for region, record, key in _taken(context, facts):
+        try:
+            snapshot = read_snapshot(context.store, key)
+            keys.append(read_rows(context.table, snapshot, names, rows))
+            keys.append(read_gone(context.store, snapshot, rows))
+            keys.append(read_partials(context.store, snapshot, rows).select(names))
+        except ObjectMissing:
+            entries = kept_entries(context.store, context.tasks, context.indexes, region, record)
+            keys.append(fold([e.rows for e in entries], rows).keys(rows))
+    table = pa.concat_tables(keys).combine_chunks()
+    return table.group_by(names).aggregate([]).select(names).cast(rows.key)
+
+
+def _rebuild(
+    context: FlusherContext, in_force: InForce, facts: MergeFacts, missing: set[str]
+) -> tuple[set[str], tuple[str, ...], Mapping[str, Spans]]:
+    """Write the rows of adopted snapshots of which a file is missing anew, from their WAL entries.
+
+    All files of these snapshots, the new fragments, and through which regions their rows came.
+    """
+    tables: list[pa.Table] = []
+    spans: list[Span] = []
+    replaced: set[str] = set()
+    for region, record, _ in _taken(context, facts):
+        files = facts.adopted.get(region, frozenset())
+        if files & missing:
+            replaced |= files
+            entries = kept_entries(context.store, context.tasks, context.indexes, region, record)
+            tables.append(fold([e.rows for e in entries], context.contract.rows).rows)
+            spans.append((MergedFrom(region, entries[-1].next), tables[-1].num_rows))
+    if missing - replaced:
+        raise ObjectMissing(
+            f"table version {in_force.version} refers to data files that are gone and that it did not adopt: "
+            f"{sorted(missing - replaced)[:3]}; put them back, from a backup or the store's own versions",
+            version=in_force.version,
+        )
+    written = context.table.write_rows(pa.concat_tables(tables))
+    return replaced, written, divided(written, spans) if context.contract.keyed_by_bytes else {}

@@ -1,0 +1,84 @@
+"""Rows of others that have keys of a merge: what a user appended between the version it was computed from and its own.
+
+Guarantee: a row that showed beside Kafka's row at the merge's own version is found in the newest one, also where a
+compaction has moved it since; Kafka's row is not.
+
+Steps
+ 1. Others' rows at the merge's version lie in fragments that are newer than the version it was computed from, and that it
+    did not add itself.  Those of them that are still live are searched as they are now.
+ 2. Of those that are not: which rows had keys of the merge?  A compaction keeps the values and nothing else, so they are
+    looked for by key and by all their values in the fragments that have come since, as many of each as there were.
+    Where the merge's own rows have moved too, as many of the same values are left.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lancewal_core.keys.scan import find_keys
+from lancewal_core.rows.key_set import KeySet
+from lancewal_core.rows.row_text import row_texts
+from lancewal_core.rows.schema import RowSchema
+from lancewal_core.table.protocol import PinnedTable, rows_by_fragment
+from lancewal_flusher.commit.facts import MergeFacts
+
+Addresses = npt.NDArray[np.uint64]
+
+
+def foreign_rows(
+    landed: PinnedTable, current: PinnedTable, facts: MergeFacts, keys: Callable[[], pa.Table], rows: RowSchema
+) -> dict[int, list[int]]:
+    """Physical rows of ``current`` to hide, by fragment.  ``landed`` is the merge's own version, ``keys`` are its keys."""
+    others = [
+        f.fragment_id
+        for f in landed.fragments()
+        if f.fragment_id >= facts.fragments_below and not facts.files.intersection(f.files)
+    ]
+    if not others:
+        return {}
+    wanted = KeySet(keys())
+    live = {f.fragment_id for f in current.fragments()}
+    # Step 1
+    found = find_keys(current, wanted, [f for f in others if f in live]).addresses
+    # Step 2
+    gone = [f for f in others if f not in live]
+    if gone:
+        own = [f.fragment_id for f in landed.fragments() if facts.files.intersection(f.files)]
+        moved = _moved(landed, current, gone, [f for f in own if f not in live], wanted, rows)
+        found = np.concatenate([found, moved])
+    return rows_by_fragment(found)
+
+
+def _moved(
+    landed: PinnedTable,
+    current: PinnedTable,
+    gone: Sequence[int],
+    own: Sequence[int],
+    wanted: KeySet,
+    rows: RowSchema,
+) -> Addresses:
+    """Step 2: addresses in ``current`` of rows that were in the fragments ``gone``; ``own`` of the merge are gone too."""
+    names = list(rows.table.names)
+    before = landed.take(pa.array(find_keys(landed, wanted, gone).addresses), names)
+    if not before.num_rows:
+        return np.zeros(0, np.uint64)
+    primary = list(rows.primary_key)
+    keys = KeySet(before.group_by(primary).aggregate([]).select(primary).cast(rows.key).combine_chunks())
+    kept = landed.take(pa.array(find_keys(landed, keys, own).addresses), names)
+    known = {f.fragment_id for f in landed.fragments()}
+    later = [f.fragment_id for f in current.fragments() if f.fragment_id not in known]
+    addresses = find_keys(current, keys, later).addresses
+    now = row_texts(current.take(pa.array(addresses), names))
+    spare = Counter(now) - Counter(row_texts(kept))
+    left = Counter(row_texts(before)) & spare
+    found = []
+    for address, values in zip(addresses, now, strict=True):
+        if left[values]:
+            left[values] -= 1
+            found.append(address)
+    return np.array(found, np.uint64)

@@ -1,0 +1,211 @@
+"""What a merge has to go on: its region indexes and snapshots, read at a pinned version (steps 1 and 2 of ``merge``).
+
+Guarantee: the indexes are not older than the watermarks, so a region without one has lost it; what a merge takes of each
+region is one generation, adopted or combined with those of other regions, or several to combine (``plan``).  Of a region,
+what follows a snapshot that is lost, or whose ``snapshot.json`` is damaged, is left; where the content of one is damaged, all
+of it is; by name, and every other region's is taken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from lancewal_core.errors import INDEX_LOST, Corrupt, ObjectMissing, StoreInconsistent
+from lancewal_core.ids import Region
+from lancewal_core.process.failpoints import point
+from lancewal_core.region.flush import rebuild_snapshot
+from lancewal_core.region.index import GenerationRecord, RegionIndex
+from lancewal_core.region.snapshot import Snapshot, read_folded, read_gone, read_partials, read_rows, read_snapshot
+from lancewal_core.rows.fold import Folded, compose, partial_schema
+from lancewal_core.table.checks import check_table
+from lancewal_core.table.protocol import PinnedTable, files_of
+from lancewal_core.table.watermarks import InForce
+from lancewal_flusher.commit.send import Refused, is_finished
+from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.merge.first_seen import FirstSeen
+from lancewal_flusher.merge.plan import MergeLimits, RegionMerge, choose, combined_regions, unmerged, within_memory
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One region's part of a merge."""
+
+    merge: RegionMerge
+    adopted: tuple[str, ...]
+    """Fragments taken as they are."""
+    rows: pa.Table
+    """Rows to write anew: survivors of combined generations."""
+    partials: pa.Table
+    keys: pa.Table
+    """All keys it touches, those of ``partials`` first, of deleted rows next."""
+    gone: int
+
+    @property
+    def row_keys(self) -> pa.Table:
+        """Of the rows adopted, or to be written, in their order."""
+        return self.keys.slice(self.partials.num_rows + self.gone)
+
+
+@dataclass(frozen=True, slots=True)
+class Stock:
+    """What waits, and what the next merge takes of it."""
+
+    in_force: InForce
+    indexes: Mapping[Region, RegionIndex]
+    works: Sequence[Work]
+    waited_s: float
+    damaged: Mapping[Region, Corrupt] = field(default_factory=dict)
+    """Regions of which something that the merge needs is damaged or lost."""
+
+    @property
+    def nbytes(self) -> int:
+        """Stored bytes of the snapshots taken."""
+        return sum(snapshot.nbytes for work in self.works for snapshot in work.merge.snapshots)
+
+    def partials(self, context: FlusherContext) -> pa.Table:
+        """Patches of all regions, in the order of ``keys``."""
+        found = [w.partials for w in self.works if w.partials.num_rows]
+        return (
+            pa.concat_tables(found).combine_chunks() if found else partial_schema(context.contract.rows).empty_table()
+        )
+
+    def keys(self) -> pa.Table:
+        """The keys of all regions, those of patches first."""
+        partials = [w.keys.slice(0, w.partials.num_rows) for w in self.works]
+        others = [w.keys.slice(w.partials.num_rows) for w in self.works]
+        return pa.concat_tables([*partials, *others]).combine_chunks()
+
+
+def take_stock(
+    context: FlusherContext, pinned: PinnedTable, limits: MergeLimits, first_seen: FirstSeen, *, rebuild: bool = True
+) -> Stock | Refused:
+    """Steps 1 and 2.  Without ``rebuild`` nothing is written: a region ends before a snapshot of which files are missing."""
+    # Step 1
+    with point("plan.pin"):
+        check_table(pinned, context.contract)
+        in_force = context.watermarks.at(pinned.version)
+        if not is_finished(context, in_force):
+            # Only the newest merge is ever finished: building on this one would leave it as it is for good.
+            return Refused(f"the merge of table version {in_force.version} is not finished yet")
+        indexes = context.read_indexes()
+        _check_complete(context, indexes, in_force)
+        waiting = unmerged(indexes, in_force)
+        keys_waiting = [(region, record.generation) for region, records in waiting.items() for record in records]
+        ages = first_seen.ages_s(keys_waiting, context.clock.monotonic())
+    # Step 2
+    damaged: dict[Region, Corrupt] = {}
+    snapshots = _snapshots(context, waiting, rebuild, damaged)
+    share = limits.share(len(snapshots))
+    merges = [choose(region, found, share) for region, found in sorted(snapshots.items())]
+    works: list[Work] = []
+    full = False
+    while merges and not works:
+        chosen = within_memory(merges, lambda m: ages[m.region, m.snapshots[0].generation], limits)
+        full = len(chosen) < len(merges)
+        together = combined_regions(chosen, limits)
+        for merge in chosen:
+            try:
+                work = _prepare(context, merge, adopt=len(merge.snapshots) == 1 and merge.region not in together)
+            except ObjectMissing as error:
+                return Refused(f"gone since the merge looked at it: {error}")  # the next look says what that means
+            except Corrupt as error:
+                damaged[merge.region] = error
+                continue
+            works.append(work)
+        # If all of these are damaged, it is the others' turn.
+        tried = {merge.region for merge in chosen}
+        merges = [merge for merge in merges if merge.region not in tried]
+    # Not of a region that is left: it waits for a repair, however long that takes.
+    taken = {(work.merge.region, snapshot.generation) for work in works for snapshot in work.merge.snapshots}
+    # What is full has nothing to wait for: more would not fit in.
+    waited_s = math.inf if full else max((ages[key] for key in taken), default=0.0)
+    return Stock(in_force, indexes, works, waited_s, damaged)
+
+
+def _check_complete(context: FlusherContext, indexes: Mapping[Region, RegionIndex], in_force: InForce) -> None:
+    for region in context.contract.regions:
+        if in_force.generation(region) > 0 and region not in indexes:
+            raise StoreInconsistent(
+                f"region {region.name}: no index is found, though generation {in_force.generation(region)} is merged; "
+                f"{INDEX_LOST}",
+                region=region.name,
+            )
+
+
+def _snapshots(
+    context: FlusherContext,
+    waiting: Mapping[Region, Sequence[GenerationRecord]],
+    rebuild: bool,
+    damaged: dict[Region, Corrupt],
+) -> dict[Region, list[Snapshot]]:
+    """Step 2: per region the snapshots that wait, up to the first that is damaged or that somebody else is rebuilding."""
+    named = [(region, record) for region, records in sorted(waiting.items()) for record in records]
+    intact = context.tasks.map(lambda item: _intact(context, item[1]), named)
+    found: dict[Region, list[Snapshot]] = {}
+    ended: set[Region] = set()
+    for (region, record), snapshot in zip(named, intact, strict=True):
+        if region in ended:
+            continue
+        if snapshot is None and rebuild:
+            snapshot = _rebuild(context, region, record)
+        if isinstance(snapshot, Snapshot):
+            found.setdefault(region, []).append(snapshot)
+            continue
+        ended.add(region)  # the next round reads what somebody else has written, or repaired
+        if snapshot is not None:
+            damaged[region] = snapshot
+    return found
+
+
+def _rebuild(context: FlusherContext, region: Region, record: GenerationRecord) -> Snapshot | Corrupt | None:
+    """None when somebody else rebuilt, or merged, it first; the error if its log does not give it."""
+    try:
+        return rebuild_snapshot(
+            context.store,
+            context.table,
+            context.indexes,
+            context.tasks,
+            context.contract,
+            region,
+            record,
+            context.new_id,
+        )
+    except ObjectMissing as error:
+        return ObjectMissing(f"{record.snapshot} cannot be rebuilt: {error}", object=record.snapshot)
+    except Corrupt as error:
+        return error
+
+
+def _intact(context: FlusherContext, record: GenerationRecord) -> Snapshot | Corrupt | None:
+    """The snapshot; None if any of its objects and files is missing, the error if it cannot be read."""
+    if record.snapshot is None:
+        return None
+    try:
+        snapshot = read_snapshot(context.store, record.snapshot)
+    except ObjectMissing:
+        return None
+    except Corrupt as error:
+        return error
+    sides = [side.key for side in (snapshot.deletes, snapshot.patches) if side is not None]
+    if any(context.store.get_range(key, 0, 1) is None for key in sides):
+        return None
+    return None if context.table.files_missing(sorted(files_of(snapshot.fragments))) else snapshot
+
+
+def _prepare(context: FlusherContext, merge: RegionMerge, *, adopt: bool) -> Work:
+    rows = context.contract.rows
+    names = list(rows.primary_key)
+    if adopt:
+        (only,) = merge.snapshots
+        gone = read_gone(context.store, only, rows)
+        partials = read_partials(context.store, only, rows)
+        row_keys = read_rows(context.table, only, names, rows)
+        keys = pa.concat_tables([partials.select(names), gone, row_keys])
+        return Work(merge, only.fragments, rows.table.empty_table(), partials, keys, gone.num_rows)
+    folded: Folded = compose([read_folded(context.store, context.table, s, rows) for s in merge.snapshots], rows)
+    keys = pa.concat_tables([folded.partials.select(names), folded.gone, folded.rows.select(names)])
+    return Work(merge, (), folded.rows, folded.partials, keys, folded.gone.num_rows)

@@ -1,0 +1,344 @@
+"""Merge: FLUSHED snapshots become part of the table, in one commit that also says so.
+
+Guarantees
+ 1. The commit lands whole or not at all, and a generation is merged once: the watermarks of all regions stand in the
+    commit itself, and any two merges from one version conflict (the *sentinel*: the live fragment with the lowest id is
+    always among the changed ones; a table without fragments takes a strict commit).
+ 2. After it the table equals the fold of each region up to its watermark, for keys that only Kafka writes; keys that a
+    user appended in between are settled by ``finish``.
+ 3. A crash at any point leaves the table at a version that is right, plus files that no version names.
+
+Steps of ``merge_next``
+ 1. Pin V, check that it is the contract's table, read W(V); refuse while the merge that set it is not finished.  Then
+    read all indexes (after W, so that they are not older) and choose per region (``plan``, ``merge_stock``).
+ 2. Read the snapshots; one whose files are missing is rebuilt from its WAL entries first.
+ 3. Ask the key index which rows of V the keys may replace; fragments that it does not cover are scanned.  Of a table keyed
+    by bytes no key may have come through another region: ``RegionConflict`` (``region_conflict``).  Would more
+    bytes of deletion vectors be written than of rows?  Then wait, up to ``defer_s``, for more to come.  Per fragment
+    keep the live ones, write deletion vectors, and fetch what patches apply to.
+    Write one set of new rows: completed patches, and the survivors of combined generations.
+ 4. ONE commit from V.
+ 5. Committed: go on.  Conflict: nothing landed, plan again.  Unknown: look for our merge uuid in the versions above V.
+ 6. Landed above V + 1: no version in between may be a merge, else ``MergeUnproven``.
+ 7. Record the watermarks under ``merges/``.
+ 8. Landed above V + 1: a column may have been renamed or dropped in between; ``ContractMismatch`` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lancewal_core.errors import Corrupt, MergeUnproven, RewriteFailed, VersionGone
+from lancewal_core.ids import Region, TableVersion
+from lancewal_core.keys.index import KeyRows
+from lancewal_core.keys.origin import counting
+from lancewal_core.process.failpoints import point
+from lancewal_core.region.index import RegionIndex
+from lancewal_core.rows.fold import complete
+from lancewal_core.rows.key_set import KeySet
+from lancewal_core.table.checks import check_table
+from lancewal_core.table.protocol import PinnedTable, TableCommit, file_lost, files_of, fragment_live_rows
+from lancewal_core.table.watermarks import PROPERTY_MERGE, InForce, Watermark, merge_properties
+from lancewal_flusher.commit.facts import MergeFacts
+from lancewal_flusher.commit.row_origins import region_properties, regions_of_merge
+from lancewal_flusher.commit.send import Refused, is_finished, prove, send, with_sentinel
+from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.merge.first_seen import FirstSeen
+from lancewal_flusher.merge.inputs import Stock, Work, take_stock
+from lancewal_flusher.merge.origin_conflict import check_regions
+from lancewal_flusher.merge.plan import MergeLimits, deletion_bytes, shall_wait
+from lancewal_flusher.tasks.cost import FragmentChange, Rates, Strategy, costs, least
+from lancewal_flusher.tasks.in_place import PatchesInPlace, choose_in_place
+from lancewal_flusher.tasks.merge_task import Candidates, FragmentResult, FragmentTask, Scan
+from lancewal_flusher.upkeep.adopted_keys import AdoptedKeys
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """A merge that landed.  ``landed_behind`` is False when it landed right above the version it read."""
+
+    version: TableVersion
+    read_version: TableVersion
+    generations: Mapping[Region, tuple[int, ...]]
+    rows_adopted: int
+    rows_written: int
+    rows_replaced: int
+    keys_deleted: int
+    fragments_scanned: int
+    """Fragments that the key index does not cover."""
+    index_faults: tuple[str, ...]
+    """What of the key index could not be read."""
+    rows_in_place: int = 0
+    """Of the rows replaced, those of which only columns were written."""
+    worn: tuple[int, ...] = ()
+    """Fragments that hide so many rows now that writing them anew costs less than leaving them (``cost``)."""
+    regions_not_known: int = 0
+    """Rows with a key of the merge that no region is known of, hidden ones too; only of tables keyed by bytes."""
+    damaged: Mapping[Region, Corrupt] = field(default_factory=dict)
+    """Regions that it has left where something they need is damaged or lost (``merge_stock``)."""
+
+    @property
+    def landed_behind(self) -> bool:
+        return self.version != self.read_version + 1
+
+
+@dataclass(frozen=True, slots=True)
+class NothingToMerge:
+    """No region but ``damaged`` has a FLUSHED generation above its watermark, or a merge of them is put off: what was seen at
+    ``version``."""
+
+    version: TableVersion
+    in_force: InForce
+    indexes: Mapping[Region, RegionIndex]
+    deferred: bool = False
+    damaged: Mapping[Region, Corrupt] = field(default_factory=dict)
+    """As of ``Merged``."""
+
+
+MergeResult = Merged | Refused | NothingToMerge
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A merge that is ready to be committed."""
+
+    commit: TableCommit
+    merge: str
+    marks: Mapping[Region, Watermark]
+    stock: Stock
+    facts: MergeFacts
+    lookup: KeyRows
+    rows_written: int
+    rows_in_place: int
+    worn: tuple[int, ...]
+    regions_not_known: int
+
+
+def merge_next(
+    context: FlusherContext,
+    limits: MergeLimits,
+    first_seen: FirstSeen | None = None,
+    adopted_keys: AdoptedKeys | None = None,
+) -> MergeResult:
+    """One merge of what waits; the caller has finished the merges before it and keeps ``first_seen`` between calls.
+
+    ``adopted_keys`` takes up those of a merge that has landed.
+    """
+    pinned = context.table.newest()
+    try:
+        plan = _plan(context, pinned, limits, first_seen or FirstSeen())
+    except VersionGone as error:
+        lost = file_lost(context.table, error, pinned.version)
+        if lost is not None:
+            raise lost from error
+        return Refused(f"version {pinned.version} was cleaned up while the merge was planned")
+    if not isinstance(plan, _Planned):
+        return plan
+    # Step 4, 5
+    version = send(context, plan.commit, PROPERTY_MERGE)
+    if isinstance(version, Refused):
+        return version
+    landed = InForce(version, plan.merge, plan.marks)
+    if adopted_keys is not None:
+        for work in plan.stock.works:
+            adopted_keys.add(work.adopted, work.row_keys)
+    try:
+        # Step 6
+        prove(context, pinned.version, version)
+        # Step 7
+        context.watermarks.record(landed, version, "merge")
+        # Step 8
+        if version != pinned.version + 1:
+            check_table(context.table.at(version), context.contract)
+    except (MergeUnproven, VersionGone):
+        if not is_finished(context, landed):
+            raise
+        # else another flusher was faster: it has proven and finished this merge, and a clean-up has come since
+    return Merged(
+        version,
+        pinned.version,
+        {w.merge.region: tuple(int(s.generation) for s in w.merge.snapshots) for w in plan.stock.works},
+        rows_adopted=plan.facts.rows_adopted,
+        rows_written=plan.rows_written,
+        rows_replaced=plan.facts.rows_replaced,
+        keys_deleted=sum(w.gone for w in plan.stock.works),
+        fragments_scanned=len(plan.lookup.uncovered),
+        index_faults=plan.lookup.faults,
+        rows_in_place=plan.rows_in_place,
+        worn=plan.worn,
+        regions_not_known=plan.regions_not_known,
+        damaged=plan.stock.damaged,
+    )
+
+
+def _plan(
+    context: FlusherContext, pinned: PinnedTable, limits: MergeLimits, first_seen: FirstSeen
+) -> _Planned | Refused | NothingToMerge:
+    """Steps 1 to 3."""
+    stock = take_stock(context, pinned, limits, first_seen)
+    if isinstance(stock, Refused):
+        return stock
+    works = stock.works
+    if not works:
+        return NothingToMerge(pinned.version, stock.in_force, stock.indexes, damaged=stock.damaged)
+    # Step 3
+    fragments = pinned.fragments()
+    keys = stock.keys()
+    lookup = context.keys.find(pinned, keys, counting(context.contract) if context.contract.keyed_by_bytes else None)
+    if shall_defer(pinned, lookup, stock, limits):
+        return NothingToMerge(pinned.version, stock.in_force, stock.indexes, deferred=True, damaged=stock.damaged)
+    regions_not_known = check_regions(context, pinned, works, keys, lookup)
+    partials, schema = stock.partials(context), context.contract.rows
+    in_place = choose_in_place(
+        pinned, lookup, partials, schema, context.tasks, limits.in_place_rows, limits.deleted_share
+    ).chosen
+    try:
+        results = _run_tasks(context, pinned, keys, partials.num_rows, lookup, in_place)
+    except RewriteFailed:
+        # Lance joins columns more strictly than it appends rows: a merge must not wait for a rarer way of writing.
+        in_place = {}
+        results = _run_tasks(context, pinned, keys, partials.num_rows, lookup, in_place)
+    kept = _not_in_place(partials, in_place)
+    left = partials if kept.all() else partials.filter(pa.array(kept))
+    written = _write_rows(context, works, left, results)
+    merge = context.new_id()
+    marks = dict(stock.in_force.regions)
+    for work in works:
+        last = work.merge.snapshots[-1]
+        before = marks.get(work.merge.region)
+        perhaps = None if before is None or (before.perhaps or 0) <= last.generation else before.perhaps
+        marks[work.merge.region] = Watermark(last.generation, last.next, perhaps)
+    adopted = tuple(fragment for work in works for fragment in work.adopted)
+    facts = MergeFacts(
+        read_version=pinned.version,
+        fragments_below=max((f.fragment_id + 1 for f in fragments), default=0),
+        files=files_of((*adopted, *written)) | _column_files(pinned, results, in_place),
+        adopted={w.merge.region: files_of(w.adopted) for w in works if w.adopted},
+        generations={
+            w.merge.region: (w.merge.snapshots[0].generation, w.merge.snapshots[-1].generation) for w in works
+        },
+        rows_adopted=sum(w.merge.snapshots[0].rows for w in works if w.adopted),
+        rows_replaced=sum(r.hits for r in results),
+    )
+    commit = TableCommit(
+        read_version=pinned.version,
+        new_fragments=(*adopted, *written),
+        updated_fragments=_updated(pinned, results),
+        removed_fragment_ids=tuple(r.fragment_id for r in results if r.hits and r.updated is None),
+        properties={
+            **merge_properties(marks, merge),
+            **facts.properties(),
+            **region_properties(regions_of_merge(works, kept, written) if context.contract.keyed_by_bytes else {}),
+        },
+        strict=not fragments,
+        columns_written=tuple(sorted({name for patches in in_place.values() for name in patches.columns})),
+    )
+    rows_written = sum(w.rows.num_rows for w in works) + left.num_rows
+    worn = _worn(pinned, results, limits)
+    in_place_rows = partials.num_rows - left.num_rows
+    return _Planned(commit, merge, marks, stock, facts, lookup, rows_written, in_place_rows, worn, regions_not_known)
+
+
+def shall_defer(pinned: PinnedTable, found: KeyRows, stock: Stock, limits: MergeLimits) -> bool:
+    """Whether the merge is put off, for more to come."""
+    hidden = {fragment_id: len(rows.rows) for fragment_id, rows in found.covered.items()}
+    return shall_wait(deletion_bytes(pinned.fragments(), hidden), stock.nbytes, stock.waited_s, limits)
+
+
+def _run_tasks(
+    context: FlusherContext,
+    pinned: PinnedTable,
+    keys: pa.Table,
+    partial_keys: int,
+    found: KeyRows,
+    in_place: Mapping[int, PatchesInPlace],
+) -> list[FragmentResult]:
+    """Step 3: a task per fragment that may hold a key of any region (a key has one region)."""
+    columns = tuple(context.contract.rows.table.names) if partial_keys else context.contract.primary_key
+    sources = _candidates(pinned, found, len(keys))
+    if found.uncovered:
+        sources.update(dict.fromkeys(found.uncovered, Scan(KeySet(keys))))
+    rows = {f.fragment_id: f.physical_rows for f in pinned.fragments()}
+    tasks = [
+        FragmentTask(pinned.version, i, rows[i], source, partial_keys, columns, in_place.get(i))
+        for i, source in sources.items()
+    ]
+    return context.runner.run(tasks)
+
+
+def _candidates(pinned: PinnedTable, found: KeyRows, keys: int) -> dict[int, Scan | Candidates]:
+    """Rows of the covered fragments.  Where every key lies elsewhere too, it may be that none of the rows lives."""
+    often = np.bincount(
+        np.concatenate([np.zeros(0, np.int64), *(rows.places for rows in found.covered.values())]), minlength=keys
+    )
+    live = {f.fragment_id: f.physical_rows - f.deleted_rows for f in pinned.fragments()}
+    return {
+        i: Candidates(rows, live[i], doubtful=bool((often[rows.places] > 1).all()))
+        for i, rows in sorted(found.covered.items())
+    }
+
+
+def _not_in_place(partials: pa.Table, in_place: Mapping[int, PatchesInPlace]) -> npt.NDArray[np.bool_]:
+    """Which patches become new rows."""
+    left = np.ones(partials.num_rows, np.bool_)
+    for patches in in_place.values():
+        left[patches.places] = False
+    return left
+
+
+def _column_files(
+    pinned: PinnedTable, results: Sequence[FragmentResult], in_place: Mapping[int, PatchesInPlace]
+) -> frozenset[str]:
+    """Files that patches in place have added to fragments."""
+    before = {name for f in pinned.fragments() if f.fragment_id in in_place for name in f.files}
+    changed = [r.updated for r in results if r.fragment_id in in_place and r.updated is not None]
+    return files_of(changed) - before
+
+
+def _worn(pinned: PinnedTable, results: Sequence[FragmentResult], limits: MergeLimits) -> tuple[int, ...]:
+    """Fragments that *rewrite* is chosen for."""
+    fragments = {f.fragment_id: f for f in pinned.fragments()}
+    found = []
+    for result in results:
+        if result.updated is None:
+            continue
+        f = fragments[result.fragment_id]
+        hidden = f.physical_rows - fragment_live_rows(result.updated) - f.deleted_rows
+        change = FragmentChange(
+            f.fragment_id,
+            f.physical_rows,
+            f.deleted_rows,
+            f.nbytes,
+            hidden,
+            rewritable=f.nbytes >= limits.rewrite_bytes,
+        )
+        if hidden and least(costs(change, limits.deleted_share, Rates())).strategy is Strategy.REWRITE:
+            found.append(f.fragment_id)
+    return tuple(found)
+
+
+def _write_rows(
+    context: FlusherContext, works: Sequence[Work], partials: pa.Table, results: Sequence[FragmentResult]
+) -> tuple[str, ...]:
+    """Survivors of combined generations, and completed patches."""
+    rows = context.contract.rows
+    parts = [w.rows for w in works if w.rows.num_rows]
+    if partials.num_rows:
+        found = [r.base.select(rows.table.names).cast(rows.table) for r in results if r.base is not None]
+        base = pa.concat_tables(found) if found else rows.table.empty_table()
+        parts.append(complete(partials, base, rows))
+    if not parts:
+        return ()
+    with point("fragment.write"):
+        return context.table.write_rows(pa.concat_tables(parts))
+
+
+def _updated(pinned: PinnedTable, results: Sequence[FragmentResult]) -> tuple[str, ...]:
+    """Changed fragments, and the sentinel whether it changed or not."""
+    updated = [r.updated for r in results if r.hits and r.updated is not None]
+    return with_sentinel(pinned, updated, {r.fragment_id for r in results if r.hits})

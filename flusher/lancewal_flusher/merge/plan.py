@@ -1,0 +1,190 @@
+"""Which generations the next merge takes: a pure decision.
+
+Per region a merge either *adopts* the files of one generation as they are, or *combines* several consecutive small ones:
+folds them and writes the survivors as new rows.  It never adopts two generations of a region, because a new fragment must
+not carry a deletion file (Lance names that file by the fragment id, which is assigned at the commit).
+
+A fragment for each region would be a thousand a minute where a thousand regions seal every minute: every later merge would
+hide rows in all of them, and compaction would write them anew.  So where many regions have one small generation each, these
+are combined too: their rows are written together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from lancewal_core.errors import INDEX_LOST, SettingsError, StoreInconsistent
+from lancewal_core.ids import Region
+from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.snapshot import Snapshot
+from lancewal_core.table.protocol import Fragment
+from lancewal_core.table.watermarks import InForce
+from lancewal_flusher.tasks.cost import vector_bytes
+
+_KEY_BYTES = 100
+"""Of a changed key while it is looked up and hidden: the key itself, a short one, its code, its order, its row's place."""
+_DECODED = 3
+"""Bytes of rows in memory for each byte as stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergeLimits:
+    """Sizes in rows (changed keys), and in bytes as stored."""
+
+    adopt_rows: int = 50_000
+    """A generation with at least this many rows and nothing else to write is adopted by itself."""
+    adopt_small_max: int = 16
+    """Most smaller ones that one merge adopts, each of a region that has but one: so many fragments compaction bundles in its
+    time.  Where there are more, they are combined."""
+    combine_changes: int = 2_000_000
+    """Most changes that one region puts into one merge."""
+    combine_bytes: int = 256 << 20
+    """Most bytes that one merge combines, all its regions together: combined rows are held in memory.  A generation that
+    is too large for that is taken by itself, and then adopted."""
+
+    memory_bytes: int = 1 << 30
+    """About how much a merge may hold (``memory_bytes``): more waits for the next one."""
+
+    defer_s: float = 0.0
+    """How long a merge may wait for more to come, where it would write more bytes of deletion vectors than of rows."""
+
+    in_place_rows: int = 1_000
+    """Fewest patched rows of a fragment from which on their columns may be written anew in place: looking into the
+    fragment's files is a request each."""
+    rewrite_bytes: int = 1 << 20
+    """A smaller fragment is not worth a table version of its own, however worn: compaction takes it in its time."""
+    deleted_share: float = 0.2
+    """Of its rows, from which on compaction writes a fragment anew (``flusher.compaction_deleted_share``)."""
+
+    def share(self, regions: int) -> MergeLimits:
+        """The limits of one of so many regions."""
+        return replace(self, combine_bytes=self.combine_bytes // max(regions, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class RegionMerge:
+    """Consecutive generations of one region, oldest first, that one merge takes."""
+
+    region: Region
+    snapshots: tuple[Snapshot, ...]
+
+
+def waiting(index: RegionIndex, in_force: InForce) -> tuple[GenerationRecord, ...]:
+    """FLUSHED generations above the watermark, consecutive from it on.
+
+    ``StoreInconsistent`` if the index ends below the watermark or leaves a gap above it.
+    """
+    merged = in_force.generation(index.region)
+    position = in_force.position(index.region)
+    newest = index.newest
+    if newest is None or newest.generation < merged:
+        raise StoreInconsistent(
+            f"region {index.region.name}: the index found ends below generation {merged}, which the table has merged; "
+            f"{INDEX_LOST}",
+            region=index.region.name,
+        )
+    found: list[GenerationRecord] = []
+    for record in index.generations:
+        if record.generation <= merged:
+            continue
+        expected = found[-1].next if found else position
+        if record.generation != merged + 1 + len(found) or (expected is not None and record.first != expected):
+            raise StoreInconsistent(
+                f"region {index.region.name}: generation {record.generation} at {record.first} does not follow "
+                f"generation {merged + len(found)} at {expected}",
+                region=index.region.name,
+            )
+        if record.state not in (State.FLUSHED, State.MERGED):
+            break
+        found.append(record)
+    return tuple(found)
+
+
+def choose(region: Region, snapshots: Sequence[Snapshot], limits: MergeLimits) -> RegionMerge:
+    """What to merge of the snapshots that wait: at least one, oldest first."""
+    if snapshots[0].rows >= limits.adopt_rows:
+        return RegionMerge(region, (snapshots[0],))
+    taken = [snapshots[0]]
+    changes, nbytes = snapshots[0].changes, snapshots[0].nbytes
+    for snapshot in snapshots[1:]:
+        changes += snapshot.changes
+        nbytes += snapshot.nbytes
+        if snapshot.rows >= limits.adopt_rows or changes > limits.combine_changes or nbytes > limits.combine_bytes:
+            break
+        if memory_bytes((*taken, snapshot)) > limits.memory_bytes:
+            break
+        taken.append(snapshot)
+    return RegionMerge(region, tuple(taken))
+
+
+def memory_bytes(snapshots: Sequence[Snapshot]) -> int:
+    """About how much of snapshots of one region is held while they are merged: keys, and what is read of one adopted or of
+    several combined."""
+    read = [s.nbytes if len(snapshots) > 1 else s.nbytes - s.rows_bytes for s in snapshots]
+    return _KEY_BYTES * sum(s.changes for s in snapshots) + _DECODED * sum(read)
+
+
+def within_memory(
+    merges: Sequence[RegionMerge], waited_s: Callable[[RegionMerge], float], limits: MergeLimits
+) -> list[RegionMerge]:
+    """Those that one merge may hold at a time, longest waiting first, in the order given; one of each region.
+
+    ``SettingsError`` where all that is left are such that need more by themselves: they would never be merged.
+    """
+    needed = {merge.region: memory_bytes(merge.snapshots) for merge in merges}
+    fitting = [merge for merge in merges if needed[merge.region] <= limits.memory_bytes]
+    if merges and not fitting:
+        region, first = merges[0].region, merges[0].snapshots[0]
+        raise SettingsError(
+            f"region {region.name}: to merge generation {first.generation}, {first.changes} changed keys, takes about "
+            f"{needed[region]} bytes of memory, and flusher.merge_memory_bytes is {limits.memory_bytes}: set it to "
+            f"{needed[region]} or more, and give the flusher that much more memory; ingest.seal_rows makes generations "
+            "smaller from now on",
+            region=region.name,
+        )
+    left = limits.memory_bytes
+    taken: set[Region] = set()
+    for merge in sorted(fitting, key=waited_s, reverse=True):
+        left -= needed[merge.region]
+        if left < 0:
+            break
+        taken.add(merge.region)
+    return [merge for merge in merges if merge.region in taken]
+
+
+def combined_regions(merges: Sequence[RegionMerge], limits: MergeLimits) -> frozenset[Region]:
+    """Regions of which the one generation taken is combined with those of others: the smallest, as many as bytes allow."""
+    small = [m for m in merges if len(m.snapshots) == 1 and 0 < m.snapshots[0].rows < limits.adopt_rows]
+    if len(small) <= limits.adopt_small_max:
+        return frozenset()
+    several = sum(s.nbytes for m in merges if len(m.snapshots) > 1 for s in m.snapshots)
+    spare = limits.memory_bytes - sum(memory_bytes(m.snapshots) for m in merges)
+    left = min(limits.combine_bytes - several, spare // _DECODED)
+    found: set[Region] = set()
+    for merge in sorted(small, key=lambda m: m.snapshots[0].nbytes):
+        left -= merge.snapshots[0].nbytes
+        if left < 0:
+            break
+        found.add(merge.region)
+    return frozenset(found)
+
+
+def unmerged(indexes: Mapping[Region, RegionIndex], in_force: InForce) -> dict[Region, tuple[GenerationRecord, ...]]:
+    """``waiting`` of every region that has something."""
+    found = {region: waiting(index, in_force) for region, index in indexes.items()}
+    return {region: records for region, records in found.items() if records}
+
+
+def deletion_bytes(fragments: Sequence[Fragment], hidden: Mapping[int, int]) -> int:
+    """About how many bytes of deletion vectors a merge writes that hides ``hidden`` rows of each fragment."""
+    return sum(
+        vector_bytes(f.physical_rows, f.deleted_rows + hidden[f.fragment_id])
+        for f in fragments
+        if f.fragment_id in hidden
+    )
+
+
+def shall_wait(vector_bytes: int, data_bytes: int, waited_s: float, limits: MergeLimits) -> bool:
+    """Whether a merge is put off: what comes until then will share the deletion vectors that it has to write."""
+    return vector_bytes > data_bytes and waited_s < limits.defer_s

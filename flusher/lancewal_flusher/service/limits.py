@@ -1,0 +1,23 @@
+"""Limits of compaction and index upkeep, as the settings say them."""
+
+from __future__ import annotations
+
+from lancewal_core.settings.sections import FlusherSettings
+from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
+from lancewal_flusher.upkeep.index_plan import IndexLimits
+
+
+def compaction_limits(settings: FlusherSettings) -> CompactionLimits:
+    """The limits of a round in the service."""
+    return CompactionLimits(
+        target_rows=settings.compaction_target_rows,
+        target_bytes=settings.compaction_target_bytes,
+        deleted_share=settings.compaction_deleted_share,
+        round_bytes=settings.compaction_round_bytes,
+        groups_max=settings.compaction_groups if settings.runner == "spark" else 1,
+    )
+
+
+def index_limits(settings: FlusherSettings) -> IndexLimits:
+    """How many rows an index may miss."""
+    return IndexLimits(settings.index_unindexed_share, settings.index_unindexed_rows, settings.index_round_bytes)

@@ -1,0 +1,163 @@
+"""One round of the flusher: finish, mark, merge until nothing waits.
+
+Guarantee: rounds of any number of flushers may run at the same time and stop anywhere; each step is decided by a
+compare-and-swap or by the table commit.  A region whose log or snapshot is damaged or lost holds up no other: the report
+names it, and every round tries it again.  A damaged index ends the round.
+
+Steps
+ 1. Check that the newest version is the contract's table, and finish the newest unfinished merge.
+ 2. Record the watermarks in force for the newest version too, so that a clean-up never opens a gap in the walk.
+ 3. Mark generations MERGED that a finished merge has put into the table (repairs a crash before the marking).
+ 4. Flush generations that stayed SEALED for long: their ingester is gone.
+ 5. Merge; after each merge finish it, mark it, and keep the key index up.  Too many refusals in a row end the round:
+    whoever keeps changing the table gets a pause to be done with it.  So does ``enough`` after a merge: where generations
+    come as fast as they are merged, something always waits, and garbage and figures must have their turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from lancewal_core.errors import Corrupt
+from lancewal_core.ids import Region
+from lancewal_core.process.failpoints import point
+from lancewal_core.region.flush import flush_from_log
+from lancewal_core.region.index import RegionIndex, State
+from lancewal_core.region.transitions import merged
+from lancewal_core.table.checks import check_table
+from lancewal_core.table.watermarks import InForce
+from lancewal_flusher.commit.send import Refused, checkpoint
+from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.merge.finish import Finished, finish_newest
+from lancewal_flusher.merge.first_seen import FirstSeen
+from lancewal_flusher.merge.merge import Merged, MergeResult, NothingToMerge, merge_next
+from lancewal_flusher.merge.plan import MergeLimits
+from lancewal_flusher.upkeep.key_runs import UpkeepReport, UpkeepState, keep_up
+
+
+@dataclass(frozen=True, slots=True)
+class RoundReport:
+    """What a round did."""
+
+    merges: tuple[Merged, ...]
+    refused: tuple[str, ...]
+    """Why a merge did not land, once for each try."""
+    flushed: int
+    finished: tuple[Finished, ...]
+    upkeep: tuple[UpkeepReport, ...]
+    """Of the key index."""
+    left: NothingToMerge | None
+    """What the last look found where nothing more was to be merged now; None if the round ended before that."""
+    damaged: Mapping[Region, Corrupt]
+    """Regions that wait for a repair: what their generations need is damaged or lost."""
+
+    def raise_damaged(self) -> None:
+        """Raise what the first of ``damaged`` waits for, if there is one."""
+        for _, error in sorted(self.damaged.items()):
+            raise error
+
+
+@dataclass(slots=True)
+class RoundState:
+    """What a flusher remembers from one round to the next; what it forgets costs time, never rows."""
+
+    sealed: FirstSeen = field(default_factory=FirstSeen)
+    waiting: FirstSeen = field(default_factory=FirstSeen)
+    """Generations that are to be merged."""
+    upkeep: UpkeepState = field(default_factory=UpkeepState)
+
+
+def run_round(
+    context: FlusherContext,
+    limits: MergeLimits,
+    state: RoundState,
+    sealed_grace_s: float,
+    stopping: Callable[[], bool] = lambda: False,
+    merges_max: int = 1_000,
+    refusals_max: int = 8,
+    enough: Callable[[], bool] = lambda: False,
+) -> RoundReport:
+    """See the module docstring.  ``sealed_grace_s``: how long an ingester may take to flush what it sealed."""
+    # Step 1
+    check_table(context.table.newest(), context.contract)
+    settled = finish_newest(context)
+    finished = [] if settled.finished is None else [settled.finished]
+    # Step 2
+    newest = settled.version if settled.finished is None else context.watermarks.newest()[0].version
+    checkpoint(context, newest)
+    # Step 3
+    indexes = context.read_indexes()
+    mark(context, indexes, settled.in_force)
+    # Step 4
+    flushed, damaged = _flush_orphans(context, indexes, state.sealed, sealed_grace_s)
+    # Step 5
+    merges: list[Merged] = []
+    refused: list[str] = []
+    kept_up: list[UpkeepReport] = []
+    in_a_row = 0
+    left: NothingToMerge | None = None
+    while left is None and len(merges) < merges_max and in_a_row < refusals_max and not stopping():
+        if merges and enough():
+            break
+        result: MergeResult = merge_next(context, limits, state.waiting, state.upkeep.adopted)
+        match result:
+            case NothingToMerge():
+                left = result
+                continue
+            case Refused(reason=reason):
+                refused.append(reason)
+                in_a_row += 1
+            case Merged():
+                merges.append(result)
+                in_a_row = 0
+            case _:
+                assert_never(result)
+        settled = finish_newest(context)
+        if settled.finished is not None:
+            finished.append(settled.finished)
+        mark(context, context.read_indexes(), settled.in_force)
+        kept_up.append(keep_up(context, state.upkeep))
+    if left is None or left.version != state.upkeep.done_for:
+        kept_up.append(keep_up(context, state.upkeep))
+    last = left or next(reversed(merges), None)
+    damaged |= last.damaged if last is not None else {}
+    return RoundReport(tuple(merges), tuple(refused), flushed, tuple(finished), tuple(kept_up), left, damaged)
+
+
+def mark(context: FlusherContext, indexes: dict[Region, RegionIndex], in_force: InForce) -> None:
+    """Compare-and-swap to MERGED what the table has merged; ``in_force`` of a finished merge."""
+    for region, index in sorted(indexes.items()):
+        watermark = in_force.generation(region)
+        if not any(r.state is State.FLUSHED and r.generation <= watermark for r in index.generations):
+            continue
+        with point("merged.cas", region=region.name):
+            context.indexes.swap(
+                region,
+                lambda found, watermark=watermark: (
+                    found  # type: ignore[misc] # mypy infers no type for a default
+                    and merged(found, watermark, in_force.version, context.clock.now_ms(), context.new_id())
+                ),
+            )
+
+
+def _flush_orphans(
+    context: FlusherContext, indexes: dict[Region, RegionIndex], first_seen: FirstSeen, grace_s: float
+) -> tuple[int, dict[Region, Corrupt]]:
+    """How many, and the regions of which the next one's entries are damaged or lost."""
+    sealed = {(i.region, r.generation) for i in indexes.values() for r in i.generations if r.state is State.SEALED}
+    ages = first_seen.ages_s(sealed, context.clock.monotonic())
+    count, damaged = 0, dict[Region, Corrupt]()
+    for region, _generation in sorted(key for key, age_s in ages.items() if age_s >= grace_s):
+        if region in damaged:
+            continue  # they are flushed in order
+        try:
+            snapshot = flush_from_log(
+                context.store, context.table, context.indexes, context.tasks, context.contract, region, context.new_id
+            )
+        except Corrupt as error:
+            damaged[region] = error
+        else:
+            count += snapshot is not None
+    return count, damaged

@@ -1,0 +1,276 @@
+"""Whether a strong read would find what it needs: indexes, logs, snapshots and data files, looked at from outside.
+
+Guarantees
+ 1. What is named stops strong reads now, and is named with the command that helps.  Absence is proven by a GET or HEAD, and
+    what services may have changed meanwhile is read again first.
+ 2. It costs at most ``BYTES_MAX`` bytes of checksums, one listing of data files, and ``FILES_MAX`` questions for single ones
+    that it does not show.  What was not looked at is said.
+
+Steps
+ 1. Each index reaches as far as the table has merged, and names what lies behind.
+ 2. Segments of generations without a snapshot, by their checksums, the newest first.  Their trailers were read before.
+ 3. Of each unmerged snapshot the side files, by their checksums, and that the data files are there.  Where some are
+    missing, a read goes to the log: its segments must be there.
+ 4. The data files and deletion vectors of the table's newest version are there, as large as they were written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from lancewal_core import paths
+from lancewal_core.errors import (
+    INDEX_LOST,
+    LOG_LOST,
+    SNAPSHOT_DAMAGED,
+    LancewalError,
+    ObjectCorrupt,
+    ObjectMissing,
+    PlanStale,
+    StoreInconsistent,
+    VersionGone,
+)
+from lancewal_core.ids import Region
+from lancewal_core.process.tasks import Tasks
+from lancewal_core.region.flush import entries_of
+from lancewal_core.region.index import GenerationRecord, RegionIndex
+from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.snapshot import Snapshot, read_gone, read_partials
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.table.contract import Contract
+from lancewal_core.table.protocol import PinnedTable, Table
+from lancewal_core.table.watermarks import InForce, Watermarks
+from lancewal_core.wal.segment import decode_segment
+
+BYTES_MAX = 64 << 20
+"""Some seconds from an object store."""
+FILES_MAX = 1_000
+LISTED_MAX = 100_000
+"""Objects; a hundred requests of a store that lists a thousand at a time."""
+_DELETIONS = "_deletions/"
+
+
+@dataclass(slots=True)
+class Unmerged:
+    """What of a region waits to be merged."""
+
+    region: Region
+    index: RegionIndex | None
+    snapshots: Sequence[tuple[GenerationRecord, Snapshot]]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSize:
+    """A segment of a generation without a snapshot."""
+
+    key: str
+    nbytes: int
+    written_at_ms: int
+
+
+@dataclass(slots=True)
+class Look:
+    """What was found."""
+
+    problems: list[str] = field(default_factory=list)
+    not_looked_at: list[str] = field(default_factory=list)
+    _left: int = BYTES_MAX
+
+    def take(self, nbytes: int) -> bool:
+        """Whether so many more bytes may be read."""
+        if nbytes > self._left:
+            return False
+        self._left -= nbytes
+        return True
+
+    def tried(self, call: Callable[[], object]) -> None:
+        try:
+            call()
+        except LancewalError as error:
+            self.problems.append(f"{error.kind}: {error}")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadContext:
+    """Everything with an effect that looking uses."""
+
+    store: ObjectStore
+    table: Table
+    tasks: Tasks
+    indexes: RegionIndexes
+    contract: Contract
+
+
+def look(
+    context: ReadContext,
+    pinned: PinnedTable,
+    in_force: InForce,
+    unmerged: Sequence[Unmerged],
+    segments: Sequence[SegmentSize],
+) -> Look:
+    """Steps 1 to 4."""
+    found = Look()
+    for region in unmerged:
+        found.tried(lambda region=region: _check_index(context, in_force, region))  # type: ignore[misc] # called now
+    _check_segments(context, segments, found)
+    _check_snapshots(context, unmerged, found)
+    found.tried(lambda: _check_files(context, pinned, found))
+    return found
+
+
+def _check_index(context: ReadContext, in_force: InForce, unmerged: Unmerged) -> None:
+    """Step 1."""
+    problem = _index_problem(unmerged.region, unmerged.index, in_force)
+    if problem is not None:  # or merged, and trimmed, since these were read
+        _, now = Watermarks(context.store, context.table).newest()
+        problem = _index_problem(unmerged.region, context.indexes.read(unmerged.region), now)
+    if problem is not None:
+        raise problem
+
+
+def _index_problem(region: Region, index: RegionIndex | None, in_force: InForce) -> StoreInconsistent | None:
+    merged = in_force.generation(region)
+    newest = None if index is None else index.newest
+    command = f"`lancewal repair index {region.topic} {region.partition}`"
+    if merged > (0 if newest is None else newest.generation):
+        return StoreInconsistent(
+            f"region {region.name}: the index found ends below generation {merged}, which the table has merged; {INDEX_LOST}: "
+            f"{command}",
+            region=region.name,
+        )
+    above = [] if index is None else [r for r in index.generations if r.generation > merged]
+    if index is not None and (index.trimmed_generation > merged or (above and above[0].generation != merged + 1)):
+        return StoreInconsistent(
+            f"region {region.name}: generations behind {merged} are not merged, and have left the index: {command}",
+            region=region.name,
+        )
+    return None
+
+
+def _check_segments(context: ReadContext, segments: Sequence[SegmentSize], found: Look) -> None:
+    """Step 2."""
+    order = sorted(segments, key=lambda segment: segment.written_at_ms, reverse=True)
+    wanted = [segment for segment in order if found.take(segment.nbytes)]
+
+    def check(segment: SegmentSize) -> None:
+        def read() -> None:
+            data = context.store.get(segment.key)
+            if data is None:
+                return  # flushed and trimmed since: that it is missing was looked at before
+            try:
+                decode_segment(data, segment.key)
+            except ObjectCorrupt as error:
+                raise ObjectCorrupt(
+                    f"{error}. {LOG_LOST.replace('of the object that is lost or damaged', segment.key)}",
+                    object=segment.key,
+                ) from error
+
+        found.tried(read)
+
+    context.tasks.map(check, wanted)
+    left = len(order) - len(wanted)
+    if left:
+        nbytes = sum(segment.nbytes for segment in order) - sum(segment.nbytes for segment in wanted)
+        found.not_looked_at.append(f"the rows of {left} unmerged segments, {nbytes} bytes")
+
+
+def _check_snapshots(context: ReadContext, unmerged: Sequence[Unmerged], found: Look) -> None:
+    """Step 3."""
+    items = [(one, record, snapshot) for one in unmerged for record, snapshot in one.snapshots]
+    sides = [sum(side.size for side in (s.deletes, s.patches) if side is not None) for _, _, s in items]
+    wanted = [found.take(nbytes) for nbytes in sides]
+    if not all(wanted):
+        found.not_looked_at.append(f"deletes and patches of {wanted.count(False)} unmerged snapshots")
+
+    def check(at: int) -> None:
+        one, record, snapshot = items[at]
+
+        def read() -> None:
+            try:
+                if wanted[at]:
+                    read_gone(context.store, snapshot, context.contract.rows)
+                    read_partials(context.store, snapshot, context.contract.rows)
+                _check_rows(context.table, snapshot)
+            except ObjectMissing as error:
+                _check_log(context, one.region, record, error)
+
+        found.tried(read)
+
+    context.tasks.map(check, range(len(items)))
+
+
+def _check_rows(table: Table, snapshot: Snapshot) -> None:
+    for file in (file for fragment in snapshot.fragments for file in json.loads(fragment)["files"]):
+        name, size = file["path"], file.get("file_size_bytes")
+        try:
+            (found,) = table.file_bytes([name])
+        except VersionGone as error:
+            raise ObjectMissing(f"data file {name} of {snapshot.key} is missing", object=snapshot.key) from error
+        if size and found != size:
+            raise ObjectCorrupt(
+                f"data file {name} of {snapshot.key} has {found} bytes, not {size}; {SNAPSHOT_DAMAGED}",
+                object=snapshot.key,
+            )
+
+
+def _check_log(context: ReadContext, region: Region, record: GenerationRecord, missing: ObjectMissing) -> None:
+    """A snapshot that is missing is read from the log, which must have all of it."""
+    try:
+        entries_of(context.store, context.tasks, region, record)
+    except PlanStale:
+        index = context.indexes.read(region)
+        if index is None or record not in index.generations:
+            return  # merged or rebuilt since
+        raise ObjectMissing(
+            f"{missing}, and its log does not have the rows any more. Put the file back; or, where Kafka still has the "
+            f"records: `lancewal repair segment {paths.wal_segment(record.log, record.first_sequence)}`",
+            object=str(missing.where.get("object", "")),
+        ) from missing
+
+
+def _check_files(context: ReadContext, pinned: PinnedTable, found: Look) -> None:
+    """Step 4."""
+    wanted = _files_of(pinned)
+    listed = {
+        info.key: info.size
+        for prefix in (paths.DATA, _DELETIONS)
+        for info in context.store.list(prefix, limit=LISTED_MAX)
+    }
+    absent = [key for key in wanted if key not in listed]
+    asked = absent[:FILES_MAX]
+    parts = context.tasks.map(lambda key: context.store.get_range(key, 0, 1), asked)
+    wrong = {key: ("object_missing", "is missing") for key, part in zip(asked, parts, strict=True) if part is None}
+    if len(absent) > FILES_MAX:
+        found.not_looked_at.append(f"{len(absent) - FILES_MAX} data files that a listing does not show")
+    for key, size in wanted.items():
+        if size and listed.get(key, size) != size:
+            wrong[key] = ("object_corrupt", f"has {listed[key]} bytes, not {size}")
+    if wrong:
+        # A clean-up may have taken what only older versions need.
+        newest = context.table.newest()
+        needed = wanted if newest.version == pinned.version else _files_of(newest)
+        found.problems += [
+            f"{kind}: {key} of table version {pinned.version} {what}: put it back (an object store with versioning has it); "
+            "no command makes it anew"
+            for key, (kind, what) in wrong.items()
+            if key in needed
+        ]
+    found.not_looked_at.append("what the data files hold (`lancewal verify` does)")
+
+
+def _files_of(pinned: PinnedTable) -> Mapping[str, int]:
+    """Objects that the version refers to, and their sizes, 0 where that is not recorded."""
+    found: dict[str, int] = {}
+    for fragment in pinned.fragments():
+        content = json.loads(pinned.fragment_json(fragment.fragment_id))
+        for file in content["files"]:
+            if file.get("base_id") is None:  # else it lies in the folder of another table
+                found[f"{paths.DATA}{file['path']}"] = file.get("file_size_bytes") or 0
+        deletion = content.get("deletion_file")
+        if deletion and deletion.get("base_id") is None:
+            ending = "arrow" if deletion["file_type"] == "array" else "bin"
+            name = f"{fragment.fragment_id}-{deletion['read_version']}-{deletion['id']}.{ending}"
+            found[f"{_DELETIONS}{name}"] = 0
+    return found

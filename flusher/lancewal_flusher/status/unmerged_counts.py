@@ -1,0 +1,109 @@
+"""What the status of a table finds of one region, and the entries of unmerged generations counted from their logs.
+
+The tail of a walk counts only as for a strong read (decision 0015): where a later segment is there, or a generation reaches
+beyond, the absent segment is named, and no position is told from what lies before it.
+
+Of WAL segments only the trailers are decoded and kept, so memory does not grow with the rows of a log.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from lancewal_core.errors import PlanStale
+from lancewal_core.ids import LogId, Position, Region
+from lancewal_core.ids import Sequence as Number
+from lancewal_core.process.tasks import Tasks
+from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.snapshot import Snapshot
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.wal.segment import Trailer
+from lancewal_core.wal.writer import Walk, doubted, segment_lost, walk_trailers
+
+
+@dataclass(slots=True)
+class Tally:
+    """What has been found of one region."""
+
+    region: Region
+    index: RegionIndex | None = None
+    index_read: bool = False
+    """Else it is not known whether there is one."""
+    durable: Position | None = None
+    rows: int = 0
+    nbytes: int = 0
+    entry_at_ms: int = 0
+    """When its newest entry in an unmerged generation was written."""
+    owner_wrote_at_ms: int = 0
+    """The same of the newest segment of its OPEN generation's log."""
+    in_log: list[GenerationRecord] = field(default_factory=list)
+    """Unmerged generations without a snapshot."""
+    snapshots: list[tuple[GenerationRecord, Snapshot]] = field(default_factory=list)
+    """The other unmerged ones."""
+
+
+def count_entries(
+    store: ObjectStore,
+    tasks: Tasks,
+    indexes: RegionIndexes,
+    log: LogId,
+    held: Sequence[tuple[Tally, GenerationRecord]],
+) -> list[Trailer]:
+    """Add the entries of these generations, all in ``log``, to their regions' tallies; also those before a lost segment.
+
+    Gives the segments that hold some."""
+    ends = [record.end_sequence for _, record in held]
+    known = [end for end in ends if end is not None]
+    before = Number(max(known)) if len(known) == len(ends) else None
+    by_region = defaultdict(list)
+    for tally, record in held:
+        by_region[tally.region].append((tally, record))
+    start = min(record.first_sequence for _, record in held)
+    walk_log = partial(walk_trailers, store, tasks, log)
+    walked = walk_log(start, before=before)
+    if before is None or walked.end < before:
+        walked = doubted(store, walked, walk_log)
+    elif before is not None:
+        walk_log(walked.end, before=Number(walked.end + 1))  # reads go on to the log's end: its fence must be whole
+    reached = {tally.region: record.first for tally, record in held if record.state is State.OPEN}
+    holding: dict[Number, Trailer] = {}
+    for trailer, header in ((segment, header) for segment in walked.segments for header in segment.entries):
+        number = trailer.sequence
+        for tally, record in by_region.get(header.region, ()):
+            if number < record.first_sequence or header.first < record.first:
+                continue
+            if record.next is not None and header.next > record.next:
+                continue
+            holding[number] = trailer
+            tally.rows += header.row_count
+            tally.nbytes += header.section.length
+            tally.entry_at_ms = max(tally.entry_at_ms, trailer.written_at_ms)
+            if record.state is State.OPEN:
+                reached[header.region] = header.next
+    _check_end(indexes, walked, before, held)
+    for tally, record in held:
+        if record.state is State.OPEN:
+            tally.durable = reached[tally.region]
+            tally.owner_wrote_at_ms = walked.segments[-1].written_at_ms if walked.segments else 0
+    return list(holding.values())
+
+
+def _check_end(
+    indexes: RegionIndexes,
+    walked: Walk[Trailer],
+    before: int | None,
+    held: Sequence[tuple[Tally, GenerationRecord]],
+) -> None:
+    """Raise where the walk has ended at a segment that was there."""
+    if walked.fence is not None or (walked.later is None if before is None else walked.end >= before):
+        return
+    _, region = min((record.first_sequence, tally.region) for tally, record in held)
+    index = indexes.read(region)
+    if index is None or not any(r.log == walked.log and r.first_sequence <= walked.end for r in index.generations):
+        raise PlanStale(f"log {walked.log} was trimmed meanwhile: look again", log=walked.log)
+    why = "a generation reaches beyond it" if walked.later is None else f"segment {walked.later} of its log is there"
+    raise segment_lost(walked.log, walked.end, why)

@@ -1,0 +1,178 @@
+"""Patches in place: of a fragment with many patched rows, only the columns that patches set are written anew.
+
+Guarantees
+ 1. A key is patched in place only if the pinned version has exactly one live row of it, in a fragment that the key index
+    covers; all others are hidden and written as new rows.  So a row that is there twice does not stay so.
+ 2. What it writes is one more data file per fragment, which only the merge's commit makes effective: as an update of the
+    fragment, which conflicts with whatever touched it since, exactly as a deletion vector does.
+ 3. Columns that no patch sets are neither read nor written, nor is the key: the key index stays right.
+ 4. No column that an index of the pinned version is over, nor one of which it indexes a member, is written in place.  An
+    index that comes before the commit is a conflict of that (``table``, guarantee 5).
+
+Steps of ``choose_in_place``
+ 1. Only where no fragment is uncovered: a row of the key might lie there.
+ 2. Fragments with at least ``in_place_rows`` patched rows, by the key index, deleted ones among them.
+ 3. Which of the rows live, and which keys have just one such row?
+ 4. Compare the strategies (``cost``) by what the files of the fragment hold, and what the indexes are over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lancewal_core.keys.index import KeyRows, RowsOfKeys, live_rows
+from lancewal_core.process.tasks import Tasks
+from lancewal_core.rows.fold import columns_set, complete
+from lancewal_core.rows.schema import RowSchema
+from lancewal_core.table.protocol import Fragment, PinnedTable, TableIndex
+from lancewal_flusher.tasks.cost import FragmentChange, Rates, Strategy, costs, least
+
+Places = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class PatchesInPlace:
+    """Patches of one fragment.  ``places``, ascending, of their keys in the merge, and beside them the ``partials``."""
+
+    places: Places
+    partials: pa.Table
+    schema: RowSchema
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What is written."""
+        return tuple(columns_set(self.partials, self.schema))
+
+    def split(self, found: RowsOfKeys) -> tuple[RowsOfKeys, RowsOfKeys]:
+        """Rows to hide, and rows to patch."""
+        ours = np.isin(found.places, self.places)
+        return (
+            RowsOfKeys(found.rows[~ours], found.places[~ours]),
+            RowsOfKeys(found.rows[ours], found.places[ours]),
+        )
+
+    def write(self, pinned: PinnedTable, fragment_id: int, patched: RowsOfKeys, fragment_json: str) -> str:
+        """The fragment's new JSON."""
+        columns = columns_set(self.partials, self.schema)
+        if not columns or len(patched.rows) == 0:
+            return fragment_json  # patches that say only that the row is there
+        values = self.partials.take(pa.array(np.searchsorted(self.places, patched.places)))
+        if not all(columns.values()):
+            addresses = patched.rows.astype(np.uint64) | np.uint64(fragment_id << 32)
+            names = self.schema.table.names
+            base = pinned.take(pa.array(addresses), names).select(names).cast(self.schema.table)
+            values = complete(values, base, self.schema)
+        return pinned.write_columns(fragment_id, patched.rows, values.select(list(columns)), fragment_json)
+
+
+@dataclass(frozen=True, slots=True)
+class InPlace:
+    """What is decided of the fragments with enough patched rows."""
+
+    chosen: Mapping[int, PatchesInPlace]
+    barred: Mapping[int, tuple[str, ...]]
+    """Fragments that indexes, of these names, keep from being patched in place."""
+
+
+NOT_IN_PLACE = InPlace({}, {})
+
+
+def choose_in_place(
+    pinned: PinnedTable,
+    found: KeyRows,
+    partials: pa.Table,
+    schema: RowSchema,
+    tasks: Tasks,
+    rows_min: int,
+    deleted_share: float,
+) -> InPlace:
+    """By fragment; ``partials`` are the patches of the merge, whose keys are its first places."""
+    # Step 1
+    if partials.num_rows == 0 or found.uncovered:
+        return NOT_IN_PLACE
+    # Step 2
+    counts = {i: int((rows.places < partials.num_rows).sum()) for i, rows in found.covered.items()}
+    if not any(count >= rows_min for count in counts.values()):
+        return NOT_IN_PLACE
+    # Step 3
+    touched = sorted(i for i, count in counts.items() if count)
+    live = dict(zip(touched, tasks.map(lambda i: live_rows(pinned, i, found.covered[i]), touched), strict=True))
+    often = np.zeros(partials.num_rows, np.int64)
+    for rows in live.values():
+        often += np.bincount(rows.places[rows.places < partials.num_rows], minlength=partials.num_rows)
+
+    # Step 4
+    indexes = pinned.indexes()
+
+    def decide(fragment_id: int) -> PatchesInPlace | tuple[str, ...] | None:
+        rows = live[fragment_id]
+        once = rows.places[rows.places < partials.num_rows]
+        places = np.sort(once[often[once] == 1])
+        if len(places) < rows_min:
+            return None
+        patches = PatchesInPlace(places, partials.take(pa.array(places)), schema)
+        change = change_of(pinned, fragment_id, len(rows.rows), patches, indexes)
+        if change.indexed_by:
+            return change.indexed_by
+        chosen = least(costs(change, deleted_share, Rates()))
+        return patches if chosen.strategy is Strategy.COLUMNS else None
+
+    large = [i for i in touched if counts[i] >= rows_min]
+    decided = list(zip(large, tasks.map(decide, large), strict=True))
+    return InPlace(
+        {i: patches for i, patches in decided if isinstance(patches, PatchesInPlace)},
+        {i: names for i, names in decided if isinstance(names, tuple)},
+    )
+
+
+def change_of(
+    pinned: PinnedTable,
+    fragment_id: int,
+    replaced: int,
+    patches: PatchesInPlace | None,
+    indexes: Sequence[TableIndex],
+    *,
+    rewritable: bool = True,
+) -> FragmentChange:
+    """What the merge does to a fragment: ``replaced`` live rows of it, some of which may be patched in place."""
+    (fragment,) = (f for f in pinned.fragments() if f.fragment_id == fragment_id)
+    written = frozenset[str]() if patches is None else frozenset(patches.columns)
+    indexed_by = tuple(index.name for index in indexes if not index.columns.isdisjoint(written))
+    return FragmentChange(
+        fragment_id,
+        fragment.physical_rows,
+        fragment.deleted_rows,
+        fragment.nbytes,
+        replaced,
+        0 if patches is None else len(patches.places),
+        None if patches is None or indexed_by else _bytes_anew(pinned, fragment, patches),
+        rewritable,
+        sum(index.row_bytes for index in indexes),
+        indexed_by,
+    )
+
+
+def _bytes_anew(pinned: PinnedTable, fragment: Fragment, patches: PatchesInPlace) -> int | None:
+    """About what the patched columns of the whole fragment will take; None if they cannot be written."""
+    held = pinned.column_bytes(fragment.fragment_id, patches.columns)
+    if held is None:
+        return None
+    rows = max(fragment.physical_rows, 1)
+    return int(sum(max(size, rows * _value_bytes(patches.partials[n], size / rows)) for n, size in held.items()))
+
+
+def _value_bytes(column: pa.ChunkedArray, now: float) -> float:
+    """Of one value.  Lance packs integers to the bits of the largest one near by; where all values were equal, a column
+    took nothing so far."""
+    if pa.types.is_integer(column.type):
+        found = pc.min_max(column).as_py()
+        if found["max"] is None:
+            return 0.0
+        return column.type.bit_width / 8 if found["min"] < 0 else int(found["max"]).bit_length() / 8
+    return 0.0 if now else column.nbytes / max(len(column), 1)

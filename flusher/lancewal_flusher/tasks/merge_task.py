@@ -1,0 +1,116 @@
+"""The work of a merge on one fragment, as a pure value: find the live rows that keys replace, and hide them, or write the
+columns that patches set anew in place (``in_place``).
+
+Which rows have the keys is known from the key index (``Candidates``, live or not), or a scan of the fragment finds them
+(``Scan``).
+
+A task pickles: a thread or a Spark executor runs it with nothing but the table.  Running it twice is harmless: it writes
+a deletion file, and perhaps a data file, that only a commit makes effective.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import assert_never
+
+import numpy as np
+import pyarrow as pa
+
+from lancewal_core.ids import TableVersion
+from lancewal_core.keys.index import RowsOfKeys, live_rows
+from lancewal_core.keys.scan import find_keys
+from lancewal_core.process.failpoints import point
+from lancewal_core.rows.key_set import KeySet
+from lancewal_core.table.protocol import PinnedTable, Table, fragment_live_rows
+from lancewal_flusher.tasks.in_place import PatchesInPlace
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Look these keys up; one set serves all tasks of a merge."""
+
+    keys: KeySet
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """All physical rows of the fragment that have a key of the merge, deleted ones too, and the places of their keys.
+
+    Hiding a row again changes nothing, so which of them live is asked only where ``doubtful``: where it may be that none
+    does, and a deletion vector would be written for nothing.
+    """
+
+    found: RowsOfKeys
+    live_rows: int
+    """Of the fragment as it is."""
+    doubtful: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentTask:
+    """Rows of the first ``partial_keys`` places, but those of ``in_place``, are returned with ``columns``, to complete
+    patches."""
+
+    version: TableVersion
+    fragment_id: int
+    physical_rows: int
+    source: Scan | Candidates
+    partial_keys: int
+    columns: tuple[str, ...]
+    in_place: PatchesInPlace | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentResult:
+    """``updated``: the fragment's new JSON, None if no row is left; ``hits`` rows were hidden or patched in place."""
+
+    fragment_id: int
+    hits: int
+    updated: str | None
+    base: pa.Table | None
+    """Rows that patches apply to; None where there are no patches."""
+
+
+def run_task(table: Table, task: FragmentTask) -> FragmentResult:
+    """Open the task's version and ``run_on`` it."""
+    return run_on(table.at(task.version), task)
+
+
+def run_on(pinned: PinnedTable, task: FragmentTask) -> FragmentResult:
+    """Look up, read what patches need, write the deletion vector.  Raises ``VersionGone``."""
+    found = _found(pinned, task)
+    patched = RowsOfKeys(found.rows[:0], found.places[:0])
+    if task.in_place is not None:
+        found, patched = task.in_place.split(found)
+    base: pa.Table | None = None
+    if task.partial_keys:
+        needed = found.rows[found.places < task.partial_keys].astype(np.uint64)
+        base = pinned.take(pa.array(needed | np.uint64(task.fragment_id << 32)), list(task.columns))
+    if len(found.rows) == len(patched.rows) == 0:
+        return FragmentResult(task.fragment_id, 0, None, base)
+    if len(found.rows):
+        with point("dv.write", fragment=task.fragment_id, rows=len(found.rows)):
+            updated = pinned.hide_rows(task.fragment_id, found.rows)
+    else:
+        updated = pinned.fragment_json(task.fragment_id)
+    hits = len(found.rows)
+    if isinstance(task.source, Candidates):
+        hits = task.source.live_rows - (0 if updated is None else fragment_live_rows(updated))
+    if task.in_place is not None and updated is not None:
+        with point("fragment.write", fragment=task.fragment_id, rows=len(patched.rows)):
+            updated = task.in_place.write(pinned, task.fragment_id, patched, updated)
+    return FragmentResult(task.fragment_id, hits + len(patched.rows), updated, base)
+
+
+def _found(pinned: PinnedTable, task: FragmentTask) -> RowsOfKeys:
+    """Rows to hide; live ones alone where patches apply to them."""
+    match task.source:
+        case Scan(keys=keys):
+            found = find_keys(pinned, keys, [task.fragment_id])
+            return RowsOfKeys((found.addresses & np.uint64(0xFFFFFFFF)).astype(np.int64), found.places)
+        case Candidates(found=rows, doubtful=doubtful):
+            if not doubtful and not task.partial_keys:
+                return rows
+            return live_rows(pinned, task.fragment_id, rows)
+        case _:
+            assert_never(task.source)

@@ -1,0 +1,56 @@
+"""How far a merge or a compaction has come, for people: a log line now and then."""
+
+from __future__ import annotations
+
+import threading
+from enum import StrEnum
+
+import structlog
+
+from lancewal_core.process.clock import Clock
+
+PROGRESS_S = 5.0
+"""Time between two lines; what takes less has none but its ``merged`` or ``compacted`` line."""
+
+
+class Work(StrEnum):
+    """What tasks are part of."""
+
+    MERGE = "merge"
+    COMPACTION = "compaction"
+
+
+class Progress:
+    """Counts the tasks of one merge or compaction that are done; threads may share it."""
+
+    def __init__(self, clock: Clock, work: Work, runner: str, total: int) -> None:
+        self._clock = clock
+        self._work = work
+        self._runner = runner
+        self._total = total
+        self._done = 0
+        self._began = self._logged = clock.monotonic()
+        self._lock = threading.Lock()
+        self._log = structlog.get_logger("lancewal.flusher")
+
+    def one_done(self) -> None:
+        with self._lock:
+            self._show(self._done + 1)
+
+    def share_done(self, done: int, total: int) -> None:
+        """``done`` of ``total`` parts of equal size."""
+        with self._lock:
+            self._show(max(self._done, self._total * done // max(total, 1)))
+
+    def _show(self, done: int) -> None:
+        self._done = done
+        now = self._clock.monotonic()
+        if now - self._logged >= PROGRESS_S:
+            self._logged = now
+            self._log.info(
+                f"{self._work} tasks",
+                runner=self._runner,
+                done=done,
+                total=self._total,
+                seconds=round(now - self._began, 1),
+            )

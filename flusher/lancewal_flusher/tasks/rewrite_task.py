@@ -1,0 +1,36 @@
+"""The work of a compaction on one group of fragments, as a pure value: write their live rows anew.
+
+A task pickles: a thread or a Spark executor runs it with nothing but the table.  Running it twice is harmless: it reads one
+version of the table, which never changes, and writes data files of new names, which only a commit makes effective.  Files
+written in vain are named by no version; they are Lance's clean-up's (``loose_data``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lancewal_core.ids import TableVersion
+from lancewal_core.process.failpoints import point
+from lancewal_core.table.protocol import RewriteBounds, Table
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteTask:
+    """The fragments of ``version`` that become one, or a few."""
+
+    version: TableVersion
+    fragment_ids: tuple[int, ...]
+    bounds: RewriteBounds
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """What a task has written: fragments as JSON, none where no row was left."""
+
+    fragments: tuple[str, ...]
+
+
+def run_rewrite(table: Table, task: RewriteTask) -> Rewritten:
+    """Raises ``VersionGone``, ``RewriteFailed``."""
+    with point("fragment.write", fragments=len(task.fragment_ids)):
+        return Rewritten(table.rewrite(task.version, task.fragment_ids, task.bounds))

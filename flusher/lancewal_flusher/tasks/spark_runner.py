@@ -1,0 +1,157 @@
+"""The runner on Spark: executors run the tasks of a merge or a compaction, through DataFrames alone, so classic Spark and
+Spark Connect do.
+
+Guarantees
+ 1. The same tasks, and the same results in the same order, as ``ThreadRunner`` gives; the first error in that order is
+    raised as the executor raised it.
+ 2. Losing an executor, trying again and speculation are harmless (``spark_task``).  A job that Spark gives up is
+    ``SparkJobFailed``: the merge or the round is planned again, and what its tasks have written is named by no version.
+ 3. No credential and no row stands in a plan, a job description or a log line.
+
+Steps of ``run`` and ``rewrite``
+ 1. Pack the tasks.
+ 2. One Spark job of one stage: a row for each slice, which an executor turns into a row for each of the slice's tasks.
+ 3. Discard the parcel, whatever came of the job.  Where that fails it is garbage.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import structlog
+
+from lancewal_core.errors import LancewalError, SparkJobFailed, SparkStopped, StoreUnavailable
+from lancewal_core.process.clock import Clock
+from lancewal_core.process.library_errors import first_line
+from lancewal_core.process.tasks import Tasks
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.table.lance.base_paths import BasePaths
+from lancewal_flusher.tasks.merge_task import Candidates, FragmentResult, FragmentTask
+from lancewal_flusher.tasks.parcel import Parcel, discard, send
+from lancewal_flusher.tasks.progress import Progress, Work
+from lancewal_flusher.tasks.rewrite_task import RewriteTask, Rewritten
+from lancewal_flusher.tasks.spark_progress import followed
+from lancewal_flusher.tasks.spark_session import is_remote, is_stopped, spark_errors
+from lancewal_flusher.tasks.spark_slice import ROWS, Job, Outcome, Task, outcome_of, run_slices
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SLICES_MAX = 200
+"""Most Spark tasks of a job: as many as Spark itself cuts a shuffle into.  A larger table has several fragments in each."""
+SLICE_ROWS = 1_000_000
+"""A Spark task is given about so many rows to scan, 0.1 s of work: to run one at all takes 0.02 to 0.1 s (Spark 4.3)."""
+_HIDDEN_AS_ROWS = 100_000
+"""Hiding rows that are known, in rows scanned meanwhile; on a store it takes a request or two."""
+_PYTHON_ERROR = re.compile(r"(?!org\.|java\.)[\w.]*(Error|Exception|Exit|Interrupt)(: |$)")
+_REASON_MAX = 400
+
+
+def _new_name() -> str:
+    return uuid.uuid4().hex
+
+
+@dataclass(slots=True)
+class SparkRunner:
+    """See the module docstring.  ``session`` gives the session to use; it is asked again for each job."""
+
+    session: Callable[[], SparkSession]
+    uri: str
+    store: ObjectStore
+    pool: Tasks
+    clock: Clock
+    base_paths: BasePaths = "refuse"
+    slices_max: int = SLICES_MAX
+    slice_rows: int = SLICE_ROWS
+    new_name: Callable[[], str] = _new_name
+
+    def run(self, tasks: Sequence[FragmentTask]) -> list[FragmentResult]:
+        return self._run(Work.MERGE, f"lancewal: merge into {self.uri}", tasks)
+
+    def rewrite(self, tasks: Sequence[RewriteTask]) -> list[Rewritten]:
+        return self._run(Work.COMPACTION, f"lancewal: compaction of {self.uri}", tasks)
+
+    def _run(self, work: Work, description: str, tasks: Sequence[Task]) -> list[Any]:
+        if not tasks:
+            return []
+        # Step 1
+        parcel = send(self.store, self.pool, tasks, self.new_name())
+        try:
+            # Step 2
+            slices = slices_of(tasks, self.slice_rows, self.slices_max)
+            outcomes = self._outcomes(Job(work, self.uri, parcel, slices, self.base_paths), description)
+        finally:
+            # Step 3
+            self._discard(parcel)
+        results = []
+        for _, outcome in sorted(outcomes.items()):
+            if isinstance(outcome, LancewalError):
+                raise outcome
+            results.append(outcome)
+        if len(results) != len(tasks):
+            raise SparkJobFailed(f"Spark gave {len(results)} results for {len(tasks)} tasks of a {work}")
+        return results
+
+    def _outcomes(self, job: Job, description: str) -> dict[int, Outcome]:
+        """By the place of the task; tasks behind an error of their slice are not there."""
+
+        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return run_slices(job, batches)
+
+        session = self.session()
+        progress = Progress(self.clock, job.work, "spark", len(job.parcel))
+        try:
+            with followed(session, progress, job, description):
+                numbers = session.range(0, job.slices, 1, job.slices)
+                rows = numbers.mapInArrow(run, ROWS).collect()
+        except spark_errors() as error:
+            raise _failed(session, job.work, error) from error
+        return {row.place: outcome_of(row.outcome) for row in rows}
+
+    def _discard(self, parcel: Parcel) -> None:
+        try:
+            discard(self.store, parcel)
+        except StoreUnavailable as error:
+            structlog.get_logger("lancewal.flusher").warning("parcel left behind", parcel=parcel.name, error=str(error))
+
+
+def slices_of(tasks: Sequence[Task], slice_rows: int, slices_max: int) -> int:
+    """How many Spark tasks do these: so many that each is worth what it takes to run it."""
+    slices = sum(min(_as_rows(task) / slice_rows, 1.0) for task in tasks)
+    return min(slices_max, max(round(slices), 1))
+
+
+def _as_rows(task: Task) -> float:
+    """Rows that are scanned in the time that it takes."""
+    match task:
+        case FragmentTask(source=Candidates(), partial_keys=0, in_place=None):
+            return _HIDDEN_AS_ROWS
+        case FragmentTask(physical_rows=rows):
+            return rows
+        case _:
+            return math.inf  # it writes fragments anew
+
+
+def _failed(session: SparkSession, work: Work, error: Exception) -> LancewalError:
+    """What a failed job means for the caller."""
+    reason = _reason(error)
+    if is_remote(session):
+        session.stop()  # the server may have forgotten it: the next job takes a new one
+    elif is_stopped(session):
+        return SparkStopped(
+            f"the Spark context of this process has ended: {reason}. See the log of its Java process (memory?), and start "
+            "the flusher again"
+        )
+    return SparkJobFailed(f"Spark gave up the tasks of a {work}: {reason}")
+
+
+def _reason(error: Exception) -> str:
+    """The last line of a Python error in a task, else Spark's first line."""
+    raised = [line.strip() for line in str(error).splitlines() if _PYTHON_ERROR.match(line.strip())]
+    return raised[-1][:_REASON_MAX] if raised else first_line(error)

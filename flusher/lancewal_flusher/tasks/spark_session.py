@@ -1,0 +1,117 @@
+"""The Spark session of the flusher: what the environment says, classic or Connect.
+
+``spark-submit``, ``spark-defaults.conf`` and ``SPARK_REMOTE`` say where Spark runs, as for any Spark program; lancewal has
+no settings of its own for it.
+
+A classic session is to be started before Lance is imported: PySpark starts its Java process by a fork, which is not safe
+once Lance's threads run.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from lancewal_core.errors import SettingsError, SparkJobFailed, SparkStopped
+from lancewal_core.process.library_errors import first_line
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_EXTRA = "install lancewal[flusher-spark] where the flusher runs and in the Python of every executor"
+
+
+@contextmanager
+def spark_session() -> Iterator[None]:
+    """A session for the time of a command.  Where it has ended by itself, stopping it says nothing more: what the command
+    met of that has been raised, and hidden it must not be."""
+    session = the_session()
+    try:
+        yield
+    finally:
+        try:
+            session.stop()
+        except spark_errors() as error:
+            structlog.get_logger("lancewal.flusher").warning("Spark had ended before", error=first_line(error))
+
+
+def the_session() -> SparkSession:
+    """The session of this process; started if there is none.
+
+    ``SettingsError`` where PySpark is missing, or Java or Spark refuses what it is told; ``SparkStopped`` where the Java
+    process has died, now or since an earlier call; ``SparkJobFailed`` where Spark Connect cannot be reached.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise SettingsError(f"flusher.runner is spark, and pyspark cannot be loaded ({error}): {_EXTRA}") from error
+    try:
+        return SparkSession.builder.getOrCreate()
+    except ImportError as error:  # what Connect needs beside pyspark
+        raise SettingsError(f"Spark Connect cannot be loaded ({first_line(error)}): {_EXTRA}") from error
+    except spark_errors() as error:
+        if os.environ.get("SPARK_REMOTE"):
+            raise SparkJobFailed(f"the Spark Connect server cannot be reached: {first_line(error)}") from error
+        if _java_has_died(error):
+            raise SparkStopped(
+                f"the Java process of Spark has died: {first_line(error)}. See the log above (memory?), and start again"
+            ) from error
+        raise SettingsError(f"no Spark session can be started: {first_line(error)}; see Spark's log above") from error
+
+
+def spark_errors() -> tuple[type[Exception], ...]:
+    """What PySpark raises: its own errors, those of the bridge to Java, a connection to it that has ended."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    return PySparkException, Py4JError, ConnectionError
+
+
+def _java_has_died(error: Exception) -> bool:
+    """Whether no session came because Java was killed or has died, not because it ended with an error of its own."""
+    from pyspark import SparkContext
+    from pyspark.errors import PySparkException
+
+    if isinstance(error, PySparkException) and error.getCondition() == "JAVA_GATEWAY_EXITED":
+        code = _exit_code(error)
+        return code is not None and (code < 0 or code > 128)  # by a signal; Spark's script says it as a shell does
+    gateway: Any = SparkContext._gateway
+    if gateway is None:
+        return not isinstance(error, PySparkException)
+    try:
+        gateway.jvm.java.lang.System.nanoTime()
+    except spark_errors():
+        return True
+    return False
+
+
+def _exit_code(error: BaseException) -> int | None:
+    """Of the process that PySpark has started in vain: it tells nobody, but for its frame."""
+    trace = error.__traceback__
+    while trace is not None:
+        process = trace.tb_frame.f_locals.get("proc")
+        if isinstance(process, subprocess.Popen):
+            return process.poll()
+        trace = trace.tb_next
+    return None
+
+
+def is_remote(session: SparkSession) -> bool:
+    """Whether it is one of Spark Connect."""
+    from pyspark.sql import SparkSession
+
+    return not isinstance(session, SparkSession)
+
+
+def is_stopped(session: SparkSession) -> bool:
+    """Whether the context of a classic session has ended, or its Java process has."""
+    context: Any = session.sparkContext
+    try:
+        return context._jsc is None or bool(context._jsc.sc().isStopped())
+    except spark_errors():
+        return True

@@ -1,0 +1,124 @@
+"""``lancewal compact``: rounds of compaction until nothing is left, beside a running flusher or without one.
+
+Steps
+ 1. A round (``compaction``).  One that is refused is planned again, with half the bytes and groups, since a shorter one is
+    more likely to land between two merges; one that landed restores the size.  After ``REFUSALS_MAX`` in a row: an
+    error that says how to keep merges away.
+ 2. Nothing left: extend all indexes that miss a row, and make those right that may hold old values, round by round.
+
+The sentinel is left alone, because merges of other processes would be refused, unless ``with_sentinel``: then it is taken
+in its turn, if it is no larger than a round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lancewal_core.errors import PlanRetriesExhausted, VersionGone
+from lancewal_flusher.commit.send import Refused
+from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, choice_of, compact_next, may_compact
+from lancewal_flusher.upkeep.compaction_plan import CompactionLimits, Round
+from lancewal_flusher.upkeep.index_plan import IndexLimits
+from lancewal_flusher.upkeep.indexes import IndexExtended, IndexRefused, extend_indexes
+
+REFUSALS_MAX = 20
+PAUSE_S = 1.0
+_ROUND_BYTES_MIN = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionSummary:
+    """What a run did, or would do."""
+
+    rounds: int
+    fragments_before: int
+    fragments_after: int
+    """Of the whole table."""
+    rows_dropped: int
+    bytes_read: int
+    bytes_written: int
+    """Of a run that only looks: about."""
+    indexes_extended: tuple[str, ...] = ()
+    indexes_refused: tuple[str, ...] = ()
+    """Each with the reason."""
+
+
+def compact_to_the_end(
+    context: FlusherContext,
+    limits: CompactionLimits,
+    *,
+    with_sentinel: bool,
+    landed: Callable[[Compacted], None] = lambda _: None,
+    refused: Callable[[str], None] = lambda _: None,
+    stopping: Callable[[], bool] = lambda: False,
+) -> CompactionSummary:
+    """Steps 1 and 2.  ``PlanRetriesExhausted``: merges keep changing what is being written anew."""
+    before = len(context.table.newest().fragments())
+    done: list[Compacted] = []
+    sizes, refusals, halved = FileSizes(), 0, 0
+    while not stopping():
+        # Step 1
+        bounded = limits.to_the_end().halved(halved, _ROUND_BYTES_MIN)
+        result = compact_next(context, bounded, sizes, with_sentinel=with_sentinel)
+        if isinstance(result, Compacted):
+            done.append(result)
+            landed(result)
+            refusals = halved = 0
+        elif isinstance(result, Refused):
+            refused(result.reason)
+            refusals += 1
+            halved += 1
+            if refusals == REFUSALS_MAX:
+                raise PlanRetriesExhausted(
+                    f"{refusals} rounds in a row were refused, because others changed the same fragments; the last time: "
+                    f"{result.reason}. Keep merges away meanwhile, with `lancewal pause flusher --for 10m`, and start "
+                    "again: what has landed stays"
+                )
+            context.clock.sleep(PAUSE_S)
+        elif halved:
+            halved = 0  # nothing fits into so small a round
+        else:
+            break
+    # Step 2
+    extended: dict[str, IndexExtended | IndexRefused] = {}
+    more = True
+    while more and not stopping():
+        results = extend_indexes(context, IndexLimits(), at_once=True)
+        extended |= {result.name: result for result in results}
+        more = any(isinstance(result, IndexExtended) or result.more for result in results)
+    return CompactionSummary(
+        len(done),
+        before,
+        len(context.table.newest().fragments()),
+        sum(c.rows_dropped for c in done),
+        sum(c.bytes_read for c in done),
+        sum(c.bytes_written for c in done),
+        tuple(r.name for r in extended.values() if isinstance(r, IndexExtended)),
+        tuple(f"{r.name}: {r.reason}" for r in extended.values() if isinstance(r, IndexRefused)),
+    )
+
+
+def look(context: FlusherContext, limits: CompactionLimits, *, with_sentinel: bool) -> CompactionSummary | Refused:
+    """What ``compact_to_the_end`` would do if nobody else did anything; changes nothing.  ``Refused``: nothing, for now."""
+    pinned = may_compact(context)
+    if isinstance(pinned, Refused):
+        return pinned
+    try:
+        choice = choice_of(context, pinned, FileSizes(), with_sentinel=with_sentinel)
+    except VersionGone as error:
+        return Refused(f"files of table version {pinned.version} are gone: {error}")
+    before = len(choice.fragments)
+    bounded, rounds = limits.to_the_end(), list[Round]()
+    while chosen := choice.next_round(bounded):
+        rounds.append(chosen)
+        choice = choice.after(chosen, bounded)
+    return CompactionSummary(
+        len(rounds),
+        before,
+        len(choice.fragments),
+        sum(r.rows - r.live_rows for r in rounds),
+        sum(r.nbytes for r in rounds),
+        sum(f.live_bytes for r in rounds for f in r.fragments),
+    )

@@ -1,0 +1,256 @@
+"""Compaction: fragments of the table are written anew, as fewer ones, without the rows that are hidden in them.
+
+Guarantees
+ 1. No row changes.  The commit conflicts with every commit in between that touched one of these fragments, so what a merge
+    has hidden there never comes back; then the files written are no part of any version.
+ 2. It stands in no merge's way but by the fragments that it takes.  The sentinel is one of them only where the caller says
+    so, between two merges of its own process, and only if it is no larger than a round.
+ 3. Each of its tasks reads at most ``round_bytes`` and holds far less in memory (``rewrite_lance``); they run where those of
+    merges do (``runner``), and what a task writes is named by no version before step 4, however often it runs.
+ 4. Fragments of a merge that is not finished are left alone: ``finish`` knows them by their files.
+ 5. It carries no watermarks, and is found again by its uuid.
+ 6. The files that it wrote exist: those that a clean-up took before the commit (`delete_unverified`) are written again from
+    V, which holds their rows as long as no clean-up takes V too; then ``ObjectMissing``.  A process that dies between
+    the commit and this look leaves them lost: the next merge stops with ``ObjectMissing``, and V still has the rows.
+ 7. Queries by a secondary index find the same rows before and after it; ``index_upkeep`` makes them fast again.
+ 8. Fragments of which an index may hold old values are left to ``index_upkeep``.
+ 9. Of a table keyed by bytes it leaves files alone of which a commit alone knows through which regions their rows came: what
+    it writes of them would be taken for rows of whatever region their keys had before.
+
+Steps of ``compact_next``
+ 1. Pin V, check that it is the contract's table, read W(V); refuse while the merge that set it is not finished.
+ 2. Choose the fragments (``compaction_plan``).
+ 3. Write their live rows anew: a task for each group, and the first error is that of the round.
+ 4. ONE commit of all groups, from V, by URI, as Lance's ``Rewrite``.  By an open data set, as Lance's own compaction commits,
+    it would be compared only with versions that still exist, and bring back rows hidden in one that was cleaned up.
+ 5. Committed: go on.  Conflict: nothing landed, plan again.  Unknown: look for the uuid in the versions above V.
+ 6. Files are missing: replace these fragments by what step 3 writes now, as in step 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from lancewal_core.errors import ObjectMissing, VersionGone
+from lancewal_core.ids import TableVersion
+from lancewal_core.table.checks import check_table
+from lancewal_core.table.protocol import Fragment, PinnedTable, RewriteBounds, TableCommit, files_of, fragment_bytes
+from lancewal_flusher.commit.send import Refused, is_finished, lost_files, send
+from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.tasks.rewrite_task import RewriteTask
+from lancewal_flusher.upkeep.compaction_plan import Choice, CompactionLimits, Group, Reason, Round, Stored
+from lancewal_flusher.upkeep.index_doubt import doubted_fragments
+from lancewal_flusher.upkeep.key_origins import told_by_commits_alone
+
+PROPERTY_COMPACTION = "lancewal.compaction"
+_TRIES = 3
+BATCH_BYTES = 2 << 20
+BUFFER_BYTES = 32 << 20
+COPIED_BYTES_MIN = 16 << 20
+"""Mean size from which on the pages of fragments are copied: of small files they are small, and stay so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """A round that landed."""
+
+    version: TableVersion
+    reason: Reason
+    fragments_before: int
+    fragments_after: int
+    rows: int
+    rows_dropped: int
+    """Hidden rows that are gone for good."""
+    bytes_read: int
+    bytes_written: int
+
+
+@dataclass(frozen=True, slots=True)
+class NothingToCompact:
+    """Nothing is worth a round: what was seen at ``version``."""
+
+    version: TableVersion
+
+
+CompactionResult = Compacted | Refused | NothingToCompact
+
+
+@dataclass(slots=True)
+class FileSizes:
+    """Sizes of data files that the table does not know: Lance records none where pages were copied."""
+
+    known: dict[str, int] = field(default_factory=dict)
+
+
+def compact_next(
+    context: FlusherContext, limits: CompactionLimits, sizes: FileSizes, *, with_sentinel: bool
+) -> CompactionResult:
+    """One round.  ``with_sentinel``: no merge of this process is under way."""
+    # Step 1
+    pinned = may_compact(context)
+    if isinstance(pinned, Refused):
+        return pinned
+    try:
+        # Step 2
+        chosen = choice_of(context, pinned, sizes, with_sentinel=with_sentinel).next_round(limits)
+        if chosen is None:
+            return NothingToCompact(pinned.version)
+    except VersionGone as error:
+        return _files_gone(pinned, error)
+    return _do(context, pinned, chosen, limits)
+
+
+def _do(context: FlusherContext, pinned: PinnedTable, chosen: Round, limits: CompactionLimits) -> Compacted | Refused:
+    """Steps 3 to 6."""
+    # Step 3
+    try:
+        tasks = [_task(pinned, group, limits) for group in chosen.groups]
+        written = _write(context, tasks)
+    except VersionGone as error:
+        return _files_gone(pinned, error)
+    # Step 4, 5
+    ids = [f.fragment_id for f in chosen.fragments]
+    landed = _replace(context, pinned, ids, written)
+    if isinstance(landed, Refused):
+        return landed
+    # Step 6
+    written, landed = _mend(context, tasks, written, landed)
+    return Compacted(
+        landed,
+        chosen.reason,
+        len(ids),
+        len(written),
+        rows=chosen.live_rows,
+        rows_dropped=chosen.rows - chosen.live_rows,
+        bytes_read=chosen.nbytes,
+        bytes_written=sum(fragment_bytes(text) for text in written),
+    )
+
+
+def write_anew(
+    context: FlusherContext, fragment_ids: Collection[int], limits: CompactionLimits
+) -> Compacted | Refused | NothingToCompact:
+    """A round of these fragments, each by itself, the smallest first, as far as they fit into ``round_bytes``; the first one
+    whatever it takes, and be it the sentinel.  Those of guarantee 9 are left alone."""
+    pinned = may_compact(context)
+    if isinstance(pinned, Refused):
+        return pinned
+    try:
+        wanted = set(fragment_ids) - told_by_commits_alone(context, pinned) - pinned.unrewritable_fragments()
+        free = stored(context, [f for f in pinned.fragments() if f.fragment_id in wanted], FileSizes())
+        free.sort(key=lambda f: (f.nbytes, f.fragment_id))
+        taken = [
+            f for f, total in zip(free, accumulate(f.nbytes for f in free), strict=True) if total <= limits.round_bytes
+        ]
+    except VersionGone as error:
+        return _files_gone(pinned, error)
+    groups = tuple(Group((f,)) for f in taken or free[:1])
+    return _do(context, pinned, Round(Reason.INDEXED, groups), limits) if groups else NothingToCompact(pinned.version)
+
+
+def may_compact(context: FlusherContext) -> PinnedTable | Refused:
+    """Step 1."""
+    pinned = context.table.newest()
+    check_table(pinned, context.contract)
+    in_force = context.watermarks.at(pinned.version)
+    if not is_finished(context, in_force):
+        return Refused(f"the merge of table version {in_force.version} is not finished yet")
+    return pinned
+
+
+def choice_of(context: FlusherContext, pinned: PinnedTable, sizes: FileSizes, *, with_sentinel: bool) -> Choice:
+    """What step 2 chooses from, and who only looks too.  ``VersionGone``: a clean-up has taken the version's files."""
+    left_alone = pinned.unrewritable_fragments() | told_by_commits_alone(context, pinned)
+    left_alone |= frozenset[int]().union(*doubted_fragments(pinned).values())
+    return Choice(tuple(stored(context, pinned.fragments(), sizes)), left_alone, with_sentinel)
+
+
+def _files_gone(pinned: PinnedTable, error: VersionGone) -> Refused:
+    return Refused(f"files of table version {pinned.version} went while they were written anew: {error}")
+
+
+def _replace(
+    context: FlusherContext, pinned: PinnedTable, ids: Sequence[int], written: Sequence[str]
+) -> TableVersion | Refused:
+    """Steps 4 and 5."""
+    commit = TableCommit(
+        read_version=pinned.version,
+        new_fragments=tuple(written),
+        updated_fragments=(),
+        removed_fragment_ids=(),
+        properties={PROPERTY_COMPACTION: context.new_id()},
+        strict=False,
+        rewritten=tuple(pinned.fragment_json(number) for number in sorted(ids)),
+    )
+    return send(context, commit, PROPERTY_COMPACTION)
+
+
+def _mend(
+    context: FlusherContext, tasks: Sequence[RewriteTask], written: tuple[str, ...], landed: TableVersion
+) -> tuple[tuple[str, ...], TableVersion]:
+    """Step 6; the fragments that are in the table now, and since when.
+
+    V has their rows: the commit that landed says that nobody had touched them before, and the next one that nobody has since.
+    """
+    cause, lost = "", lost_files(context, written)
+    for _ in range(_TRIES):
+        if not lost:
+            return written, landed
+        try:
+            again = _write(context, tasks)
+            broken = context.table.at(landed)
+        except VersionGone as error:
+            cause = str(error)
+            break
+        files = files_of(written)
+        done = _replace(context, broken, [f.fragment_id for f in broken.fragments() if files & {*f.files}], again)
+        if isinstance(done, Refused):
+            cause = done.reason
+        else:
+            written, landed = again, done
+        lost = lost_files(context, written)
+    if not lost:
+        return written, landed
+    raise ObjectMissing(
+        f"table version {landed} refers to data files that a compaction had written and a clean-up (delete_unverified) has "
+        f"taken: {lost[:3]}; they cannot be written again: {cause}. Restore version {landed - 1}, before a clean-up takes it "
+        "too; then `lancewal repair restored --after-restore replay`",
+        version=landed,
+    )
+
+
+def stored(context: FlusherContext, fragments: Sequence[Fragment], sizes: FileSizes) -> list[Stored]:
+    """Fragments by their sizes; asks the store for what the table does not record."""
+    unknown = [f for f in fragments if f.nbytes == 0]
+    live = {name for f in unknown for name in f.files}
+    names = sorted(live - sizes.known.keys())
+    found = context.tasks.map(lambda name: context.table.file_bytes([name])[0], names)
+    sizes.known |= dict(zip(names, found, strict=True))
+    sizes.known = {name: size for name, size in sizes.known.items() if name in live}
+    return [
+        Stored(
+            f.fragment_id,
+            f.physical_rows,
+            f.deleted_rows,
+            f.nbytes or sum(sizes.known[name] for name in f.files),
+        )
+        for f in fragments
+    ]
+
+
+def _write(context: FlusherContext, tasks: Sequence[RewriteTask]) -> tuple[str, ...]:
+    """Step 3; raises ``VersionGone``."""
+    return tuple(text for done in context.runner.rewrite(tasks) for text in done.fragments)
+
+
+def _task(pinned: PinnedTable, group: Group, limits: CompactionLimits) -> RewriteTask:
+    bounds = RewriteBounds(
+        batch_bytes=BATCH_BYTES,
+        buffer_bytes=BUFFER_BYTES,
+        file_rows=limits.target_rows,
+        file_bytes=limits.target_bytes,
+        copy=group.nbytes >= COPIED_BYTES_MIN * len(group.fragments),
+    )
+    return RewriteTask(pinned.version, tuple(f.fragment_id for f in group.fragments), bounds)

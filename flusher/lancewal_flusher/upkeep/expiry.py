@@ -1,0 +1,216 @@
+"""Expiry: merged rows whose time to live is over are hidden, in bounded rounds.
+
+Guarantees
+ 1. Only rows are hidden whose column, in the version that a round read, lay further back than the contract says, by this
+    process's wall clock; null never.  Rows that are not merged yet are left alone: they expire once they are merged.
+ 2. A commit conflicts with every commit in between that touched one of its fragments, so a row that a merge has replaced or
+    deleted meanwhile is not hidden twice, and one that it has brought is not hidden at all: that lies in another fragment.
+ 3. A key whose row has expired while a newer one waits unmerged loses nothing: the merge brings the newer row.
+ 4. A round hides at most ``rows_max`` rows, and reads the column of each fragment once, and again only when the oldest time
+    that is left there may have expired, or hidden rows may have come back.
+ 5. It carries no watermarks, and is found again by its uuid.
+
+So a row is gone ``ttl_s`` after its time, or after its merge if that comes later, and at most ``flusher.expiry_interval_s``
+and the duration of the rounds behind that.  Until then readers see it.
+
+Steps of ``expire_next``
+ 1. Check that the contract is still the newest; pin V, check that it is the contract's table; wait while the merge that set
+    its watermarks is not finished.
+ 2. Per fragment that may have expired rows: scan the column, take the rows below the threshold, until there are enough.
+ 3. Write deletion vectors.
+ 4. ONE commit from V.
+ 5. Committed: go on.  Conflict: nothing landed, plan again.  Unknown: look for the uuid in the versions above V.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lancewal_core.errors import ObjectCorrupt, VersionGone
+from lancewal_core.ids import TableVersion
+from lancewal_core.process.failpoints import point
+from lancewal_core.rows.ttl import Ttl
+from lancewal_core.table.checks import check_table
+from lancewal_core.table.protocol import ROW_ADDRESS, Fragment, PinnedTable, TableCommit
+from lancewal_flusher.commit.send import Refused, hide, is_finished, send
+from lancewal_flusher.context import FlusherContext, check_contract
+
+PROPERTY_EXPIRY = "lancewal.expiry"
+ROUND_ROWS = 1_000_000
+"""Eight MB of row addresses, and a commit that a merge hardly waits for."""
+_NEVER = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """A round that landed.  ``more``: it ended because it had enough."""
+
+    version: TableVersion
+    rows: int
+    fragments: int
+    more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NothingExpired:
+    """No row of ``version`` has expired."""
+
+    version: TableVersion
+
+
+ExpiryResult = Expired | Refused | NothingExpired
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """No row that is live in this fragment of ``version`` lies below ``time``."""
+
+    time: int
+    version: TableVersion
+    fragment_id: int
+    hidden_by: object
+    """Its deletion file, as Lance describes it; None if no row is hidden."""
+
+
+@dataclass(slots=True)
+class Oldest:
+    """Per fragment, by its data files, a time that no live row lies below, as stored: files never change, rows only go.
+
+    A restore brings rows back: what is known counts while the same deletion file is in force, or one that hides as much.
+    """
+
+    known: dict[tuple[str, ...], Known] = field(default_factory=dict)
+
+    def is_young(
+        self, fragment: Fragment, pinned: PinnedTable, threshold: int, at: Callable[[int], PinnedTable]
+    ) -> bool:
+        """Whether no live row lies below ``threshold``, as far as that is known; ``at`` opens a version."""
+        known = self.known.get(fragment.files)
+        if known is None or known.time < threshold or not _hides_as_much(fragment, pinned, known, at):
+            return False
+        self.learn(fragment, pinned, known.time)  # the version before may be cleaned up
+        return True
+
+    def learn(self, fragment: Fragment, pinned: PinnedTable, time: int) -> None:
+        """Of the fragment as it is."""
+        hidden_by = _hidden_by(pinned, fragment)
+        self.known[fragment.files] = Known(time, pinned.version, fragment.fragment_id, hidden_by)
+
+    def forget_others(self, fragments: list[Fragment]) -> None:
+        """Keep what is known of these."""
+        live = {f.files for f in fragments}
+        self.known = {files: value for files, value in self.known.items() if files in live}
+
+
+def _hidden_by(pinned: PinnedTable, fragment: Fragment) -> object:
+    return json.loads(pinned.fragment_json(fragment.fragment_id)).get("deletion_file")
+
+
+def _hides_as_much(fragment: Fragment, pinned: PinnedTable, known: Known, at: Callable[[int], PinnedTable]) -> bool:
+    """Whether all rows are hidden that were; False where what was hidden can no longer be read."""
+    if known.hidden_by is None or known.hidden_by == _hidden_by(pinned, fragment):
+        return True
+    try:
+        before = at(known.version).hidden_rows(known.fragment_id)
+    except (VersionGone, ObjectCorrupt):
+        return False
+    return bool(np.isin(before, pinned.hidden_rows(fragment.fragment_id)).all())
+
+
+def expire_next(context: FlusherContext, ttl: Ttl, oldest: Oldest, rows_max: int = ROUND_ROWS) -> ExpiryResult:
+    """One round.  ``ContractMismatch`` where the contract has changed: rows may expire otherwise by now, or no more."""
+    # Step 1
+    check_contract(context)
+    pinned = context.table.newest()
+    check_table(pinned, context.contract)
+    in_force = context.watermarks.at(pinned.version)
+    if not is_finished(context, in_force):
+        return Refused(f"the merge of table version {in_force.version} is not finished yet")
+    try:
+        # Step 2
+        hidden, more = _choose(context, pinned, ttl, oldest, rows_max)
+        if not hidden:
+            return NothingExpired(pinned.version)
+        # Step 3
+        with point("dv.write", fragments=len(hidden)):
+            changed = hide(pinned, hidden)
+    except VersionGone as error:
+        return Refused(f"version {pinned.version} was cleaned up meanwhile: {error}")
+    # Step 4
+    commit = TableCommit(
+        read_version=pinned.version,
+        new_fragments=(),
+        updated_fragments=changed.updated,
+        removed_fragment_ids=changed.removed,
+        properties={PROPERTY_EXPIRY: context.new_id()},
+        strict=False,
+    )
+    # Step 5
+    landed = send(context, commit, PROPERTY_EXPIRY)
+    if isinstance(landed, Refused):
+        return landed
+    return Expired(landed, sum(len(rows) for rows in hidden.values()), len(hidden), more)
+
+
+def count_expired(context: FlusherContext, ttl: Ttl) -> int:
+    """How many rows of the newest version have expired; reads only."""
+    pinned = context.table.newest()
+    threshold = _threshold(context, pinned, ttl)
+    numbers = [f.fragment_id for f in pinned.fragments()]
+    return sum(int((times < threshold).sum()) for times, _ in _times(pinned, ttl, numbers))
+
+
+def _choose(
+    context: FlusherContext, pinned: PinnedTable, ttl: Ttl, oldest: Oldest, rows_max: int
+) -> tuple[dict[int, npt.NDArray[np.int64]], bool]:
+    """Step 2: physical rows by fragment, and whether there may be more."""
+    threshold = _threshold(context, pinned, ttl)
+    fragments = list(pinned.fragments())
+    oldest.forget_others(fragments)
+    at = cache(context.table.at)
+    hidden: dict[int, npt.NDArray[np.int64]] = {}
+    left = rows_max
+    for fragment in fragments:
+        if oldest.is_young(fragment, pinned, threshold, at):
+            continue
+        if left <= 0:
+            return hidden, True
+        young, rows, cut = _NEVER, [], False
+        for times, addresses in _times(pinned, ttl, [fragment.fragment_id]):
+            old = times < threshold
+            young = min(young, int(times[~old].min(initial=_NEVER)))
+            found = addresses[old][:left]
+            cut = cut or len(found) < int(old.sum())
+            left -= len(found)
+            rows.append((found & np.uint64(0xFFFFFFFF)).astype(np.int64))
+        expired = np.concatenate(rows) if rows else np.zeros(0, np.int64)
+        if len(expired):
+            hidden[fragment.fragment_id] = expired  # known to be gone only once that has landed: it is read once more
+        elif not cut:
+            oldest.learn(fragment, pinned, young)
+        if cut:
+            return hidden, True
+    return hidden, False
+
+
+def _threshold(context: FlusherContext, pinned: PinnedTable, ttl: Ttl) -> int:
+    return ttl.threshold(pinned.schema.field(ttl.column).type, context.clock.now_ms())
+
+
+def _times(
+    pinned: PinnedTable, ttl: Ttl, fragment_ids: list[int]
+) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]]:
+    """Times as stored, and row addresses, of live rows whose time is not null."""
+    type_ = pinned.schema.field(ttl.column).type
+    whole = pa.int32() if pa.types.is_date32(type_) else pa.int64()
+    for batch in pinned.scan([ttl.column], fragment_ids=fragment_ids, with_row_address=True, batch_rows=65_536):
+        known = batch.filter(batch.column(ttl.column).is_valid())
+        times = known.column(ttl.column).cast(whole).to_numpy(zero_copy_only=False).astype(np.int64)
+        yield times, known.column(ROW_ADDRESS).to_numpy(zero_copy_only=False).astype(np.uint64)

@@ -1,0 +1,98 @@
+"""Which secondary indexes to extend now, and by how much: a pure decision.
+
+An index is extended by a *segment* for the rows that none of its segments covers.  So that segments do not become many, a
+new one takes in the newer ones as long as they hold no more live rows than what it has gathered: as in a log-structured
+merge tree, their number grows with the logarithm of the table, and so does how often a row is indexed again.  The oldest
+segment is taken in last, when half of what it covered is gone or the others have grown as large.  All are taken in where one
+may hold what it no longer covers (``index_doubt``), and one at least where Lance cannot do without (``extends_alone``).
+
+Extensions come smallest first, by the bytes of what they index, until a round has ``round_bytes``; the first is done whatever
+it takes, since Lance indexes all uncovered rows at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from lancewal_core.table.protocol import Fragment, TableIndex
+from lancewal_flusher.upkeep.index_doubt import FieldIds, takes_in_all
+
+
+@dataclass(frozen=True, slots=True)
+class IndexLimits:
+    """Rows that queries may have to scan because an index does not cover them; what is reached first."""
+
+    unindexed_share: float = 0.1
+    """Of the table's rows."""
+    unindexed_rows: int = 10_000
+    round_bytes: int = 256 << 20
+    """Of index entries written, and of fragments written anew for an index, in one round."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexWork:
+    """Extend this index, and take in so many of its newest segments."""
+
+    name: str
+    merged_segments: int
+    unindexed_rows: int
+    nbytes: int = 0
+    """Of the new segment, about; 0 where Lance does not say."""
+
+
+def unindexed(index: TableIndex, fragments: Iterable[Fragment]) -> int:
+    """Live rows that the index does not cover."""
+    covered = index.covered
+    return sum(f.physical_rows - f.deleted_rows for f in fragments if f.fragment_id not in covered)
+
+
+def index_works(
+    indexes: Sequence[TableIndex],
+    fragments: Sequence[Fragment],
+    limits: IndexLimits,
+    *,
+    at_once: bool,
+    urgent: Collection[str] = (),
+    field_ids: FieldIds = MappingProxyType({}),
+) -> tuple[IndexWork, ...]:
+    """Indexes to extend now, smallest first; ``at_once``: all that miss a row, of those that are ``urgent`` in any case.
+
+    Without ``field_ids`` no column is taken to lie apart.
+    """
+    live = {f.fragment_id: f.physical_rows - f.deleted_rows for f in fragments}
+    allowed = min(limits.unindexed_rows, limits.unindexed_share * sum(live.values()))
+    works = []
+    for index in indexes:
+        missing = unindexed(index, fragments)
+        if missing and (at_once or index.name in urgent or missing >= allowed):
+            rows = [sum(live.get(i, 0) for i in segment) for segment in index.segments]
+            merged = len(rows) if takes_in_all(index, fragments, field_ids) else _taken_in(missing, rows)
+            merged = max(merged, 0 if index.extends_alone else 1)
+            indexed = missing + sum(rows[len(rows) - merged :])
+            works.append(IndexWork(index.name, merged, missing, int(indexed * index.row_bytes)))
+    works.sort(key=lambda work: (work.nbytes, work.name))
+    return tuple(works[: fitting([work.nbytes for work in works], limits.round_bytes)])
+
+
+def _taken_in(missing: int, segments: Sequence[int]) -> int:
+    """How many of the newest segments, given by their live rows, oldest first, the new one takes in."""
+    gathered, count = missing, 0
+    for rows in reversed(segments):
+        if rows > gathered:
+            break
+        gathered += rows
+        count += 1
+    return count
+
+
+def fitting(sizes: Sequence[int], most: int) -> int:
+    """So many of the first ones, at least one."""
+    total, count = 0, 0
+    for size in sizes:
+        total += size
+        if count and total > most:
+            break
+        count += 1
+    return count

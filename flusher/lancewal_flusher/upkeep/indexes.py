@@ -1,0 +1,176 @@
+"""Keeping secondary indexes right and up to date: scalar, vector and full text ones, those that users have made.
+
+Merges and compactions leave rows that no index covers; queries scan them, so they are right at any time, and slower the
+more such rows there are.  Extending an index changes no row: it may happen at any time, beside merges too, and what does
+not land is tried again.
+
+Guarantee: whatever was done to the table before, once an index was extended here a query by it finds what a scan finds, as
+far as the newest version tells what was done (``index_doubt``).
+
+Steps of ``extend_indexes``
+ 1. Where fragments were written in place under an index, it gets one segment of all that it holds and of all rows; a full text
+    index is built anew, and once more before the last round of step 2.
+ 2. These fragments are written anew, as by a compaction, a round of them at most.  While one is left, its indexes are not
+    extended.
+ 3. An index that may hold old values or rows twice all the same is built anew, with its own parameters.
+ 4. The others are extended, where the limits say so (``index_plan``), and where step 2 has just written the last fragment.
+
+Lance indexes all uncovered rows at once: after a large import this takes long, and one merge may wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import assert_never
+
+from lancewal_core.errors import RewriteFailed
+from lancewal_core.ids import TableVersion
+from lancewal_core.table.checks import check_table
+from lancewal_core.table.protocol import CommitLost, CommitOutcome, Committed, Conflicted, PinnedTable
+from lancewal_flusher.commit.send import Refused, checkpoint
+from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.upkeep.compaction import Compacted, NothingToCompact, write_anew
+from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
+from lancewal_flusher.upkeep.index_doubt import FULL_TEXT, doubted_fragments, is_whole, to_rebuild
+from lancewal_flusher.upkeep.index_plan import IndexLimits, fitting, index_works, unindexed
+
+
+@dataclass(frozen=True, slots=True)
+class IndexExtended:
+    """An index covers what it did not, or holds no more what it might have held."""
+
+    name: str
+    version: TableVersion
+    rows: int
+    merged_segments: int
+    rebuilt: bool = False
+    """It was built anew, from all rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexRefused:
+    """An index was not extended, and why."""
+
+    name: str
+    reason: str
+    more: bool = False
+    """Something was done for it, and the next call goes on."""
+
+
+def extend_indexes(
+    context: FlusherContext, limits: IndexLimits, *, at_once: bool
+) -> tuple[IndexExtended | IndexRefused, ...]:
+    """Extend the indexes that need it; ``at_once``: all that miss a row.  Raises what ``check_table`` raises."""
+    pinned = context.table.newest()
+    check_table(pinned, context.contract)
+    doubted = doubted_fragments(pinned)
+    left: dict[str, IndexRefused] = {}
+    if doubted:
+        # Step 1
+        left = _one_segment(context, pinned, doubted, limits)
+        # Step 2
+        of_those = frozenset[int]().union(*(doubted[name] for name in left))
+        left = _write_anew(context, frozenset[int]().union(*doubted.values()) - of_those, limits) | left
+        pinned = context.table.newest()
+    results: list[IndexExtended | IndexRefused] = [*left.values()]
+    # Step 3
+    updated, fragments = pinned.updated_rows(), pinned.fragments()
+    old = [i for i in pinned.indexes() if i.name not in left and to_rebuild(i, fragments, updated)]
+    rows = sum(f.physical_rows - f.deleted_rows for f in fragments)
+    old.sort(key=lambda index: (index.row_bytes, index.name))
+    for index in old[: fitting([int(rows * index.row_bytes) for index in old], limits.round_bytes)]:
+        outcome = _indexed(context, partial(context.table.rebuild_index, index.name))
+        results.append(_result(index.name, outcome, IndexExtended(index.name, pinned.version, rows, 0, rebuilt=True)))
+    # Step 4
+    apart = {*left, *(index.name for index in old)}
+    works = index_works(
+        [index for index in pinned.indexes() if index.name not in apart],
+        fragments,
+        limits,
+        at_once=at_once,
+        urgent=doubted.keys(),
+        field_ids=pinned.field_ids,
+    )
+    for work in works:
+        outcome = _indexed(context, partial(context.table.extend_index, work.name, work.merged_segments))
+        extended = IndexExtended(work.name, pinned.version, work.unindexed_rows, work.merged_segments)
+        results.append(_result(work.name, outcome, extended))
+    return tuple(results)
+
+
+def unindexed_rows(pinned: PinnedTable) -> dict[str, int]:
+    """Per index the rows that queries scan because it does not cover them."""
+    return {index.name: unindexed(index, pinned.fragments()) for index in pinned.indexes()}
+
+
+def _one_segment(
+    context: FlusherContext, pinned: PinnedTable, doubted: Mapping[str, frozenset[int]], limits: IndexLimits
+) -> dict[str, IndexRefused]:
+    """Step 1; the indexes of which it could not be done."""
+    ids = frozenset[int]().union(*doubted.values())
+    last = sum(f.nbytes for f in pinned.fragments() if f.fragment_id in ids) <= limits.round_bytes
+    refused: dict[str, IndexRefused] = {}
+    for index in sorted(pinned.indexes(), key=lambda index: index.kind == FULL_TEXT):
+        if index.name not in doubted:
+            continue
+        outcome: CommitOutcome | None = None
+        whole = is_whole(index, doubted[index.name])
+        if index.kind != FULL_TEXT and not whole:
+            outcome = _indexed(context, partial(context.table.extend_index, index.name, len(index.segments)))
+        # Lance cannot extend every index that it can build: that of a struct's member, for one.
+        if isinstance(outcome, CommitLost) or (index.kind == FULL_TEXT and not (whole and (refused or not last))):
+            outcome = _indexed(context, partial(context.table.rebuild_index, index.name))
+        if outcome is not None and not isinstance(outcome, Committed):
+            reason = outcome.reason if isinstance(outcome, Conflicted) else outcome.cause
+            refused[index.name] = IndexRefused(index.name, reason)
+    return refused
+
+
+def _write_anew(context: FlusherContext, fragment_ids: frozenset[int], limits: IndexLimits) -> dict[str, IndexRefused]:
+    """Step 2; the indexes that wait for more of it."""
+    reason, more = "", False
+    try:
+        done = write_anew(context, fragment_ids, CompactionLimits(round_bytes=limits.round_bytes))
+    except RewriteFailed as error:
+        reason = str(error)
+    else:
+        match done:
+            case Compacted():
+                more = True
+            case Refused():
+                reason = done.reason
+            case NothingToCompact():
+                reason = "they wait for the key index, or for another index over their columns"
+            case _:
+                assert_never(done)
+    still = doubted_fragments(context.table.newest())
+    return {
+        name: IndexRefused(
+            name,
+            f"fragments of which it may hold old values are written anew first: {len(fragments)} are left"
+            + (f"; {reason}" if reason else ""),
+            more,
+        )
+        for name, fragments in still.items()
+    }
+
+
+def _indexed(context: FlusherContext, act: Callable[[], CommitOutcome]) -> CommitOutcome:
+    before = context.table.newest().version
+    checkpoint(context, before)
+    outcome = act()
+    if outcome == Committed(before):
+        return CommitLost("Lance has added nothing to it; what it logs says why")
+    return outcome
+
+
+def _result(name: str, outcome: CommitOutcome, done: IndexExtended) -> IndexExtended | IndexRefused:
+    match outcome:
+        case Committed(version=version):
+            return IndexExtended(name, version, done.rows, done.merged_segments, done.rebuilt)
+        case Conflicted(reason=reason) | CommitLost(cause=reason):
+            return IndexRefused(name, reason)
+        case _:
+            assert_never(outcome)

@@ -1,0 +1,260 @@
+"""Keeping the key index up: runs for data files that have none, fewer and larger runs, none for files out of use.
+
+Guarantees
+ 1. It only makes lookups faster: whatever it does or leaves undone, ``KeyIndex.find`` stays right.
+ 2. Bounded memory: the keys of one file, or of a run that is begun, or ``FAN_IN`` parts of runs, at a time.
+ 3. Any number of flushers may do it at the same time and stop anywhere: the catalog changes by compare-and-swap, and
+    parts that no catalog names are collected as garbage.
+
+It needs no word of who wrote a file: merges, users, bulk loads and compactions all leave files that no run covers.  Of a table
+whose rows do not tell their region, an entry says through which its key came, where that is known (``entry_regions``).
+
+Steps of ``keep_up``
+ 1. Was the newest version looked at before, and nothing left to do?  Or does a newer release keep the catalog?  Then that
+    is all.  Are the table's columns not the contract's?  Then it stops.
+ 2. Data files in use that no sound run covers: read their keys, where the merge that adopted them has not, up to ``rows_max``
+    rows in all, and write runs.
+ 3. Compare-and-swap: the new runs come in; of those read before, the ones without a file in use go, and broken ones.
+    (While step 2 leaves files for the next call, runs that may know the regions of their keys stay, and step 4 waits.)
+ 4. Merge runs that were read before, or are new, where ``to_merge`` says so; each group by a compare-and-swap of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import google_crc32c
+import numpy as np
+import pyarrow as pa
+
+from lancewal_core import paths
+from lancewal_core.errors import Corrupt, FormatUnknown, StoreUnavailable, VersionGone
+from lancewal_core.ids import TableVersion
+from lancewal_core.keys.catalog import CoveredFile, KeyPart, KeyRun
+from lancewal_core.keys.code import CodedKeys, code_keys, join_keys
+from lancewal_core.keys.index import covered_files, fragments_by_file
+from lancewal_core.keys.origin import counting
+from lancewal_core.keys.run import Entries, Regions, cut, encode_part, sorted_entries
+from lancewal_core.process.failpoints import point
+from lancewal_core.store.object_store import Done, put_once
+from lancewal_core.table.checks import check_table
+from lancewal_core.table.protocol import Fragment, PinnedTable
+from lancewal_flusher.context import FlusherContext, check_contract
+from lancewal_flusher.upkeep.adopted_keys import AdoptedKeys
+from lancewal_flusher.upkeep.key_origins import EntryRegions
+from lancewal_flusher.upkeep.key_tiers import in_use, merge_runs, run_regions, to_merge
+
+RUN_ROWS = 1_000_000
+RUN_KEY_BYTES = 64 << 20
+"""Files without a run are gathered for one run until they have so many rows, or so many bytes of keys: sorting takes some
+60 bytes a row, and four times the bytes of keys that are texts."""
+FILE_ROWS_MAX = 8_000_000
+FILE_KEY_BYTES_MAX = 128 << 20
+"""A file with more is not indexed but scanned: lancewal writes none, a bulk load may."""
+UPKEEP_ROWS = 8_000_000
+"""Rows that one call takes on: merges get their turn in between."""
+
+
+@dataclass(slots=True)
+class UpkeepState:
+    """What one flusher remembers between calls."""
+
+    done_for: TableVersion | None = None
+    unfit: set[str] = field(default_factory=set)
+    """Files that cannot be indexed: rows whose key is null, or too much of them."""
+    adopted: AdoptedKeys = field(default_factory=AdoptedKeys)
+    """Of the merges since the last call, which forgets them."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpkeepReport:
+    """Entries written for files that had no run, and entries written again by merging runs."""
+
+    indexed: int = 0
+    merged: int = 0
+
+
+def keep_up(context: FlusherContext, state: UpkeepState, rows_max: int = UPKEEP_ROWS) -> UpkeepReport:
+    """See the module docstring.  ``ContractMismatch``, ``TableReplaced``: the table is not the contract's any more, or, of one
+    keyed by bytes, the contract is not the newest: which regions count for a key would not be known."""
+    pinned = context.table.newest()
+    # Step 1
+    if state.done_for == pinned.version:
+        return UpkeepReport()
+    check_table(pinned, context.contract)  # keys are read by the names of their columns
+    try:
+        return _keep_up(context, pinned, state, rows_max)
+    except VersionGone:
+        return UpkeepReport()  # cleaned up meanwhile: the next call looks at a newer one
+    finally:
+        state.adopted.clear()
+
+
+def _keep_up(context: FlusherContext, pinned: PinnedTable, state: UpkeepState, rows_max: int) -> UpkeepReport:
+    """Steps 2 to 4."""
+    fragments = fragments_by_file(pinned, context.contract.primary_key)
+    catalog = context.keys.catalogs.read()
+    if isinstance(context.keys.catalogs.problem, FormatUnknown):
+        return UpkeepReport()
+    if context.contract.keyed_by_bytes:
+        check_contract(context)  # after the reading: nothing in it was merged under a newer one
+    broken = len(context.keys.broken)
+    # Step 2
+    sound = context.keys.sound(catalog)
+    covered = covered_files(sound, fragments)
+    missing = {name: found[0] for name, found in fragments.items() if name not in covered | state.unfit}
+    new: list[KeyRun] = []
+    left = False
+    regions = EntryRegions(context, pinned, missing, sound)
+    for run in _runs(context, pinned, regions.in_order(missing), state, regions):
+        new.append(run)
+        left = sum(run.entries for run in new) >= rows_max
+        if left:
+            break
+    # Step 3
+    rows_of_files = {name: found[0].physical_rows for name, found in fragments.items()}
+    # Runs out of use may be all that knows through which regions the keys of files without a run came.
+    needed = left and context.contract.keyed_by_bytes
+    seen = {run.name for run in (*catalog.runs, *new)}
+
+    def kept(run: KeyRun) -> bool:
+        if run.name not in seen:
+            return True  # of another flusher, perhaps for files that are newer than the version pinned
+        return run.name not in context.keys.broken and bool(needed or in_use(run, rows_of_files).files)
+
+    stale = not all(kept(run) for run in catalog.runs)
+    if new or stale or context.keys.catalogs.problem is not None:
+        with point("keys.cas", runs=len(new)):
+            context.keys.catalogs.swap(
+                lambda now: (*filter(kept, now.runs), *new),
+                context.new_id,
+            )
+    # Step 4
+    merged = 0 if needed else _merge(context, rows_of_files, seen)
+    if not left and len(context.keys.broken) == broken:
+        state.done_for = pinned.version
+    return UpkeepReport(sum(run.entries for run in new), merged)
+
+
+def _runs(
+    context: FlusherContext,
+    pinned: PinnedTable,
+    missing: Mapping[str, Fragment],
+    state: UpkeepState,
+    regions: EntryRegions,
+) -> Iterator[KeyRun]:
+    """Runs for these files, several small ones in one."""
+    files: list[CoveredFile] = []
+    keys: list[CodedKeys] = []
+    through: list[Regions] = []
+    for name, fragment in missing.items():
+        coded = _keys_of(context, pinned, fragment, state.adopted.take(name))
+        if coded is None:
+            state.unfit.add(name)
+            continue
+        files.append(CoveredFile(name=name, rows=len(coded)))
+        keys.append(coded)
+        found = regions.find(name, coded)
+        if found is not None:
+            through.append(found)
+        if sum(map(len, keys)) >= RUN_ROWS or sum(k.nbytes for k in keys) >= RUN_KEY_BYTES:
+            yield _run(context, files, keys, through, regions)
+            files, keys, through = [], [], []
+    if files:
+        yield _run(context, files, keys, through, regions)
+
+
+def _run(
+    context: FlusherContext,
+    files: Sequence[CoveredFile],
+    keys: list[CodedKeys],
+    through: Sequence[Regions],
+    regions: EntryRegions,
+) -> KeyRun:
+    counts = [len(k) for k in keys]
+    rows = np.concatenate([np.arange(count, dtype=np.uint32) for count in counts])
+    at = np.repeat(np.arange(len(files), dtype=np.uint32), counts)
+    entries = sorted_entries(join_keys(keys), rows, at, np.concatenate(through) if through else None)
+    parts = tuple(_write(context, part) for part in cut(entries))
+    return KeyRun(name=context.new_id(), files=tuple(files), parts=parts, regions=run_regions(regions.regions))
+
+
+def _keys_of(
+    context: FlusherContext, pinned: PinnedTable, fragment: Fragment, known: pa.Table | None
+) -> CodedKeys | None:
+    """The keys of all physical rows, in their order; None if one of them is null, or they are too many to be held."""
+    if fragment.physical_rows > FILE_ROWS_MAX:
+        return None
+    if known is not None and known.num_rows == fragment.physical_rows:
+        return code_keys(known)
+    schema = context.contract.rows.key
+    batches: list[pa.RecordBatch] = []
+    nbytes = 0
+    for batch in pinned.all_rows(fragment.fragment_id, schema.names):
+        nbytes += batch.nbytes
+        if nbytes > FILE_KEY_BYTES_MAX:
+            return None
+        batches.append(batch)
+    table = pa.Table.from_batches(batches, batches[0].schema) if batches else schema.empty_table()
+    if table.num_rows != fragment.physical_rows or any(column.null_count for column in table.columns):
+        return None
+    return code_keys(table)
+
+
+def _merge(context: FlusherContext, rows_of_files: Mapping[str, int], seen: Collection[str]) -> int:
+    """Step 4, of the runs ``seen``; the number of entries written."""
+    written = 0
+    runs = [in_use(run, rows_of_files) for run in context.keys.catalogs.read().runs if run.name in seen]
+    if context.contract.keyed_by_bytes:
+        check_contract(context)
+    for group in to_merge(runs):
+        try:
+            counts = counting(context.contract)
+            run = merge_runs(group, context.keys.parts, lambda part: _write(context, part), context.new_id(), counts)
+        except Corrupt:
+            for member in group:
+                _find_broken(context, member.run)
+            continue
+        written += run.entries
+        gone = {member.run.name for member in group}
+        with point("keys.cas", merged=len(gone)):
+            context.keys.catalogs.swap(
+                lambda now, gone=gone, run=run: _replaced(now.runs, gone, run),  # type: ignore[misc]
+                context.new_id,
+            )
+    return written
+
+
+def _replaced(runs: Sequence[KeyRun], gone: set[str], run: KeyRun) -> tuple[KeyRun, ...] | None:
+    """None when another flusher has changed one of the runs."""
+    if not gone <= {r.name for r in runs}:
+        return None
+    return (*(r for r in runs if r.name not in gone), run)
+
+
+def _find_broken(context: FlusherContext, run: KeyRun) -> None:
+    """Note a run of which a part cannot be read: the next call writes its files' keys anew."""
+    for part in run.parts:
+        try:
+            context.keys.parts.open(part)
+        except Corrupt as error:
+            context.keys.broken[run.name] = str(error)
+            return
+
+
+def _write(context: FlusherContext, entries: Entries) -> KeyPart:
+    data = encode_part(entries)
+    key = paths.key_part(context.new_id())
+    outcome = put_once(context.store, key, data)
+    if not isinstance(outcome, Done):
+        raise StoreUnavailable(f"no verdict on writing {key}", object=key)  # the next call writes another one
+    numbers = entries.keys.numbers
+    return KeyPart(
+        object=key,
+        entries=len(entries),
+        first=int(numbers[0]),
+        last=int(numbers[-1]),
+        size=len(data),
+        crc32c=google_crc32c.value(data),
+    )

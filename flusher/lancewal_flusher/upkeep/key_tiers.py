@@ -1,0 +1,123 @@
+"""Which key runs are merged into one, and how: a pure decision and a merge in bounded memory.
+
+A lookup asks every run, and merging runs writes their entries again.  Runs are merged when ``FAN_IN`` of about the same
+size are there, so an entry is written again once for each time that the index has grown by that factor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lancewal_core.keys.catalog import CoveredFile, KeyPart, KeyRun, RunRegion
+from lancewal_core.keys.origin import Counts, RegionList
+from lancewal_core.keys.parts import PartSource
+from lancewal_core.keys.run import PART_ENTRIES, Entries, cut, join_entries
+
+FAN_IN = 8
+SMALLEST = 8_192
+"""Runs of up to this many entries are of one size."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunInUse:
+    """A run, and which of its files are still in use."""
+
+    run: KeyRun
+    files: tuple[CoveredFile, ...]
+
+    @property
+    def entries(self) -> int:
+        """Entries of files in use."""
+        return sum(file.rows for file in self.files)
+
+
+def to_merge(runs: Sequence[RunInUse]) -> list[list[RunInUse]]:
+    """Groups of runs each of which shall become one run.
+
+    A run of which more than half is out of use is written again, by itself if need be.
+    """
+    sizes: dict[int, list[RunInUse]] = {}
+    for run in runs:
+        sizes.setdefault(_size(run.entries), []).append(run)
+    groups = []
+    for _, group in sorted(sizes.items()):
+        if len(group) >= FAN_IN:
+            groups.append(group)
+        else:
+            groups += [[run] for run in group if 2 * run.entries < run.run.entries]
+    return groups
+
+
+def _size(entries: int) -> int:
+    size = 0
+    while entries > SMALLEST:
+        entries //= FAN_IN
+        size += 1
+    return size
+
+
+def merge_runs(
+    group: Sequence[RunInUse], source: PartSource, write: Callable[[Entries], KeyPart], name: str, counts: Counts
+) -> KeyRun:
+    """One run with the entries of the group's files in use.  Holds at most one part of each run at a time.
+
+    ``write`` stores a part.  ``ObjectMissing`` or ``ObjectCorrupt`` if one cannot be read.
+    """
+    files: dict[str, CoveredFile] = {}
+    places: list[np.ndarray] = []
+    for member in group:
+        mine = {f.name for f in member.files} - files.keys()  # a file that two runs cover is taken once
+        files.update({f.name: f for f in member.files if f.name in mine})
+        order = {file: at for at, file in enumerate(files)}
+        places.append(np.array([order[f.name] if f.name in mine else -1 for f in member.run.files], np.int64))
+    regions = RegionList(counts)
+    moved = [regions.places(member.run.merged_from) for member in group]
+    parts: list[KeyPart] = []
+    pending: Entries | None = None
+    for entries in _ascending(group, places, moved, source):
+        pending = entries if pending is None else join_entries([pending, entries])  # it lies wholly above
+        if len(pending) >= 2 * PART_ENTRIES:
+            *full, pending = cut(pending)
+            parts += [write(part) for part in full]
+    if pending is not None:
+        parts += [write(part) for part in cut(pending)]
+    return KeyRun(name=name, files=tuple(files.values()), parts=tuple(parts), regions=run_regions(regions))
+
+
+def run_regions(regions: RegionList) -> tuple[RunRegion, ...]:
+    """As a run lists them."""
+    return tuple(RunRegion(name=found.region.name, position=found.position) for found in regions.regions)
+
+
+def _ascending(
+    group: Sequence[RunInUse], places: Sequence[np.ndarray], regions: Sequence[np.ndarray], source: PartSource
+) -> Iterator[Entries]:
+    """All wanted entries of the group, span by span of numbers; a span begins where any part begins."""
+    begins = sorted({part.first for member in group for part in member.run.parts})
+    for begin, end in zip(begins, [*begins[1:], None], strict=True):
+        found = []
+        for member, place, region in zip(group, places, regions, strict=True):
+            for part in member.run.parts:
+                if part.last < begin or (end is not None and part.first >= end):
+                    continue
+                entries = source.open(part)
+                numbers = entries.keys.numbers
+                low = int(np.searchsorted(numbers, begin))
+                high = len(numbers) if end is None else int(np.searchsorted(numbers, end))
+                chosen = entries.slice(low, high)
+                moved = place[chosen.files]
+                wanted = moved >= 0
+                renamed = None if chosen.regions is None else region[chosen.regions]
+                files = np.maximum(moved, 0).astype(np.uint32)
+                found.append(Entries(chosen.keys, chosen.rows, files, renamed).kept(wanted))
+        joined = join_entries(found)
+        if len(joined):
+            yield joined
+
+
+def in_use(run: KeyRun, rows_of_files: Mapping[str, int]) -> RunInUse:
+    """What of a run is in use; ``rows_of_files``: physical rows of each data file in use."""
+    return RunInUse(run, tuple(f for f in run.files if rows_of_files.get(f.name) == f.rows))

@@ -1,0 +1,109 @@
+"""Ingest while the topic has more partitions than the contract: the old ones are drained (``lancewal_core.table.drain``).
+
+Guarantees
+ 1. Rows are made of records whose key belongs to their partition by the contract's number.  Right before the first that
+    belongs there by the topic's number only, and at ``Drain.to``, the partition stops (``PartitionCountChanged``).  A record
+    that belongs there by neither is misrouted, as ever.
+ 2. Partitions that the contract does not name are not opened.
+ 3. Once the contract is altered, the process ends by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from lancewal_core.errors import PartitionCountChanged, Refresh, Retry
+from lancewal_core.ids import Position, Region
+from lancewal_core.rows.schema import OFFSET
+from lancewal_core.table.contract import Contract
+from lancewal_core.table.drain import Drain, begin, check_open, note_new, read_drain
+from lancewal_ingest.append.routing import Partitions, routing_of
+from lancewal_ingest.context import IngestContext
+from lancewal_ingest.kafka.source import DescribedTopic
+from lancewal_kafka.records import Records
+
+NoteNew = Callable[[Mapping[int, Position]], None]
+
+
+class EndingTopic(DescribedTopic, Protocol):
+    """A topic that also says where its partitions end."""
+
+    def ends(self, partitions: Sequence[int]) -> dict[int, Position]: ...
+
+
+def drain_of(context: IngestContext, topic: EndingTopic) -> Drain | None:
+    """How far the contract's partitions are taken; None where the topic has no more than these."""
+    contract = context.contract
+    facts = topic.facts()
+    if facts.topic_id != contract.topic_id or facts.partitions <= contract.partitions:
+        return None
+    ends = topic.ends(range(contract.partitions))  # asked after the number: what was sent without knowing it lies below
+    return begin(
+        context.store, context.clock, context.new_id, contract, facts.partitions,
+        [ends[p] for p in range(contract.partitions)],
+    )  # fmt: skip
+
+
+def check_not_altered(context: IngestContext) -> None:
+    """``PartitionCountChanged`` once the contract by which we drain was altered; a store that fails shows elsewhere."""
+    if context.drain is None:
+        return
+    with suppress(Retry, Refresh):
+        check_open(context.contract, read_drain(context.store, context.contract) or context.drain)
+
+
+def noting(context: IngestContext) -> NoteNew | None:
+    """Where it is written down that a partition ends before a record of the new number."""
+    if context.drain is None:
+        return None
+    return partial(note_new, context.store, context.clock, context.new_id, context.contract, context.drain)
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Where a partition must stop.  ``new``: before a record of the topic's number."""
+
+    at: Position
+    new: bool
+    error: PartitionCountChanged
+
+
+class DrainLimit:
+    """Where the partitions of a contract end by a ``Drain``."""
+
+    def __init__(self, contract: Contract, drain: Drain) -> None:
+        self._contract = contract
+        self._drain = drain
+        self._new = routing_of(contract.model_copy(update={"partitions": drain.partitions}))
+
+    def end(
+        self, region: Region, next_: Position, records: Records, rows: pa.RecordBatch, belongs: Partitions
+    ) -> End | None:
+        """Where the records below ``next_``, of which ``rows`` belong so by the contract, go too far; None: nowhere."""
+        partition = region.partition
+        to = Position(self._drain.to[partition])
+        moved = np.flatnonzero((belongs != partition) & (self._new.partitions(records, rows) == partition))
+        if len(moved):
+            offset = Position(rows.column(OFFSET)[int(moved[0])].as_py())
+            if offset <= to:
+                return End(offset, True, self._stop(region, offset, "the record there has its key by the new number"))
+        if next_ > to:
+            return End(to, False, self._stop(region, to, "so far it went when ingest was started"))
+        return None
+
+    def _stop(self, region: Region, at: Position, why: str) -> PartitionCountChanged:
+        contract, more = self._contract, self._drain.partitions
+        return PartitionCountChanged(
+            f"topic {contract.topic} has {more} partitions, the table's contract says {contract.partitions}: partition "
+            f"{region.partition} is drained up to position {at}: {why}. Once producers are stopped and all is merged: "
+            f"`lancewal table alter --partitions {more}`, which says what is left to do",
+            topic=region.topic,
+            partition=region.partition,
+        )

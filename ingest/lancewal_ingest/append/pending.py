@@ -1,0 +1,48 @@
+"""Consumed records of a region that are in no segment yet, and what they weigh."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lancewal_core.ids import Position
+from lancewal_ingest.decode.weight import RecordWeights, pieces
+from lancewal_kafka.records import Records
+
+
+@dataclass(slots=True)
+class Pending:
+    """All of a region from its durable position up to ``next``; may be no records."""
+
+    records: Records
+    next: Position
+    nbytes: int = 0
+    """Their weight."""
+
+
+def joined(pending: Pending | None, more: Records, next_: Position, weights: RecordWeights) -> Pending:
+    """``pending`` with the records that come behind it."""
+    weight = int(weights.each(more).sum())
+    if pending is None or not len(pending.records):
+        return Pending(more, next_, weight)
+    pending.records.extend(more)
+    return Pending(pending.records, next_, pending.nbytes + weight)
+
+
+def divided(
+    pending: Pending, nbytes: int, weights: RecordWeights, *, least: int
+) -> tuple[Pending | None, Pending | None]:
+    """The first records, as many as weigh at most ``nbytes`` but ``least`` (1 or 0) of them, and the rest."""
+    if pending.nbytes <= nbytes:
+        return pending, None
+    if not len(pending.records):  # a position alone weighs nothing, but there is less room than that
+        return (pending, None) if least else (None, pending)
+    each = weights.each(pending.records)
+    at = pieces(each, nbytes)[0]
+    if int(each[:at].sum()) > nbytes and not least:
+        return None, pending
+    if at == len(pending.records):
+        return pending, None
+    first, rest = pending.records.part(0, at), pending.records.part(at, None)
+    weight = int(each[:at].sum())
+    # Between the last of the first and the first of the rest no record lies that anybody reads.
+    return Pending(first, Position(rest.offsets[0]), weight), Pending(rest, pending.next, pending.nbytes - weight)

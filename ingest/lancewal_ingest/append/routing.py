@@ -1,0 +1,72 @@
+"""In which partition a record belongs: by its row's region key, or by the bytes of its own key, as the contract says.
+
+``canonical``: murmur2 of the canonical encoding of the row's region key, so every row of one region key lies in one
+partition, or is misrouted.  ``key-bytes``: murmur2 of the record key, whatever its bytes are; a record without a key belongs
+in no partition.  That finds a producer that partitions otherwise, but not one that gives one primary key several record keys:
+such keys meet at the merge (``RegionConflict``).
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lancewal_core.rows.murmur2 import PartitionChecker, partitions_of
+from lancewal_core.rows.region_key import RegionKeyCodec
+from lancewal_core.rows.schema import OFFSET
+from lancewal_core.table.contract import Contract
+from lancewal_kafka.records import Records
+
+Partitions = npt.NDArray[np.int32]
+
+
+class Routing(Protocol):
+    """``subject`` is what belongs in a partition, ``cause`` what a person should look at; both for messages."""
+
+    subject: str
+    cause: str
+
+    def partitions(self, records: Records, rows: pa.RecordBatch) -> Partitions:
+        """Where each of ``rows`` belongs, which are those of some of ``records``; -1: in no partition."""
+
+
+def routing_of(contract: Contract) -> Routing:
+    """By the contract's ``region_encoding``."""
+    return _ByRecordKey(contract) if contract.keyed_by_bytes else _ByRegionKey(contract)
+
+
+class _ByRegionKey:
+    def __init__(self, contract: Contract) -> None:
+        rows = contract.rows
+        codec = RegionKeyCodec(pa.schema([rows.columns.field(name) for name in rows.region_key]))
+        self._region_key = rows.region_key
+        self._checker = PartitionChecker(codec, contract.partitions)
+        self.subject = "region key"
+        self.cause = (
+            "the producer does not use murmur2 (librdkafka needs partitioner=murmur2_random), or its Kafka key is not the "
+            f"canonical encoding of ({', '.join(rows.region_key)}); see the reference page on region keys"
+        )
+
+    def partitions(self, records: Records, rows: pa.RecordBatch) -> Partitions:
+        return self._checker.partitions([rows.column(name) for name in self._region_key])
+
+
+class _ByRecordKey:
+    def __init__(self, contract: Contract) -> None:
+        self._partitions = contract.partitions
+        self.subject = "key"
+        self.cause = (
+            "the producer does not use murmur2 (librdkafka needs partitioner=murmur2_random), chooses partitions itself, or "
+            "sends records without a key (-1); see the reference page on region keys"
+        )
+
+    def partitions(self, records: Records, rows: pa.RecordBatch) -> Partitions:
+        belongs = partitions_of(pa.array(records.keys, pa.binary()), self._partitions)
+        if rows.num_rows == len(records):
+            return belongs
+        at = np.searchsorted(np.array(records.offsets, np.int64), rows.column(OFFSET).to_numpy())
+        found: Partitions = belongs[at]
+        return found

@@ -1,0 +1,121 @@
+"""The segment in flight: at most one, run beside the loop, and again until its outcome is known.
+
+Guarantees
+ 1. A segment of unknown outcome is run again, every ``retry_s``, as the same job: it stays in flight until it is durable,
+    fenced out, or an error ends the process.
+ 2. Nothing runs but through this: as long as ``busy``, no index may change (``seal``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from lancewal_core.errors import LancewalError, Retry
+from lancewal_core.process.clock import Clock
+from lancewal_core.process.tasks import Task, Tasks
+from lancewal_core.wal.writer import Durable, FencedOut, PutResult, Unsettled
+from lancewal_ingest.append.job import AppendJob
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a segment."""
+
+    job: AppendJob
+    result: Durable | FencedOut | None
+    """None: its records left no entry to write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cargo:
+    """What is known of the records in a segment."""
+
+    nbytes: int = 0
+    """In memory."""
+    first_ms: Mapping[int, int] = field(default_factory=dict)
+    """Kafka's time of the first record of each partition."""
+
+
+class SegmentInFlight:
+    """``failed`` hears why a segment will be run again."""
+
+    def __init__(self, tasks: Tasks, clock: Clock, retry_s: float, failed: Callable[[object], None]) -> None:
+        self._tasks = tasks
+        self._clock = clock
+        self._retry_s = retry_s
+        self._failed = failed
+        self._job: AppendJob | None = None
+        self._task: Task[PutResult | None] | None = None
+        self._again_at: float | None = None
+        self._cargo = Cargo()
+
+    @property
+    def busy(self) -> bool:
+        return self._job is not None
+
+    @property
+    def running(self) -> bool:
+        """Not while it only waits to be run again."""
+        return self._task is not None
+
+    @property
+    def late(self) -> bool:
+        """It could not be stored at its last try."""
+        return self._again_at is not None
+
+    @property
+    def cargo(self) -> Cargo:
+        """Of the segment in flight; empty if there is none."""
+        return self._cargo if self.busy else Cargo()
+
+    def start(self, job: AppendJob, cargo: Cargo) -> None:
+        self._job, self._cargo = job, cargo
+        self._task = self._tasks.start(job.run)
+
+    def settle(self, clean: Callable[[], bool]) -> Outcome | None:
+        """Look once, without waiting: the outcome if it is there, else run again what is due.
+
+        An error that ends the process is raised; nothing is in flight any more if ``clean``: nothing was sent.
+        """
+        job, task = self._job, self._task
+        if job is None:
+            return None
+        if task is None:
+            if self._again_at is not None and self._clock.monotonic() >= self._again_at:
+                self._task = self._tasks.start(job.run)
+            return None
+        if not task.done():
+            return None
+        self._task = None
+        try:
+            result = task.result()
+        except Retry as error:
+            self._again(error)
+            return None
+        except LancewalError:
+            if clean():
+                self._forget()
+            raise
+        if isinstance(result, Unsettled):
+            self._again(result.cause)
+            return None
+        self._forget()
+        return Outcome(job, result)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for something to ``settle``, at most so long; False if there was nothing in time."""
+        if self._task is not None:
+            self._task.wait(max(0.0, timeout_s))
+            return self._task.done()
+        if timeout_s <= 0:
+            return False
+        self._clock.sleep(self._retry_s / 10)
+        return True
+
+    def _again(self, cause: object) -> None:
+        self._again_at = self._clock.monotonic() + self._retry_s
+        self._failed(cause)
+
+    def _forget(self) -> None:
+        self._job = self._again_at = None

@@ -1,0 +1,26 @@
+"""``lancewal ingest run``."""
+
+from __future__ import annotations
+
+import typer
+
+from lancewal_core.cli.config import ConfigOption, read_settings
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Consume Kafka and make rows durable.")
+
+
+@app.callback()
+def _group() -> None:
+    """A group even while it has one command."""
+
+
+@app.command()
+def run(config: ConfigOption = None) -> None:
+    """Run the ingest service until SIGTERM or SIGINT.
+
+    Needs `table.uri` and `kafka.bootstrap_servers`; all else is in the table's contract.  Exit code 0 after an orderly
+    end, 2 when a person must change something, 1 when starting again may help.
+    """
+    from lancewal_ingest.service.service import run_ingest
+
+    run_ingest(read_settings(config))

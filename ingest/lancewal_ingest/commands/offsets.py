@@ -1,0 +1,156 @@
+"""``lancewal offsets accept-loss|reject``: decisions that only a person may take about offsets of a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lancewal_core.cli.config import ConfigOption, read_settings
+from lancewal_core.cli.shown import say
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lancewal_core.ids import Position, Region
+    from lancewal_core.settings.load import Settings
+    from lancewal_ingest.context import IngestContext
+    from lancewal_ingest.kafka.source import Offsets
+    from lancewal_kafka.records import Records
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="Lead a partition past offsets that stopped it. Afterwards restart the ingest process that showed it stopped.",
+)
+
+Topic = Annotated[str, typer.Argument(help="The table's topic, as a check that this is the table you mean.")]
+Partition = Annotated[int, typer.Argument(help="The partition that stopped.", min=0)]
+
+
+@app.command(name="accept-loss")
+def accept_loss(topic: Topic, partition: Partition, config: ConfigOption = None) -> None:
+    """Go on behind offsets that Kafka deleted before they became durable, or where it lost its tail; records the loss."""
+    from lancewal_ingest.context import new_owner
+    from lancewal_ingest.operator.accept_loss import accept_loss
+
+    with _opened(read_settings(config), topic, partition) as place:
+        accepted = accept_loss(place.context, new_owner(), place.region, place.offsets)
+    if accepted.losses[0].kind == "replaced":
+        first = accepted.losses[0].first
+        say(
+            f"topic {topic} partition {partition}: Kafka ends at {first}, and what was durable up to position "
+            f"{accepted.goes_on} stays. Recorded: what Kafka gets at offsets {first} to {accepted.goes_on - 1}, and has got "
+            f"since it lost its tail, is never read. Ingest goes on at {accepted.goes_on}, once Kafka has grown up to there"
+        )
+        return
+    spans = [
+        f"{'' if loss.kind == 'offsets' else 'deletes among '}offsets {loss.first} to {loss.next - 1}"
+        for loss in accepted.losses
+    ]
+    say(
+        f"topic {topic} partition {partition}: {', and '.join(spans)} are recorded as lost; the partition goes on at "
+        f"{accepted.goes_on}"
+    )
+
+
+@app.command()
+def reject(
+    topic: Topic,
+    partition: Partition,
+    offset: Annotated[int, typer.Argument(help="Offset of the record that stopped the partition.", min=0)],
+    through: Annotated[
+        int | None,
+        typer.Option(
+            help="Go on up to this offset, itself included: each bad or misrouted record is rejected, the good ones "
+            "become rows. By default the one record alone.",
+            min=0,
+        ),
+    ] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Send the record that stopped a partition to the dead-letter topic, and go on behind it; or all such up to an offset."""
+    from lancewal_core.ids import Position
+    from lancewal_ingest.context import new_owner
+    from lancewal_ingest.kafka.dead_letters import KafkaDeadLetters
+    from lancewal_ingest.operator.reject import reject
+    from lancewal_kafka.reread import read_records
+
+    settings = read_settings(config)
+    with _opened(settings, topic, partition) as place:
+        client, group = settings.kafka.client(), settings.kafka.group(place.context.contract.table_uuid)
+        letters = KafkaDeadLetters(client, settings.dead_letter_topic(topic), group)
+        letters.check()
+
+        def read(region: Region, first: Position, end: Position) -> tuple[Records, Position]:
+            found = read_records(client, group, region, first, end)
+            place.check_topic()  # after the newest record has come, as ingest does
+            return found
+
+        last = Position(offset if through is None else through)
+        passed = reject(
+            place.context, new_owner(), place.region, Position(offset), last, place.offsets, read, letters
+        )  # fmt: skip
+    more = (
+        ""
+        if passed.unreadable_to is None
+        else f". Offsets up to {passed.unreadable_to - 1} cannot be read either: `lancewal offsets reject {topic} {partition} "
+        f"{passed.goes_on} --through {passed.unreadable_to - 1}`"
+    )
+    say(
+        f"topic {topic} partition {partition} offset {offset}: rejected ({passed.first.kind}: {passed.first.message}); it "
+        f"is in {letters.topic}, and the partition goes on behind it once the ingest process that stopped is restarted{more}"
+        if through is None
+        else f"topic {topic} partition {partition} offsets {offset} to {through}: {sum(passed.rejected.values())} records "
+        f"rejected ({', '.join(f'{kind} {n}' for kind, n in sorted(passed.rejected.items()))}); they are in {letters.topic}. "
+        f"{passed.rows} good ones are rows. The partition goes on at {passed.goes_on} once the ingest process that stopped is "
+        f"restarted{more}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    context: IngestContext
+    region: Region
+    offsets: Callable[[], Offsets]
+    """What Kafka has of the partition, asked anew at each call."""
+    check_topic: Callable[[], None]
+    """Raises where the topic is not the table's any more."""
+
+
+@contextmanager
+def _opened(settings: Settings, topic: str, partition: int) -> Iterator[_Place]:
+    from lancewal_core.errors import SettingsError
+    from lancewal_core.process.clock import SystemClock
+    from lancewal_core.process.tasks import ThreadTasks
+    from lancewal_core.store.obstore import open_store
+    from lancewal_ingest.append.draining import drain_of
+    from lancewal_ingest.append.job import check_topic
+    from lancewal_ingest.context import open_context
+    from lancewal_ingest.kafka.consumer import ConfluentSource
+
+    settings.need("table.uri", "kafka.bootstrap_servers")
+    with ExitStack() as stack:
+        tasks = ThreadTasks(workers=1)
+        stack.callback(tasks.close)
+        store = open_store(settings.table.uri, settings.store.options)
+        context = open_context(settings, store, tasks, SystemClock())
+        contract = context.contract
+        if topic != contract.topic or partition >= contract.partitions:
+            raise SettingsError(
+                f"the table at {settings.table.uri} has topic {contract.topic} with partitions 0 to "
+                f"{contract.partitions - 1}, not {topic} partition {partition}"
+            )
+        source = ConfluentSource(settings.kafka.client(), topic, settings.kafka.group(contract.table_uuid))
+        stack.callback(source.close)
+        context = replace(context, drain=drain_of(context, source))
+        check_topic(contract, source, context.drain)
+        yield _Place(
+            context,
+            contract.regions[partition],
+            lambda: source.offsets(partition),
+            lambda: check_topic(contract, source, context.drain),
+        )

@@ -1,0 +1,271 @@
+"""From JSON values to the cells of a column: the rules, one function for each type.
+
+``cell_reader(type)`` gives a function from a parsed JSON value (``strict_json``) to what ``pyarrow.array`` takes for
+that type, exactly.  It raises ``Refusal`` with kind ``type`` (not the JSON form) or ``range`` (right form, but the
+column cannot hold it exactly).  Null is allowed everywhere but in vectors; that a primary key is not null is for the
+caller to check.
+"""
+
+from __future__ import annotations
+
+import binascii
+import math
+import re
+from collections.abc import Callable
+from datetime import date
+from decimal import Decimal
+from typing import NoReturn
+
+import pyarrow as pa
+
+from lancewal_ingest.decode.json.strict import Number
+from lancewal_kafka.records import Refusal
+
+CellReader = Callable[[object, str], object]
+"""(JSON value, path of the column for messages) -> cell."""
+
+FRACTION_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+"""Digits of a second's fraction that a timestamp of a unit holds."""
+
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+_DAY_S = 86_400
+_FIRST_S = (date.min.toordinal() - _EPOCH_DAY) * _DAY_S
+_END_S = (date.max.toordinal() + 1 - _EPOCH_DAY) * _DAY_S
+_INT64 = range(-(2**63), 2**63)
+
+_DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
+_TIMESTAMP = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([01][0-9]|2[0-3]):([0-5][0-9]):([0-5][0-9])(?:\.([0-9]+))?"
+    r"(Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])?"
+)
+_DECIMAL = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]+))?")
+_EXPONENT_DIGITS_MAX = 9
+
+
+def cell_reader(type_: pa.DataType) -> CellReader:
+    """The rule for one type that ``json_types.check_json_types`` allows."""
+    read = _value_reader(type_)
+
+    def nullable(value: object, path: str) -> object:
+        return None if value is None else read(value, path)
+
+    return nullable
+
+
+def _value_reader(type_: pa.DataType) -> CellReader:
+    if pa.types.is_boolean(type_):
+        return _boolean
+    if pa.types.is_integer(type_):
+        return _integer(type_)
+    if pa.types.is_floating(type_):
+        return _float(type_)
+    if pa.types.is_decimal128(type_):
+        return _decimal(type_)
+    if pa.types.is_string(type_):
+        return _string
+    if pa.types.is_binary(type_):
+        return _binary
+    if pa.types.is_date32(type_):
+        return _date
+    if pa.types.is_timestamp(type_):
+        return _timestamp(type_)
+    if pa.types.is_struct(type_):
+        return _struct(type_)
+    if pa.types.is_fixed_size_list(type_):
+        return _vector(type_)
+    return _list(type_)
+
+
+def _wrong_type(path: str, expected: str) -> NoReturn:
+    raise Refusal("type", f"column {path!r}: expected {expected}")
+
+
+def _out_of_range(path: str, expected: str) -> NoReturn:
+    raise Refusal("range", f"column {path!r}: expected {expected}")
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and not isinstance(value, Number)
+
+
+def _boolean(value: object, path: str) -> object:
+    return value if isinstance(value, bool) else _wrong_type(path, "true or false")
+
+
+def _integer(type_: pa.DataType) -> CellReader:
+    bits = type_.bit_width
+    allowed = range(-(2 ** (bits - 1)), 2 ** (bits - 1)) if pa.types.is_signed_integer(type_) else range(2**bits)
+    expected = f"an integer from {allowed.start} to {allowed.stop - 1}, written without fraction and exponent"
+
+    def read(value: object, path: str) -> object:
+        if not isinstance(value, Number) or not _is_integer(value):
+            _wrong_type(path, expected)
+        # 64 bits have 20 digits at most; a longer text never becomes an int.
+        if len(value) > 21 or (number := int(value)) not in allowed:
+            _out_of_range(path, expected)
+        return number
+
+    return read
+
+
+def _is_integer(number: Number) -> bool:
+    return not ("." in number or "e" in number or "E" in number)
+
+
+def _float(type_: pa.DataType) -> CellReader:
+    def read(value: object, path: str) -> object:
+        return _floats([value], type_, path)[0]
+
+    return read
+
+
+def _floats(values: list[object], type_: pa.DataType, path: str) -> list[float]:
+    numbers = [value for value in values if isinstance(value, Number)]
+    if len(numbers) != len(values):
+        _wrong_type(path, "a number")
+    if pa.types.is_float32(type_):
+        # Straight from the text: by way of a double some numbers would be rounded twice.
+        floats: list[float] = pa.array([str(number) for number in numbers], pa.string()).cast(type_).to_pylist()
+    else:
+        floats = [float(number) for number in numbers]
+    for number, rounded in zip(numbers, floats, strict=True):
+        # A finite double has 309 digits at most, so int() below never sees more.
+        if not math.isfinite(rounded):
+            _out_of_range(path, f"a number that fits {type_}")
+        if _is_integer(number) and int(number) != int(rounded):
+            _out_of_range(path, f"an integer that {type_} holds exactly (write a fraction to have it rounded)")
+    return floats
+
+
+def _decimal(type_: pa.DataType) -> CellReader:
+    whole_max, fraction_max = type_.precision - type_.scale, type_.scale
+    form = "a decimal number or a string with one"
+    fits = f"at most {whole_max} digits before the point and {fraction_max} behind it"
+
+    def read(value: object, path: str) -> object:
+        match = _DECIMAL.fullmatch(value) if isinstance(value, str) else None
+        if match is None or not (match[2] or match[3]):
+            _wrong_type(path, form)
+        sign, whole, fraction, exponent = match[1], match[2], match[3] or "", match[4] or "0"
+        digits = (whole + fraction).lstrip("0")
+        if not digits:
+            return Decimal(0)
+        power = exponent.lstrip("+-0") or "0"
+        if len(power) > _EXPONENT_DIGITS_MAX:
+            _out_of_range(path, fits)
+        shift = (-int(power) if exponent.startswith("-") else int(power)) - len(fraction)
+        shift += len(digits) - len(digits.rstrip("0"))
+        digits = digits.rstrip("0")
+        if -shift > fraction_max or len(digits) + shift > whole_max:
+            _out_of_range(path, fits)
+        return Decimal(f"{sign}{digits}e{shift}")
+
+    return read
+
+
+def _string(value: object, path: str) -> object:
+    if not isinstance(value, str) or isinstance(value, Number):
+        _wrong_type(path, "a string")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        _out_of_range(path, "a string of Unicode characters; a surrogate stands alone")
+    return value
+
+
+def _binary(value: object, path: str) -> object:
+    decoded = base64_bytes(value) if isinstance(value, str) and not isinstance(value, Number) else None
+    if decoded is None:
+        _wrong_type(path, "a string in base64 (standard alphabet, padded)")
+    return decoded
+
+
+def base64_bytes(text: str) -> bytes | None:
+    """The bytes whose standard, padded base64 is exactly ``text``; None when there are none."""
+    try:
+        encoded = text.encode("ascii")
+        decoded = binascii.a2b_base64(encoded)
+    except ValueError:
+        return None
+    return decoded if binascii.b2a_base64(decoded, newline=False) == encoded else None
+
+
+def _date(value: object, path: str) -> object:
+    return _days(value if _is_text(value) else None, path, "a string YYYY-MM-DD, a day of the years 0001 to 9999")
+
+
+def _days(text: object, path: str, expected: str) -> int:
+    match = _DATE.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        _wrong_type(path, expected)
+    try:
+        return date(int(match[1]), int(match[2]), int(match[3])).toordinal() - _EPOCH_DAY
+    except ValueError:
+        _out_of_range(path, expected)
+
+
+def _timestamp(type_: pa.DataType) -> CellReader:
+    zoned = type_.tz is not None
+    digits = FRACTION_DIGITS[type_.unit]
+    zone = "with Z or an offset like +02:00" if zoned else "without a zone"
+    form = f"a string YYYY-MM-DDTHH:MM:SS, {zone}"
+    precision = f"at most {digits} digits of a second's fraction"
+    span = f"a time that {type_} holds, in the years 0001 to 9999"
+
+    def read(value: object, path: str) -> object:
+        match = _TIMESTAMP.fullmatch(value) if isinstance(value, str) else None
+        if match is None or isinstance(value, Number) or (match[6] is not None) != zoned:
+            _wrong_type(path, form)
+        seconds = _days(match[1], path, form) * _DAY_S + int(match[2]) * 3600 + int(match[3]) * 60 + int(match[4])
+        seconds -= _offset_s(match[6])
+        fraction = (match[5] or "").rstrip("0")
+        if len(fraction) > digits:
+            _out_of_range(path, precision)
+        instant = seconds * 10**digits + int(fraction.ljust(digits, "0") or "0")
+        if not _FIRST_S <= seconds < _END_S or instant not in _INT64:
+            _out_of_range(path, span)
+        return instant
+
+    return read
+
+
+def _offset_s(zone: str | None) -> int:
+    if zone is None or zone == "Z":
+        return 0
+    seconds = int(zone[1:3]) * 3600 + int(zone[4:6]) * 60
+    return -seconds if zone[0] == "-" else seconds
+
+
+def _list(type_: pa.DataType) -> CellReader:
+    read_item = cell_reader(type_.value_type)
+
+    def read(value: object, path: str) -> object:
+        if not isinstance(value, list):
+            _wrong_type(path, "an array")
+        return [read_item(item, f"{path}[]") for item in value]
+
+    return read
+
+
+def _struct(type_: pa.DataType) -> CellReader:
+    members = {child.name: cell_reader(child.type) for child in type_}
+
+    def read(value: object, path: str) -> object:
+        if not isinstance(value, dict):
+            _wrong_type(path, "an object")
+        if not value.keys() <= members.keys():
+            raise Refusal("unknown_column", f"column {path!r}: expected no members but {list(members)}")
+        return {name: read_member(value.get(name), f"{path}.{name}") for name, read_member in members.items()}
+
+    return read
+
+
+def _vector(type_: pa.DataType) -> CellReader:
+    size, item = type_.list_size, type_.value_type
+
+    def read(value: object, path: str) -> object:
+        if not isinstance(value, list) or len(value) != size:
+            _wrong_type(path, f"an array of {size} numbers")
+        return _floats(value, item, path)
+
+    return read

@@ -1,0 +1,62 @@
+"""Bitmaps of the columns that a patch carries (``_present``, see ``lancewal_core.rows.schema``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+import pyarrow as pa
+
+from lancewal_core.rows.schema import RowSchema
+
+
+def present_bitmap(rows: RowSchema, names: Iterable[str]) -> bytes:
+    """The bitmap of one patch that has these members."""
+    bits: int = sum(1 << rows.columns.get_field_index(name) for name in names)
+    return bits.to_bytes(rows.present_bytes, "little")
+
+
+class PresenceReader:
+    """Bitmaps of many patches, from columns in which absent and null look the same.
+
+    A value without the letters ``null`` in it has no null, so there present and not null are the same.  Of the others,
+    only the names are parsed; that they are one object with known, distinct names is already proven.
+    """
+
+    def __init__(self, rows: RowSchema) -> None:
+        self._rows = rows
+        # Names in the order of one producer's objects: there are few such orders, and the bitmap of each is kept.
+        self._known: dict[tuple[str, ...], npt.NDArray[np.uint8]] = {}
+
+    def read(self, columns: Sequence[pa.Array], patches: npt.NDArray[np.bool_], values: Sequence[bytes]) -> pa.Array:
+        """Binary array as long as ``patches``: a bitmap where it is true, null elsewhere."""
+        width = self._rows.present_bytes
+        places = np.flatnonzero(patches)
+        bits = np.zeros((len(places), len(columns)), dtype=np.bool_)
+        for number, column in enumerate(columns):
+            bits[:, number] = True if column.null_count == 0 else _valid(column)[places]
+        bitmaps = np.packbits(bits, axis=1, bitorder="little")
+        maybe_null = [row for row, place in enumerate(places.tolist()) if b"null" in values[place]]
+        for row in maybe_null:
+            bitmaps[row] = self._named(values[places[row]])
+        ends = np.zeros(len(patches) + 1, dtype=np.int32)
+        np.cumsum(patches * np.int32(width), out=ends[1:])
+        validity = pa.py_buffer(np.packbits(patches, bitorder="little"))
+        buffers = [validity, pa.py_buffer(ends), pa.py_buffer(bitmaps)]
+        return pa.Array.from_buffers(pa.binary(), len(patches), buffers)
+
+    def _named(self, value: bytes) -> npt.NDArray[np.uint8]:
+        names = tuple(orjson.loads(value))
+        bitmap = self._known.get(names)
+        if bitmap is None:
+            bitmap = np.frombuffer(present_bitmap(self._rows, names), dtype=np.uint8)
+            if len(self._known) < 1024:
+                self._known[names] = bitmap
+        return bitmap
+
+
+def _valid(column: pa.Array) -> npt.NDArray[np.bool_]:
+    valid: npt.NDArray[np.bool_] = column.is_valid().to_numpy(zero_copy_only=False)
+    return valid

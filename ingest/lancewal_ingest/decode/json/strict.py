@@ -1,0 +1,76 @@
+"""One JSON object from bytes, strictly by RFC 8259, with nothing lost.
+
+1. The bytes are UTF-8 without a byte order mark and hold one object, with blanks around it at most.
+2. A name that stands twice in an object, at any depth, is refused.
+3. Numbers keep their text (``Number``), so that no digit is lost before the column's type is known.
+4. ``NaN`` and ``Infinity`` are refused; so is nesting deeper than ``DEPTH_MAX``, whatever the caller's stack is.
+
+Lone surrogates (``\\ud800``) pass here: a Python string can hold them.  Who takes a string must look.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import NoReturn
+
+from lancewal_kafka.records import Refusal
+
+DEPTH_MAX = 64
+"""Nested objects and arrays in a value, itself included.  Columns are far flatter, see ``json_types.NESTING_MAX``."""
+
+
+class Number(str):
+    """The text of a JSON number.  Not a ``str`` of JSON: test for ``Number`` first."""
+
+    __slots__ = ()
+
+
+def parse_object(value: bytes) -> dict[str, object]:
+    """Members of the object in ``value``: None, bool, str, Number, list and dict.  Raises ``Refusal``."""
+    _check_depth(value)
+    try:
+        text = value.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Refusal("not_json", f"expected a JSON object; the value is not UTF-8 at byte {error.start}") from None
+    try:
+        parsed = _PARSER.decode(text)
+    except json.JSONDecodeError as error:
+        raise Refusal("not_json", f"expected one JSON object; no JSON at character {error.pos}") from None
+    if not isinstance(parsed, dict):
+        raise Refusal("not_an_object", "expected a JSON object with the columns as members; it is another JSON value")
+    return parsed
+
+
+def _members(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise Refusal("duplicate_member", "expected each member of an object once; a name stands there twice")
+    return members
+
+
+def _constant(_: str) -> NoReturn:
+    raise Refusal("not_json", "expected JSON; NaN and Infinity are no JSON numbers")
+
+
+_PARSER = json.JSONDecoder(
+    object_pairs_hook=_members, parse_float=Number, parse_int=Number, parse_constant=_constant, strict=True
+)
+
+# Up to the first error this splits the bytes as a JSON parser does, and behind it no parser goes.  The closing quote is
+# optional and the body possessive, so that an open string costs one pass.
+_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[{\]}]', re.DOTALL)
+
+
+def _check_depth(value: bytes) -> None:
+    if value.count(b"[") + value.count(b"{") <= DEPTH_MAX:
+        return
+    depth = 0
+    for match in _BRACKETS.finditer(value):
+        bracket = match[0]
+        if bracket in (b"[", b"{"):
+            depth += 1
+            if depth > DEPTH_MAX:
+                raise Refusal("too_deep", f"expected at most {DEPTH_MAX} nested objects and arrays")
+        elif bracket in (b"]", b"}"):
+            depth -= 1

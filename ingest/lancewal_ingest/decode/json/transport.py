@@ -1,0 +1,156 @@
+"""Columns as Arrow's JSON reader gives them, lifted to the table's types.
+
+The reader has no dates, vectors or base64, takes zones as they come and rounds silently.  So such columns are read in a
+*transport type* (text, lists), checked, and cast.  Cells whose meaning is not certain are *doubtful*: they are masked,
+and the reference path decides on their rows.  What is not doubtful has exactly the reference path's value:
+
+1. float: finite and below 2^53 (float32: 2^24), where every integer is exact and no literal is refused;
+2. date, timestamp: the text has the plain form, with a year in which no cast overflows;
+3. binary: the same function as in ``cells``;
+4. vector: the right length, no null in it, and each number passes 1;
+5. decimal: read in 256 bits, where no number of the type's precision overflows;
+6. all other types Arrow reads as ``cells`` does, or refuses with the whole text.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lancewal_ingest.decode.json.cells import FRACTION_DIGITS, base64_bytes
+
+Mask = npt.NDArray[np.bool_]
+
+_EXACT = {"float": float(2**24), "double": float(2**53)}
+_DATE = "^[1-8][0-9]{3}-[0-9]{2}-[0-9]{2}$"
+_CLOCK = "[T ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
+_ZONE = "(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
+# 64 bits of nanoseconds reach from 1677 to 2262.
+_DAY = {"ns": "(1[7-9]|2[01])[0-9]{2}-[0-9]{2}-[0-9]{2}"}
+_DAY_WIDE = "[1-8][0-9]{3}-[0-9]{2}-[0-9]{2}"
+
+
+def transport_type(type_: pa.DataType) -> pa.DataType:
+    """The type that the JSON reader is asked for."""
+    if pa.types.is_date32(type_) or pa.types.is_timestamp(type_) or pa.types.is_binary(type_):
+        return pa.string()
+    if pa.types.is_decimal128(type_):
+        # In 128 bits the reader multiplies up to the scale without looking, and what wraps around can fit again.
+        return pa.decimal256(type_.precision, type_.scale)
+    if pa.types.is_list(type_) or pa.types.is_fixed_size_list(type_):
+        return pa.list_(transport_type(type_.value_type))
+    if pa.types.is_struct(type_):
+        return pa.struct([pa.field(child.name, transport_type(child.type)) for child in type_])
+    return type_
+
+
+def lift(array: pa.Array, type_: pa.DataType) -> tuple[pa.Array, Mask | None]:
+    """``array`` (of the transport type, not a slice) as ``type_``, and the doubtful rows, None when there are none.
+
+    Raises ``pyarrow.ArrowInvalid`` when a cast refuses a text of the plain form, such as February 30.
+    """
+    if pa.types.is_floating(type_):
+        return array, _large(array)
+    if pa.types.is_decimal128(type_):
+        return array.cast(type_), None
+    if pa.types.is_date32(type_):
+        return _cast_text(array, type_, _DATE)
+    if pa.types.is_timestamp(type_):
+        return _cast_text(array, type_, _timestamp_form(type_))
+    if pa.types.is_binary(type_):
+        return _lift_binary(array)
+    if pa.types.is_struct(type_):
+        return _lift_struct(array, type_)
+    if pa.types.is_list(type_):
+        return _lift_list(array, type_)
+    if pa.types.is_fixed_size_list(type_):
+        return _lift_vector(array, type_)
+    return array, None
+
+
+def _large(array: pa.Array) -> Mask | None:
+    # NaN is not below the limit, so it is caught too.
+    exact = pc.less(pc.abs(array), pa.scalar(_EXACT[str(array.type)], array.type))
+    if pc.all(exact).as_py() is not False:
+        return None
+    large: Mask = pc.fill_null(pc.invert(exact), False).to_numpy(zero_copy_only=False)
+    return large
+
+
+def _cast_text(array: pa.Array, type_: pa.DataType, form: str) -> tuple[pa.Array, Mask | None]:
+    plain = pc.match_substring_regex(array, form)
+    if pc.all(plain).as_py() is not False:
+        return array.cast(type_), None
+    other: Mask = pc.fill_null(pc.invert(plain), False).to_numpy(zero_copy_only=False)
+    return pc.if_else(plain, array, pa.scalar(None, pa.string())).cast(type_), other
+
+
+def _timestamp_form(type_: pa.DataType) -> str:
+    digits = FRACTION_DIGITS[type_.unit]
+    fraction = rf"(\.[0-9]{{1,{digits}}})?" if digits else ""
+    return f"^{_DAY.get(type_.unit, _DAY_WIDE)}{_CLOCK}{fraction}{'' if type_.tz is None else _ZONE}$"
+
+
+def _lift_binary(array: pa.Array) -> tuple[pa.Array, Mask | None]:
+    texts = array.to_pylist()
+    decoded = [None if text is None else base64_bytes(text) for text in texts]
+    lifted = pa.array(decoded, type=pa.binary())
+    if lifted.null_count == array.null_count:
+        return lifted, None
+    return lifted, _nulls(lifted) & ~_nulls(array)
+
+
+def _lift_struct(array: pa.Array, type_: pa.StructType) -> tuple[pa.Array, Mask | None]:
+    doubtful: Mask | None = None
+    children: list[pa.Array] = []
+    for number, child in enumerate(type_):
+        lifted, doubts = lift(array.field(number), child.type)
+        children.append(lifted)
+        doubtful = either(doubtful, doubts)
+    return pa.StructArray.from_arrays(children, fields=list(type_), mask=array.is_null()), doubtful
+
+
+def _lift_list(array: pa.Array, type_: pa.ListType) -> tuple[pa.Array, Mask | None]:
+    items, doubts = lift(array.values, type_.value_type)
+    lifted = pa.ListArray.from_arrays(array.offsets, items, type=type_, mask=array.is_null())
+    return lifted, None if doubts is None else _rows_with(doubts, array)
+
+
+def _lift_vector(array: pa.Array, type_: pa.FixedSizeListType) -> tuple[pa.Array, Mask | None]:
+    size = type_.list_size
+    items, ends = array.values, array.offsets.to_numpy()
+    doubtful: Mask = (np.diff(ends) != size) & ~_nulls(array)
+    for doubts in (_large(items), _nulls(items) if items.null_count else None):
+        if doubts is not None:
+            doubtful |= _rows_with(doubts, array)
+    if array.null_count == 0 and not doubtful.any():
+        return pa.FixedSizeListArray.from_arrays(items, type=type_), None
+    missing = _nulls(array) | doubtful
+    numbers = items.to_numpy(zero_copy_only=False)
+    vectors = np.zeros((len(array), size), dtype=numbers.dtype)
+    vectors[~missing] = numbers[ends[:-1][~missing, None] + np.arange(size)]
+    lifted = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), type=type_, mask=pa.array(missing))
+    return lifted, doubtful if doubtful.any() else None
+
+
+def _rows_with(doubts: Mask, lists: pa.Array) -> Mask:
+    """The rows of ``lists`` that hold an item for which ``doubts`` is true."""
+    rows = np.zeros(len(lists), dtype=np.bool_)
+    ends = lists.offsets.to_numpy()
+    rows[np.repeat(np.arange(len(lists)), np.diff(ends))[doubts]] = True
+    return rows
+
+
+def _nulls(array: pa.Array) -> Mask:
+    nulls: Mask = array.is_null().to_numpy(zero_copy_only=False)
+    return nulls
+
+
+def either(first: Mask | None, second: Mask | None) -> Mask | None:
+    """Rows that are doubtful in one of two masks."""
+    if first is None or second is None:
+        return second if first is None else first
+    joined: Mask = first | second
+    return joined

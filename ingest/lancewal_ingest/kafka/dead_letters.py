@@ -1,0 +1,231 @@
+"""Dead letters: bad records, unchanged, in a topic of their own, with what is wrong in Kafka Connect's headers.
+
+Guarantees
+ 1. ``send`` returns once the broker has acknowledged every record (all in-sync replicas).  At least once: after a crash
+    or an error a record may be there twice, with the same ``lancewal.source``.
+ 2. Key, value and headers are those of the bad record; ours come behind them.  A header of the record that has a name of
+    ours is there as ``original.<name>``: under our names stand our headers alone.
+ 3. A letter that cannot be so, because the record is ``too_large`` or the topic refuses it for its size, is *cut*: no value,
+    none of the record's headers, and the first ``KEY_BYTES_MAX`` of its key.  Three headers more say how long they were.
+ 4. If the topic refuses that too, ``DeadLetterRefused`` names the first such record; letters before it are acknowledged.
+ 5. Our headers hold places, kinds and expectations, never anything that was in the record, and no setting.
+
+====================================  ==============================================================================
+header                                value
+====================================  ==============================================================================
+``__connect.errors.topic``            topic of the bad record
+``__connect.errors.partition``        its partition
+``__connect.errors.offset``           its offset
+``__connect.errors.connector.name``   the consumer group
+``__connect.errors.task.id``          ``0``
+``__connect.errors.stage``            ``VALUE_CONVERTER``
+``__connect.errors.class.name``       the kind (``decode.records.KINDS``, ``misrouted``)
+``__connect.errors.exception.class.name``  ``lancewal.BadRecord``
+``__connect.errors.exception.message``  what was expected
+``lancewal.source``                   ``<topic>-<partition>-<offset>``: the record's identity
+``lancewal.key.bytes``                of a cut letter: length of the record's key
+``lancewal.value.bytes``              of its value
+``lancewal.headers.bytes``            of its headers, names and values
+====================================  ==============================================================================
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from lancewal_core.errors import DeadLetterRefused, KafkaUnavailable, LancewalError, SettingsError, TopicMissing
+from lancewal_core.ids import Region
+from lancewal_ingest.decode.operations import record_bytes
+from lancewal_kafka.clients import REQUEST_TIMEOUT_S, error_of, explained, shared_properties
+from lancewal_kafka.records import TOO_LARGE, Records, Rejected
+
+SOURCE_HEADER = "lancewal.source"
+_CONNECT = "__connect.errors."
+KEY_BYTES_MAX = 1_000
+"""Most bytes of a key in a cut letter: enough to know a key again."""
+_KEY_BYTES, _VALUE_BYTES, _HEADERS_BYTES = (f"lancewal.{part}.bytes" for part in ("key", "value", "headers"))
+_OURS = frozenset([SOURCE_HEADER, _KEY_BYTES, _VALUE_BYTES, _HEADERS_BYTES])
+"""And all that begin with ``_CONNECT``."""
+_ORIGINAL = "original."
+_LARGEST_MESSAGE = 1_000_000_000
+"""librdkafka's upper bound: what is too large is for the broker to say."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Letter:
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
+    """The record's own."""
+    ours: Sequence[tuple[str, bytes]]
+
+    def cut(self) -> _Letter:
+        lengths = {
+            _KEY_BYTES: len(self.key or b""),
+            _VALUE_BYTES: len(self.value or b""),
+            _HEADERS_BYTES: record_bytes(None, None, list(self.headers)),
+        }
+        ours = [*self.ours, *((name, str(length).encode()) for name, length in lengths.items())]
+        return replace(self, key=self.key and self.key[:KEY_BYTES_MAX], value=None, headers=(), ours=ours)
+
+
+class KafkaDeadLetters:
+    """``DeadLetters`` in a Kafka topic; ``client`` holds ``bootstrap.servers`` and the pass-through properties.
+
+    ``acknowledge_s`` bounds one ``send``.  One thread at a time.
+    """
+
+    def __init__(self, client: Mapping[str, str], topic: str, group: str, *, acknowledge_s: float = 30.0) -> None:
+        self.topic = topic
+        self._group = group
+        self._acknowledge_s = acknowledge_s
+        self._shared = shared_properties(client)
+        self._producer = self._new_producer()
+
+    def check(self) -> None:
+        """The topic must exist: ``TopicMissing`` says what to do.  ``KafkaUnavailable`` if the broker is silent."""
+        act = f"looking for the dead-letter topic {self.topic}"
+        try:
+            admin = AdminClient({"log_level": 2, **self._shared})
+            asked = admin.describe_topics(TopicCollection([self.topic]), request_timeout=REQUEST_TIMEOUT_S)
+            asked[self.topic].result(REQUEST_TIMEOUT_S + 1)
+        except (KafkaException, TimeoutError) as error:
+            raise self._explained(error, act) from error
+
+    def send(self, region: Region, records: Records, rejected: Sequence[Rejected]) -> None:
+        letters = [self._letter(region, records, letter) for letter in rejected]
+        # A batch that is refused may have been too large as a whole, so each of its letters is sent again: alone, then cut.
+        for letter in self._deliver(letters):
+            if self._deliver([letter]) and self._deliver([letter.cut()]):
+                raise DeadLetterRefused(
+                    f"topic {region.topic} partition {region.partition} offset {letter.offset}: the dead-letter topic "
+                    f"{self.topic} refuses its letter for its size, even without the record's value: raise the topic's "
+                    "max.message.bytes to 10000 at least, and restart",
+                    topic=region.topic,
+                    partition=region.partition,
+                    offset=letter.offset,
+                )
+
+    def _letter(self, region: Region, records: Records, rejected: Rejected) -> _Letter:
+        at = bisect_left(records.offsets, rejected.offset)
+        key, value, headers = records.keys[at], records.values[at], records.headers[at] or []
+        letter = _Letter(rejected.offset, key, value, headers, self._headers(region, rejected))
+        return letter.cut() if rejected.kind == TOO_LARGE else letter
+
+    def _deliver(self, letters: Sequence[_Letter]) -> list[_Letter]:
+        """Return once all are acknowledged, but for those returned, which the topic refuses for their size."""
+        refused: list[_Letter] = []
+        failures: list[KafkaError] = []
+        acknowledged = 0
+
+        for letter in letters:
+
+            def delivered(error: KafkaError | None, _: Message, letter: _Letter = letter) -> None:
+                nonlocal acknowledged
+                if error is None:
+                    acknowledged += 1
+                elif error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                    refused.append(letter)
+                else:
+                    failures.append(error)
+
+            if not self._produce(letter, delivered):
+                refused.append(letter)
+        waiting = self._producer.flush(self._acknowledge_s)
+        if acknowledged + len(refused) == len(letters):
+            return sorted(refused, key=lambda letter: letter.offset)
+        if waiting or any(error.fatal() for error in failures):
+            # What is still queued would be sent later, behind our back; a producer after a fatal error sends nothing.
+            self._producer = self._new_producer()
+        raise self._undelivered(failures, len(letters) - acknowledged)
+
+    def close(self) -> None:
+        self._producer.flush(0)
+
+    def _produce(self, letter: _Letter, delivered: Any) -> bool:
+        """False if it is larger than any message can be."""
+        headers = [*_renamed(letter.headers), *letter.ours]
+        while True:
+            try:
+                self._producer.produce(self.topic, letter.value, letter.key, headers=headers, on_delivery=delivered)  # type: ignore[arg-type] # a header's value may be None
+                return True
+            except BufferError:
+                self._producer.poll(0.1)
+            except KafkaException as error:
+                found = error_of(error)
+                if found is not None and found.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                    return False
+                if found is not None and found.fatal():
+                    self._producer = self._new_producer()
+                raise self._explained(error, f"sending to the dead-letter topic {self.topic}") from error
+
+    def _headers(self, region: Region, letter: Rejected) -> list[tuple[str, bytes]]:
+        named = {
+            f"{_CONNECT}topic": region.topic,
+            f"{_CONNECT}partition": region.partition,
+            f"{_CONNECT}offset": letter.offset,
+            f"{_CONNECT}connector.name": self._group,
+            f"{_CONNECT}task.id": 0,
+            f"{_CONNECT}stage": "VALUE_CONVERTER",
+            f"{_CONNECT}class.name": letter.kind,
+            f"{_CONNECT}exception.class.name": "lancewal.BadRecord",
+            f"{_CONNECT}exception.message": letter.message,
+            SOURCE_HEADER: f"{region.topic}-{region.partition}-{letter.offset}",
+        }
+        return [(name, str(value).encode()) for name, value in named.items()]
+
+    def _undelivered(self, failures: Sequence[KafkaError], missing: int) -> LancewalError:
+        act = f"sending to the dead-letter topic {self.topic}"
+        if failures:
+            return self._explained(KafkaException(failures[0]), act)
+        return KafkaUnavailable(f"{act}: {missing} not acknowledged within {self._acknowledge_s} s", topic=self.topic)
+
+    def _explained(self, error: BaseException, act: str) -> LancewalError:
+        explanation = explained(error, act, self.topic)
+        if isinstance(explanation, TopicMissing):
+            return TopicMissing(
+                f"the dead-letter topic {self.topic!r} does not exist: create it, name another with "
+                "ingest.dead_letter_topic, or set ingest.bad_records to 'stop'",
+                topic=self.topic,
+            )
+        return explanation
+
+    def _new_producer(self) -> Producer:
+        properties: dict[str, Any] = {
+            **self._shared,
+            "enable.idempotence": True,
+            "acks": "all",
+            "linger.ms": 5,
+            "compression.type": "lz4",
+            "message.max.bytes": _LARGEST_MESSAGE,
+            # The topic's limit holds for a batch: several small letters must not fail as one large one.
+            "batch.size": 100_000,
+            "delivery.timeout.ms": int(self._acknowledge_s * 1000),
+        }
+        try:
+            return Producer(properties, logger=logging.getLogger("lancewal.kafka"))
+        except (KafkaException, ValueError, TypeError) as error:
+            found = error_of(error)
+            raise SettingsError(f"kafka.librdkafka: {found.str() if found is not None else error}") from error
+
+
+def _renamed(headers: Sequence[tuple[str, bytes | None]]) -> list[tuple[str, bytes | None]]:
+    """A record's own headers, none of which passes for one of ours."""
+    return [
+        (f"{_ORIGINAL}{name}" if name in _OURS or name.startswith(_CONNECT) else name, value) for name, value in headers
+    ]
+
+
+class RefusedDeadLetters:
+    """``DeadLetters`` for the policy ``stop``: a bad record stops its partition before it gets here."""
+
+    def send(self, region: Region, records: Records, rejected: Sequence[Rejected]) -> None:
+        raise AssertionError(f"a dead letter of {region.name} under the policy 'stop'")

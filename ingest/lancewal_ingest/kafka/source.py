@@ -1,0 +1,113 @@
+"""Kafka as ingest needs it: one topic, one consumer group member."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from lancewal_core.errors import LogTruncated, RetentionLost
+from lancewal_core.ids import Position
+from lancewal_ingest.retention.tombstones import Compaction
+from lancewal_kafka.records import Records
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """What one poll delivered.
+
+    ``next`` has, for every started partition, the consumer's position right after that poll: behind the last record
+    delivered and behind any transaction markers that followed it.
+    """
+
+    records: Mapping[int, Records]
+    next: Mapping[int, Position]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """The topic as the broker describes it now."""
+
+    topic_id: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """The first offset that Kafka still has, and the position behind the last committed record."""
+
+    low: Position
+    high: Position
+    compaction: Compaction | None = None
+    """None: the topic is not compacted."""
+
+    def problem(
+        self, topic: str, partition: int, at: Position, reached: Literal["durable", "read"]
+    ) -> RetentionLost | LogTruncated | None:
+        """Why nothing can be read at the position that was ``reached``, if that is so."""
+        where = f"topic {topic} partition {partition}: {reached} up to position {at}"
+        if self.low > at:
+            return RetentionLost(
+                f"{where}, but Kafka begins at {self.low}: offsets {at} to {self.low - 1} were deleted before they became "
+                f"durable. To go on without them: `lancewal offsets accept-loss {topic} {partition}`",
+                topic=topic,
+                partition=partition,
+            )
+        if at > self.high:
+            return LogTruncated(
+                f"{where}, but Kafka ends at {self.high}: the topic, which is the same by its id, lost its tail. Stop its "
+                f"producers: what they write at offsets {self.high} to {at - 1} is never read. Once you know why (a replica "
+                "that was behind, or a backup that was restored), go on behind what is durable: "
+                f"`lancewal offsets accept-loss {topic} {partition}`",
+                topic=topic,
+                partition=partition,
+            )
+        return None
+
+
+class Listener(Protocol):
+    """Called from within ``KafkaSource.poll``, in the polling thread."""
+
+    def assigned(self, partitions: Sequence[int]) -> None:
+        """These partitions are ours; each delivers records once ``KafkaSource.start`` was called for it."""
+
+    def revoked(self, partitions: Sequence[int]) -> None:
+        """These partitions are ours until this call returns."""
+
+    def lost(self, partitions: Sequence[int]) -> None:
+        """These partitions have not been ours for some time."""
+
+
+class DescribedTopic(Protocol):
+    """A topic that can be asked for."""
+
+    def facts(self) -> TopicFacts:
+        """Ask the broker.  ``TopicMissing`` if the topic does not exist.  Safe from any thread."""
+
+
+class KafkaSource(DescribedTopic, Protocol):
+    """A consumer.  All calls but ``facts`` come from one thread.  ``KafkaUnavailable`` when the broker is silent."""
+
+    def subscribe(self, listener: Listener) -> None: ...
+
+    def poll(self, records_max: int, timeout_s: float) -> Polled: ...
+
+    def start(self, partition: int, position: Position) -> None:
+        """Deliver an assigned partition's records from ``position`` on."""
+
+    def stop(self, partition: int) -> None:
+        """Deliver no more of an assigned partition until ``start``."""
+
+    def pause(self, partitions: Sequence[int]) -> None:
+        """Keep the position, deliver nothing."""
+
+    def resume(self, partitions: Sequence[int]) -> None: ...
+
+    def offsets(self, partition: int) -> Offsets: ...
+
+    def commit(self, positions: Mapping[int, Position]) -> bool:
+        """Commit positions to the group, synchronously: True if the coordinator took them, which also confirms that
+        this member is one."""
+
+    def close(self) -> None:
+        """Leave the group."""

@@ -1,0 +1,112 @@
+"""``lancewal offsets accept-loss``: go on behind what Kafka deleted before it became durable.
+
+Guarantees
+ 1. Only offsets that Kafka no longer has are passed over: from the region's durable position to the first that it has.
+ 2. No loss without its record (``lancewal_core.region.loss_record``).
+ 3. Where nothing is lost, nothing is touched.
+ 4. Where only deletes may be lost (``tombstones``), nothing is passed over: what Kafka still has is read.
+ 5. Where both are lost, both are recorded: the entry over the gap would hide that nobody has read for long.
+ 6. Where Kafka ends below the durable position, what is durable stays, and nothing is passed over either: the region goes on
+    at that position once Kafka has grown up to it.  What Kafka gets below it is never read; that is what is recorded.
+
+Steps
+ 1. Compare the durable position with Kafka's first and last, and look whether deletes behind it may be gone.
+ 2. Record the loss, then write an entry without rows over it (``operator_entry``); for deletes and for a lost tail the record
+    alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lancewal_core.errors import InvalidInput
+from lancewal_core.ids import OwnerId, Position, Region
+from lancewal_core.region.durable_position import durable_position
+from lancewal_core.region.loss_record import LossRecord, read_losses, write_loss
+from lancewal_core.wal.segment import Entry
+from lancewal_ingest.context import IngestContext
+from lancewal_ingest.kafka.source import Offsets
+from lancewal_ingest.operator.entry import no_rows, write_entry
+from lancewal_ingest.retention.tombstones import accepted_up_to, lost_tombstones
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What was recorded, and where the partition goes on."""
+
+    losses: tuple[LossRecord, ...]
+    goes_on: Position
+
+
+def accept_loss(context: IngestContext, owner: OwnerId, region: Region, offsets: Callable[[], Offsets]) -> Accepted:
+    """Steps 1 and 2; what was accepted.  ``InvalidInput`` where nothing is lost."""
+    # Step 1
+    position = durable_position(context.store, context.tasks, context.indexes, context.contract, region)
+    kafka = offsets()
+    low = kafka.low
+    if position is None:
+        raise _nothing_lost(region, low, low)
+    if position > kafka.high:
+        replaced = LossRecord(
+            first=kafka.high,
+            next=position,
+            accepted_at_ms=context.clock.now_ms(),
+            accepted_by=owner,
+            kind="replaced",
+        )
+        write_loss(context.store, region, replaced)
+        return Accepted((replaced,), position)
+    if low <= position:
+        loss = _tombstones(context, owner, region, position, kafka)
+        if loss is None:
+            raise _nothing_lost(region, position, low)
+        write_loss(context.store, region, loss)
+        return Accepted((loss,), position)
+    # Step 2
+    accepted: list[Accepted] = []
+
+    def make(first: Position) -> Entry:
+        kafka = offsets()
+        reached = kafka.low
+        if reached <= first:
+            raise _nothing_lost(region, first, reached)
+        loss = LossRecord(first=first, next=reached, accepted_at_ms=context.clock.now_ms(), accepted_by=owner)
+        deletes = _tombstones(context, owner, region, reached, kafka)
+        losses = (loss,) if deletes is None else (loss, deletes)
+        for one in losses:
+            write_loss(context.store, region, one)
+        accepted.append(Accepted(losses, reached))
+        return Entry(region, first, reached, context.contract.version, no_rows(context.contract.rows.wal), ())
+
+    # What Kafka lost is what this is about: opening the region must not stop at it.
+    write_entry(context, owner, region, lambda: Offsets(Position(0), offsets().high), make)
+    return accepted[0]
+
+
+def _tombstones(
+    context: IngestContext, owner: OwnerId, region: Region, position: Position, kafka: Offsets
+) -> LossRecord | None:
+    """The record of deletes from ``position`` on that may be lost."""
+    index, compaction = context.indexes.read(region), kafka.compaction
+    problem = lost_tombstones(context.store, context.tasks, context.clock, index, position, compaction)
+    if problem is None or compaction is None:
+        return None
+    # Anew where more has grown old since: a record is never replaced.
+    first, _ = accepted_up_to(read_losses(context.store, region), position)
+    return LossRecord(
+        first=first,
+        next=compaction.old_beyond(position),
+        accepted_at_ms=context.clock.now_ms(),
+        accepted_by=owner,
+        kind="tombstones",
+    )
+
+
+def _nothing_lost(region: Region, position: Position, low: Position) -> InvalidInput:
+    return InvalidInput(
+        f"topic {region.topic} partition {region.partition}: nothing is lost: durable up to position {position}, and "
+        f"Kafka begins at {low}. Nothing was changed",
+        topic=region.topic,
+        partition=region.partition,
+    )

@@ -1,0 +1,88 @@
+"""One entry that an operator's command writes in the place of ingest, to lead a region past what stopped it.
+
+Guarantees
+ 1. The entry starts at the region's durable position, or nothing is written.
+ 2. Whoever owned the region is ended by the same fence and compare-and-swap as any takeover: a process that is alive
+    begins a new log for its other regions.
+ 3. A crash at any point leaves what a crash of ingest there leaves: the next owner goes on from the log.
+
+Steps
+ 1. Open the region, as ingest does.
+ 2. Make the entry for the position that was reached, and write it as the one segment of a log of our own.
+ 3. Hand over: the generation is SEALED behind the entry, and no other opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import assert_never
+
+import pyarrow as pa
+
+from lancewal_core.errors import OwnershipLost, StoreUnavailable
+from lancewal_core.ids import LogId, OwnerId, Position, Region
+from lancewal_core.wal.segment import Entry
+from lancewal_core.wal.writer import Durable, FencedOut, LogWriter, Unsettled
+from lancewal_ingest.context import IngestContext
+from lancewal_ingest.kafka.source import Offsets
+from lancewal_ingest.regions.memtable import MemTable
+from lancewal_ingest.regions.open import open_region
+from lancewal_ingest.regions.seal import seal_generation
+
+_SETTLE_S = 30.0
+_RETRY_S = 0.5
+
+
+def write_entry(
+    context: IngestContext,
+    owner: OwnerId,
+    region: Region,
+    offsets: Callable[[], Offsets],
+    make: Callable[[Position], Entry],
+) -> None:
+    """Steps 1 to 3.  What ``make`` raises for the position reached leaves the region as it is, handed over."""
+    writer = LogWriter(context.store, context.clock, LogId(context.new_id()), owner, context.contract.rows.wal)
+    # Step 1
+    record = open_region(context, writer, region, offsets).record
+    now = context.clock.monotonic()
+    memtable = MemTable(region, record.generation, record.first_sequence, record.first, now)
+    # Step 2
+    try:
+        entry = make(record.first)
+        _store(context, writer, entry)
+        memtable.apply(entry, now)
+    finally:
+        # Step 3
+        if writer.settled:
+            seal_generation(context, writer, memtable, hand_over=True)
+
+
+def no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    """Of an entry that only moves the position."""
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+
+
+def _store(context: IngestContext, writer: LogWriter, entry: Entry) -> None:
+    until = context.clock.monotonic() + _SETTLE_S
+    result = writer.put([entry])
+    while True:
+        match result:
+            case Durable():
+                return
+            case FencedOut():
+                raise OwnershipLost(
+                    f"region {entry.region.name}: another process took it over meanwhile; look at `lancewal status` and "
+                    "run the command again",
+                    region=entry.region.name,
+                )
+            case Unsettled(cause=cause):
+                if context.clock.monotonic() >= until:
+                    raise StoreUnavailable(
+                        f"region {entry.region.name}: no verdict on writing its entry: {cause}; the next owner finds out, "
+                        "then run the command again if `lancewal status` shows the old position",
+                        region=entry.region.name,
+                    )
+                context.clock.sleep(_RETRY_S)
+                result = writer.put_again()
+            case _:
+                assert_never(result)

@@ -1,0 +1,172 @@
+"""``lancewal offsets reject``: lead a partition past bad or misrouted records that stopped it.
+
+Guarantees
+ 1. Each such record is acknowledged as a dead letter before its offset is durable, as under the policies ``dlq``.
+ 2. Only from the region's durable position on, only where the record there cannot be a row of this region, and only up to
+    the offset that the operator names.
+ 3. An entry says what ``ingest.bad_records: dlq`` (of a misrouted one, ``misrouted: dlq``) would have said: good records
+    in between are rows, as they are when ingest reads them.
+ 4. Offsets that nobody can read (``RecordsUnreadable``) are rejected one by one: each is listed, and has a letter without key
+    and value.
+ 5. A crash leaves whole pieces done; the region goes on behind them.
+
+Steps
+ 1. The durable position must be the offset.  Piece by piece:
+ 2. Read records from Kafka, as many as a segment takes by their weight, and decode them: the first one of all must be
+    rejected.
+ 3. Dead letters, acknowledged; then an entry over the piece (``operator_entry``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from lancewal_core.errors import InvalidInput, RecordsUnreadable
+from lancewal_core.ids import OwnerId, Position, Region, position_after
+from lancewal_core.region.durable_position import durable_position
+from lancewal_core.wal.segment import Entry, RejectedOffset
+from lancewal_ingest.append.job import Consumed, DeadLetters, Preparer
+from lancewal_ingest.append.pending import divided, joined
+from lancewal_ingest.context import IngestContext
+from lancewal_ingest.decode.json.decoder import PIECE_BYTES
+from lancewal_ingest.decode.weight import RecordWeights
+from lancewal_ingest.kafka.source import Offsets
+from lancewal_ingest.operator.entry import write_entry
+from lancewal_kafka.records import Records, Rejected
+
+UNREADABLE = "unreadable"
+"""Kind of rejection beside those of ``decode.records``: nobody knows what the record is."""
+_UNREADABLE_AT_ONCE = 10_000
+"""Offsets of an entry that are rejected unread."""
+
+ReadRecords = Callable[[Region, Position, Position], tuple[Records, Position]]
+"""The records of a range, or of its beginning where they are many, and the position behind them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """What became of the records that the partition was led past."""
+
+    first: Rejected
+    """The one that had stopped it."""
+    rejected: Mapping[str, int]
+    """Number by kind."""
+    rows: int
+    """Good records among them: they are in the table's log as any other."""
+    goes_on: Position
+    unreadable_to: Position | None = None
+    """Where the partition goes on among offsets that cannot be read either: the position behind them."""
+
+
+def reject(
+    context: IngestContext,
+    owner: OwnerId,
+    region: Region,
+    offset: Position,
+    through: Position,
+    offsets: Callable[[], Offsets],
+    read: ReadRecords,
+    dead_letters: DeadLetters,
+) -> Passed:
+    """Steps 1 to 3 for the offsets from ``offset`` to ``through``, this one included.
+
+    ``InvalidInput`` if ``offset`` is not that of the record which stops the partition, or Kafka ends before ``through``.
+    """
+    # Step 1
+    reached = durable_position(context.store, context.tasks, context.indexes, context.contract, region)
+    _check_reached(region, reached, offset, offset)
+    end = position_after(through)
+    kafka = offsets()
+    if not kafka.low <= offset < kafka.high:
+        raise _wrong(region, f"Kafka has no record at offset {offset}")
+    if not offset <= through or end > kafka.high:
+        raise _wrong(
+            region, f"through offset {through}: expected one from {offset} to {kafka.high - 1}, which Kafka has"
+        )
+    preparer = Preparer(context.contract.model_copy(update={"misrouted": "dlq"}), "dlq", context.drain)
+    first: Rejected | None = None
+    weights = RecordWeights(context.contract.rows)
+    kinds, rows, at = Counter[str](), 0, offset
+    unreadable_to = offset
+    while first is None or at < end:
+        # Step 2
+        readable = True
+        try:
+            records, behind = read(region, at, end)
+        except RecordsUnreadable as error:
+            beyond = error.where.get("behind")
+            unreadable_to = Position(beyond) if isinstance(beyond, int) else end
+            behind = Position(min(unreadable_to, end, at + _UNREADABLE_AT_ONCE))
+            records, readable = _nothing_of(range(0)), False
+        else:
+            if first is None and records.offsets[:1] != [offset]:
+                raise _wrong(region, f"Kafka has no record at offset {offset}")
+            piece, _ = divided(joined(None, records, behind, weights), PIECE_BYTES, weights, least=1)
+            assert piece is not None  # the first record at least
+            records, behind = piece.records, piece.next
+        entry, rejected, stop = preparer.prepare(Consumed(region, at, behind, records))
+        if entry is None and stop is not None:  # drained up to here
+            if first is None:
+                raise stop.error
+            break
+        if entry is not None and not readable:
+            entry, records, rejected = _unread(entry)
+        first = first or next(iter(rejected), None)
+        if entry is None or first is None or first.offset != offset:
+            raise _wrong(region, f"the record at offset {offset} is a good one, it is not rejected")
+        # Step 3
+        if rejected:
+            dead_letters.send(region, records, rejected)
+        _write(context, owner, region, offsets, entry, offset)
+        kinds.update(letter.kind for letter in rejected)
+        rows += entry.rows.num_rows
+        at = entry.next
+    return Passed(first, kinds, rows, at, unreadable_to if unreadable_to > at else None)
+
+
+def _unread(entry: Entry) -> tuple[Entry, Records, tuple[Rejected, ...]]:
+    """All offsets of an entry without rows as what cannot be read: the entry, its records, their letters."""
+    offsets = range(entry.first, entry.next)
+    letters = tuple(Rejected(o, UNREADABLE, "expected records that Kafka's client can read") for o in offsets)
+    rejected = tuple(RejectedOffset(letter.offset, letter.kind) for letter in letters)
+    return replace(entry, rejected=rejected), _nothing_of(offsets), letters
+
+
+def _nothing_of(offsets: range) -> Records:
+    count = len(offsets)
+    return Records(list(offsets), [-1] * count, [None] * count, [None] * count, [None] * count)
+
+
+def _write(
+    context: IngestContext,
+    owner: OwnerId,
+    region: Region,
+    offsets: Callable[[], Offsets],
+    entry: Entry,
+    offset: Position,
+) -> None:
+    def make(reached: Position) -> Entry:
+        _check_reached(region, reached, entry.first, offset)
+        return entry
+
+    write_entry(context, owner, region, offsets, make)
+
+
+def _check_reached(region: Region, reached: Position | None, wanted: Position, offset: Position) -> None:
+    if reached != wanted:
+        where = "at the first record that Kafka has" if reached is None else f"at offset {reached}"
+        raise _wrong(
+            region,
+            f"the partition goes on {where}, not at {wanted}: only from the record that stops it on are records rejected",
+            None if wanted == offset else f"What lies before {wanted} is done; ingest goes on from there",
+        )
+
+
+def _wrong(region: Region, problem: str, done: str | None = None) -> InvalidInput:
+    return InvalidInput(
+        f"topic {region.topic} partition {region.partition}: {problem}. {done or 'Nothing was changed'}",
+        topic=region.topic,
+        partition=region.partition,
+    )

@@ -1,0 +1,55 @@
+"""Durable positions told to the consumer group: a hint for lag tools, so a failure is only noted.
+
+Guarantees
+ 1. What is told of a partition was durable, and reached by this process since it opened the partition last.
+ 2. A position that the coordinator did not take is told again when it is due next, unless a newer one is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+
+from lancewal_core.ids import Position
+from lancewal_core.process.clock import Clock
+from lancewal_core.process.failpoints import point
+from lancewal_ingest.kafka.source import KafkaSource
+from lancewal_ingest.observer import Observer
+
+
+class OffsetCommits:
+    """Called by the loop's thread only."""
+
+    def __init__(self, clock: Clock, source: KafkaSource, observer: Observer, every_s: float) -> None:
+        self._clock = clock
+        self._source = source
+        self._observer = observer
+        self._every_s = every_s
+        self._committed_at = clock.monotonic()
+        self._reached: dict[int, Position] = {}
+        """Durable positions that the group has not been told."""
+
+    def reached(self, partition: int, position: Position) -> None:
+        """In place of whatever was noted of the partition before."""
+        self._reached[partition] = position
+
+    def forget(self, partition: int) -> None:
+        """Another owner has the partition."""
+        self._reached.pop(partition, None)
+
+    def commit_due(self, open_: Container[int]) -> None:
+        """Now and then, of the partitions that are open: what others have now is theirs to tell."""
+        if self._clock.monotonic() - self._committed_at >= self._every_s and self._reached:
+            self._commit({p: n for p, n in self._reached.items() if p in open_})
+
+    def commit(self, partitions: Iterable[int]) -> None:
+        """Of these partitions, at once."""
+        self._commit({p: self._reached[p] for p in partitions if p in self._reached})
+
+    def _commit(self, positions: dict[int, Position]) -> None:
+        self._committed_at = self._clock.monotonic()
+        self._reached.clear()
+        if positions:
+            with point("offset.commit"):
+                if not self._source.commit(positions):
+                    self._reached.update(positions)  # again when it is due: a quiet partition has nothing newer to tell
+                    self._observer.failed("offset commit", "the group coordinator did not take it")

@@ -1,0 +1,199 @@
+"""Open a region: take over a partition that Kafka assigned to this process.
+
+Guarantees
+ 1. After it, the newest generation of the region is OPEN with our owner id and our log, and starts at the position where
+    everything before is durable: nothing is skipped, nothing is read twice into different generations.
+ 2. Nothing can be added behind our back: the former owner's log has ended (a fence), or it handed over.
+ 3. Losing the race leaves everything as the winner made it.
+ 4. Where a segment is lost from the midst of the former owner's log, ``ObjectMissing`` names it and nothing is changed: a
+    fence in its place would end the log for regions that are still written behind it.
+ 5. A Kafka that does not answer, or that lost what comes next, costs no generation: it is asked before the claim.
+
+Steps
+ 1. Read the newest region index.
+ 2. Where does the region continue?  No index: the contract's start.  Handed over: the newest generation's ``next``.
+    OPEN in our own log (the region's state was dropped): read that log up to the next unsent segment; the caller has
+    settled every PUT.  OPEN in another log: end that log with a fence; ``next`` of the region's last entry before it.
+ 3. Kafka must still have that position, and on a compacted topic what was deleted behind it: ``RetentionLost``,
+    ``LogTruncated``; ``KafkaBehind`` where a person has accepted that the topic lost its tail.
+ 4. Claim by compare-and-swap: the old generation SEALED there, the next OPEN.  Lost: ``OwnershipLost``; the caller starts
+    again while the partition is still assigned to it.  Another owner's hand-over came in between: step 3 again.
+ 5. Generations that are SEALED and not FLUSHED are the caller's to flush.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lancewal_core.errors import (
+    INDEX_LOST,
+    KafkaBehind,
+    LogTruncated,
+    ObjectMissing,
+    OwnershipLost,
+    RetentionLost,
+    StoreInconsistent,
+    StoreUnavailable,
+    TableMissing,
+    TableRestored,
+    WatermarkUnknown,
+)
+from lancewal_core.ids import Position, Region
+from lancewal_core.process.failpoints import point
+from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.loss_record import read_losses
+from lancewal_core.region.transitions import Claimant, Ended, claim, first_claim
+from lancewal_core.wal.segment import Segment
+from lancewal_core.wal.writer import LogWriter, Walk, end_log, walk
+from lancewal_ingest.context import IngestContext
+from lancewal_ingest.kafka.source import Offsets
+from lancewal_ingest.retention.tombstones import lost_tombstones
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """``record`` is the generation that is now OPEN and ours; ``unflushed`` are SEALED ones before it, oldest first."""
+
+    record: GenerationRecord
+    unflushed: tuple[GenerationRecord, ...]
+
+
+def open_region(context: IngestContext, writer: LogWriter, region: Region, offsets: Callable[[], Offsets]) -> Opened:
+    """Steps 1 to 5.  The caller has settled ``writer``; ``offsets`` asks Kafka anew at each call."""
+    # Step 1
+    index = context.indexes.read(region)
+    _check_newest(context, region, index)
+    # Step 2
+    newest = None if index is None else index.newest
+    ended: Ended | None = None
+    if newest is not None and newest.state is State.OPEN:
+        ended = _end(context, writer, region, newest)
+    kafka = offsets()
+    start = _start(context, region, kafka) if index is None else None
+    position = start if newest is None else newest.next if ended is None else ended.next
+    # Step 3
+    if position is not None:
+        problem = _problem(context, index, region, position, kafka)
+        if problem is not None:
+            if context.indexes.read(region) != index:
+                raise OwnershipLost(f"region {region.name}: another process went on with it", region=region.name)
+            raise problem
+
+    # Step 4
+    def decide(found: RegionIndex | None) -> RegionIndex | None:
+        claimant = Claimant(writer.owner, writer.log, writer.next_unsent)
+        if found is None:
+            if start is None:
+                raise StoreInconsistent(f"region {region.name}: its index was read, and now is not there")
+            return first_claim(region, context.contract.version, start, claimant, context.new_id())
+        return claim(found, ended, context.contract.version, claimant, context.new_id())
+
+    with point("claim.cas", region=region.name):
+        ours, claimed = context.indexes.swap(region, decide)
+    if not ours or claimed is None or claimed.newest is None:
+        raise OwnershipLost(f"region {region.name}: another process claimed it first", region=region.name)
+    if claimed.newest.first != position:
+        # Anew: others may have come far before our claim.
+        problem = _problem(context, claimed, region, claimed.newest.first, offsets())
+        if problem is not None:
+            raise problem
+    # Step 5
+    unflushed = tuple(r for r in claimed.generations if r.state is State.SEALED)
+    return Opened(claimed.newest, unflushed)
+
+
+def _start(context: IngestContext, region: Region, kafka: Offsets) -> Position:
+    start = context.contract.start_of(region.partition)
+    return kafka.low if start is None else start
+
+
+def _end(context: IngestContext, writer: LogWriter, region: Region, record: GenerationRecord) -> Ended:
+    """The end of the OPEN generation ``record``: of our own log as far as it is settled, of another after fencing it."""
+    walked: Walk[Segment]
+    if record.log == writer.log:
+        walked = walk(
+            context.store,
+            context.tasks,
+            record.log,
+            record.first_sequence,
+            before=writer.next_unsent,
+            regions=(region,),
+        )
+        if walked.end < writer.next_unsent:
+            raise StoreInconsistent(
+                f"segment {walked.end} of our own log {record.log} is not readable, though it was stored",
+                log=record.log,
+            )
+    else:
+        walked = _end_of_another(context, writer, region, record)
+    entries = [e for s in walked.segments for e in s.entries if e.region == region and e.first >= record.first]
+    position = record.first
+    for entry in entries:
+        if entry.first != position:
+            raise StoreInconsistent(
+                f"region {region.name}: log {record.log} continues at {entry.first} where {position} was expected; "
+                "the index read is out of date",
+                region=region.name,
+            )
+        position = entry.next
+    return Ended(record.generation, record.log, position, walked.end, tuple(e.first for e in entries))
+
+
+def _end_of_another(
+    context: IngestContext, writer: LogWriter, region: Region, record: GenerationRecord
+) -> Walk[Segment]:
+    try:
+        return end_log(
+            context.store, context.tasks, context.clock, record.log, record.first_sequence, writer.owner, region
+        )
+    except ObjectMissing as error:
+        newer = context.indexes.read(region)
+        if newer is not None and record in newer.generations:
+            raise  # nothing from its first segment on was trimmed
+        raise OwnershipLost(f"region {region.name}: another process went on with it", region=region.name) from error
+
+
+def _check_newest(context: IngestContext, region: Region, index: RegionIndex | None) -> None:
+    """An index below what the table has merged is not the newest: a listing was empty or cut short."""
+    try:
+        merged = context.watermarks.newest()[1].generation(region)
+    except (TableRestored, WatermarkUnknown):
+        # Merges stop until a person has decided; consuming must not, or Kafka loses what nobody has made durable.
+        return
+    except TableMissing as error:
+        # It was there when this process started: a proxy answers 404 for what it cannot reach, or somebody deleted it.
+        raise StoreUnavailable(
+            f"region {region.name}: {error}; it was there when this process started: look at the store, or stop ingest",
+            region=region.name,
+        ) from error
+    newest = index.newest if index is not None else None
+    if merged > (0 if newest is None else newest.generation):
+        raise StoreInconsistent(
+            f"region {region.name}: the index found ends at generation {newest.generation if newest else 0}, but the "
+            f"table has merged generation {merged}; {INDEX_LOST}",
+            region=region.name,
+        )
+
+
+def _problem(
+    context: IngestContext, index: RegionIndex | None, region: Region, position: Position, offsets: Offsets
+) -> RetentionLost | LogTruncated | KafkaBehind | None:
+    """Why Kafka cannot go on at ``position``."""
+    problem = offsets.problem(region.topic, region.partition, position, "durable")
+    if isinstance(problem, LogTruncated) and _is_accepted(context, region, position, offsets):
+        return KafkaBehind(
+            f"topic {region.topic} partition {region.partition}: Kafka ends at {offsets.high}, and its lost tail is accepted: "
+            f"it is read again from position {position} on, once it has grown up to there",
+            topic=region.topic,
+            partition=region.partition,
+        )
+    return problem or lost_tombstones(context.store, context.tasks, context.clock, index, position, offsets.compaction)
+
+
+def _is_accepted(context: IngestContext, region: Region, position: Position, offsets: Offsets) -> bool:
+    """Whether a person has accepted that Kafka ends below ``position`` (at least where it does now)."""
+    return any(
+        loss.kind == "replaced" and loss.first <= offsets.high and loss.next == position
+        for loss in read_losses(context.store, region)
+    )

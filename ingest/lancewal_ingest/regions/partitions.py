@@ -1,0 +1,205 @@
+"""The partitions of one ingest process: which wait to be opened, which are open, which have stopped.
+
+::
+
+    assign --> waiting --open_due--> open --hand_over--> ours no more
+                  ^  |                | |
+      not now: it '--'                | '--drop: another owner has claimed its region--> waiting, or ours no more, or stopped
+      waits on                        '--stop: its records go no further--> open and stopped
+                  '--Kafka no longer has what comes next: stopped, and not open
+
+Guarantees
+ 1. One partition that cannot be opened holds up no other: it waits until its next try (``retry_s``; ``damaged_s`` where a
+    person has to act first).  Only what concerns the whole topic is raised.
+ 2. ``open_due`` begins with no further partition after ``turn_s``: the rest waits for the next turn.
+ 3. A partition that stops stops alone, until it is assigned again.  Open, it stays so, unless its log is fenced or another
+    owner claims its region: what was consumed before becomes durable and is handed over.
+ 4. A region is given up by handing it over.  Where that cannot be, since its log was fenced or something sent is not
+    settled, the loop forgets it, and the next owner fences.
+
+The loop (``worker``) says when: indexes change only while no segment is unsettled (``seal``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+
+from lancewal_core.errors import Corrupt, InvalidInput, LancewalError, OwnershipLost, Refresh, Retry
+from lancewal_core.ids import Position
+from lancewal_core.wal.writer import LogWriter
+from lancewal_ingest.append.job import check_topic
+from lancewal_ingest.append.pending import Pending
+from lancewal_ingest.context import IngestContext
+from lancewal_ingest.kafka.source import KafkaSource
+from lancewal_ingest.observer import Observer
+from lancewal_ingest.regions.flush_queue import FlushQueue
+from lancewal_ingest.regions.memtable import MemTable
+from lancewal_ingest.regions.offset_commits import OffsetCommits
+from lancewal_ingest.regions.open import open_region
+from lancewal_ingest.regions.seal import seal_generation
+
+
+@dataclass(slots=True)
+class OpenRegion:
+    """A region whose newest generation is OPEN and ours."""
+
+    memtable: MemTable
+    fetched: Position
+    """Position behind everything consumed so far."""
+    pending: Pending | None = None
+
+
+class Partitions:
+    """Called by the loop's thread only, which looks at the attributes at every turn and forgets there what is given up."""
+
+    def __init__(
+        self,
+        context: IngestContext,
+        source: KafkaSource,
+        observer: Observer,
+        flushes: FlushQueue,
+        commits: OffsetCommits,
+        *,
+        retry_s: float,
+        damaged_s: float,
+        turn_s: float,
+    ) -> None:
+        self.regions = {r.partition: r for r in context.contract.regions}
+        """All of the table, ours or not."""
+        self.assigned: set[int] = set()
+        self.to_open: dict[int, float] = {}
+        """Assigned partitions that are not open, and when to try (again)."""
+        self.open: dict[int, OpenRegion] = {}
+        self.stopped: dict[int, LancewalError] = {}
+        """Why they stopped."""
+        self._refused: dict[int, LancewalError] = {}
+        self._context = context
+        self._source = source
+        self._observer = observer
+        self._flushes = flushes
+        self._commits = commits
+        self._retry_s = retry_s
+        self._damaged_s = damaged_s
+        self._turn_s = turn_s
+
+    @property
+    def refused(self) -> dict[int, LancewalError]:
+        """Of those that wait, why the last try failed."""
+        return {p: error for p, error in self._refused.items() if p in self.to_open}
+
+    @property
+    def consuming(self) -> list[int]:
+        """Those that are open and have not stopped."""
+        return [p for p in sorted(self.open) if p not in self.stopped]
+
+    # -- waiting and opening -------------------------------------------------------------------------------------
+
+    def assign(self, partitions: Iterable[int]) -> None:
+        """They are ours from now on, and wait to be opened."""
+        now = self._now()
+        for partition in partitions:
+            self.assigned.add(partition)
+            self.stopped.pop(partition, None)
+            self.to_open[partition] = now
+
+    def open_all_again(self) -> None:
+        """None is open any more, for the log was fenced: all that are ours wait, but for those that have stopped."""
+        self.to_open = dict.fromkeys(sorted(self.assigned - set(self.stopped)), self._now())
+
+    def open_due(self, writer: LogWriter, *, paused: bool) -> None:
+        """Open those whose time has come into the log of ``writer``, which is settled; they deliver nothing yet if the
+        consumer is ``paused``.
+
+        Raises ``InvalidInput`` when the whole process must stop (topic replaced or altered).
+        """
+        now = self._now()
+        for partition in [p for p, at in self.to_open.items() if at <= now]:
+            if self._now() - now >= self._turn_s:
+                return
+            region = self.regions.get(partition)
+            try:
+                check_topic(self._context.contract, self._source, self._context.drain)
+                if region is None:  # beyond the contract: it waits until that is altered
+                    del self.to_open[partition]
+                    continue
+                opened = open_region(self._context, writer, region, partial(self._source.offsets, partition))
+            except (Retry, Refresh, OwnershipLost, Corrupt) as error:
+                # What is lost or damaged is put back or repaired by a person: other partitions do not wait for that.
+                later_s = self._damaged_s if isinstance(error, Corrupt) else self._retry_s
+                self.to_open[partition] = self._now() + later_s
+                self._refused[partition] = error
+                self._observer.failed("open", error)
+                continue
+            except InvalidInput as error:
+                if "partition" not in error.where:
+                    raise
+                del self.to_open[partition]
+                self.stop(partition, error)
+                continue
+            del self.to_open[partition]
+            self._refused.pop(partition, None)
+            record = opened.record
+            memtable = MemTable(region, record.generation, record.first_sequence, record.first, self._now())
+            self.open[partition] = OpenRegion(memtable, record.first)
+            # What was noted before another member had the partition must not be committed any more.
+            self._commits.reached(partition, record.first)
+            for unflushed in opened.unflushed:
+                self._flushes.add_from_log(region, unflushed)
+            self._source.start(partition, record.first)
+            if paused:
+                self._source.pause([partition])
+            self._observer.opened(region, record)
+
+    # -- stopping ------------------------------------------------------------------------------------------------
+
+    def stop(self, partition: int, error: LancewalError) -> None:
+        """It goes no further until it is assigned again."""
+        self.stopped[partition] = error
+        if partition in self.open:
+            self._source.stop(partition)
+        self._observer.stopped(self.regions[partition], error)
+
+    def drop(self, partition: int, error: OwnershipLost) -> None:
+        """Another owner claimed the region: forget it; while Kafka still says that it is ours, open it again, unless it
+        goes no further anyway."""
+        region = self.open.pop(partition)
+        self._source.stop(partition)
+        self._observer.ownership_lost(region.memtable.region, error)
+        if partition in self.assigned and partition not in self.stopped:
+            self.to_open[partition] = self._now() + self._retry_s
+
+    # -- leaving -------------------------------------------------------------------------------------------------
+
+    def leave(self, partitions: Iterable[int]) -> None:
+        """They are ours no more.  Those that are open stay so, without what is not in a segment yet: the next owner reads
+        it from Kafka."""
+        for partition in partitions:
+            self.assigned.discard(partition)
+            self.to_open.pop(partition, None)
+            self._refused.pop(partition, None)
+            self.stopped.pop(partition, None)
+            region = self.open.get(partition)
+            if region is not None:
+                region.pending = None
+
+    def hand_over(self, partition: int, writer: LogWriter) -> bool:
+        """Give up an open region; False if it is left as it is: the next owner fences."""
+        region = self.open.pop(partition)
+        try:
+            record, _ = seal_generation(self._context, writer, region.memtable, hand_over=True)
+        except OwnershipLost as error:
+            self._commits.forget(partition)
+            self._observer.ownership_lost(region.memtable.region, error)
+            return True
+        except (Retry, Refresh) as error:
+            self._observer.failed("hand over", error)
+            return False
+        self._commits.reached(partition, region.memtable.position)
+        self._flushes.add(region.memtable, record)
+        self._observer.sealed(region.memtable.region, record)
+        return True
+
+    def _now(self) -> float:
+        return self._context.clock.monotonic()

@@ -1,0 +1,127 @@
+"""Whether deletes may be gone unread: on a compacted topic the broker removes a tombstone some time after it cleaned it.
+
+Compaction keeps the newest record of each Kafka key, so a reader that is late still sees every key's last state, but a
+delete only until ``delete.retention.ms`` has passed.  Who read the row before and comes later than that keeps it for ever.
+
+A region's deletes may be gone if all of this holds:
+ 1. The region has read something before: to who begins, a delete that is gone means nothing.
+ 2. Records lie beyond its durable position, and the next of them is older than that time, or was itself removed.  The broker
+    finds the first record by its time in the whole partition: where that lies below the position, its time may be ahead of
+    when it was written, and what lies beyond is taken for old, if the third tells that it is so.
+ 3. Its newest durable segment is older than that time, or was trimmed long ago; or the caller knows since when it has not
+    read.  This keeps apart who reads old records as soon as they are written.  A region that was quiet for so long cannot
+    be told from one that nobody read: if then a new record is superseded and removed before it was read, this is a false
+    alarm.
+ 4. No person has accepted it at this position (``loss_record``), up to the records that are old by now.  Each record of an
+    acceptance begins where the one before ends.  What grows old within ``ACCEPTED_S`` is accepted with it: the region
+    cannot be opened in the same moment.
+
+The third is asked last: it reads trailers of segments, and only where the others hold.  It asks for no listing that doubts a
+log's end (decision 0015): a lost segment makes the time longer, so it can raise the alarm and never silence it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+
+from lancewal_core import paths
+from lancewal_core.errors import RetentionLost
+from lancewal_core.ids import Position, Region, Sequence
+from lancewal_core.process.clock import Clock
+from lancewal_core.process.tasks import Tasks
+from lancewal_core.region.index import GenerationRecord, RegionIndex
+from lancewal_core.region.loss_record import LossRecord, read_losses
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.wal.segment import Fence, decode_trailer
+from lancewal_core.wal.writer import walk_trailers
+
+ACCEPTED_S = 3600.0
+"""Time in which a person starts ingest after accepting a loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """What a broker says of a compacted topic."""
+
+    tombstones_s: float
+    """How long it keeps a tombstone at least (``delete.retention.ms``)."""
+    recent: Position
+    """The first record that is not older than that; the end of the partition if there is none."""
+    end: Position
+    """The end of the partition."""
+
+    def old_beyond(self, position: Position) -> Position:
+        """The end of what may be too old from ``position`` on: at or below it where nothing is; see condition 2."""
+        return self.end if self.recent < position else self.recent
+
+
+def lost_tombstones(
+    store: ObjectStore,
+    tasks: Tasks,
+    clock: Clock,
+    index: RegionIndex | None,
+    position: Position,
+    compaction: Compaction | None,
+    read_at_ms: int | None = None,
+) -> RetentionLost | None:
+    """Why deletes beyond ``position`` may be gone, if they may; see the module docstring.
+
+    ``read_at_ms``: until when the caller has read the region; None: its durable segments tell.
+    """
+    if index is None or compaction is None or compaction.old_beyond(position) <= position:
+        return None
+    region, old_end = index.region, compaction.old_beyond(position)
+    accepted, accepted_at_ms = accepted_up_to(read_losses(store, region), position)
+    if accepted >= old_end or (accepted > position and clock.now_ms() - accepted_at_ms <= ACCEPTED_S * 1000):
+        return None
+    if read_at_ms is None:
+        read_at_ms = _written_at_ms(store, tasks, index)
+        if read_at_ms is None and compaction.recent < position:
+            return None  # nothing tells that the time of the record below is wrong
+    if read_at_ms is not None and clock.now_ms() - read_at_ms <= compaction.tombstones_s * 1000:
+        return None
+    return RetentionLost(
+        f"topic {region.topic} partition {region.partition}: durable up to position {position} for longer than the topic "
+        f"keeps tombstones (delete.retention.ms is {compaction.tombstones_s * 1000:g}): deletes among offsets {position} to "
+        f"{old_end - 1} may be gone, and their rows would stay. To go on all the same: "
+        f"`lancewal offsets accept-loss {region.topic} {region.partition}`",
+        topic=region.topic,
+        partition=region.partition,
+    )
+
+
+def accepted_up_to(losses: Seq[LossRecord], position: Position) -> tuple[Position, int]:
+    """Up to where a person has accepted that deletes from ``position`` on may be gone, and when last; ``position``: nobody."""
+    at, accepted_at_ms = position, 0
+    for loss in losses:
+        if loss.kind == "tombstones" and loss.first == at:
+            at, accepted_at_ms = Position(loss.next), loss.accepted_at_ms
+    return at, accepted_at_ms
+
+
+def _written_at_ms(store: ObjectStore, tasks: Tasks, index: RegionIndex) -> int | None:
+    """When the region's newest durable segment was written; None where it is trimmed."""
+    for record in reversed(index.generations):
+        found = _newest_of(store, tasks, index.region, record)
+        if found is not None:
+            return found
+    return None
+
+
+def _newest_of(store: ObjectStore, tasks: Tasks, region: Region, record: GenerationRecord) -> int | None:
+    if record.end_sequence is None:
+        walked = walk_trailers(store, tasks, record.log, record.first_sequence)
+        times = [t.written_at_ms for t in walked.segments if any(e.region == region for e in t.entries)]
+        return times[-1] if times else None
+    if record.wal_entries.last is None:
+        return None
+    for sequence in range(record.end_sequence - 1, record.first_sequence - 1, -1):
+        key = paths.wal_segment(record.log, Sequence(sequence))
+        data = store.get(key)
+        if data is None:
+            return None
+        trailer = decode_trailer(data, key, len(data))
+        if not isinstance(trailer, Fence) and any(e.region == region for e in trailer.entries):
+            return trailer.written_at_ms
+    return None

@@ -1,0 +1,179 @@
+"""Asks the broker about the topic on a timer, beside the loop.
+
+A consumer reads on in a recreated topic unawares, does not learn the end of a partition that is paused, and hears of
+retention only when it is too late.
+
+Steps of one look
+ 1. Is it still the topic of the contract?
+ 2. The end of each partition, its high watermark, and the first offset that it still has.
+ 3. How long the topic keeps records, and deletes where it is compacted; asked again every ``RETENTION_S``.
+ 4. Of each partition with something that is not durable, the time of its oldest such record: known where the worker has
+    consumed it; else from the look before, if nothing became durable since; else the record itself is fetched.  Where
+    that gives no answer, the time known before stands: it is older.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from lancewal_core.errors import InvalidInput, KafkaUnavailable
+from lancewal_core.ids import Position
+from lancewal_core.process.clock import Clock
+from lancewal_core.process.tasks import Task, Tasks
+from lancewal_ingest.kafka.source import DescribedTopic
+from lancewal_ingest.retention.horizon import Oldest, RetentionFacts
+
+TOPIC_CHECK_S = 5.0
+RETENTION_S = 60.0
+"""A topic's configuration changes rarely, and by people."""
+
+
+class WatchedTopic(DescribedTopic, Protocol):
+    """A topic that also says where its partitions end."""
+
+    def ends(self, partitions: Sequence[int]) -> dict[int, Position]:
+        """Position behind the last committed record, asked of the broker.  Safe from any thread."""
+
+    def high_watermarks(self, partitions: Sequence[int]) -> dict[int, Position]:
+        """Position behind the last record, also of transactions that are open.  Safe from any thread."""
+
+    def highs(self) -> dict[int, Position]:
+        """The same, as far as the last fetches told."""
+
+
+class Retention(Protocol):
+    """See ``retention_kafka``.  Safe from any thread."""
+
+    def retention_s(self) -> float: ...
+
+    def tombstones_s(self) -> float: ...
+
+    def lows(self, partitions: Sequence[int]) -> dict[int, Position]: ...
+
+    def timestamps(self, positions: Mapping[int, Position]) -> dict[int, int]: ...
+
+
+class Progress(Protocol):
+    """How far the worker is."""
+
+    @property
+    def durable(self) -> dict[int, Position]:
+        """Durable position of each open partition."""
+
+    @property
+    def oldest_consumed_ms(self) -> dict[int, int]:
+        """Kafka's time of the first consumed record of each partition that is not durable."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    ends: Mapping[int, Position] = field(default_factory=dict)
+    high_watermarks: Mapping[int, Position] = field(default_factory=dict)
+    retention: RetentionFacts = field(default_factory=RetentionFacts)
+
+
+class TopicWatch:
+    """See the module docstring.  ``check`` is step 1; ``report`` is told of passing faults."""
+
+    def __init__(
+        self,
+        check: Callable[[], None],
+        source: WatchedTopic,
+        retention: Retention,
+        tasks: Tasks,
+        clock: Clock,
+        report: Callable[[str, object], None],
+    ) -> None:
+        self.silent: KafkaUnavailable | None = None
+        self._check = check
+        self._source = source
+        self._retention = retention
+        self._tasks = tasks
+        self._clock = clock
+        self._report = report
+        self._answers = _Answers()
+        self._retention_s = math.nan
+        self._tombstones_s = math.inf
+        self._retention_again_at = float("-inf")
+        self._asked: Task[_Answers] | None = None
+        self._again_at = clock.monotonic() + TOPIC_CHECK_S
+
+    def look(self, worker: Progress) -> None:
+        """``TopicReplaced``, ``PartitionCountChanged`` or ``TopicMissing`` once the broker says so; never waits."""
+        if self._asked is None and self._clock.monotonic() >= self._again_at:
+            durable, consumed_ms = worker.durable, worker.oldest_consumed_ms
+            self._asked = self._tasks.start(lambda: self._ask(durable, consumed_ms))
+        if self._asked is None or not self._asked.done():
+            return
+        asked, self._asked = self._asked, None
+        self._again_at = self._clock.monotonic() + TOPIC_CHECK_S
+        try:
+            self._answers = asked.result()
+            self.silent = None
+        except KafkaUnavailable as error:
+            self.silent = error
+
+    def highs(self) -> dict[int, Position]:
+        """The newest known high watermark of each partition."""
+        fetched, asked = self._source.highs(), self._answers.high_watermarks
+        return {p: max(fetched.get(p, high), high) for p, high in {**fetched, **asked}.items()}
+
+    @property
+    def ends(self) -> Mapping[int, Position]:
+        """The position behind the last record of each partition that can be read, as the last look found it."""
+        return self._answers.ends
+
+    @property
+    def retention(self) -> RetentionFacts:
+        """What the last look found."""
+        return self._answers.retention
+
+    def _ask(self, durable: Mapping[int, Position], consumed_ms: Mapping[int, int]) -> _Answers:
+        # Step 1
+        self._check()
+        if not durable:
+            return _Answers(retention=RetentionFacts(self._retention_s, tombstones_s=self._tombstones_s))
+        # Step 2
+        partitions = sorted(durable)
+        ends, lows = self._source.ends(partitions), self._retention.lows(partitions)
+        # After the ends: what a transaction ends meanwhile is above them.
+        highs = self._source.high_watermarks(partitions)
+        try:
+            # Step 3
+            self._read_retention()
+            # Step 4
+            behind = {p: at for p, at in durable.items() if ends[p] > at >= lows[p]}
+            finite = math.isfinite(min(self._retention_s, self._tombstones_s))
+            oldest = self._oldest(behind, consumed_ms) if finite else {}
+        except InvalidInput as error:  # a right is missing: consuming goes on without the figure
+            self._report("retention", error)
+            return _Answers(ends, highs, RetentionFacts(math.nan, durable, lows))
+        moved_ms = self._moved(durable)
+        facts = RetentionFacts(self._retention_s, durable, lows, oldest, self._tombstones_s, moved_ms)
+        return _Answers(ends, highs, facts)
+
+    def _read_retention(self) -> None:
+        now = self._clock.monotonic()
+        if now >= self._retention_again_at:
+            self._retention_s = self._retention.retention_s()
+            self._tombstones_s = self._retention.tombstones_s()
+            self._retention_again_at = now + RETENTION_S
+
+    def _moved(self, durable: Mapping[int, Position]) -> dict[int, int]:
+        before, now_ms = self._answers.retention, self._clock.now_ms()
+        return {
+            p: before.moved_ms.get(p, now_ms) if before.durable.get(p) == at else now_ms for p, at in durable.items()
+        }
+
+    def _oldest(self, behind: Mapping[int, Position], consumed_ms: Mapping[int, int]) -> dict[int, Oldest]:
+        before = self._answers.retention.oldest
+        found = {p: Oldest(at, consumed_ms[p]) for p, at in behind.items() if p in consumed_ms}
+        found |= {
+            p: before[p] for p, at in behind.items() if p not in found and p in before and before[p].position == at
+        }
+        fetched = self._retention.timestamps({p: at for p, at in behind.items() if p not in found})
+        found |= {p: Oldest(behind[p], at_ms) for p, at_ms in fetched.items()}
+        return {p: before[p] for p in behind if p in before} | found

@@ -1,0 +1,93 @@
+"""Is the store one that the protocol can build on?  Asked at the start, before anything is consumed.
+
+All of the protocol rests on put-if-absent: of several that put one key at once, one makes the object, and it stays as that
+one made it.  A store that ignores the condition, or looks first and writes later, loses rows without a word.
+
+Guarantees
+ 1. ``StoreUnsafe`` where the store let two writers win one key, replaced an object, or does not show what it stored.
+    A race that a store loses only now and then may pass: the probe finds stores that do not keep the promise, and is no
+    proof that one keeps it always.
+ 2. ``StoreNotWritable`` where the store takes no object at all and says that it lets nobody in, ``StoreUnavailable`` where it
+    took none for another reason, which may pass; the message has the store's own.
+ 3. Nothing is left behind where this process may delete, and everything under a key of its own where it may not.
+
+Steps
+ 1. Several rounds, each with a key of its own: ``WRITERS`` threads put different bytes at once.  At most one may win.
+ 2. The object reads back as its winner's bytes (without a verdict for any: as one of the writers').
+ 3. One more writer comes late: it must be refused, and the object must stay as it is.
+ 4. Delete the probe objects.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lancewal_core import paths
+from lancewal_core.errors import StoreNotWritable, StoreUnavailable, StoreUnsafe
+from lancewal_core.process.library_errors import no_way_in, way_on
+from lancewal_core.process.tasks import Tasks
+from lancewal_core.store.object_store import ObjectStore, PutOutcome, PutUnknown, Stored
+
+WRITERS = 8
+ROUNDS = 4
+"""A store that loses every second race passes all of them once in sixteen starts; each costs four requests' time."""
+_LATE = b"late"
+
+
+@dataclass(frozen=True, slots=True)
+class _Probe:
+    store: ObjectStore
+    tasks: Tasks
+    uri: str
+
+    def race(self, key: str) -> PutUnknown | None:
+        """Steps 1 to 3; why there is no object, if there is none."""
+        contents = [b"probe %d" % writer for writer in range(WRITERS)]
+        # Step 1
+        outcomes = self.tasks.map(lambda data: self.store.put_if_absent(key, data), contents)
+        winners = [data for data, outcome in zip(contents, outcomes, strict=True) if outcome == Stored()]
+        if len(winners) > 1:
+            raise self._unsafe(key, f"let {len(winners)} of {WRITERS} writers create the same object")
+        # Step 2
+        found = self.store.get(key)
+        if found is None:
+            if winners:
+                raise self._unsafe(key, "does not show an object that it has just stored")
+            return next((outcome for outcome in outcomes if isinstance(outcome, PutUnknown)), PutUnknown("refused"))
+        if found not in (winners or contents):
+            raise self._unsafe(key, "shows other bytes than those of the writer that it told it had won")
+        # Step 3
+        late: PutOutcome = self.store.put_if_absent(key, _LATE)
+        if late == Stored() or self.store.get(key) != found:
+            raise self._unsafe(key, "replaced an object that was there")
+        return None
+
+    def _unsafe(self, key: str, what: str) -> StoreUnsafe:
+        return StoreUnsafe(
+            f"the store at {self.uri} {what}: it does not honour conditional PUT (If-None-Match: *), without which two "
+            "owners could write the same segment and acknowledged rows would be lost. Use a store that does, or switch "
+            "it on there; mind proxies and gateways on the way",
+            object=key,
+        )
+
+
+def check_store(store: ObjectStore, tasks: Tasks, uri: str, new_id: Callable[[], str]) -> None:
+    """Steps 1 to 4.  ``StoreUnavailable`` too where the store takes objects and then does not let them be read."""
+    probe = _Probe(store, tasks, uri)
+    keys = [paths.probe(new_id()) for _ in range(ROUNDS)]
+    try:
+        silent = [probe.race(key) for key in keys]
+    finally:
+        # Step 4
+        with contextlib.suppress(StoreUnavailable):  # ingest deletes nothing else, and may not be allowed to
+            store.delete(keys)
+    causes = [reason.cause for reason in silent if reason is not None]
+    if len(causes) == ROUNDS:
+        check = f"Check store.options, the credentials, and their right to put objects under {paths.ROOT}"
+        error = StoreNotWritable if no_way_in(causes[0]) else StoreUnavailable
+        raise error(
+            f"the store at {uri} took no object: {causes[0]}. {way_on(causes[0], check)}",
+            object=keys[0],
+        )

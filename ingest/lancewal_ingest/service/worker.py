@@ -1,0 +1,566 @@
+"""The ingest loop of one process: consume, append, seal, flush, hand over, all its partitions together.
+
+One thread calls ``step``; the PUT in flight and the flush in flight run beside it as tasks.  An index changes only while
+no segment is unsettled (``seal``); so a step that wants to claim, seal or hand over first waits for the job in flight.
+
+Guarantees
+ 1. At most one segment is in flight; what is consumed meanwhile goes together into the next one (group commit), at most
+    ``linger_s`` after the last one was sent, or as soon as ``segment_rows`` are waiting: then nothing more is consumed.
+ 2. A MemTable holds durable entries only.  What can no longer be proven equal to durable state is dropped and opened
+    again from the log or from Kafka.
+ 3. Memory: consumed, in flight, OPEN and unflushed rows together stop consumption at the budget (``decode.weight``); while
+    that lasts longer than ``hold_s``, the consumer is paused and polled, so that the process stays a member of its group.
+ 4. Held by an operator, it consumes nothing and goes on in all else: it polls, opens, seals, flushes, hands over.
+ 5. A partition that stops (misrouted record, bad record under ``stop``, lost retention) stops alone; the others go on.
+
+Which partitions wait to be opened, are open or have stopped, and how they come to be so, is in ``partitions``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import assert_never
+
+from lancewal_core.errors import InvalidInput, LancewalError, OwnershipLost, Refresh, Retry
+from lancewal_core.ids import LogId, OwnerId, Position
+from lancewal_core.process.failpoints import point
+from lancewal_core.wal.writer import Durable, FencedOut, LogWriter
+from lancewal_ingest.append.draining import noting
+from lancewal_ingest.append.job import AppendJob, Consumed, DeadLetters, Preparer, check_topic
+from lancewal_ingest.append.pending import Pending, divided, joined
+from lancewal_ingest.append.segment_in_flight import Cargo, SegmentInFlight
+from lancewal_ingest.context import IngestContext
+from lancewal_ingest.decode.weight import RecordWeights
+from lancewal_ingest.glibc_heap import use_own_pages
+from lancewal_ingest.kafka.source import KafkaSource, Polled
+from lancewal_ingest.observer import Observer
+from lancewal_ingest.regions.flush_queue import FlushQueue
+from lancewal_ingest.regions.memtable import MemTable
+from lancewal_ingest.regions.offset_commits import OffsetCommits
+from lancewal_ingest.regions.partitions import OpenRegion, Partitions
+from lancewal_ingest.regions.policy import GENERATION_BYTES_MAX, GenerationStats, MemoryPolicy, SealDecision, SealPolicy
+from lancewal_ingest.regions.seal import reanchor_generation, seal_generation
+from lancewal_ingest.retention.long_pause import LongPause
+from lancewal_kafka.records import Records
+
+_DECODE_COPIES = 2
+"""Decoding holds a batch's values, their joined text and the rows at the same time."""
+_FLUSH_POLL_S = 0.01
+"""A small generation is flushed in about that time: several wait for one another no longer."""
+
+_LARGE_RECORD = 16 << 10
+"""In the mean of a poll: a heap that nobody looks after gets holes from such records."""
+_SEALING_MAX_S = 5.0
+"""Longer than any seal that is merely slow."""
+
+SEGMENT_BYTES = 32 << 20
+LOG_SILENT_S_MAX = 24 * 3600.0
+"""A log that nothing is open in and that took no segment for so long is not gone on with.  Fences are kept for seven days."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLimits:
+    """Times in seconds."""
+
+    poll_records: int = 10_000
+    segment_rows: int = 60_000
+    """Most consumed records that go into a segment; so many, or ``segment_bytes``, start it before ``linger_s``."""
+    segment_bytes: int = SEGMENT_BYTES
+    """The same for what the records weigh (``decode.weight``).  A poll may bring more: the rest goes into the next one."""
+    linger_s: float = 0.05
+    idle_position_s: float = 1.0
+    """At most this often an entry without rows moves a region's position."""
+    offset_commit_s: float = 5.0
+    retry_s: float = 0.5
+    damaged_s: float = 10.0
+    """Until a partition is tried again of which something stored is lost or damaged: a person has to act first."""
+    settle_s: float = 10.0
+    """How long a revoked partition may wait for the segment in flight."""
+    open_s: float = 1.0
+    """A turn begins to open no further partition after so long: between turns the consumer polls and the loop shows that
+    it lives."""
+    hold_s: float = 1.0
+    """How long the loop only waits while nothing more may be consumed; then it pauses the consumer, which throws away
+    what it fetched ahead, and polls it again."""
+
+
+class IngestWorker:
+    """See the module docstring.  Implements ``source.Listener``."""
+
+    def __init__(
+        self,
+        context: IngestContext,
+        source: KafkaSource,
+        dead_letters: DeadLetters,
+        preparer: Preparer,
+        owner: OwnerId,
+        observer: Observer,
+        seal_policy: SealPolicy | None = None,
+        memory_policy: MemoryPolicy | None = None,
+        limits: WorkerLimits | None = None,
+    ) -> None:
+        self._context = context
+        self._source = source
+        self._dead_letters = dead_letters
+        self._preparer = preparer
+        self._owner = owner
+        self._observer = observer
+        self._seal_policy = seal_policy or SealPolicy()
+        self._memory_policy = memory_policy or MemoryPolicy()
+        self._limits = limits or WorkerLimits()
+        self._flushes = FlushQueue(context, observer, self._limits.retry_s)
+        self._commits = OffsetCommits(context.clock, source, observer, self._limits.offset_commit_s)
+        self._partitions = Partitions(
+            context,
+            source,
+            observer,
+            self._flushes,
+            self._commits,
+            retry_s=self._limits.retry_s,
+            damaged_s=self._limits.damaged_s,
+            turn_s=self._limits.open_s,
+        )
+        self._writer = self._new_log()
+        self._flight = SegmentInFlight(
+            context.tasks, context.clock, self._limits.retry_s, lambda cause: observer.failed("append", cause)
+        )
+        self._sent_at = float("-inf")
+        self._weights = RecordWeights(context.contract.rows)
+        self._expected = float(self._weights.largest(context.contract.record_bytes_max))
+        """What the next records may weigh each."""
+        self._cut = 0
+        """The partition with which the next segment begins."""
+        self._memory_full = False
+        self._full_since: float | None = None
+        """Since when nothing more may be consumed."""
+        self._admitting = True
+        """Whether further partitions may be opened."""
+        self._held = False
+        """An operator wants nothing to be consumed."""
+        self._paused = False
+        """The consumer is told so."""
+        self._long_pause = LongPause(context, lambda p: self._source.offsets(p), self._limits.open_s)
+        self._resume_again_at = float("-inf")
+        self._fenced = False
+        self._sealing_since: float | None = None
+        """Since when something should be sealed, or re-anchored; a try alone may take half a minute."""
+
+    # -- what a service shows ------------------------------------------------------------------------------------
+
+    @property
+    def durable(self) -> dict[int, Position]:
+        """Durable position of each open partition."""
+        return {p: r.memtable.position for p, r in self._partitions.open.items()}
+
+    @property
+    def oldest_consumed_ms(self) -> dict[int, int]:
+        """Kafka's time of the first consumed record of each open partition that is not durable."""
+        found = {p: at for p, at in self._flight.cargo.first_ms.items() if p in self._partitions.open}
+        for partition, region in self._partitions.open.items():
+            if region.pending is not None and len(region.pending.records):
+                found.setdefault(partition, region.pending.records.timestamps[0])
+        return {p: at for p, at in found.items() if at >= 0}
+
+    @property
+    def waiting(self) -> list[int]:
+        """Partitions that are ours and not opened yet."""
+        return sorted(self._partitions.to_open)
+
+    @property
+    def refused(self) -> dict[int, LancewalError]:
+        """Of these, those that could not be opened at the last try, and why."""
+        return self._partitions.refused
+
+    @property
+    def stopped(self) -> dict[int, LancewalError]:
+        """Partitions that stopped, and why."""
+        return dict(self._partitions.stopped)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing consumed is waiting or in flight, and every assigned partition is open or stopped."""
+        partitions = self._partitions
+        return (
+            not self._flight.busy
+            and not any(r.pending for r in partitions.open.values())
+            and not partitions.to_open
+            and not self._fenced
+        )
+
+    @property
+    def ready(self) -> bool:
+        return self.idle_or_progressing and not self._partitions.stopped and not self._fenced
+
+    @property
+    def idle_or_progressing(self) -> bool:
+        """False while a segment cannot be stored, or no generation be sealed for a while."""
+        since = self._sealing_since
+        return not self._flight.late and (since is None or self._now() - since < _SEALING_MAX_S)
+
+    # -- the loop ------------------------------------------------------------------------------------------------
+
+    def subscribe(self) -> None:
+        """Check the topic and join the consumer group."""
+        self._check_topic()
+        self._source.subscribe(self)
+
+    def hold(self, held: bool) -> None:
+        """Consume nothing more until told otherwise; what was consumed becomes durable, the partitions stay ours."""
+        self._held = held
+
+    def admit(self, admitting: bool) -> None:
+        """Whether partitions may be opened from now on; those that are open stay so."""
+        self._admitting = admitting
+
+    def step(self, timeout_s: float = 0.1) -> None:
+        """One turn.  Raises ``InvalidInput`` when the whole process must stop (topic replaced or altered)."""
+        self._consume(timeout_s)
+        if self._fenced and not self._restart_after_fence():
+            return
+        self._settle_if_done()
+        if not self._flight.busy:
+            self._open_due()
+            self._seal_due()
+            self._start_job()
+        self._flushes.advance()
+        self._commits.commit_due(self._partitions.open)
+        self._observe()
+
+    def drain(self, deadline_s: float) -> bool:
+        """Make everything consumed durable, hand over every region and flush; True if all was done in time."""
+        end = self._now() + deadline_s
+        self._source.pause(sorted(self._partitions.open))
+        while self._flight.busy or any(r.pending for r in self._partitions.open.values()):
+            if not self._wait_job(end):
+                return False
+            if self._fenced:
+                return False
+            self._start_job(now=True)
+        handed_over = True
+        leaving = sorted(self._partitions.open)
+        for partition in leaving:
+            handed_over = self._now() < end and self._partitions.hand_over(partition, self._writer) and handed_over
+        while len(self._flushes) and self._now() < end:
+            self._flushes.advance()
+            self._flushes.wait(end - self._now())
+            self._flushes.advance()
+        # Last, because it is only a hint and takes as long as a silent coordinator pleases.
+        # Of what went to others before, they may have committed more.
+        self._commits.commit(leaving)
+        return handed_over and not len(self._flushes)
+
+    # -- assignment (called from within poll) --------------------------------------------------------------------
+
+    def assigned(self, partitions: Sequence[int]) -> None:
+        self._partitions.assign(partitions)
+
+    def revoked(self, partitions: Sequence[int]) -> None:
+        self._leave(partitions)
+
+    def lost(self, partitions: Sequence[int]) -> None:
+        # The same compare-and-swap as a hand-over: harmless if another owner has claimed the region, and without it the
+        # next owner must fence the whole log.
+        self._leave(partitions)
+
+    def _leave(self, partitions: Sequence[int]) -> None:
+        self._partitions.leave(partitions)
+        leaving = [p for p in partitions if p in self._partitions.open]
+        if not leaving:
+            return
+        settled = self._wait_job(self._now() + self._limits.settle_s)
+        for partition in leaving:
+            self._partitions.stopped.pop(partition, None)  # the segment waited for may have stopped it
+            if partition not in self._partitions.open:
+                continue
+            if settled and not self._fenced:
+                # A store that fails takes long to do so: it must not use up the rebalance's time once per partition.
+                settled = self._partitions.hand_over(partition, self._writer)
+            else:
+                self._partitions.open.pop(partition)  # not settled: do not hand over; the next owner fences
+
+    # -- consuming -----------------------------------------------------------------------------------------------
+
+    def _consume(self, timeout_s: float) -> None:
+        """Poll and keep what came; while nothing more may be consumed, wait for the work under way instead."""
+        rows, nbytes = self._waiting()
+        limits = self._limits
+        # A segment that is full is no reason to stop below the memory budget.
+        used = self._memory()
+        self._memory_full = self._memory_policy.paused(used, len(self._flushes), self._memory_full)
+        full = self._memory_full or rows >= limits.segment_rows or nbytes >= limits.segment_bytes
+        # Where the store takes segments and no index, a generation cannot be sealed and must not grow.
+        full = full or any(r.memtable.nbytes >= GENERATION_BYTES_MAX for r in self._partitions.open.values())
+        if not full:
+            self._full_since = None
+        elif self._full_since is None:
+            self._full_since = self._now()
+        if self._full_since is not None and not self._held:
+            brief = self._now() - self._full_since < limits.hold_s
+            if brief and self._wait_for_work(timeout_s):
+                return
+        self._set_paused(full or self._held)
+        room = min(limits.segment_bytes - nbytes, self._memory_policy.nbytes - used)
+        wanted = max(1, min(limits.poll_records, limits.segment_rows - rows, int(room / self._expected)))
+        with point("poll"):
+            polled = self._poll(wanted, self._poll_timeout(timeout_s))
+        self._take(polled)
+        more_rows, more_bytes = self._waiting()
+        if more_rows > rows:
+            # A region that left within the poll took its bytes along; so a mean can be too small, and never counts at once.
+            mean = (more_bytes - nbytes) / (more_rows - rows)
+            self._expected = max(self._expected / 2, mean)
+            if mean >= _LARGE_RECORD:
+                use_own_pages()
+
+    def _waiting(self) -> tuple[int, int]:
+        """Records consumed and not yet in a segment, and their weight."""
+        pending = [r.pending for r in self._partitions.open.values() if r.pending is not None]
+        return sum(len(p.records) for p in pending), sum(p.nbytes for p in pending)
+
+    def _wait_for_work(self, timeout_s: float) -> bool:
+        """Wait for the segment in flight, else for the flush; False if neither is under way."""
+        if self._flight.running:
+            self._flight.wait(timeout_s)
+        elif len(self._flushes):
+            self._flushes.wait(timeout_s)
+        else:
+            return False
+        return True
+
+    def _set_paused(self, paused: bool) -> None:
+        if paused and not self._paused:
+            consuming = self._partitions.consuming
+            self._source.pause(consuming)
+            self._long_pause.begin(consuming)
+        elif self._paused and not paused:
+            if not self._may_resume():
+                return
+            self._source.resume(self._partitions.consuming)
+        self._paused = paused
+
+    def _may_resume(self) -> bool:
+        """Stop what has lost something in a long pause; False if that is not known of all yet."""
+        if self._now() < self._resume_again_at:
+            return False
+        try:
+            ours = self._partitions
+            lost = self._long_pause.lost({ours.regions[p]: ours.open[p].fetched for p in ours.consuming})
+        except Retry as error:
+            self._resume_again_at = self._now() + self._limits.retry_s
+            self._observer.failed("resume", error)
+            return False
+        for partition, problem in (lost or {}).items():
+            self._partitions.stop(partition, problem)
+        return lost == {}  # else again: what has stopped is not asked about any more
+
+    def _poll(self, records_max: int, timeout_s: float) -> Polled:
+        try:
+            return self._source.poll(records_max, timeout_s)
+        except InvalidInput as error:
+            partition = error.where.get("partition")
+            if not isinstance(partition, int):
+                raise
+            # Its next offset is gone: it alone stops.  What was consumed before still becomes durable: Kafka may have
+            # lost that too.
+            self._partitions.stop(partition, error)
+            return Polled({}, {})
+
+    def _poll_timeout(self, timeout_s: float) -> float:
+        if self._flight.running or any(r.pending for r in self._partitions.open.values()):
+            return min(timeout_s, self._limits.linger_s / 2)
+        if len(self._flushes):
+            return min(timeout_s, _FLUSH_POLL_S)
+        return timeout_s
+
+    def _take(self, polled: Polled) -> None:
+        now = self._now()
+        for partition, region in self._partitions.open.items():
+            next_ = polled.next.get(partition)
+            if next_ is None or partition in self._partitions.stopped:
+                continue
+            records = polled.records.get(partition)
+            if records is not None and len(records):
+                region.pending = joined(region.pending, records, next_, self._weights)
+                region.fetched = next_
+            elif next_ > region.fetched:
+                region.fetched = next_
+                if region.pending is not None:
+                    region.pending.next = next_
+            if (
+                region.pending is None
+                and not self._flight.busy
+                and region.fetched > region.memtable.position
+                and now - region.memtable.last_entry_at >= self._limits.idle_position_s
+            ):
+                region.pending = Pending(Records([], [], [], [], []), region.fetched)
+
+    def _check_topic(self) -> None:
+        check_topic(self._context.contract, self._source, self._context.drain)
+
+    def _start_job(self, *, now: bool = False) -> None:
+        open_ = self._partitions.open
+        # By turns: nobody waits for ever.
+        waiting = [open_[p] for p in sorted(open_, key=lambda p: (p < self._cut, p)) if open_[p].pending is not None]
+        if not waiting or self._fenced:
+            return
+        rows, nbytes = self._waiting()
+        limits = self._limits
+        full = rows >= limits.segment_rows or nbytes >= limits.segment_bytes
+        if not now and not full and self._now() - self._sent_at < limits.linger_s:
+            return
+        context = self._context
+        consumed = list[Consumed]()
+        nbytes, first_ms = 0, dict[int, int]()
+        for region in waiting:
+            if region.pending is None:
+                continue
+            memtable, room = region.memtable, limits.segment_bytes - nbytes
+            least = 0 if consumed else 1
+            pending, region.pending = divided(region.pending, room, self._weights, least=least)
+            if pending is not None:
+                nbytes += pending.nbytes + self._weights.entry_bytes
+                if len(pending.records):
+                    first_ms[memtable.region.partition] = pending.records.timestamps[0]
+                consumed.append(Consumed(memtable.region, memtable.position, pending.next, pending.records))
+            if region.pending is not None:
+                # Whoever got nothing comes first next time, or whoever comes behind one that got a part.
+                self._cut = memtable.region.partition + (pending is not None)
+                break
+        job = AppendJob(
+            self._check_topic,
+            self._preparer,
+            self._dead_letters,
+            self._writer,
+            context.tasks,
+            consumed,
+            noting(context),
+        )
+        self._sent_at = self._now()
+        self._flight.start(job, Cargo(nbytes, first_ms))
+
+    def _settle_if_done(self) -> None:
+        # An error ends the process.  Where nothing was sent, what is durable is known and can still be handed over.
+        outcome = self._flight.settle(lambda: self._writer.settled)
+        if outcome is None:
+            return
+        if isinstance(outcome.result, FencedOut):
+            self._fenced = True
+            self._partitions.open.clear()
+            self._observer.fenced(outcome.result.fence)
+        else:
+            self._apply(outcome.job, outcome.result)
+
+    def _wait_job(self, until: float) -> bool:
+        """Wait until no segment is in flight; False if that did not come about in time."""
+        while self._flight.busy:
+            if not self._flight.wait(until - self._now()):
+                return False
+            self._settle_if_done()
+        return True
+
+    def _apply(self, job: AppendJob, result: Durable | None) -> None:
+        now = self._now()
+        for entry in job.entries if result is not None else ():
+            region = self._partitions.open.get(entry.region.partition)
+            if region is None or region.memtable.region != entry.region:
+                continue
+            with point("memtable.apply", region=entry.region.name, next=entry.next):
+                region.memtable.apply(entry, now)
+            self._commits.reached(entry.region.partition, entry.next)
+            self._observer.appended(entry)
+        if result is not None:
+            self._observer.segment(result, job.rejected)
+        for stop in job.stops:
+            region = self._partitions.open.get(stop.partition)
+            if region is not None:  # else given up meanwhile: whoever reads the record again stops there
+                region.pending = None  # lies behind the record that stops it
+                self._partitions.stop(stop.partition, stop.error)
+
+    # -- owning regions ------------------------------------------------------------------------------------------
+
+    def _new_log(self) -> LogWriter:
+        context = self._context
+        log = LogId(context.new_id())
+        return LogWriter(context.store, context.clock, log, self._owner, context.contract.rows.wal)
+
+    def _restart_after_fence(self) -> bool:
+        """Begin a new log once the group coordinator confirms that we are a member, or at once if nothing is ours: each
+        later assignment is such a confirmation."""
+        if self._partitions.assigned and not self._source.commit({}):
+            return False
+        self._fenced = False
+        self._writer = self._new_log()
+        self._partitions.open_all_again()
+        return True
+
+    def _open_due(self) -> None:
+        if not self._admitting or self._fenced:
+            return  # after a fence nothing is opened into the log that has ended; the next step begins a new one
+        if not self._partitions.open and not self._flight.busy and self._writer.silent_s > LOG_SILENT_S_MAX:
+            # Who had our regions since may have ended this log, and its fence may be about to be collected.
+            self._writer = self._new_log()
+        self._partitions.open_due(self._writer, paused=self._paused)
+
+    def _seal_due(self) -> None:
+        largest = max(self._partitions.open.values(), key=lambda r: r.memtable.nbytes, default=None)
+        total = sum(r.memtable.nbytes for r in self._partitions.open.values())
+        early = largest if largest is not None and self._memory_policy.seal_largest(total) else None
+        for partition, region in list(self._partitions.open.items()):
+            memtable = region.memtable
+            stats = GenerationStats(
+                len(memtable.entries),
+                memtable.rows,
+                memtable.nbytes,
+                self._now() - memtable.opened_at,
+                self._writer.next_unsent - memtable.first_sequence,
+            )
+            decision = self._seal_policy.decide(stats)
+            if region is early and memtable.entries:
+                decision = SealDecision.SEAL
+            if decision is not SealDecision.KEEP and self._sealing_since is None:
+                self._sealing_since = self._now()
+            try:
+                match decision:
+                    case SealDecision.KEEP:
+                        pass
+                    case SealDecision.SEAL:
+                        self._seal(region)
+                    case SealDecision.REANCHOR:
+                        reanchor_generation(self._context, self._writer, memtable)
+                    case _:
+                        assert_never(decision)
+            except OwnershipLost as error:
+                self._partitions.drop(partition, error)
+            except Refresh as error:
+                self._observer.failed("seal", error)
+            except Retry as error:
+                self._observer.failed("seal", error)
+                return  # no use in asking the same store for each region: the loop must turn
+        self._sealing_since = None
+
+    def _seal(self, region: OpenRegion) -> None:
+        memtable = region.memtable
+        record, following = seal_generation(self._context, self._writer, memtable, hand_over=False)
+        if following is None:
+            raise AssertionError("sealing without a hand-over opens the next generation")
+        region.memtable = MemTable(
+            memtable.region, following.generation, following.first_sequence, memtable.position, self._now()
+        )
+        region.memtable.last_entry_at = memtable.last_entry_at
+        self._flushes.add(memtable, record)
+        self._observer.sealed(memtable.region, record)
+
+    # -- bookkeeping ---------------------------------------------------------------------------------------------
+
+    def _now(self) -> float:
+        return self._context.clock.monotonic()
+
+    def _memory(self) -> int:
+        _, pending = self._waiting()
+        open_ = sum(r.memtable.nbytes for r in self._partitions.open.values())
+        return pending + self._flight.cargo.nbytes * _DECODE_COPIES + open_ + self._flushes.nbytes
+
+    def _observe(self) -> None:
+        self._observer.memory(self._memory(), self._memory_full)
+        self._observer.positions(self._partitions.regions, self.durable, len(self._flushes))

@@ -1,0 +1,194 @@
+"""Records of a partition read again, by a consumer that joins no group and commits nothing.
+
+Guarantees
+ 1. ``consumed`` gives the committed records of [first, end) in offset order, each once.  It ends once all were seen, or raises
+    ``OutOfRange`` (retention has taken the position), ``RecordsUnreadable`` (behind all that can be read before it), or
+    ``KafkaUnavailable`` (the broker is silent short of the end).
+ 2. ``read_records`` gives no more of them than fit well into memory, from the first on.  Where the very first cannot be read,
+    ``RecordsUnreadable`` says behind which position it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from lancewal_core.errors import KafkaUnavailable, RecordsUnreadable, RetentionLost
+from lancewal_core.ids import Position, Region, position_after
+from lancewal_ingest.kafka.consumer import as_records
+from lancewal_kafka.clients import REQUEST_TIMEOUT_S, UNREADABLE, explained, lone_consumer_properties, unreadable
+from lancewal_kafka.records import Records
+
+QUEUE_BYTES = 32 << 20
+_SHORT_QUEUE_BYTES = 8 << 20
+_RECORDS = 20_000
+_FEW_RECORDS = 500
+_WAIT_S = 0.5
+_GATHER_S = 0.01
+SILENT_S = 30.0
+"""Nothing for so long, short of the end, is a broker that does not answer."""
+_PROBE_S = 5.0
+"""Nothing for so long: transaction markers, or what was aborted."""
+READ_RECORDS_MAX = 10_000
+READ_BYTES_MAX = 32 << 20
+"""Where ``read_records`` ends, but for what came with the last of them."""
+
+
+class OutOfRange(Exception):
+    """Retention has overtaken the reading."""
+
+
+@contextlib.contextmanager
+def lone_consumer(
+    client: Mapping[str, str], group: str, topic: str, queue_bytes: int = QUEUE_BYTES
+) -> Iterator[Consumer]:
+    """Kafka's own errors leave it as this project's."""
+    properties = lone_consumer_properties(client, group, queue_bytes)
+    try:
+        with contextlib.closing(Consumer(properties, logger=logging.getLogger("lancewal.kafka"))) as consumer:
+            yield consumer
+    except KafkaException as error:
+        raise explained(error, f"reading topic {topic}", topic) from error
+
+
+def consumed(
+    consumer: Consumer,
+    region: Region,
+    first: Position,
+    end: Position,
+    at_once: int = _RECORDS,
+    silent_s: float = SILENT_S,
+) -> Iterator[Records]:
+    """Guarantee 1, as they come.  Markers and aborted records are no records, but move the position."""
+    place = TopicPartition(region.topic, region.partition, first)
+    consumer.assign([place])
+    heard_at = time.monotonic()
+    position = first
+    while position < end:
+        messages = consumer.consume(1, _WAIT_S)
+        if messages:
+            messages += consumer.consume(at_once - 1, _GATHER_S)
+        good: list[Message] = []
+        reason: str | None = None
+        for message in messages:
+            reason = _unreadable(message)
+            if reason is not None:
+                break  # what lies behind it is of no use
+            if _is_record(message, region):
+                good.append(message)
+        if good:
+            records = as_records(good)
+            wanted = between(records, position, end)
+            if len(wanted):
+                yield wanted
+            position = max(position, position_after(records.offsets[-1]))
+        if reason is not None:
+            raise unreadable(region.topic, region.partition, position, reason)
+        (at,) = consumer.position([place])
+        if good or at.offset > position:
+            heard_at, position = time.monotonic(), max(position, Position(at.offset))
+        elif time.monotonic() - heard_at > silent_s:
+            raise KafkaUnavailable(
+                f"topic {region.topic} partition {region.partition}: nothing came for {silent_s:g} s at position {position}, "
+                f"short of {end}",
+                topic=region.topic,
+                partition=region.partition,
+            )
+
+
+def read_records(
+    client: Mapping[str, str], group: str, region: Region, first: Position, end: Position
+) -> tuple[Records, Position]:
+    """The committed records of [first, end), or of its beginning where they are many, and the position behind them.
+
+    ``end`` is not above what Kafka has.  ``RetentionLost`` if Kafka has deleted ``first``, ``KafkaUnavailable`` if nobody
+    answers.
+    """
+    found, nbytes = Records([], [], [], [], []), 0
+    try:
+        with lone_consumer(client, group, region.topic, _SHORT_QUEUE_BYTES) as consumer:
+            for records in consumed(consumer, region, first, end, _FEW_RECORDS, REQUEST_TIMEOUT_S):
+                found.extend(records)
+                nbytes += sum(len(value or b"") for value in records.values)
+                if len(found) >= READ_RECORDS_MAX or nbytes >= READ_BYTES_MAX:
+                    return found, position_after(found.offsets[-1])
+    except RecordsUnreadable as error:
+        at = Position(int(str(error.where["offset"])))
+        if len(found):
+            return found, at
+        raise RecordsUnreadable(
+            str(error), **{**error.where, "behind": _behind_unreadable(client, group, region, at)}
+        ) from error
+    except OutOfRange:
+        raise RetentionLost(
+            f"topic {region.topic} partition {region.partition}: Kafka deleted offset {first} while it was read",
+            topic=region.topic,
+            partition=region.partition,
+        ) from None
+    return found, end
+
+
+def between(records: Records, low: Position, high: Position) -> Records:
+    """Those at [low, high)."""
+    return records.part(bisect_left(records.offsets, low), bisect_left(records.offsets, high))
+
+
+def _behind_unreadable(client: Mapping[str, str], group: str, region: Region, at: Position) -> Position:
+    """The position behind the batch that cannot be read at ``at``.
+
+    Who reads from any offset of a batch meets all of it, and the error has the batch's first offset: so it is looked for
+    further and further on, then by halves.
+    """
+    with lone_consumer(client, group, region.topic, _SHORT_QUEUE_BYTES) as consumer:
+        place = TopicPartition(region.topic, region.partition)
+        _, end = consumer.get_watermark_offsets(place, timeout=REQUEST_TIMEOUT_S)
+        batch = _unreadable_batch(consumer, region, at)
+        inside, step = at, 1
+        behind = Position(min(at + step, end))
+        while behind < end and _unreadable_batch(consumer, region, behind) == batch is not None:
+            inside, step = behind, step * 2
+            behind = Position(min(inside + step, end))
+        while behind - inside > 1:
+            middle = Position((inside + behind) // 2)
+            if _unreadable_batch(consumer, region, middle) == batch:
+                inside = middle
+            else:
+                behind = middle
+        return behind
+
+
+def _unreadable_batch(consumer: Consumer, region: Region, position: Position) -> int | None:
+    """The first offset of the batch that whoever reads from ``position`` meets and cannot read; None if it can be read."""
+    consumer.assign([TopicPartition(region.topic, region.partition, position)])
+    until = time.monotonic() + _PROBE_S
+    while time.monotonic() < until:
+        message = consumer.poll(_WAIT_S)
+        if message is None:
+            continue
+        if _unreadable(message) is not None:
+            return message.offset()
+        if _is_record(message, region):
+            return None
+    return None
+
+
+def _unreadable(message: Message) -> str | None:
+    """Why what lies there cannot be read; None of anything else."""
+    error = message.error()
+    return error.str() if error is not None and error.code() in UNREADABLE else None
+
+
+def _is_record(message: Message, region: Region) -> bool:
+    error = message.error()
+    if error is None:
+        return message.partition() == region.partition
+    if error.code() == KafkaError._AUTO_OFFSET_RESET:
+        raise OutOfRange
+    if error.fatal() or not error.retriable():
+        raise KafkaException(error)
+    return False

@@ -1,0 +1,295 @@
+"""Reading at a given cut: the plan that gives the rows of a receipt again.
+
+Guarantees
+ 1. The rows are exactly those of the read that the receipt came with, unmerged ones included, whatever was written, merged,
+    compacted, cleaned up or trimmed since; or a named error.
+ 2. Per region the plan covers the positions up to the receipt's cut exactly once, and nothing behind it.
+ 3. It is a plan as any other: pure, and the rows are loaded as those of a strong read are.
+
+Steps
+ 1. The receipt must be one of this table (uuid; whoever calls has compared the place).  The contract must still
+    be the newest: ``ContractChanged``.
+ 2. No positions at all, and V is still there: V alone, nothing merged, or of a table that was restored (``plan_eventual``).
+    V' = the receipt's version V, if it is still there; else a version that showed the same rows (``lineage``).
+    W(V') lies at or below the cut in every region, and no change of the contract in between (``contract_eras``).
+    V' above V must not lack what V's read had: as in step 3, from W(V) on.
+ 3. Each region whose cut lies behind W(V') (0, where nothing of it was merged): its generations from the one behind
+    W(V'), from index and history pages.  Records in between that a person has given up since, with a lost segment, may
+    have been in the read: what is left would be other rows.
+ 4. A whole generation: its snapshot, if it has one.  One that the cut divides, and one without a snapshot: its WAL entries,
+    from a walk of its log that ends where all cuts in it are reached.  No proof of a tail is needed: what the receipt saw
+    was durable, so a walk that ends before the cut has met what is trimmed by now; or, if the index read again still keeps
+    the generation and a later segment was there, what is lost.
+ 5. Of an entry that the cut divides only the rows below the cut count.
+ 6. Whatever turns out stale or missing: plan again, a bounded number of times.
+
+Outcomes besides a plan
+ * ``InvalidInput``: no receipt of this table.
+ * ``VersionGone``: V was cleaned up, and no version that is left shows its rows.
+ * ``OutsideHistoryWindow``: generations that the read needs are trimmed (they were merged longer ago than the window).
+ * ``RecordsGivenUp``: of a segment that was lost; also where the read was made after that and before the next merge, which
+   nothing tells apart.
+ * ``ContractChanged``: take up the newest contract and plan again.
+ * ``ObjectMissing``: a segment that the receipt needs is lost.
+ * ``PlanRetriesExhausted``: the store does not show what it must have; the message says what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, replace
+from functools import partial
+
+from lancewal_core.errors import (
+    InvalidInput,
+    PlanRetriesExhausted,
+    PlanStale,
+    RecordsGivenUp,
+    Refresh,
+    TableRestored,
+    VersionGone,
+    WatermarkUnknown,
+)
+from lancewal_core.ids import LogId, Position, Region, Sequence
+from lancewal_core.process.failpoints import point
+from lancewal_core.region.index import GenerationRecord
+from lancewal_core.region.loss_record import read_losses
+from lancewal_core.table.contract import Contract
+from lancewal_core.table.protocol import version_exists
+from lancewal_core.table.watermarks import NOTHING_MERGED
+from lancewal_core.wal.segment import Segment, Trailer
+from lancewal_core.wal.writer import Walk, doubted, segment_lost
+from lancewal_reader.history import generations_behind
+from lancewal_reader.plan.contract_eras import contracts_up_to, spans_a_change
+from lancewal_reader.plan.stand_in import Lineage, Pinned, is_at_or_below
+from lancewal_reader.plan.strong import (
+    PAUSE_S,
+    PLANS_MAX,
+    PlanContext,
+    ReadPlan,
+    RegionDelta,
+    SnapshotRef,
+    Source,
+    check_contract,
+    entry_refs,
+    walk_from,
+)
+from lancewal_reader.receipt import Receipt
+
+_STRIDE = 64
+"""Segments that a walk reads before it looks whether all cuts are reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A generation, or the part of it below the cut."""
+
+    region: Region
+    record: GenerationRecord
+    end: Position
+
+    @property
+    def snapshot(self) -> SnapshotRef | None:
+        """The snapshot, if the whole generation is read and has one."""
+        return SnapshotRef.of(self.record) if self.record.next == self.end else None
+
+
+def plan_at(context: PlanContext, at: Receipt) -> ReadPlan:
+    """The plan that reads what ``at`` saw; see the module docstring."""
+    # Step 1
+    _check_receipt(context.contract, at)
+    check_contract(context)
+    reason: Exception | None = None
+    for attempt in range(PLANS_MAX):
+        if attempt:
+            context.clock.sleep(PAUSE_S * attempt)
+        try:
+            return _plan_once(context, at)
+        except Refresh as error:  # Step 6
+            reason = error
+    raise PlanRetriesExhausted(
+        f"no plan for this receipt after {PLANS_MAX} tries; the last reason: {reason}"
+    ) from reason
+
+
+def _check_receipt(contract: Contract, at: Receipt) -> None:
+    if at.table_uuid != contract.uuid:
+        raise InvalidInput(
+            f"the receipt is of the table with uuid {at.table_uuid}, this one has {contract.uuid}: read the table that "
+            "gave it"
+        )
+
+
+def _plan_once(context: PlanContext, at: Receipt) -> ReadPlan:
+    # Step 2
+    with point("plan.pin"):
+        if not at.cut and version_exists(context.table, at.version):
+            return ReadPlan(at.version, NOTHING_MERGED, ())
+        pinned = _pin(context, at)
+        if pinned.version > at.version:
+            _check_stand_in(context, at)
+    merged = {region: mark.next for region, mark in pinned.in_force.regions.items()}
+    if context.contract.version > 1 and spans_a_change(
+        contracts_up_to(context.store, context.contract), merged, at.cut
+    ):
+        raise _version_gone(context, at)
+    # Step 3
+    behind = [region for region, cut in sorted(at.cut.items()) if cut != merged.get(region, 0)]
+    found = context.tasks.map(lambda region: _parts(context, pinned, region, at.cut[region]), behind) if behind else []
+    parts = dict(zip(behind, found, strict=True))
+    # Step 4
+    walks = _walk_logs(context, [part for some in parts.values() for part in some if part.snapshot is None])
+    deltas = [RegionDelta(r, tuple(_sources(parts.get(r, ()), walks)), cut) for r, cut in sorted(at.cut.items())]
+    return ReadPlan(pinned.version, pinned.in_force, tuple(deltas))
+
+
+def _pin(context: PlanContext, at: Receipt) -> Pinned:
+    """Step 2."""
+    try:
+        context.table.at(at.version)
+    except VersionGone as error:
+        newest = context.table.newest().version
+        if at.version > newest:
+            raise InvalidInput(f"the receipt is of table version {at.version}, the newest is {newest}") from error
+        found = Lineage(context.table, context.watermarks).stand_in(at.version, at.cut)
+        if found is None:
+            raise _version_gone(context, at) from error
+        return found
+    in_force = context.watermarks.at(at.version)
+    if not is_at_or_below(in_force, at.cut):
+        raise InvalidInput(f"not a receipt: table version {at.version} holds more than its cut")
+    return Pinned(at.version, in_force)
+
+
+def _version_gone(context: PlanContext, at: Receipt) -> VersionGone:
+    return VersionGone(
+        f"table version {at.version} of the receipt is gone: a clean-up removed it, and no version that is left is known to "
+        "show the same rows. Let Lance's clean-up keep versions at least as long as receipts are used; the table's history "
+        f"window is {context.contract.history_window_s} s",
+        version=at.version,
+    )
+
+
+def _parts(context: PlanContext, pinned: Pinned, region: Region, cut: Position) -> list[_Part]:
+    """Step 3 for one region.  It may be one that only an earlier contract had."""
+    if region not in context.contract.regions and context.indexes.read(region) is None:
+        raise InvalidInput(f"the receipt names the region {region.name}, which the table does not have")
+    records = generations_behind(
+        context.store,
+        context.indexes,
+        region,
+        pinned.in_force.generation(region),
+        context.contract.history_window_s,
+    )
+    merged = pinned.in_force.position(region)
+    if merged is not None and records[0].first != merged:
+        raise PlanStale(
+            f"region {region.name}: generation {records[0].generation} begins at {records[0].first}, the table ends at "
+            f"{merged}",
+            region=region.name,
+        )
+    if records[-1].next is not None and records[-1].next < cut:
+        raise PlanStale(
+            f"region {region.name}: the receipt's cut {cut} lies behind its end {records[-1].next}; the store's listing is "
+            "out of date, or this is no receipt",
+            region=region.name,
+        )
+    _check_given_up(context, region, Position(0) if merged is None else merged, cut)
+    needed = [record for record in records if record.first < cut]
+    return [_Part(region, r, cut if r.next is None else min(cut, r.next)) for r in needed]
+
+
+def _check_stand_in(context: PlanContext, at: Receipt) -> None:
+    """A later version may hold a merge of what was left behind W(V), up to the very cut."""
+    try:
+        before = context.watermarks.at(at.version)
+    except (WatermarkUnknown, TableRestored):
+        before = NOTHING_MERGED  # refuses more than it must
+    for region, cut in sorted(at.cut.items()):
+        merged = before.position(region)
+        _check_given_up(context, region, Position(0) if merged is None else merged, cut)
+
+
+def _check_given_up(context: PlanContext, region: Region, merged: Position, cut: Position) -> None:
+    for loss in read_losses(context.store, region):
+        if loss.segment is not None and loss.first < cut and merged < loss.next:
+            raise RecordsGivenUp(
+                f"region {region.name}: the read at this receipt saw offsets {loss.first} to {loss.next - 1}, or may have: "
+                f"{loss.segment} is lost, and they were given up (`lancewal repair segment --accept-loss`). Read anew",
+                region=region.name,
+            )
+
+
+def _walk_logs(context: PlanContext, parts: Seq[_Part]) -> dict[LogId, Walk[Segment | Trailer]]:
+    """Each log once, for all its regions."""
+    by_log: dict[LogId, list[_Part]] = {}
+    for part in parts:
+        by_log.setdefault(part.record.log, []).append(part)
+    return {log: _walk_to(context, log, some) for log, some in sorted(by_log.items())}
+
+
+def _walk_to(context: PlanContext, log: LogId, parts: Seq[_Part]) -> Walk[Segment | Trailer]:
+    """From the first segment of these parts to where all of them are reached, or to the log's end."""
+    pending = list(parts)
+    at = min(part.record.first_sequence for part in parts)
+    segments: list[Segment | Trailer] = []
+    while pending:
+        before = Sequence(at + _STRIDE)
+        piece = walk_from(context, log, at, before=before)
+        segments += piece.segments
+        reached = {entry.region: entry.next for segment in piece.segments for entry in segment.entries}
+        pending = [part for part in pending if reached.get(part.region, 0) < part.end]
+        at = piece.end
+        if at < before:
+            _check_lost(context, pending, piece)
+            break
+    return Walk(log, tuple(segments), at, None)
+
+
+def _check_lost(context: PlanContext, pending: Seq[_Part], walked: Walk[Segment | Trailer]) -> None:
+    """Raise what names the absent segment at the end of ``walked``, if these parts need it and it was not trimmed."""
+    if not pending or walked.fence is not None:
+        return
+    walked = doubted(context.store, walked, partial(walk_from, context, walked.log))
+    for part in pending:
+        if part.record.first_sequence > walked.end:
+            continue  # it says nothing of what lies before it, which may have been trimmed
+        behind = part.record.end_sequence
+        if walked.later is None and (behind is None or behind <= walked.end):
+            continue  # nothing says that it was ever there but the receipt
+        index = context.indexes.read(part.region)
+        if index is not None and index.trimmed_generation < part.record.generation:
+            raise segment_lost(
+                walked.log,
+                walked.end,
+                f"the receipt's read of region {part.region.name} saw records in it or behind it",
+            )
+
+
+def _sources(parts: Seq[_Part], walks: Mapping[LogId, Walk[Segment | Trailer]]) -> list[Source]:
+    """Snapshots and entries of one region, without a gap up to the cut."""
+    sources: list[Source] = []
+    for part in parts:
+        snapshot = part.snapshot
+        if snapshot is not None:
+            sources.append(snapshot)
+            continue
+        position = part.record.first
+        for ref in entry_refs(part.region, part.record, walks[part.record.log]):
+            if ref.first >= part.end:
+                break
+            if ref.first != position:
+                raise PlanStale(
+                    f"region {part.region.name}: log {ref.log} continues at {ref.first}, expected {position}",
+                    region=part.region.name,
+                )
+            position = min(ref.next, part.end)
+            sources.append(replace(ref, next=position))  # Step 5
+        if position != part.end:
+            raise PlanStale(
+                f"region {part.region.name}: generation {part.record.generation} is needed up to {part.end}, its log "
+                f"{part.record.log} shows it up to {position}",
+                region=part.region.name,
+            )
+    return sources

@@ -1,0 +1,172 @@
+"""Which version that is still there shows what a version that is gone showed.
+
+Guarantee: ``stand_in(V, cut)`` is a version V' and W(V'), with W(V') at or below the cut everywhere, of which the rows under
+the mask of all keys between W(V') and the cut, plus the fold of the records there, are exactly what V gave at this cut;
+or None.
+
+V' lies below V, or above it.  The commits between the two, each proven by its transaction or, of a merge, by its record
+under ``merges/``, are
+ 1. merges: what they add is in the delta of the lower version;
+ 2. compactions, index builds, configuration: they change no row;
+ 3. follow-ups.
+A merge that was rebased over somebody's append may show keys twice until its follow-up has hidden them, while a delta
+hides them at once.  So
+ 4. a follow-up is passed only together with its merge;
+ 5. a merge is passed without a follow-up only if nothing but 2. lies between the version it was computed from and its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import assert_never
+
+from lancewal_core.errors import VersionGone, WatermarkUnknown
+from lancewal_core.ids import Position, Region, TableVersion
+from lancewal_core.table.protocol import Table, TransactionGone, TransactionInfo, TransactionUnreadable
+from lancewal_core.table.watermarks import (
+    PROPERTY_FOLLOWUP,
+    PROPERTY_MERGE,
+    PROPERTY_READ_VERSION,
+    PROPERTY_WATERMARKS,
+    InForce,
+    Watermarks,
+)
+
+STEPS_MAX = 200
+"""Farthest that a version is looked for, each way."""
+_SAME_ROWS = frozenset({"Rewrite", "CreateIndex", "UpdateConfig", "BaseOperation"})
+"""Lance's names; the binding calls what it has no class for ``BaseOperation``: above all the reservation of fragment ids."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """A version that is there, and its watermarks."""
+
+    version: TableVersion
+    in_force: InForce
+
+
+@dataclass(frozen=True, slots=True)
+class _Merge:
+    uuid: str | None
+    read_version: int | None
+    """None: the transaction is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class _FollowUp:
+    merge: str
+
+
+@dataclass(frozen=True, slots=True)
+class _SameRows:
+    """It changed no row."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Foreign:
+    """It changed rows in another way, or nothing is known of it."""
+
+
+_Commit = _Merge | _FollowUp | _SameRows | _Foreign
+
+
+def is_at_or_below(in_force: InForce, cut: Mapping[Region, Position]) -> bool:
+    """Whether the watermarks hold nothing behind the cut."""
+    return all(region in cut and mark.next <= cut[region] for region, mark in in_force.regions.items())
+
+
+class Lineage:
+    """Reads what made each version; remembers it, since it never changes."""
+
+    def __init__(self, table: Table, watermarks: Watermarks) -> None:
+        self._table = table
+        self._watermarks = watermarks
+        self._commits: dict[int, _Commit] = {}
+
+    def stand_in(self, version: int, cut: Mapping[Region, Position]) -> Pinned | None:
+        """The nearest such version below, else the nearest above; None if there is none.  See the module docstring."""
+        return self._below(version, cut) or self._above(version, cut)
+
+    def _below(self, version: int, cut: Mapping[Region, Position]) -> Pinned | None:
+        for at in range(version - 1, max(version - STEPS_MAX, 0), -1):
+            if isinstance(self._commit(at + 1), _Foreign):
+                return None
+            found = self._there(at, cut)
+            if found is not None and self._leads(at, version):
+                return found
+        return None
+
+    def _above(self, version: int, cut: Mapping[Region, Position]) -> Pinned | None:
+        newest = self._table.newest().version
+        for at in range(version + 1, min(version + STEPS_MAX, newest + 1)):
+            if isinstance(self._commit(at), _Foreign):
+                return None
+            found = self._there(at, cut)
+            if found is not None and self._leads(version, at):
+                return found
+        return None
+
+    def _there(self, version: int, cut: Mapping[Region, Position]) -> Pinned | None:
+        """The version, if it still exists and holds nothing behind the cut."""
+        try:
+            self._table.at(version)
+            in_force = self._watermarks.at(version)
+        except (VersionGone, WatermarkUnknown):
+            return None
+        holds = in_force.exact and is_at_or_below(in_force, cut)
+        return Pinned(TableVersion(version), in_force) if holds else None
+
+    def _leads(self, low: int, high: int) -> bool:
+        """Rules 4 and 5 for the commits behind ``low`` up to ``high``, none of them foreign."""
+        passed = {version: self._commit(version) for version in range(low + 1, high + 1)}
+        merges = {version: commit for version, commit in passed.items() if isinstance(commit, _Merge)}
+        followed = {commit.merge for commit in passed.values() if isinstance(commit, _FollowUp)}
+        if not followed <= {merge.uuid for merge in merges.values()}:
+            return False
+        return all(merge.uuid in followed or self._landed_alone(at, merge) for at, merge in merges.items())
+
+    def _landed_alone(self, version: int, merge: _Merge) -> bool:
+        """Whether nothing but rewrites lies between what the merge was computed from and the merge."""
+        read_version = merge.read_version
+        if read_version is None:
+            try:
+                read_version = self._watermarks.at(version - 1).version  # no merge is computed from one further below
+            except WatermarkUnknown:
+                return False
+        return all(isinstance(self._commit(v), _SameRows) for v in range(version - 1, read_version, -1))
+
+    def _commit(self, version: int) -> _Commit:
+        if version not in self._commits:
+            self._commits[version] = self._read(version)
+        return self._commits[version]
+
+    def _read(self, version: int) -> _Commit:
+        found = self._table.transaction(version)
+        match found:
+            case TransactionInfo():
+                return _classify(found)
+            case TransactionUnreadable():
+                return _SameRows()  # a compaction that rewrote an index (``watermarks``)
+            case TransactionGone():
+                return self._recorded(version)
+            case _:
+                assert_never(found)
+
+    def _recorded(self, version: int) -> _Commit:
+        try:
+            in_force = self._watermarks.at(version)
+        except WatermarkUnknown:
+            return _Foreign()
+        # Without a merge's uuid it is a person's word (``Watermarks.decide``): the version itself is a restore, or unknown.
+        return _Merge(in_force.merge, None) if in_force.version == version and in_force.merge else _Foreign()
+
+
+def _classify(info: TransactionInfo) -> _Commit:
+    if PROPERTY_WATERMARKS in info.properties:
+        read_version = info.properties.get(PROPERTY_READ_VERSION)
+        return _Merge(info.properties.get(PROPERTY_MERGE), None if read_version is None else int(read_version))
+    if PROPERTY_FOLLOWUP in info.properties:
+        return _FollowUp(info.properties[PROPERTY_FOLLOWUP])
+    return _SameRows() if info.operation in _SAME_ROWS else _Foreign()

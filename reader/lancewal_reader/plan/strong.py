@@ -1,0 +1,342 @@
+"""The read plan: which table version, which snapshots and which WAL entries make up one read.
+
+Guarantees
+ 1. Everything that was durable before a strong plan began is in it.
+ 2. Per region the plan covers [start, cut) exactly once: the table up to W(V), snapshots behind it, WAL entries behind
+    those.  Nothing is skipped or joined over a gap.
+ 3. A plan is a pure value that pickles; it holds no rows.
+
+Steps
+ 1. Pin V, read W(V).  The contract must still be the newest: ``ContractChanged``.
+ 2. Read each region's newest index.  Delta = generations above W(V): FLUSHED and MERGED ones by their snapshot; SEALED
+    and OPEN ones by their WAL entries, each log walked once for all its regions, to its tail.
+ 3. The end of a walk counts only if the index of one region of that log, read again after the walk, still keeps a
+    generation of this log whose first segment is not above that number: then nothing from there on was trimmed, and a
+    segment that is absent before another, or before the end of a generation that is not OPEN, is lost: ``ObjectMissing``.
+    At the same time as that index a listing of the log is asked for later segments; where it shows some, the walk goes on to
+    the last of them, and if one is absent, the index is read once more, behind the proof of that.
+ 4. An entry whose ``first`` is not the position reached: the index read is out of date (the same process lost the region
+    and has it again, in the same log).
+ 5. Whatever turns out stale or missing: plan again, a bounded number of times, then a clear error.
+An *eventual* plan stops after step 1: the table alone.  It goes on where a user has restored the table and nobody has decided
+what becomes of the rows merged since, or where a person has accepted a lower bound of what is merged: then it claims no
+position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+from functools import partial
+
+from lancewal_core import paths
+from lancewal_core.errors import (
+    INDEX_LOST,
+    ContractChanged,
+    PlanRetriesExhausted,
+    PlanStale,
+    Refresh,
+    StoreInconsistent,
+)
+from lancewal_core.ids import Generation, LogId, Position, Region, Sequence, TableVersion
+from lancewal_core.process.clock import Clock
+from lancewal_core.process.failpoints import point
+from lancewal_core.process.tasks import Tasks
+from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.u64_segment import U64Segment
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.table.contract import Contract
+from lancewal_core.table.protocol import Table
+from lancewal_core.table.watermarks import NOTHING_MERGED, InForce, Watermarks
+from lancewal_core.wal.segment import Segment, Trailer
+from lancewal_core.wal.writer import SegmentCache, Walk, doubted, segment_lost, walk_cached, walk_trailers
+
+PLANS_MAX = 20
+PAUSE_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class EntryRef:
+    """One entry of a region, by the segment that holds it.  ``next`` below the entry's own: only its rows below that."""
+
+    log: LogId
+    sequence: Sequence
+    first: Position
+    next: Position
+    rows: int
+
+    @property
+    def key(self) -> str:
+        return paths.wal_segment(self.log, self.sequence)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRef:
+    """One snapshot, and the entries to read instead where its files are gone."""
+
+    generation: Generation
+    key: str
+    first: Position
+    next: Position
+    log: LogId
+    first_sequence: Sequence
+    end_sequence: Sequence
+    wal_entries: U64Segment
+
+    @staticmethod
+    def of(record: GenerationRecord) -> SnapshotRef | None:
+        """The snapshot of a generation, if it has one."""
+        if record.snapshot is None or record.next is None or record.end_sequence is None:
+            return None
+        return SnapshotRef(
+            record.generation,
+            record.snapshot,
+            record.first,
+            record.next,
+            record.log,
+            record.first_sequence,
+            record.end_sequence,
+            record.wal_entries,
+        )
+
+
+Source = SnapshotRef | EntryRef
+
+
+@dataclass(frozen=True, slots=True)
+class RegionDelta:
+    """What a region has beyond the table, oldest first, and the cut."""
+
+    region: Region
+    sources: tuple[Source, ...]
+    cut: Position
+
+    @property
+    def start(self) -> Position:
+        """Position behind what the table holds."""
+        return self.sources[0].first if self.sources else self.cut
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """Table version, its watermarks, and the delta of each region that has an index."""
+
+    version: TableVersion
+    in_force: InForce
+    deltas: tuple[RegionDelta, ...]
+
+    @property
+    def cut(self) -> dict[Region, Position]:
+        """Per region the position up to which the read sees; none where that is not known (``plan_eventual``)."""
+        merged = {region: mark.next for region, mark in self.in_force.regions.items()}
+        return merged | {delta.region: delta.cut for delta in self.deltas}
+
+
+@dataclass(frozen=True, slots=True)
+class PlanContext:
+    """Everything with an effect that planning uses."""
+
+    store: ObjectStore
+    table: Table
+    indexes: RegionIndexes
+    watermarks: Watermarks
+    tasks: Tasks
+    clock: Clock
+    contract: Contract
+    cache: SegmentCache | None
+    """Given: segments are decoded into it.  None: only their trailers are read."""
+
+
+def plan_eventual(context: PlanContext) -> ReadPlan:
+    """The newest table version alone."""
+    with point("plan.pin"):
+        pinned, in_force = context.watermarks.newest_known()
+        return ReadPlan(pinned.version, in_force or NOTHING_MERGED, ())
+
+
+def plan_strong(context: PlanContext) -> ReadPlan:
+    """Steps 1 to 5."""
+    reason: Exception | None = None
+    for attempt in range(PLANS_MAX):
+        if attempt:
+            context.clock.sleep(PAUSE_S * attempt)
+        try:
+            return _plan_once(context)
+        except ContractChanged:
+            raise
+        except Refresh as error:
+            reason = error
+    raise PlanRetriesExhausted(f"no consistent plan after {PLANS_MAX} tries; the last reason: {reason}") from reason
+
+
+def _plan_once(context: PlanContext) -> ReadPlan:
+    # Step 1
+    with point("plan.pin"):
+        pinned, in_force = context.watermarks.newest()
+    check_contract(context)
+    # Step 2
+    read = context.tasks.map(context.indexes.read, context.contract.regions)
+    indexes = {index.region: index for index in read if index is not None}
+    _check_newest(context.contract.regions, indexes, in_force)
+    above = {r: _above(index, in_force) for r, index in indexes.items()}
+    walks = _walk_logs(context, above)
+    # Step 3
+    walks = _prove_ends(context, above, walks)
+    deltas = [
+        _region_delta(region, records, in_force, walks, indexes[region]) for region, records in sorted(above.items())
+    ]
+    return ReadPlan(pinned.version, in_force, tuple(deltas))
+
+
+def _check_newest(regions: Seq[Region], indexes: Mapping[Region, RegionIndex], in_force: InForce) -> None:
+    for region in regions:
+        index = indexes.get(region)
+        newest = index.newest if index is not None else None
+        if in_force.generation(region) > (0 if newest is None else newest.generation):
+            raise StoreInconsistent(
+                f"region {region.name}: the index found ends below generation {in_force.generation(region)}, which the "
+                f"table has merged; {INDEX_LOST}",
+                region=region.name,
+            )
+
+
+def _above(index: RegionIndex, in_force: InForce) -> tuple[GenerationRecord, ...]:
+    merged = in_force.generation(index.region)
+    above = tuple(r for r in index.generations if r.generation > merged)
+    expected = in_force.position(index.region)
+    if above and (above[0].generation != merged + 1 or (expected is not None and above[0].first != expected)):
+        raise PlanStale(
+            f"region {index.region.name}: generations behind {merged} have left the index meanwhile",
+            region=index.region.name,
+        )
+    if index.trimmed_generation > merged:
+        raise PlanStale(f"region {index.region.name}: trimmed beyond generation {merged}", region=index.region.name)
+    return above
+
+
+def check_contract(context: PlanContext) -> None:
+    """Rows of regions that only a newer contract knows would be missed: ``ContractChanged``."""
+    newer = paths.contract_version(context.contract.version + 1)
+    if context.store.get(newer) is not None:
+        raise ContractChanged(f"the table's contract has a newer version, {newer}: open the table again", object=newer)
+
+
+def _walk_logs(
+    context: PlanContext, above: Mapping[Region, Seq[GenerationRecord]]
+) -> dict[LogId, Walk[Segment | Trailer]]:
+    starts: dict[LogId, Sequence] = {}
+    for records in above.values():
+        for record in records:
+            if record.state in (State.OPEN, State.SEALED):
+                starts[record.log] = min(starts.get(record.log, record.first_sequence), record.first_sequence)
+    return {log: walk_from(context, log, start) for log, start in sorted(starts.items())}
+
+
+def walk_from(
+    context: PlanContext, log: LogId, start: Sequence, *, before: Sequence | None = None
+) -> Walk[Segment | Trailer]:
+    """Segments where there is a cache for them, else their trailers."""
+    if context.cache is None:
+        return walk_trailers(context.store, context.tasks, log, start, before=before)
+    return walk_cached(context.store, context.tasks, log, start, context.cache, before=before)
+
+
+def _region_delta(
+    region: Region,
+    records: Seq[GenerationRecord],
+    in_force: InForce,
+    walks: Mapping[LogId, Walk[Segment | Trailer]],
+    index: RegionIndex,
+) -> RegionDelta:
+    sources: list[Source] = []
+    position = in_force.position(region)
+    for record in records:
+        position = record.first
+        snapshot = SnapshotRef.of(record)
+        if snapshot is not None:
+            sources.append(snapshot)
+            position = snapshot.next
+            continue
+        for ref in entry_refs(region, record, walks[record.log]):
+            if ref.first != position:  # Step 4
+                raise PlanStale(
+                    f"region {region.name}: log {record.log} continues at {ref.first}, expected {position}",
+                    region=region.name,
+                )
+            sources.append(ref)
+            position = ref.next
+        if record.next is not None and position != record.next:
+            walked = walks[record.log]
+            if walked.fence is None and record.end_sequence is not None and walked.end < record.end_sequence:
+                raise segment_lost(
+                    record.log, walked.end, f"generation {record.generation} of region {region.name} reaches beyond it"
+                )
+            raise PlanStale(
+                f"region {region.name}: generation {record.generation} ends at {record.next}, its log at {position}",
+                region=region.name,
+            )
+    if position is None:
+        position = index.generations[0].first if index.generations else Position(0)
+    return RegionDelta(region, tuple(sources), position)
+
+
+def entry_refs(region: Region, record: GenerationRecord, walked: Walk[Segment | Trailer]) -> list[EntryRef]:
+    """Entries of a generation in a walk of its log, in order."""
+    found = []
+    for segment in walked.segments:
+        if segment.sequence < record.first_sequence:
+            continue
+        if record.end_sequence is not None and segment.sequence >= record.end_sequence:
+            break
+        for entry in segment.entries:
+            if entry.region == region and entry.first >= record.first:
+                rows = entry.rows.num_rows if hasattr(entry, "rows") else entry.row_count
+                found.append(EntryRef(walked.log, segment.sequence, entry.first, entry.next, rows))
+    return found
+
+
+def _prove_ends(
+    context: PlanContext,
+    above: Mapping[Region, Seq[GenerationRecord]],
+    walks: Mapping[LogId, Walk[Segment | Trailer]],
+) -> dict[LogId, Walk[Segment | Trailer]]:
+    """Step 3, one index read and one listing per log, all at the same time; the walks, perhaps gone on with."""
+    if not walks:
+        return {}
+    # The region from whose first segment on the log was walked: of others the walk may have ended before they began.
+    keepers = {
+        log: min(
+            (r.first_sequence, region)
+            for region, records in above.items()
+            for r in records
+            if r.log == log and r.state in (State.OPEN, State.SEALED)
+        )[1]
+        for log in walks
+    }
+    indexes: dict[Region, RegionIndex | None] = {}
+    proven: dict[LogId, Walk[Segment | Trailer]] = {}
+
+    def look(at: Region | Walk[Segment | Trailer]) -> None:
+        if isinstance(at, Region):
+            indexes[at] = context.indexes.read(at)
+        else:
+            proven[at.log] = doubted(context.store, at, partial(walk_from, context, at.log))
+
+    items: list[Region | Walk[Segment | Trailer]] = [*sorted(set(keepers.values())), *walks.values()]
+    context.tasks.map(look, items)
+    for log, walked in walks.items():
+        _check_kept(indexes[keepers[log]], walked)
+        on = proven[log]
+        if on.later is not None:
+            _check_kept(context.indexes.read(keepers[log]), on)
+            raise segment_lost(log, on.end, f"segment {on.later} of its log is there")
+    return proven
+
+
+def _check_kept(index: RegionIndex | None, walked: Walk[Segment | Trailer]) -> None:
+    """``index`` was read after the end of ``walked`` was found absent, or a fence."""
+    kept = () if index is None else index.generations
+    if not any(r.log == walked.log and r.first_sequence <= walked.end for r in kept):
+        raise PlanStale(f"log {walked.log}: segment {walked.end} is absent, and may have been trimmed", log=walked.log)

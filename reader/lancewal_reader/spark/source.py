@@ -1,0 +1,211 @@
+"""The Spark data source: ``spark.read.format("lancewal").option("table", uri).load()``.
+
+Guarantees
+ 1. One DataFrame is one state of the table: version and positions are pinned when it is made (``load``), on the driver,
+    and every action and every task reads exactly these.
+ 2. The driver never holds rows: it reads indexes and the trailers of WAL segments, and sends a plan.
+ 3. The result is that of ``LancewalTable.scan``: base tasks read fragments without the rows whose key is anywhere in the
+    delta; delta tasks fold the deltas of some regions and complete patches from the pinned version.  Keys of different
+    regions never meet (of a table keyed by bytes each task looks: ``RegionConflict``), and a key's base row is masked
+    whatever task completes it.
+ 4. Filters are pushed only where Spark allows it (``spark.sql.python.filterPushdown.enabled=true``) and only if Lance
+    evaluates them exactly as Spark does; they apply after masking and folding.
+
+A task handles about ``TASK_BYTES``; a small table is still split into ``TASKS_MIN`` tasks if it has so many fragments.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from lancewal_core.errors import InvalidInput, PlanRetriesExhausted, VersionGone
+from lancewal_core.process.clock import SystemClock
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.settings.executor import storage_options
+from lancewal_core.store.obstore import open_store
+from lancewal_core.store.place import place_of
+from lancewal_core.table.contract import read_contract
+from lancewal_core.table.lance.table import LanceTable
+from lancewal_core.table.watermarks import Watermarks
+from lancewal_reader.plan.strong import PLANS_MAX, EntryRef, PlanContext, RegionDelta, plan_eventual, plan_strong
+from lancewal_reader.receipt import METADATA_KEY, Receipt
+from lancewal_reader.scan import row_bytes
+from lancewal_reader.spark.filters import translate
+from lancewal_reader.spark.options import SparkOptions, parse_options
+from lancewal_reader.spark.task import BaseTask, DeltaTask, PinnedPlan, Task, run_task
+from lancewal_reader.spark.types import check_user_schema, spark_schema, target_schema, to_target
+from lancewal_reader.table import check_identity
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+TASK_BYTES = 64 << 20
+TASKS_MIN = 4
+_IO_THREADS = 8
+_PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
+
+T = TypeVar("T")
+
+
+def receipt_of_dataframe(df: DataFrame) -> Receipt:
+    """The receipt of a DataFrame that still has its first column; ``InvalidInput`` if it carries none.
+
+    Spark does not pass it on where a schema was given by the user.
+    """
+    for field in df.schema.fields:
+        text = (field.metadata or {}).get(METADATA_KEY.decode())
+        if text is not None:
+            return Receipt.from_json(text)
+    raise InvalidInput("this DataFrame carries no receipt: it stands in the metadata of the first column of load()")
+
+
+def pin_read(options: Mapping[str, str]) -> PinnedRead:
+    """Parse the options and pin the table's state as of now.
+
+    Raises ``InvalidInput`` (options, columns), ``TableMissing``, ``NotALancewalTable``, ``TableReplaced``,
+    ``StoreUnavailable``, ``PlanRetriesExhausted``, ``Corrupt`` errors of indexes and trailers.
+    """
+    wanted = parse_options(options)
+    storage = storage_options(os.environ)
+    store = open_store(wanted.table, storage)
+    table = LanceTable(wanted.table, storage, wanted.base_paths)
+    table.newest()  # TableMissing before NotALancewalTable
+    contract = read_contract(store, wanted.table)
+    names = contract.rows.table.names
+    if wanted.columns is not None:
+        unknown = [name for name in wanted.columns if name not in names]
+        if unknown or len(set(wanted.columns)) != len(wanted.columns):
+            raise InvalidInput(f"option columns: {unknown or 'a name is there twice'}; the table has {names}")
+    clock = SystemClock()
+    tasks = ThreadTasks(io_threads=_IO_THREADS)
+    context = PlanContext(
+        store, table, RegionIndexes(store, clock), Watermarks(store, table), tasks, clock, contract, cache=None
+    )
+    try:
+        for _ in range(PLANS_MAX):
+            plan = plan_strong(context) if wanted.consistency == "strong" else plan_eventual(context)
+            try:
+                pinned = table.at(plan.version)
+                check_identity(pinned, contract, wanted.table)
+                fragments = pinned.fragments()
+            except VersionGone:
+                continue  # removed between the plan and now
+            sizes = tuple((f.fragment_id, f.nbytes or 100 * f.physical_rows) for f in fragments)
+            return PinnedRead(
+                wanted, PinnedPlan(uuid.uuid4().hex, wanted.table, contract, plan, wanted.base_paths), sizes
+            )
+    finally:
+        tasks.close()
+    raise PlanRetriesExhausted(f"{wanted.table}: {PLANS_MAX} planned versions were removed before they could be opened")
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedRead:
+    """A table's state, pinned, and what is wanted of it.  A value that pickles."""
+
+    options: SparkOptions
+    pinned_plan: PinnedPlan
+    fragments: tuple[tuple[int, int], ...]
+    """Live fragments: id and bytes."""
+
+    @property
+    def receipt(self) -> Receipt:
+        plan = self.pinned_plan.plan
+        return Receipt(self.pinned_plan.contract.uuid, plan.version, plan.cut, place_of(self.options.table))
+
+    def schema(self) -> StructType:
+        """Columns wanted, in the order wanted; the receipt stands in the first one's metadata."""
+        whole = self.pinned_plan.contract.rows.table
+        schema = spark_schema(pa.schema([whole.field(name) for name in self.options.columns or whole.names]))
+        schema.fields[0].metadata = {METADATA_KEY.decode(): self.receipt.to_json()}
+        return schema
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """The reader of ``schema``: what ``schema()`` gave, or what the user did."""
+        check_user_schema(schema, self.pinned_plan.contract.rows.table)
+        if self.options.columns is not None and set(self.options.columns) != set(schema.names):
+            raise InvalidInput(
+                f"option columns names {list(self.options.columns)}, the schema given has {schema.names}: give one of them"
+            )
+        kind = FilteringReader if _in_pushdown_worker() else PlainReader
+        return kind(self.pinned_plan, self.tasks(), schema)
+
+    def tasks(self) -> list[Task]:
+        """Base tasks of about equal bytes, then delta tasks."""
+        total = sum(size for _, size in self.fragments)
+        count = max(min(len(self.fragments), TASKS_MIN), -(-total // TASK_BYTES))
+        base = [BaseTask(tuple(sorted(ids))) for ids in balanced(self.fragments, count)]
+        width = row_bytes(self.pinned_plan.contract.rows.table)
+        sizes = [(i, _rows(d) * width) for i, d in enumerate(self.pinned_plan.plan.deltas) if _rows(d)]
+        # Each delta task with patches scans the table's keys, so there are no more of them than size asks for.
+        delta_count = -(-sum(size for _, size in sizes) // TASK_BYTES)
+        return [*base, *(DeltaTask(tuple(sorted(places))) for places in balanced(sizes, delta_count))]
+
+
+class PlainReader(DataSourceReader):
+    """Reads a pinned state.  Spark refuses a reader that defines ``pushFilters`` unless its setting allows filters."""
+
+    filter: str | None = None
+
+    def __init__(self, pinned_plan: PinnedPlan, tasks: Sequence[Task], schema: StructType) -> None:
+        self._pinned_plan = pinned_plan
+        self._partitions = [TaskPartition(task) for task in tasks]
+        self._columns = list(schema.names)
+        self._target = target_schema(schema)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return self._partitions
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, TaskPartition):  # Spark makes one of its own for a table without any task
+            for batch in run_task(self._pinned_plan, partition.task, self._columns, self.filter):
+                if batch.num_rows:
+                    yield to_target(batch, self._target)
+
+
+class FilteringReader(PlainReader):
+    """A reader that takes filters."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 # Spark's name
+        self.filter, left = translate(filters, self._pinned_plan.contract.rows.table)
+        return left
+
+
+class TaskPartition(InputPartition):
+    """One task on its way to an executor."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(None)
+        self.task = task
+
+
+def balanced(sizes: Sequence[tuple[T, int]], count: int) -> list[list[T]]:
+    """Items in at most ``count`` non-empty groups of about equal size: the largest first, into the lightest group."""
+    groups: list[list[T]] = [[] for _ in range(min(max(count, 1), len(sizes)))]
+    weights = [0] * len(groups)
+    for item, size in sorted(sizes, key=lambda pair: pair[1], reverse=True):
+        lightest = min(range(len(groups)), key=lambda i: (weights[i], len(groups[i])))
+        groups[lightest].append(item)
+        weights[lightest] += size
+    return groups
+
+
+def _rows(delta: RegionDelta) -> int:
+    """Rows of a region's delta, for snapshots the records they were folded from."""
+    return sum(s.rows if isinstance(s, EntryRef) else s.next - s.first for s in delta.sources)
+
+
+def _in_pushdown_worker() -> bool:
+    """Whether this is the process in which Spark offers filters; it starts one only where its setting allows them."""
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return _PUSHDOWN_WORKER in sys.modules or getattr(main, "name", None) == _PUSHDOWN_WORKER

@@ -1,0 +1,138 @@
+"""What Spark's executors run: one task's rows, from a pinned plan.
+
+A process keeps what belongs to a plan (the open table version, the mask) for the plan's other tasks; a plan never changes,
+so what was read stays true.  Nothing here depends on the newest state of anything.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lancewal_core.errors import ObjectMissing, PlanStale, VersionGone
+from lancewal_core.process import failpoints
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.rows.key_set import KeySet
+from lancewal_core.settings.executor import start_worker, storage_options
+from lancewal_core.store.obstore import open_store
+from lancewal_core.table.contract import Contract
+from lancewal_core.table.lance.base_paths import BasePaths
+from lancewal_core.table.lance.table import LanceTable
+from lancewal_core.table.protocol import PinnedTable
+from lancewal_reader.plan.strong import ReadPlan, RegionDelta
+from lancewal_reader.scan import base_batches, batch_rows, delta_keys, delta_rows
+from lancewal_reader.unmerged import DeltaContext, LoadedCache, SnapshotCache
+
+_PLANS_KEPT = 2
+_IO_THREADS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedPlan:
+    """A plan on its way to the executors.  ``plan_id`` is new for each plan; no rows, no credentials."""
+
+    plan_id: str
+    uri: str
+    contract: Contract
+    plan: ReadPlan
+    base_paths: BasePaths = "refuse"
+
+
+@dataclass(frozen=True, slots=True)
+class BaseTask:
+    """Fragments of the table version, under the mask."""
+
+    fragment_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaTask:
+    """The deltas of some regions, by their place in the plan."""
+
+    places: tuple[int, ...]
+
+
+Task = BaseTask | DeltaTask
+
+
+class _Opened:
+    """A plan in this process."""
+
+    def __init__(self, pinned_plan: PinnedPlan) -> None:
+        options = storage_options(os.environ)
+        table = LanceTable(pinned_plan.uri, options, pinned_plan.base_paths)
+        self._tasks = ThreadTasks(io_threads=_IO_THREADS)
+        self.context = DeltaContext(
+            open_store(pinned_plan.uri, options),
+            table,
+            self._tasks,
+            pinned_plan.contract,
+            None,
+            SnapshotCache(0),
+            LoadedCache(1),
+        )
+        self.pinned: PinnedTable = table.at(pinned_plan.plan.version)
+        self._deltas = pinned_plan.plan.deltas
+        self._mask: KeySet | None = None
+
+    def mask(self) -> KeySet:
+        """Keys of the whole delta."""
+        if self._mask is None:
+            self._mask = delta_keys(self.context, self._deltas)
+        return self._mask
+
+    def close(self) -> None:
+        self._tasks.close()
+
+    def deltas(self, places: tuple[int, ...]) -> list[RegionDelta]:
+        return [self._deltas[place] for place in places]
+
+
+_opened: OrderedDict[str, _Opened] = OrderedDict()
+
+
+def run_task(pinned_plan: PinnedPlan, task: Task, columns: list[str], filter: str | None) -> Iterator[pa.RecordBatch]:
+    """The task's rows with the contract's types.  ``PlanStale`` when what the plan names is gone by now."""
+    start_worker()
+    try:
+        with failpoints.point("spark.task", **_about(task)):
+            opened = _open(pinned_plan)
+            match task:
+                case BaseTask(fragment_ids=ids):
+                    rows = pinned_plan.contract.rows
+                    yield from base_batches(
+                        opened.context.tasks, opened.pinned, opened.mask, rows, columns, filter, ids
+                    )
+                case DeltaTask(places=places):
+                    if pinned_plan.contract.keyed_by_bytes:
+                        opened.mask()  # a key in another task's regions is a conflict
+                    found = delta_rows(opened.context, opened.pinned, opened.deltas(places), columns, filter)
+                    yield from found.to_batches(max_chunksize=batch_rows(found.schema))
+    except (PlanStale, ObjectMissing, VersionGone) as error:
+        raise PlanStale(
+            f"{pinned_plan.uri}: the state that this DataFrame was made from (table version "
+            f"{pinned_plan.plan.version}) is no longer whole: {error}. Make the DataFrame anew by spark.read...load(); "
+            "a longer grace period of the table (grace_s) keeps states for slower jobs",
+            **error.where,
+        ) from error
+
+
+def _open(pinned_plan: PinnedPlan) -> _Opened:
+    found = _opened.get(pinned_plan.plan_id)
+    if found is None:
+        found = _opened[pinned_plan.plan_id] = _Opened(pinned_plan)
+        while len(_opened) > _PLANS_KEPT:
+            _opened.popitem(last=False)[1].close()
+    return found
+
+
+def _about(task: Task) -> dict[str, object]:
+    match task:
+        case BaseTask(fragment_ids=ids):
+            return {"kind": "base", "fragments": list(ids)}
+        case DeltaTask(places=places):
+            return {"kind": "delta", "regions": list(places)}
