@@ -45,7 +45,6 @@ from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.define.attach import existing_rows
 from lancewal_flusher.define.register import register
-from lancewal_flusher.define.topic import EARLIEST, TopicState
 from lancewal_flusher.merge.explain import MergeOutlook, look
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.service.round import RoundState, run_round
@@ -54,6 +53,7 @@ from lancewal_flusher.upkeep.compact_all import compact_to_the_end
 from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, compact_next
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
 from lancewal_flusher.upkeep.key_runs import keep_up
+from lancewal_kafka.topic import EARLIEST, TopicState
 
 SEGMENT_ROWS = 50_000
 

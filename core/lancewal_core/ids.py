@@ -42,3 +42,8 @@ class Region:
 def position_after(offset: int) -> Position:
     """The position right behind one record."""
     return Position(offset + 1)
+
+
+def topic_id(text: str) -> TopicId:
+    """The id as ``kafka-topics --describe`` shows it, from that form or from ``str(Uuid)`` of the Python client."""
+    return TopicId(text.rstrip("=").replace("+", "-").replace("/", "_"))

@@ -20,9 +20,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from lancewal_core.errors import KafkaUnavailable, RecordsUnreadable, RetentionLost
 from lancewal_core.ids import Position, Region, position_after
-from lancewal_ingest.kafka.consumer import as_records
 from lancewal_kafka.clients import REQUEST_TIMEOUT_S, UNREADABLE, explained, lone_consumer_properties, unreadable
-from lancewal_kafka.records import Records
+from lancewal_kafka.records import Records, as_records
 
 QUEUE_BYTES = 32 << 20
 _SHORT_QUEUE_BYTES = 8 << 20

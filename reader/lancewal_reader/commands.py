@@ -14,7 +14,7 @@ from typing import IO, Annotated, assert_never
 import pyarrow as pa
 import typer
 
-from lancewal_core.cli.config import ConfigOption, read_settings
+from lancewal_core.cli.options import ConfigOption, read_settings
 from lancewal_core.cli.shown import json_text, one_line, say
 from lancewal_core.errors import InvalidInput
 from lancewal_reader.plain_rows import plain_rows

@@ -30,7 +30,7 @@ from lancewal_core.table.lance.base_paths import BasePaths
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.table.watermarks import TABLE_UUID, Watermarks
-from lancewal_core.wal.writer import SegmentCache
+from lancewal_core.wal.walk import SegmentCache
 from lancewal_reader.filter import check_filter
 from lancewal_reader.plan.at_receipt import plan_at
 from lancewal_reader.plan.strong import PLANS_MAX, PlanContext, ReadPlan, plan_eventual, plan_strong

@@ -37,7 +37,7 @@ from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import PinnedTable, Table
 from lancewal_core.wal.segment import Entry, Fence, Segment, decode_segment
-from lancewal_core.wal.writer import SegmentCache, read_segment, walk
+from lancewal_core.wal.walk import SegmentCache, read_segment, walk
 from lancewal_reader.plan.strong import EntryRef, RegionDelta, SnapshotRef
 
 

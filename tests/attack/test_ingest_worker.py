@@ -34,16 +34,17 @@ from lancewal_core.table.watermarks import TABLE_UUID, Watermarks
 from lancewal_core.testing.memory_store import MemoryBucket, MemoryStore
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from lancewal_core.wal.segment import Segment, decode_segment
-from lancewal_core.wal.writer import end_log
+from lancewal_core.wal.walk import end_log
 from lancewal_ingest.append.job import Preparer
 from lancewal_ingest.context import IngestContext
+from lancewal_ingest.decode.outcomes import Rejected
 from lancewal_ingest.kafka.dead_letters import RefusedDeadLetters
 from lancewal_ingest.kafka.source import Listener, Offsets, Polled, TopicFacts
 from lancewal_ingest.observer import Observer, SilentObserver
 from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy
 from lancewal_ingest.service.service import _limits
 from lancewal_ingest.service.worker import IngestWorker, WorkerLimits
-from lancewal_kafka.records import Records, Rejected
+from lancewal_kafka.records import Records
 
 T = TypeVar("T")
 A = TypeVar("A")

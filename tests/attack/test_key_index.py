@@ -31,8 +31,8 @@ from lancewal_core.store.obstore import open_store
 from lancewal_core.store.versioned import newest_version
 from lancewal_core.table.lance.table import LancePinnedTable, LanceTable
 from lancewal_flusher.merge.finish import finish_newest
+from lancewal_flusher.open import KEY_PARTS_BYTES_MAX
 from lancewal_flusher.service import round as flusher_round
-from lancewal_flusher.service.service import KEY_PARTS_BYTES_MAX
 from lancewal_flusher.upkeep import key_runs as key_upkeep
 from lancewal_flusher.upkeep.key_runs import UpkeepReport, UpkeepState, keep_up
 from tests.support.flusher_tables import COLUMNS, FlusherTable, ScriptedTable, patch, upsert, upserts

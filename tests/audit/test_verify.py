@@ -22,7 +22,7 @@ from typer.testing import CliRunner, Result
 from lancewal_audit.commands.verify import command
 from lancewal_audit.verify.report import Finding, Report, report_text
 from lancewal_audit.verify.verification import Asked, verify_table
-from lancewal_core.cli.config import read_settings
+from lancewal_core.cli.options import read_settings
 from lancewal_core.paths import parse_wal_segment
 from lancewal_core.store.place import place_of
 from lancewal_core.wal.segment import Entry, Segment, decode_segment, encode_segment

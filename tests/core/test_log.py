@@ -20,19 +20,8 @@ from lancewal_core.testing.memory_store import MemoryBucket, MemoryStore
 from lancewal_core.testing.scheduler import Scheduler
 from lancewal_core.testing.sim_clock import SimClock
 from lancewal_core.wal.segment import Entry, Fence, Segment, decode_segment, encode_fence
-from lancewal_core.wal.writer import (
-    Durable,
-    FencedOut,
-    LogWriter,
-    SegmentCache,
-    Unsettled,
-    WalkOn,
-    doubted,
-    end_log,
-    walk,
-    walk_cached,
-    walk_trailers,
-)
+from lancewal_core.wal.walk import SegmentCache, WalkOn, doubted, end_log, walk, walk_cached, walk_trailers
+from lancewal_core.wal.writer import Durable, FencedOut, LogWriter, Unsettled
 from tests.support.scripted import InlineTasks, ManualClock, ScriptedStore
 
 LOG = LogId("log-a")

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lancewal_core import paths
-from lancewal_core.ids import Region
-from lancewal_core.topic_id import topic_id
+from lancewal_core.ids import Region, topic_id
 
 
 @given(st.uuids())

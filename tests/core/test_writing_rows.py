@@ -25,7 +25,7 @@ from lancewal_core.store.obstore import open_store
 from lancewal_core.table.lance import table as table_lance
 from lancewal_core.table.lance.table import BYTES_IN_HALVES, LanceTable
 from lancewal_core.table.protocol import fragment_rows
-from lancewal_flusher.service.service import open_context as open_flusher
+from lancewal_flusher.open import open_context as open_flusher
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
 from lancewal_ingest.context import open_context as open_ingest
 from tests.support.flusher_tables import FlusherTable

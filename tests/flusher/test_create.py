@@ -42,7 +42,8 @@ from lancewal_demo.stack.ports import free_ports
 from lancewal_flusher.commands.table import app
 from lancewal_flusher.define import register as register_module
 from lancewal_flusher.define.create import create_table
-from lancewal_flusher.define.topic import TopicInspector, unpacks_unseen
+from lancewal_flusher.define.topic import unpacks_unseen
+from lancewal_kafka.topic import TopicInspector
 from tests.flusher.table_settings import COLUMNS, content, make_topic, table_settings
 
 if TYPE_CHECKING:

@@ -30,6 +30,7 @@ from lancewal_core.keys.catalog import KeyCatalogs
 from lancewal_core.keys.index import KeyIndex
 from lancewal_core.keys.parts import StoredParts
 from lancewal_core.region.flush import entries_of, flush_from_log
+from lancewal_core.region.history import generations_behind
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State, decode_history, encode_history
 from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.region.snapshot import read_snapshot
@@ -40,7 +41,8 @@ from lancewal_core.table.watermarks import TABLE_UUID, Watermark, Watermarks, me
 from lancewal_core.testing.faults import ListFault, PutFault
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from lancewal_core.wal.segment import Entry, Fence, encode_fence
-from lancewal_core.wal.writer import Durable, LogWriter, SegmentCache, end_log, walk
+from lancewal_core.wal.walk import SegmentCache, end_log, walk
+from lancewal_core.wal.writer import Durable, LogWriter
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from lancewal_flusher.garbage.find import FENCE_KEPT_MS, PAGE_AT, PAGE_REST, PARCEL_KEPT_MS, VERSIONS_KEPT
@@ -48,7 +50,6 @@ from lancewal_flusher.tasks.runner import ThreadRunner
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.kafka.source import Offsets
 from lancewal_ingest.regions.open import Opened, open_region
-from lancewal_reader.history import generations_behind
 from lancewal_reader.plan.strong import PlanContext, ReadPlan, plan_strong
 from lancewal_reader.unmerged import DeltaContext, LoadedCache, SnapshotCache, load
 from tests.support.scripted import DAY_S, Act, InlineTasks, ManualClock, ScriptedStore

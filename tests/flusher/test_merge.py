@@ -28,7 +28,7 @@ from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.merge.first_seen import FirstSeen
 from lancewal_flusher.merge.merge import Merged, MergeResult, NothingToMerge, merge_next
 from lancewal_flusher.merge.plan import MergeLimits, deletion_bytes, unmerged
-from lancewal_flusher.service.service import merge_limits
+from lancewal_flusher.service.limits import merge_limits
 from tests.support.flusher_tables import (
     COLUMNS,
     COMBINE,

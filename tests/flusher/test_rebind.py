@@ -12,7 +12,7 @@ from lancewal_core.errors import SettingsError
 from lancewal_core.settings.load import Settings
 from lancewal_flusher.commands.table import rebind
 from lancewal_flusher.define.alter import rebind_topic
-from lancewal_flusher.define.topic import TopicState
+from lancewal_kafka.topic import TopicState
 from tests.support.flusher_tables import FlusherTable, upserts
 
 

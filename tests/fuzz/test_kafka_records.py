@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lancewal_core.rows.region_key import RegionKeyCodec
 from lancewal_ingest.decode import Decoded, Records
-from lancewal_kafka.records import KINDS
+from lancewal_ingest.decode.outcomes import KINDS
 from tests.ingest.decode.cases import COLUMNS, Header, Ways, records
 from tests.support.fuzzing import damaged, fuzz, memory_bound
 

@@ -15,7 +15,8 @@ from lancewal_ingest.context import IngestContext
 from lancewal_ingest.kafka.source import Offsets
 from lancewal_ingest.operator.accept_loss import Accepted, accept_loss
 from lancewal_ingest.regions.open import open_region
-from lancewal_ingest.retention.tombstones import Compaction, lost_tombstones
+from lancewal_ingest.retention.tombstones import lost_tombstones
+from lancewal_kafka.retention import Compaction
 from tests.support.pipeline import Pipeline
 
 DAY_S = 24 * 3600.0

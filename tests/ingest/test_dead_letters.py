@@ -11,8 +11,9 @@ from lancewal_core.errors import DeadLetterRefused, KafkaUnavailable, TopicMissi
 from lancewal_core.ids import Region, TopicId
 from lancewal_demo.stack import KafkaBroker
 from lancewal_demo.stack.ports import free_ports
+from lancewal_ingest.decode.outcomes import Rejected
 from lancewal_ingest.kafka.dead_letters import KafkaDeadLetters
-from lancewal_kafka.records import Records, Rejected
+from lancewal_kafka.records import Records
 from tests.support.topics import make_topics
 
 REGION = Region("orders", TopicId("abc"), 3)

@@ -11,7 +11,7 @@ import pytest
 from lancewal_core.errors import KafkaUnavailable
 from lancewal_core.ids import Position
 from lancewal_ingest.kafka.source import Offsets
-from lancewal_ingest.retention.tombstones import Compaction
+from lancewal_kafka.retention import Compaction
 from tests.support.pipeline import MemoryTopic, Pipeline
 
 HOUR_S = 3600.0

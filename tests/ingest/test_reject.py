@@ -16,8 +16,9 @@ from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.table.drain import Drain
 from lancewal_core.wal import segment
+from lancewal_ingest.decode.outcomes import Rejected
 from lancewal_ingest.operator.reject import Passed, reject
-from lancewal_kafka.records import Records, Rejected
+from lancewal_kafka.records import Records
 from lancewal_reader import open_table
 from tests.support.pipeline import Pipeline, by_key
 

@@ -21,13 +21,12 @@ from lancewal_core.store.obstore import open_store
 from lancewal_core.table import control
 from lancewal_demo.stack import KafkaBroker
 from lancewal_flusher.define.create import create_table
-from lancewal_ingest.append.job import check_topic
-from lancewal_ingest.kafka.source import Polled, TopicFacts
+from lancewal_ingest.kafka.source import Polled, TopicFacts, check_topic
 from lancewal_ingest.retention import topic_watch
 from lancewal_ingest.retention.horizon import AdmissionPolicy, Oldest, RetentionFacts
 from lancewal_ingest.retention.topic_watch import RETENTION_S, TOPIC_CHECK_S, TopicWatch
 from lancewal_ingest.service import service
-from lancewal_kafka.topic import KafkaRetention
+from lancewal_kafka.retention import KafkaRetention
 from tests.attack.test_ingest_worker import AtOnce, Place
 from tests.ingest.test_service import get, metric, serving, settings_tree, until
 from tests.support.scripted import ManualClock

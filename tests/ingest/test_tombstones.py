@@ -17,7 +17,8 @@ from lancewal_core.region.u64_segment import U64Segment
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.testing.memory_store import MemoryStore
 from lancewal_core.wal.segment import Entry, Segment, encode_segment
-from lancewal_ingest.retention.tombstones import Compaction, lost_tombstones
+from lancewal_ingest.retention.tombstones import lost_tombstones
+from lancewal_kafka.retention import Compaction
 
 HOUR_MS = 3_600_000
 NOW_MS = 1_800_000_000_000

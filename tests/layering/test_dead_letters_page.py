@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from lancewal_ingest.append.job import MISROUTED
+from lancewal_ingest.decode.outcomes import KINDS
 from lancewal_ingest.operator.reject import UNREADABLE
-from lancewal_kafka.records import KINDS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "dead-letters.md"
 

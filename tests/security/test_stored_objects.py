@@ -35,9 +35,9 @@ from lancewal_core.store.obstore import open_store
 from lancewal_core.table.contract import decode_contract
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.wal.segment import decode_segment
+from lancewal_flusher.open import open_context
 from lancewal_flusher.service.limits import compaction_limits
 from lancewal_flusher.service.round import RoundState, run_round
-from lancewal_flusher.service.service import open_context
 from lancewal_flusher.status.status import table_status
 from lancewal_flusher.tasks import parcel as task_parcel
 from lancewal_flusher.tasks.parcel import OpenParcel, send

@@ -33,7 +33,7 @@ from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.contract import Contract
 from lancewal_core.testing.memory_table import MemoryTable
 from lancewal_core.wal.segment import Entry
-from lancewal_core.wal.writer import walk
+from lancewal_core.wal.walk import walk
 from tests.simulation import oracle
 from tests.simulation.memory_kafka import MemoryTopic
 

@@ -11,8 +11,8 @@ from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.table.contract import Contract, read_contract
 from lancewal_flusher.define.alter import add_partitions
-from lancewal_flusher.define.topic import TopicState
 from lancewal_ingest.operator.accept_loss import accept_loss
+from lancewal_kafka.topic import TopicState
 from tests.simulation.checker import require
 from tests.simulation.memory_kafka import MemoryTopic, Partition
 from tests.simulation.script import Crashed, crash, stops

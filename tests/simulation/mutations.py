@@ -26,7 +26,7 @@ from lancewal_core.region.transitions import claim, trim
 from lancewal_core.store.object_store import Done, Unknown, put_once
 from lancewal_core.testing.memory_table import MemoryDataset
 from lancewal_core.wal.segment import Fence
-from lancewal_core.wal.writer import Walk, walk
+from lancewal_core.wal.walk import Walk, walk
 from lancewal_flusher.garbage.find import _free_segments, boundary
 from lancewal_flusher.merge.finish import finish_newest
 from lancewal_flusher.service.round import mark

@@ -10,7 +10,7 @@ from lancewal_core.errors import (
     WatermarkUnknown,
 )
 from lancewal_core.ids import Region
-from lancewal_core.wal.writer import SegmentCache
+from lancewal_core.wal.walk import SegmentCache
 from lancewal_reader.plan.strong import PlanContext
 from lancewal_reader.receipt import Receipt, receipt_of
 from lancewal_reader.table import Consistency, LancewalTable

@@ -47,11 +47,12 @@ from lancewal_flusher.service.round import RoundReport, RoundState, run_round
 from lancewal_flusher.tasks.runner import ThreadRunner
 from lancewal_ingest.append.job import Preparer
 from lancewal_ingest.context import IngestContext
+from lancewal_ingest.decode.outcomes import Rejected
 from lancewal_ingest.kafka.source import Listener, Offsets, Polled, TopicFacts
 from lancewal_ingest.observer import Observer, SilentObserver
 from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy
 from lancewal_ingest.service.worker import IngestWorker, WorkerLimits
-from lancewal_kafka.records import Records, Rejected
+from lancewal_kafka.records import Records
 
 Row = dict[str, Any]
 Key = tuple[str, int]

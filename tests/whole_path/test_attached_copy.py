@@ -7,7 +7,7 @@ from pathlib import Path
 import lance
 import pytest
 
-from lancewal_core.cli.config import read_settings
+from lancewal_core.cli.options import read_settings
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table.contract import read_contract
 from lancewal_demo.stack import KafkaBroker

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, Message, TopicPartition
 
 from lancewal_demo.stack import KafkaBroker
 from lancewal_demo.stack.ports import free_ports
-from lancewal_kafka.records import KINDS
+from lancewal_ingest.decode.outcomes import KINDS
 from tests.support.whole_path import Service, until
 from tests.whole_path.feed import PARTITIONS, Record
 from tests.whole_path.test_lost_replies import metric

@@ -10,9 +10,9 @@ from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
+from lancewal_core.ids import topic_id
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table.contract import read_contract
-from lancewal_core.topic_id import topic_id
 from lancewal_demo.stack import KafkaBroker
 from lancewal_reader import open_table, receipt_of
 from tests.support.retention import delete_records

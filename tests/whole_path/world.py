@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lancewal_audit.verify.report import Report, report_text
 from lancewal_audit.verify.verification import Asked, Sources, verify_table
-from lancewal_core.cli.config import read_settings
+from lancewal_core.cli.options import read_settings
 from lancewal_demo.stack import KafkaBroker
 from lancewal_flusher.define.create import create_table
 from lancewal_reader import LancewalTable, Receipt, open_table, receipt_of

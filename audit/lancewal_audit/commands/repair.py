@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from lancewal_core.cli.config import ConfigOption, read_settings
+from lancewal_core.cli.options import ConfigOption, read_settings
 from lancewal_core.cli.shown import one_line, say
 
 app = typer.Typer(
@@ -69,11 +69,11 @@ def index(
 
     Ingest must be stopped and paused, the flusher paused.
     """
-    from lancewal_audit.group_members import group_members
     from lancewal_audit.repair.context import opened, region_of
     from lancewal_audit.repair.index.repair import plan_index, repair_index
     from lancewal_audit.repair.topic_records import KafkaTopicRecords
     from lancewal_core.ids import Position
+    from lancewal_kafka.topic import group_members
 
     settings = read_settings(config)
     with opened(settings) as context:

@@ -39,11 +39,11 @@ from lancewal_core.errors import (
     WatermarkUnknown,
 )
 from lancewal_core.ids import Generation, Region, TableVersion
+from lancewal_core.region.history import generations_behind
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.transitions import revived
 from lancewal_core.table.protocol import TransactionInfo
 from lancewal_core.table.watermarks import InForce, kind_of
-from lancewal_reader.history import generations_behind
 
 Choice = Literal["keep", "replay"]
 _TRIES = 5

@@ -45,7 +45,7 @@ from lancewal_core.region.snapshot import write_snapshot
 from lancewal_core.region.transitions import Claimant, refreshed, seal
 from lancewal_core.rows.fold import Folded, fold
 from lancewal_core.wal.segment import decode_segment
-from lancewal_core.wal.writer import end_log
+from lancewal_core.wal.walk import end_log
 from lancewal_ingest.context import new_owner
 
 REPAIR = OwnerId("repair")

@@ -10,15 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from lancewal_audit.same_topic import same_topic
 from lancewal_core.errors import LogTruncated, RetentionLost, TopicUnsuitable
 from lancewal_core.ids import Position, Region
 from lancewal_core.settings.sections import KafkaSettings
 from lancewal_core.table.contract import Contract
-from lancewal_flusher.define.topic import TopicInspector
 from lancewal_kafka.records import Records
 from lancewal_kafka.reread import OutOfRange, consumed, lone_consumer
-from lancewal_kafka.topic import KafkaRetention
+from lancewal_kafka.retention import KafkaRetention
+from lancewal_kafka.topic import TopicInspector, same_topic
 
 
 class TopicRecords(Protocol):

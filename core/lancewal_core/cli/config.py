@@ -3,42 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-from enum import StrEnum
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from lancewal_core.cli.shown import say, say_json
 
 if TYPE_CHECKING:
-    from lancewal_core.settings.load import Settings
-
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option("--config", "-c", help="Settings file (YAML); by default what LANCEWAL_CONFIG names.", metavar="FILE"),
-]
-"""Type of the parameter ``config`` of a command."""
-
-
-class Output(StrEnum):
-    """How a command writes its result."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Form of the result.")]
+    pass
+from lancewal_core.cli.options import ConfigOption, Output, OutputOption, read_settings
 
 app = typer.Typer(no_args_is_help=True, help="Check and show the settings.")
-
-
-def read_settings(config: Path | None) -> Settings:
-    """The settings of this process: the only place of a command that reads the environment."""
-    from lancewal_core.settings.load import load_settings
-
-    return load_settings(config, os.environ)
 
 
 @app.command()

@@ -10,7 +10,7 @@ from lancewal_core.region.index import State
 from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.contract import Contract
-from lancewal_core.wal.writer import doubted, segment_lost, walk_trailers
+from lancewal_core.wal.walk import doubted, segment_lost, walk_trailers
 
 
 def durable_position(

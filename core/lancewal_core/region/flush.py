@@ -31,7 +31,7 @@ from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import Table
 from lancewal_core.wal.segment import Entry
-from lancewal_core.wal.writer import walk
+from lancewal_core.wal.walk import walk
 
 
 def entries_of(store: ObjectStore, tasks: Tasks, region: Region, record: GenerationRecord) -> list[Entry]:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from lancewal_core import paths
-from lancewal_core.errors import INDEX_LOST, StoreInconsistent
-from lancewal_core.ids import Region
+from lancewal_core.errors import INDEX_LOST, OutsideHistoryWindow, PlanStale, StoreInconsistent
+from lancewal_core.ids import Generation, Region
 from lancewal_core.region.index import GenerationRecord, RegionIndex, decode_history
+from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.context import FlusherContext
 
@@ -72,3 +75,55 @@ def _pages(context: FlusherContext, region: Region) -> Iterator[tuple[str, tuple
         data = context.store.get(info.key)
         if data is not None:
             yield info.key, decode_history(data, info.key).generations
+
+
+def generations_behind(
+    store: ObjectStore, indexes: RegionIndexes, region: Region, merged: Generation, window_s: int
+) -> list[GenerationRecord]:
+    """See the module docstring.  ``window_s``: the history window, for the error's text."""
+    # Step 1
+    index = indexes.read(region)
+    if index is None:
+        raise PlanStale(f"region {region.name}: the store shows no index of it", region=region.name)
+    if index.trimmed_generation > merged:
+        raise OutsideHistoryWindow(
+            f"region {region.name}: the read needs what follows generation {merged}, and generations up to "
+            f"{index.trimmed_generation} are trimmed. A receipt is outside the history window {window_s} s after a "
+            "generation behind its table version was merged; a longer window is set by history_window_s of the table",
+            region=region.name,
+        )
+    known = {record.generation: record for record in index.generations if record.generation > merged}
+    # Step 2
+    if merged + 1 not in known:
+        known = _paged(store, index, merged) | known  # a page may be from before a restore
+    # Step 3
+    records = [record for _, record in sorted(known.items())]
+    if not records or records[0].generation != merged + 1:
+        raise PlanStale(f"region {region.name}: generation {merged + 1} is not to be found", region=region.name)
+    for earlier, later in pairwise(records):
+        if later.generation != earlier.generation + 1 or later.first != earlier.next:
+            raise PlanStale(
+                f"region {region.name}: nothing is to be found between the generations {earlier.generation} and "
+                f"{later.generation}",
+                region=region.name,
+            )
+    return records
+
+
+def _paged(store: ObjectStore, index: RegionIndex, merged: Generation) -> dict[Generation, GenerationRecord]:
+    """Generations above ``merged`` in pages; pages that end before them are not read."""
+    pages = {}
+    for info in store.list(paths.history_prefix(index.region)):
+        parsed = paths.parse_history_page(info.key)
+        if parsed is not None:
+            pages[parsed[1]] = info.key
+    firsts = sorted(pages)
+    found: dict[Generation, GenerationRecord] = {}
+    for first, following in pairwise((*firsts, None)):
+        if first is None or (following is not None and following <= merged + 1):
+            continue
+        data = store.get(pages[first])
+        if data is not None:
+            page = decode_history(data, pages[first])
+            found |= {r.generation: r for r in page.generations if r.generation > merged}
+    return found

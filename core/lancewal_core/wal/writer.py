@@ -21,39 +21,25 @@ Steps of ``doubted``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
-from functools import partial
-from threading import Lock
-from typing import Generic, Protocol, TypeVar, assert_never
+from typing import assert_never
 
 import pyarrow as pa
 
 from lancewal_core import paths
-from lancewal_core.errors import ObjectCorrupt, ObjectMissing, StoreUnavailable
-from lancewal_core.ids import LogId, OwnerId, Region, Sequence
+from lancewal_core.errors import ObjectCorrupt
+from lancewal_core.ids import LogId, OwnerId, Sequence
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.failpoints import point
-from lancewal_core.process.tasks import Tasks
 from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, put_once
 from lancewal_core.wal.segment import (
     Entry,
     Fence,
     Segment,
-    Trailer,
     decode_segment,
-    decode_trailer,
-    encode_fence,
     encode_segment,
 )
-
-_WINDOW = 32
-"""Most segments that one step of a walk asks for at the same time."""
-_FENCE_TRIES = 8
-_FENCE_PAUSE_S = 0.1
-_FENCE_S = 15.0
-"""No further try after so long: where requests hang until they time out, a caller's loop must still turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,236 +135,3 @@ class LogWriter:
         sequence, self._next, self._unsettled = self._next, Sequence(self._next + 1), None
         self._alive_at = (self._clock.monotonic(), self._clock.now_ms())
         return Durable(sequence, len(data))
-
-
-S_co = TypeVar("S_co", covariant=True)
-S = TypeVar("S", bound=Segment | Trailer)
-
-
-@dataclass(frozen=True, slots=True)
-class Walk(Generic[S_co]):
-    """Segments (or their trailers) in order, and where the walk ended."""
-
-    log: LogId
-    segments: tuple[S_co, ...]
-    end: Sequence
-    """The first absent number, or the fence's."""
-    fence: Fence | None
-    later: Sequence | None = None
-    """A number behind ``end`` that is there, though ``end`` is absent.  None: none of those that the walk has asked for."""
-
-
-class WalkOn(Protocol[S_co]):
-    """A walk of one log, but for where it begins and ends."""
-
-    def __call__(self, start: Sequence, /, *, before: Sequence) -> Walk[S_co]: ...
-
-
-class SegmentCache:
-    """Decoded segments by object key; immutable objects, so what was read stays true.  ``bytes_max`` bounds it."""
-
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
-        self._bytes = 0
-        self._segments: dict[str, Segment] = {}
-        self._lock = Lock()
-
-    def get(self, key: str) -> Segment | None:
-        return self._segments.get(key)
-
-    def add(self, key: str, segment: Segment) -> None:
-        with self._lock:
-            if key in self._segments:
-                return
-            self._segments[key] = segment
-            self._bytes += _nbytes(segment)
-            while self._bytes > self._bytes_max and len(self._segments) > 1:
-                oldest = next(iter(self._segments))
-                self._bytes -= _nbytes(self._segments.pop(oldest))
-
-
-def _nbytes(segment: Segment) -> int:
-    return 1000 + sum(int(entry.rows.nbytes) for entry in segment.entries)
-
-
-def walk(
-    store: ObjectStore,
-    tasks: Tasks,
-    log: LogId,
-    start: Sequence,
-    *,
-    before: Sequence | None = None,
-    regions: Collection[Region] | None = None,
-) -> Walk[Segment]:
-    """Read segments from ``start`` up to the tail, or to ``before`` (exclusive); GETs run in growing windows.
-
-    ``regions`` limits the entries that are decoded.
-    """
-
-    def read(sequence: Sequence) -> Segment | Fence | None:
-        key = paths.wal_segment(log, sequence)
-        data = store.get(key)
-        return None if data is None else decode_segment(data, key, regions)
-
-    return _walk(tasks, log, start, before, read)
-
-
-def walk_cached(
-    store: ObjectStore,
-    tasks: Tasks,
-    log: LogId,
-    start: Sequence,
-    cache: SegmentCache,
-    *,
-    before: Sequence | None = None,
-) -> Walk[Segment]:
-    """``walk`` that asks the store only for segments that ``cache`` does not have."""
-
-    def read(sequence: Sequence) -> Segment | Fence | None:
-        return read_segment(store, paths.wal_segment(log, sequence), cache)
-
-    known: list[Segment] = []
-    at = start
-    while before is None or at < before:
-        segment = cache.get(paths.wal_segment(log, at))
-        if segment is None:
-            break
-        known.append(segment)  # without the threads that a walk of the store uses
-        at = Sequence(at + 1)
-    walked = _walk(tasks, log, at, before, read)
-    return Walk(log, (*known, *walked.segments), walked.end, walked.fence, walked.later)
-
-
-def walk_trailers(
-    store: ObjectStore, tasks: Tasks, log: LogId, start: Sequence, *, before: Sequence | None = None
-) -> Walk[Trailer]:
-    """``walk`` that decodes no rows."""
-
-    def read(sequence: Sequence) -> Trailer | Fence | None:
-        key = paths.wal_segment(log, sequence)
-        data = store.get(key)
-        return None if data is None else decode_trailer(data, key, len(data))
-
-    return _walk(tasks, log, start, before, read)
-
-
-def read_segment(store: ObjectStore, key: str, cache: SegmentCache) -> Segment | Fence | None:
-    """One segment, from the cache or the store; None if there is none."""
-    cached = cache.get(key)
-    if cached is not None:
-        return cached
-    data = store.get(key)
-    if data is None:
-        return None
-    decoded = decode_segment(data, key)
-    if isinstance(decoded, Segment):
-        cache.add(key, decoded)
-    return decoded
-
-
-def _walk(
-    tasks: Tasks,
-    log: LogId,
-    start: Sequence,
-    before: Sequence | None,
-    read: Callable[[Sequence], S | Fence | None],
-) -> Walk[S]:
-    segments: list[S] = []
-    at = start
-    window = 2
-    with point("log.walk", log=log, start=start):
-        while before is None or at < before:
-            stop = at + window if before is None else min(at + window, before)
-            answers = tasks.map(read, [Sequence(n) for n in range(at, stop)])
-            for behind, found in enumerate(answers, 1):
-                later = None
-                if found is None:
-                    found, later = _absent(at, answers[behind:], before, read)
-                if found is None or isinstance(found, Fence):
-                    return Walk(log, tuple(segments), at, found, later)
-                segments.append(found)
-                at = Sequence(at + 1)
-            window = min(window * 2, _WINDOW)
-    return Walk(log, tuple(segments), at, None)
-
-
-def _absent(
-    at: Sequence, answers: Seq[S | Fence | None], before: Sequence | None, read: Callable[[Sequence], S | Fence | None]
-) -> tuple[S | Fence | None, Sequence | None]:
-    """What ``at`` holds after all, or else a later number that is there; ``answers`` are those for the numbers behind it.
-
-    A number is sent only when the one before it is settled: one that is there while the one before it is absent means
-    that this one has come between the two GETs, or is gone.
-    """
-    if not answers and (before is None or at + 1 < before):
-        answers = [read(Sequence(at + 1))]
-    behind = next((n for n, answer in enumerate(answers, 1) if answer is not None), None)
-    if behind is None:
-        return None, None
-    found = read(at)
-    return (found, None) if found is not None else (None, Sequence(at + behind))
-
-
-def doubted(store: ObjectStore, walked: Walk[S], walk_on: WalkOn[S]) -> Walk[S]:
-    """The walk, gone on with as far as a listing shows numbers behind its end.  Where one is absent still its ``later`` is
-    set: what was there was trimmed, or is lost."""
-    if walked.fence is not None or walked.later is not None:
-        return walked
-    # Step 1
-    listed = store.list(paths.log_prefix(walked.log), after=paths.wal_segment(walked.log, walked.end))
-    numbers = [found[1] for info in listed if (found := paths.parse_wal_segment(info.key)) is not None]
-    if not numbers:
-        return walked
-    # Step 2
-    on = walk_on(walked.end, before=Sequence(max(numbers) + 1))
-    later = on.later or min((number for number in numbers if number > on.end), default=None)
-    return Walk(walked.log, (*walked.segments, *on.segments), on.end, on.fence, None if on.fence else later)
-
-
-def end_log(
-    store: ObjectStore, tasks: Tasks, clock: Clock, log: LogId, start: Sequence, writer: OwnerId, region: Region
-) -> Walk[Segment]:
-    """Walk ``log`` from ``start`` and fence it at its tail; the result's ``fence`` is what ended it (guarantee 3).
-
-    Only the entries of ``region`` are decoded.  ``ObjectMissing`` where a segment is lost, or was trimmed since the caller
-    read the index: it must look again.
-    """
-    walk_log = partial(walk, store, tasks, log, regions=(region,))
-    segments: list[Segment] = []
-    unknown = 0
-    unknown_since = 0.0
-    while True:
-        walked = doubted(store, walk_log(start), walk_log)
-        segments.extend(walked.segments)
-        if walked.fence is not None:
-            return Walk(log, tuple(segments), walked.end, walked.fence)
-        if walked.later is not None:
-            raise segment_lost(log, walked.end, f"segment {walked.later} of its log is there")
-        fence = Fence(log, walked.end, writer, clock.now_ms())
-        key = paths.wal_segment(log, walked.end)
-        sent_at = clock.monotonic()
-        with point("fence.put", object=key):
-            outcome = put_once(store, key, encode_fence(fence))
-        match outcome:
-            case Done():
-                return Walk(log, tuple(segments), walked.end, fence)
-            case Lost():
-                start = walked.end  # a data segment came first, or another claimer's fence: go on walking
-            case Unknown(cause=cause):
-                unknown_since = unknown_since if unknown else sent_at
-                unknown += 1
-                if unknown >= _FENCE_TRIES or clock.monotonic() - unknown_since > _FENCE_S:
-                    raise StoreUnavailable(f"no verdict on the fence {key!r}: {cause}", object=key)
-                clock.sleep(_FENCE_PAUSE_S * 2**unknown)
-                start = walked.end
-            case _:
-                assert_never(outcome)
-
-
-def segment_lost(log: LogId, sequence: Sequence, why: str) -> ObjectMissing:
-    """The error that names a segment which was there, as ``why`` shows."""
-    key = paths.wal_segment(log, sequence)
-    return ObjectMissing(
-        f"{key} is missing: {why}. Restore the object, or read its records from Kafka again (`lancewal repair segment`)",
-        object=key,
-    )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lancewal_core.cli.config import ConfigOption, Output, OutputOption, read_settings
+from lancewal_core.cli.options import ConfigOption, Output, OutputOption, read_settings
 from lancewal_core.cli.shown import say, say_json
 from lancewal_core.settings.load import Settings
 from lancewal_flusher.commands.runner_option import RunnerOption, choosing, session_for
@@ -56,8 +56,8 @@ def _show(output: Output, content: Mapping[str, object], text: str) -> None:
 def _look(settings: Settings, everything: bool) -> CompactionSummary | str:
     """What it would do, or why nothing can be done now."""
     from lancewal_flusher.commit.send import Refused
+    from lancewal_flusher.open import open_context
     from lancewal_flusher.service.limits import compaction_limits
-    from lancewal_flusher.service.service import open_context
     from lancewal_flusher.upkeep.compact_all import look
 
     with ExitStack() as stack:
@@ -70,8 +70,8 @@ def _compact(settings: Settings, everything: bool) -> CompactionSummary:
     import structlog
 
     from lancewal_core.process.stop_signals import stop_signals
+    from lancewal_flusher.open import open_context
     from lancewal_flusher.service.limits import compaction_limits
-    from lancewal_flusher.service.service import open_context
     from lancewal_flusher.upkeep.compact_all import compact_to_the_end
 
     log = structlog.get_logger("lancewal.compact")

@@ -10,8 +10,8 @@ from lancewal_core.cli.shown import one_line
 from lancewal_core.settings.load import Settings
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.merge.explain import MergeOutlook, look
-from lancewal_flusher.service.limits import compaction_limits
-from lancewal_flusher.service.service import merge_limits, open_context
+from lancewal_flusher.open import open_context
+from lancewal_flusher.service.limits import compaction_limits, merge_limits
 
 
 def show_next_merge(settings: Settings, *, as_json: bool) -> str:

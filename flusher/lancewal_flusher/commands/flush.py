@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from lancewal_core.cli.config import ConfigOption, Output, OutputOption, read_settings
+from lancewal_core.cli.options import ConfigOption, Output, OutputOption, read_settings
 from lancewal_core.cli.shown import say, say_json
 from lancewal_flusher.commands.runner_option import RunnerOption, choosing, session_for
 

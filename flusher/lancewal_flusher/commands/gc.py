@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lancewal_core.cli.config import ConfigOption, Output, OutputOption, read_settings
+from lancewal_core.cli.options import ConfigOption, Output, OutputOption, read_settings
 from lancewal_core.cli.shown import one_line, say, say_json
 from lancewal_core.errors import InvalidInput
 
@@ -38,7 +38,7 @@ def command(
 
     from lancewal_core.process.stop_signals import stop_signals
     from lancewal_flusher.garbage.collect_all import collect_to_the_end, look
-    from lancewal_flusher.service.service import open_context
+    from lancewal_flusher.open import open_context
 
     if dry_run and wait:
         raise InvalidInput("--dry-run deletes nothing, so there is nothing to --wait for: give one of them")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lancewal_core.cli.config import ConfigOption, Output, OutputOption, read_settings
+from lancewal_core.cli.options import ConfigOption, Output, OutputOption, read_settings
 from lancewal_core.cli.shown import one_line, say, say_json
 from lancewal_core.errors import InvalidInput
 from lancewal_flusher.commands.load import command as load_command
@@ -133,7 +133,7 @@ def export_memwal(
     """
     from contextlib import ExitStack
 
-    from lancewal_flusher.service.service import open_context
+    from lancewal_flusher.open import open_context
     from lancewal_flusher.status.memwal_export import export_memwal
 
     settings = read_settings(config)

@@ -31,7 +31,6 @@ from lancewal_core.table.protocol import (
 from lancewal_core.table.watermarks import PROPERTY_MERGE
 from lancewal_flusher.commit.facts import facts_of
 from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.merge.inputs import Work
 
 PROPERTY_KEY_REGIONS = "lancewal.key_regions"
 VERSIONS_MAX = 1_000
@@ -71,19 +70,6 @@ def divided(fragments: Sequence[str], counts: Spans) -> dict[str, Spans]:
                 left.insert(0, (region, rows - taken))
         found[name] = spans
     return found
-
-
-def regions_of_merge(works: Sequence[Work], kept: npt.NDArray[np.bool_], written: Sequence[str]) -> dict[str, Spans]:
-    """Of a merge's new files: those that it adopts, and those ``written``, which hold the rows of all works, then those of
-    their patches that are ``kept`` (the others are written in place)."""
-    sources = [MergedFrom(work.merge.region, work.merge.snapshots[-1].next) for work in works]
-    spans: dict[str, Spans] = {}
-    for work, source in zip(works, sources, strict=True):
-        spans |= divided(work.adopted, [(source, sum(map(fragment_rows, work.adopted)))])
-    rows = [(source, work.rows.num_rows) for work, source in zip(works, sources, strict=True)]
-    ends = np.cumsum([work.partials.num_rows for work in works])
-    patched = [int(part.sum()) for part in np.split(kept, ends[:-1])]
-    return spans | divided(written, [*rows, *zip(sources, patched, strict=True)])
 
 
 def find_spans(context: FlusherContext, pinned: PinnedTable, wanted: Mapping[str, int]) -> dict[str, Spans]:

@@ -41,7 +41,7 @@ from lancewal_core.table.drain import Drain, close, read_drain
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import Table
 from lancewal_core.table.watermarks import Watermarks
-from lancewal_flusher.define.topic import TopicInspector, TopicState
+from lancewal_kafka.topic import TopicInspector, TopicState
 
 
 class AskedTopic(Protocol):

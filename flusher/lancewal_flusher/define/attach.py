@@ -34,8 +34,9 @@ from lancewal_flusher.define.register import (
     register,
     store_error,
 )
-from lancewal_flusher.define.topic import TopicInspector, check_carries, no_warning, unpacks_unseen
+from lancewal_flusher.define.topic import check_carries, no_warning, unpacks_unseen
 from lancewal_flusher.define.unique_keys import check_unique_keys
+from lancewal_kafka.topic import TopicInspector
 
 
 def attach_table(

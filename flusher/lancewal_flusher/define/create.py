@@ -34,7 +34,8 @@ from lancewal_flusher.define.register import (
     register,
     store_error,
 )
-from lancewal_flusher.define.topic import TopicInspector, check_carries, no_warning, unpacks_unseen
+from lancewal_flusher.define.topic import check_carries, no_warning, unpacks_unseen
+from lancewal_kafka.topic import TopicInspector
 
 
 def create_table(

@@ -45,7 +45,7 @@ from lancewal_core.table.contract import FAMILY, Column, Contract, decode_contra
 from lancewal_core.table.lance.table import LancePinnedTable, LanceTable
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.table.watermarks import NOTHING_MERGED, TABLE_UUID, Watermarks
-from lancewal_flusher.define.topic import TopicState
+from lancewal_kafka.topic import TopicState
 
 _TRIES = 4
 """Of a commit that others' commits to the same key have met."""

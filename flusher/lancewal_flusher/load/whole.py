@@ -31,7 +31,7 @@ from lancewal_flusher.load.deletes import DeletesSince
 from lancewal_flusher.load.files import LoadFile, find_files
 from lancewal_flusher.load.keep import Keep
 from lancewal_flusher.load.part import PartLoaded, load_part
-from lancewal_flusher.service.service import open_context
+from lancewal_flusher.open import open_context
 from lancewal_flusher.upkeep.key_runs import UpkeepState, keep_up
 
 PART_ROWS = 1_048_576

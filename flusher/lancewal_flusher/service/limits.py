@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import FlusherSettings
+from lancewal_core.table.contract import Contract
+from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
 from lancewal_flusher.upkeep.index_plan import IndexLimits
 
@@ -21,3 +24,12 @@ def compaction_limits(settings: FlusherSettings) -> CompactionLimits:
 def index_limits(settings: FlusherSettings) -> IndexLimits:
     """How many rows an index may miss."""
     return IndexLimits(settings.index_unindexed_share, settings.index_unindexed_rows, settings.index_round_bytes)
+
+
+def merge_limits(settings: Settings, contract: Contract) -> MergeLimits:
+    """The limits of merges in the service."""
+    return MergeLimits(
+        defer_s=min(settings.flusher.defer_s, contract.freshness_target_s),
+        deleted_share=settings.flusher.compaction_deleted_share,
+        memory_bytes=settings.flusher.merge_memory_bytes,
+    )

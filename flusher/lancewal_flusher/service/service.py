@@ -25,14 +25,9 @@ every error ends it, damage of one region when all others are merged.
 from __future__ import annotations
 
 import math
-import os
-import shutil
-import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from tempfile import TemporaryDirectory, gettempdir
 
 from lancewal_core import paths
 from lancewal_core.errors import (
@@ -43,37 +38,24 @@ from lancewal_core.errors import (
     Retry,
     StoreInconsistent,
 )
-from lancewal_core.keys.catalog import KeyCatalogs
-from lancewal_core.keys.index import KeyIndex
-from lancewal_core.keys.parts import MappedParts
-from lancewal_core.process.clock import Clock, SystemClock, sleep_unless
+from lancewal_core.process.clock import sleep_unless
 from lancewal_core.process.health import Health, HealthServer
-from lancewal_core.process.lance_threads import use_all_cores
 from lancewal_core.process.stop_signals import stop_signals
-from lancewal_core.process.tasks import Tasks, ThreadTasks
-from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.settings.load import Settings
-from lancewal_core.store.object_store import ObjectStore
-from lancewal_core.store.obstore import local_folder, open_store
 from lancewal_core.store.watch import StoreWatch
-from lancewal_core.table.checks import check_place, check_settings, check_table
-from lancewal_core.table.contract import Contract, read_contract
 from lancewal_core.table.control import POLL_S, ControlReader, Service, until_text
-from lancewal_core.table.lance.base_paths import BasePaths
-from lancewal_core.table.lance.table import LanceTable
-from lancewal_core.table.watermarks import Watermarks
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from lancewal_flusher.merge.plan import MergeLimits
+from lancewal_flusher.open import open_context
 from lancewal_flusher.service.backlog import backlog_after
 from lancewal_flusher.service.compaction_turns import CompactionTurns
 from lancewal_flusher.service.expiry_turns import ExpiryTurns
-from lancewal_flusher.service.limits import compaction_limits, index_limits
+from lancewal_flusher.service.limits import compaction_limits, index_limits, merge_limits
 from lancewal_flusher.service.metrics import FlusherMetrics
 from lancewal_flusher.service.round import RoundReport, RoundState, run_round
 from lancewal_flusher.service.schedule import Pace, TurnFailed
-from lancewal_flusher.tasks.runner import Runner, ThreadRunner
 
 SEALED_GRACE_S = 60.0
 """How long an ingest may take to flush what it sealed: several times what writing a large snapshot takes."""
@@ -81,10 +63,6 @@ PAUSE_S = 1.0
 PAUSE_MAX_S = 60.0
 LOOP_LIMIT_S = 1800.0
 """The loop turns between two merges; one merge of a long backlog may take minutes."""
-KEY_PARTS_BYTES_MAX = 512 << 20
-"""Disk that parts of the key index from an object store may take: those of about 30 million rows.  The chart gives a pod's
-temporary folder twice that."""
-_KEYS_FOLDER = "lancewal-keys-"
 NO_ROUND_YET = "no round has ended yet"
 _ONCE_ROUNDS = 5
 """Rounds without a merge, though something waits, after which ``once`` gives up."""
@@ -265,15 +243,6 @@ def run_once(settings: Settings, stopping: Callable[[], bool] = lambda: False) -
                 )
 
 
-def merge_limits(settings: Settings, contract: Contract) -> MergeLimits:
-    """The limits of merges in the service."""
-    return MergeLimits(
-        defer_s=min(settings.flusher.defer_s, contract.freshness_target_s),
-        deleted_share=settings.flusher.compaction_deleted_share,
-        memory_bytes=settings.flusher.merge_memory_bytes,
-    )
-
-
 def _start(settings: Settings, stopping: Callable[[], bool], stack: ExitStack) -> _Loop:
     context = open_context(settings, stack)
     metrics = FlusherMetrics(context.clock)
@@ -281,41 +250,6 @@ def _start(settings: Settings, stopping: Callable[[], bool], stack: ExitStack) -
     control = ControlReader(context.store, context.clock, Service.FLUSHER)
     control.read_or_raise()
     return _Loop(context, metrics, control, stopping)
-
-
-def open_context(settings: Settings, stack: ExitStack, *, on_threads: bool = False) -> FlusherContext:
-    """Step 1: everything that has an effect, checked; ``stack`` closes it.
-
-    ``on_threads``: whatever the settings say, for what neither merges nor compacts: nothing waits for a Spark session then.
-    """
-    settings.need("table.uri")
-    use_all_cores()
-    clock = SystemClock()
-    uri, options = settings.table.uri, settings.store.options
-    store = open_store(uri, options)
-    contract = read_contract(store, uri)
-    check_place(uri, contract)
-    check_settings(settings, contract)
-    table = LanceTable(uri, options, settings.table.base_paths)
-    check_table(table.newest(), contract)
-    tasks, computing = ThreadTasks(), ThreadTasks(io_threads=settings.flusher.threads, caller_helps=True)
-    stack.callback(tasks.close)
-    stack.callback(computing.close)
-    runner = "threads" if on_threads else settings.flusher.runner
-    return FlusherContext(
-        store=store,
-        table=table,
-        indexes=RegionIndexes(store, clock),
-        watermarks=Watermarks(store, table),
-        keys=_key_index(store, uri, clock, computing, stack),
-        runner=ThreadRunner(table, computing, clock)
-        if runner == "threads"
-        else _spark_runner(uri, store, tasks, clock, settings.table.base_paths),
-        tasks=tasks,
-        clock=clock,
-        contract=contract,
-        new_id=lambda: uuid.uuid4().hex,
-    )
 
 
 def _compaction_turns(context: FlusherContext, settings: Settings) -> CompactionTurns | None:
@@ -333,23 +267,6 @@ def _expiry_turns(context: FlusherContext, settings: Settings) -> ExpiryTurns | 
         return None
     pace = Pace(context.clock, settings.flusher.expiry_interval_s, due_at=context.clock.monotonic())
     return ExpiryTurns(context, ttl, pace)
-
-
-def _key_index(store: ObjectStore, uri: str, clock: Clock, tasks: Tasks, stack: ExitStack) -> KeyIndex:
-    for old in Path(gettempdir()).glob(f"{_KEYS_FOLDER}{os.getpid()}-*"):
-        # Of a process that was killed: a container's first process has the same number again.
-        shutil.rmtree(old, ignore_errors=True)
-    folder = Path(stack.enter_context(TemporaryDirectory(prefix=f"{_KEYS_FOLDER}{os.getpid()}-")))
-    parts = MappedParts(store, local_folder(uri), folder, KEY_PARTS_BYTES_MAX)
-    return KeyIndex(KeyCatalogs(store, clock), parts, tasks)
-
-
-def _spark_runner(uri: str, store: ObjectStore, tasks: Tasks, clock: Clock, base_paths: BasePaths) -> Runner:
-    from lancewal_flusher.tasks.spark_runner import SparkRunner
-    from lancewal_flusher.tasks.spark_session import the_session
-
-    the_session()  # what cannot work is said at the start
-    return SparkRunner(the_session, uri, store, tasks, clock, base_paths)
 
 
 def _problems(loop: _Loop, watch: StoreWatch) -> Sequence[str]:

@@ -52,7 +52,7 @@ from lancewal_flusher.status.unmerged_counts import Tally, count_entries
 from lancewal_kafka.group_member import MemberTable, parse_member_id
 
 if TYPE_CHECKING:
-    from lancewal_flusher.define.topic import GroupMember
+    from lancewal_kafka.topic import GroupMember
 
 T = TypeVar("T")
 _IO_THREADS = 8
@@ -283,7 +283,7 @@ def _spans(
         return {}
 
     def ask() -> Mapping[int, KafkaSpan]:
-        from lancewal_flusher.define.topic import TopicInspector  # the status of a table can do without Kafka's client
+        from lancewal_kafka.topic import TopicInspector  # the status of a table can do without Kafka's client
 
         inspector = TopicInspector(settings.kafka, timeout_s)
         topic = inspector.describe(contract.topic)
@@ -315,7 +315,7 @@ def _spans(
 
 def _members(settings: Settings, group: str, timeout_s: float) -> Sequence[GroupMember] | None:
     """None where Kafka does not say: not every user may see the group, and that is no problem of the table."""
-    from lancewal_flusher.define.topic import TopicInspector
+    from lancewal_kafka.topic import TopicInspector
 
     return _try(lambda: TopicInspector(settings.kafka, timeout_s).members(group), [])
 

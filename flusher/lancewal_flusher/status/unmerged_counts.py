@@ -22,7 +22,7 @@ from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.region.snapshot import Snapshot
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.wal.segment import Trailer
-from lancewal_core.wal.writer import Walk, doubted, segment_lost, walk_trailers
+from lancewal_core.wal.walk import Walk, doubted, segment_lost, walk_trailers
 
 
 @dataclass(slots=True)

@@ -34,8 +34,6 @@ from lancewal_core.errors import (
     DeadLetterRefused,
     LancewalError,
     Misrouted,
-    PartitionCountChanged,
-    TopicReplaced,
 )
 from lancewal_core.ids import Position, Region
 from lancewal_core.process.failpoints import point
@@ -49,8 +47,8 @@ from lancewal_core.wal.writer import LogWriter, PutResult
 from lancewal_ingest.append.draining import DrainLimit, NoteNew
 from lancewal_ingest.append.routing import routing_of
 from lancewal_ingest.decode.json.decoder import Decoder
-from lancewal_ingest.kafka.source import DescribedTopic
-from lancewal_kafka.records import Records, Rejected
+from lancewal_ingest.decode.outcomes import Rejected
+from lancewal_kafka.records import Records
 
 MISROUTED = "misrouted"
 """Kind of rejection beside those of ``decode.records``: the record lies in another partition than it belongs in."""
@@ -309,28 +307,3 @@ class AppendJob:
         groups = [self._consumed[n::_DECODERS] for n in range(_DECODERS)]
         found = self._tasks.map(lambda group: [_Prepared.of(c, self._preparer) for c in group], groups)
         return [prepared for group in found for prepared in group]
-
-
-def check_topic(contract: Contract, source: DescribedTopic, drain: Drain | None = None) -> None:
-    """Compare the live topic with the contract, or with what is drained; ``TopicReplaced`` or ``PartitionCountChanged``."""
-    facts = source.facts()
-    if facts.topic_id != contract.topic_id:
-        raise TopicReplaced(
-            f"topic {contract.topic} has id {facts.topic_id}, the table's contract says {contract.topic_id}: it was "
-            "deleted and recreated. To take up the new topic, once all durable rows are merged: `lancewal table rebind "
-            f"--topic-id {facts.topic_id}`",
-            topic=contract.topic,
-        )
-    if facts.partitions < contract.partitions:
-        raise PartitionCountChanged(
-            f"topic {contract.topic} has {facts.partitions} partitions, the table's contract says {contract.partitions}: this "
-            "is another topic, or the brokers do not agree yet",
-            topic=contract.topic,
-        )
-    if facts.partitions != (contract.partitions if drain is None else drain.partitions):
-        raise PartitionCountChanged(
-            f"topic {contract.topic} has {facts.partitions} partitions, the table's contract says "
-            f"{contract.partitions}. Start ingest again: it takes what the old partitions still hold. Then, once producers "
-            f"are stopped and all is merged: `lancewal table alter --partitions {facts.partitions}`",
-            topic=contract.topic,
-        )

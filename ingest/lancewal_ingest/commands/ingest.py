@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from lancewal_core.cli.config import ConfigOption, read_settings
+from lancewal_core.cli.options import ConfigOption, read_settings
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Consume Kafka and make rows durable.")
 

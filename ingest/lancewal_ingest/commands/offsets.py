@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lancewal_core.cli.config import ConfigOption, read_settings
+from lancewal_core.cli.options import ConfigOption, read_settings
 from lancewal_core.cli.shown import say
 
 if TYPE_CHECKING:
@@ -128,9 +128,9 @@ def _opened(settings: Settings, topic: str, partition: int) -> Iterator[_Place]:
     from lancewal_core.process.tasks import ThreadTasks
     from lancewal_core.store.obstore import open_store
     from lancewal_ingest.append.draining import drain_of
-    from lancewal_ingest.append.job import check_topic
     from lancewal_ingest.context import open_context
     from lancewal_ingest.kafka.consumer import ConfluentSource
+    from lancewal_ingest.kafka.source import check_topic
 
     settings.need("table.uri", "kafka.bootstrap_servers")
     with ExitStack() as stack:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lancewal_core.rows.schema import Op
-from lancewal_kafka.records import Refusal
+from lancewal_ingest.decode.outcomes import Refusal
 
 OP_HEADER = "lancewal.op"
 

@@ -28,7 +28,6 @@ import logging
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from operator import itemgetter
 from typing import Any, Literal
 
 import numpy as np
@@ -48,10 +47,8 @@ from lancewal_core.errors import (
     LogTruncated,
     SettingsError,
 )
-from lancewal_core.ids import Position, position_after
+from lancewal_core.ids import Position, position_after, topic_id
 from lancewal_core.process.clock import Clock, SystemClock
-from lancewal_core.topic_id import topic_id
-from lancewal_ingest.compaction_kafka import KafkaCompaction
 from lancewal_ingest.kafka.source import Listener, Offsets, Polled, TopicFacts
 from lancewal_kafka.clients import (
     REQUEST_TIMEOUT_S,
@@ -63,7 +60,8 @@ from lancewal_kafka.clients import (
     shared_properties,
     unreadable,
 )
-from lancewal_kafka.records import Records
+from lancewal_kafka.records import _PARTITION, Records, as_records
+from lancewal_kafka.retention import KafkaCompaction
 
 RENEW_S = 1.0
 _UNRELEASED = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
@@ -78,12 +76,6 @@ _GATHER_S = 0.005
 _NONE_YET = 0
 _NO_EPOCH = -1
 _BOTH_ENDS: tuple[Literal["earliest", "latest"], ...] = ("earliest", "latest")
-
-# Unbound C methods, for ``map``.  The type hints do not know that a message without an error has all of these.
-_PARTITION: Any = Message.partition
-_OFFSET: Any = Message.offset
-_HEADERS: Any = Message.headers
-_MILLISECONDS = itemgetter(1)
 
 
 def _unreported(act: str, cause: object) -> None:
@@ -440,18 +432,6 @@ def _by_partition(messages: list[Message]) -> dict[int, Records]:
         if before is not columns:
             before.extend(columns)
     return found
-
-
-def as_records(messages: list[Message]) -> Records:
-    """Messages of one partition, none of them an error, column-wise."""
-    # One pass of C for each attribute: no Python code runs for a message.
-    return Records(
-        list(map(_OFFSET, messages)),
-        list(map(_MILLISECONDS, map(Message.timestamp, messages))),
-        list(map(Message.key, messages)),
-        list(map(Message.value, messages)),
-        list(map(_HEADERS, messages)),
-    )
 
 
 def _from(records: Records, position: Position) -> Records:

@@ -43,8 +43,9 @@ from confluent_kafka.admin import AdminClient
 from lancewal_core.errors import DeadLetterRefused, KafkaUnavailable, LancewalError, SettingsError, TopicMissing
 from lancewal_core.ids import Region
 from lancewal_ingest.decode.operations import record_bytes
+from lancewal_ingest.decode.outcomes import TOO_LARGE, Rejected
 from lancewal_kafka.clients import REQUEST_TIMEOUT_S, error_of, explained, shared_properties
-from lancewal_kafka.records import TOO_LARGE, Records, Rejected
+from lancewal_kafka.records import Records
 
 SOURCE_HEADER = "lancewal.source"
 _CONNECT = "__connect.errors."

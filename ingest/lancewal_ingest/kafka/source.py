@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from lancewal_core.errors import LogTruncated, RetentionLost
+from lancewal_core.errors import LogTruncated, PartitionCountChanged, RetentionLost, TopicReplaced
 from lancewal_core.ids import Position
-from lancewal_ingest.retention.tombstones import Compaction
+from lancewal_core.table.contract import Contract
+from lancewal_core.table.drain import Drain
 from lancewal_kafka.records import Records
+from lancewal_kafka.retention import Compaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,3 +113,28 @@ class KafkaSource(DescribedTopic, Protocol):
 
     def close(self) -> None:
         """Leave the group."""
+
+
+def check_topic(contract: Contract, source: DescribedTopic, drain: Drain | None = None) -> None:
+    """Compare the live topic with the contract, or with what is drained; ``TopicReplaced`` or ``PartitionCountChanged``."""
+    facts = source.facts()
+    if facts.topic_id != contract.topic_id:
+        raise TopicReplaced(
+            f"topic {contract.topic} has id {facts.topic_id}, the table's contract says {contract.topic_id}: it was "
+            "deleted and recreated. To take up the new topic, once all durable rows are merged: `lancewal table rebind "
+            f"--topic-id {facts.topic_id}`",
+            topic=contract.topic,
+        )
+    if facts.partitions < contract.partitions:
+        raise PartitionCountChanged(
+            f"topic {contract.topic} has {facts.partitions} partitions, the table's contract says {contract.partitions}: this "
+            "is another topic, or the brokers do not agree yet",
+            topic=contract.topic,
+        )
+    if facts.partitions != (contract.partitions if drain is None else drain.partitions):
+        raise PartitionCountChanged(
+            f"topic {contract.topic} has {facts.partitions} partitions, the table's contract says "
+            f"{contract.partitions}. Start ingest again: it takes what the old partitions still hold. Then, once producers "
+            f"are stopped and all is merged: `lancewal table alter --partitions {facts.partitions}`",
+            topic=contract.topic,
+        )

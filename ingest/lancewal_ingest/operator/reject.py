@@ -31,10 +31,11 @@ from lancewal_ingest.append.job import Consumed, DeadLetters, Preparer
 from lancewal_ingest.append.pending import divided, joined
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.decode.json.decoder import PIECE_BYTES
+from lancewal_ingest.decode.outcomes import Rejected
 from lancewal_ingest.decode.weight import RecordWeights
 from lancewal_ingest.kafka.source import Offsets
 from lancewal_ingest.operator.entry import write_entry
-from lancewal_kafka.records import Records, Rejected
+from lancewal_kafka.records import Records
 
 UNREADABLE = "unreadable"
 """Kind of rejection beside those of ``decode.records``: nobody knows what the record is."""

@@ -45,7 +45,8 @@ from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.loss_record import read_losses
 from lancewal_core.region.transitions import Claimant, Ended, claim, first_claim
 from lancewal_core.wal.segment import Segment
-from lancewal_core.wal.writer import LogWriter, Walk, end_log, walk
+from lancewal_core.wal.walk import Walk, end_log, walk
+from lancewal_core.wal.writer import LogWriter
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.kafka.source import Offsets
 from lancewal_ingest.retention.tombstones import lost_tombstones

@@ -29,10 +29,9 @@ from functools import partial
 from lancewal_core.errors import Corrupt, InvalidInput, LancewalError, OwnershipLost, Refresh, Retry
 from lancewal_core.ids import Position
 from lancewal_core.wal.writer import LogWriter
-from lancewal_ingest.append.job import check_topic
 from lancewal_ingest.append.pending import Pending
 from lancewal_ingest.context import IngestContext
-from lancewal_ingest.kafka.source import KafkaSource
+from lancewal_ingest.kafka.source import KafkaSource, check_topic
 from lancewal_ingest.observer import Observer
 from lancewal_ingest.regions.flush_queue import FlushQueue
 from lancewal_ingest.regions.memtable import MemTable

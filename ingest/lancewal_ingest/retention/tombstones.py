@@ -23,7 +23,6 @@ log's end (decision 0015): a lost segment makes the time longer, so it can raise
 from __future__ import annotations
 
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
 
 from lancewal_core import paths
 from lancewal_core.errors import RetentionLost
@@ -34,26 +33,11 @@ from lancewal_core.region.index import GenerationRecord, RegionIndex
 from lancewal_core.region.loss_record import LossRecord, read_losses
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.wal.segment import Fence, decode_trailer
-from lancewal_core.wal.writer import walk_trailers
+from lancewal_core.wal.walk import walk_trailers
+from lancewal_kafka.retention import Compaction
 
 ACCEPTED_S = 3600.0
 """Time in which a person starts ingest after accepting a loss."""
-
-
-@dataclass(frozen=True, slots=True)
-class Compaction:
-    """What a broker says of a compacted topic."""
-
-    tombstones_s: float
-    """How long it keeps a tombstone at least (``delete.retention.ms``)."""
-    recent: Position
-    """The first record that is not older than that; the end of the partition if there is none."""
-    end: Position
-    """The end of the partition."""
-
-    def old_beyond(self, position: Position) -> Position:
-        """The end of what may be too old from ``position`` on: at or below it where nothing is; see condition 2."""
-        return self.end if self.recent < position else self.recent
 
 
 def lost_tombstones(

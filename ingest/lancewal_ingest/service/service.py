@@ -32,12 +32,12 @@ from lancewal_core.store.obstore import open_store
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.control import ControlReader, ControlWatch, Service
 from lancewal_ingest.append.draining import check_not_altered, drain_of
-from lancewal_ingest.append.job import DeadLetters, Preparer, check_topic
+from lancewal_ingest.append.job import DeadLetters, Preparer
 from lancewal_ingest.context import IngestContext, new_owner, open_context
 from lancewal_ingest.glibc_heap import use_one_heap
 from lancewal_ingest.kafka.consumer import ConfluentSource
 from lancewal_ingest.kafka.dead_letters import KafkaDeadLetters, RefusedDeadLetters
-from lancewal_ingest.kafka.source import DescribedTopic, KafkaSource
+from lancewal_ingest.kafka.source import DescribedTopic, KafkaSource, check_topic
 from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy
 from lancewal_ingest.retention.horizon import AdmissionPolicy
 from lancewal_ingest.retention.topic_watch import TopicWatch
@@ -46,7 +46,7 @@ from lancewal_ingest.service.standstill import Standstill
 from lancewal_ingest.service.store_probe import check_store
 from lancewal_ingest.service.worker import SEGMENT_BYTES, IngestWorker, WorkerLimits
 from lancewal_kafka.group_member import member_id
-from lancewal_kafka.topic import KafkaRetention
+from lancewal_kafka.retention import KafkaRetention
 
 REFRESH_S = 1.0
 QUEUE_BYTES_MAX = 256 << 20

@@ -27,13 +27,13 @@ from lancewal_core.ids import LogId, OwnerId, Position
 from lancewal_core.process.failpoints import point
 from lancewal_core.wal.writer import Durable, FencedOut, LogWriter
 from lancewal_ingest.append.draining import noting
-from lancewal_ingest.append.job import AppendJob, Consumed, DeadLetters, Preparer, check_topic
+from lancewal_ingest.append.job import AppendJob, Consumed, DeadLetters, Preparer
 from lancewal_ingest.append.pending import Pending, divided, joined
 from lancewal_ingest.append.segment_in_flight import Cargo, SegmentInFlight
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.decode.weight import RecordWeights
 from lancewal_ingest.glibc_heap import use_own_pages
-from lancewal_ingest.kafka.source import KafkaSource, Polled
+from lancewal_ingest.kafka.source import KafkaSource, Polled, check_topic
 from lancewal_ingest.observer import Observer
 from lancewal_ingest.regions.flush_queue import FlushQueue
 from lancewal_ingest.regions.memtable import MemTable

@@ -53,14 +53,14 @@ from lancewal_core.errors import (
 )
 from lancewal_core.ids import LogId, Position, Region, Sequence
 from lancewal_core.process.failpoints import point
+from lancewal_core.region.history import generations_behind
 from lancewal_core.region.index import GenerationRecord
 from lancewal_core.region.loss_record import read_losses
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import version_exists
 from lancewal_core.table.watermarks import NOTHING_MERGED
 from lancewal_core.wal.segment import Segment, Trailer
-from lancewal_core.wal.writer import Walk, doubted, segment_lost
-from lancewal_reader.history import generations_behind
+from lancewal_core.wal.walk import Walk, doubted, segment_lost
 from lancewal_reader.plan.contract_eras import contracts_up_to, spans_a_change
 from lancewal_reader.plan.stand_in import Lineage, Pinned, is_at_or_below
 from lancewal_reader.plan.strong import (

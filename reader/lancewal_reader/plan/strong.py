@@ -51,7 +51,7 @@ from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import Table
 from lancewal_core.table.watermarks import NOTHING_MERGED, InForce, Watermarks
 from lancewal_core.wal.segment import Segment, Trailer
-from lancewal_core.wal.writer import SegmentCache, Walk, doubted, segment_lost, walk_cached, walk_trailers
+from lancewal_core.wal.walk import SegmentCache, Walk, doubted, segment_lost, walk_cached, walk_trailers
 
 PLANS_MAX = 20
 PAUSE_S = 0.02

@@ -10,7 +10,7 @@ import pytest
 
 from lancewal_core.rows.schema import RowSchema
 from lancewal_ingest.decode import Decoder
-from lancewal_kafka.records import KINDS
+from lancewal_ingest.decode.outcomes import KINDS
 from tests.ingest.decode.cases import COLUMNS, ROWS, Header, Ways, records
 
 PATCH: list[Header] = [("lancewal.op", b"patch")]

@@ -50,7 +50,7 @@ from lancewal_core.region.index import RegionIndex, encode_index
 from lancewal_core.region.loss_record import read_losses, replaced_below
 from lancewal_core.store.object_store import Done, Lost, Unknown, put_once
 from lancewal_core.table.control import Service, read_control
-from lancewal_core.wal.writer import end_log
+from lancewal_core.wal.walk import end_log
 
 MARGIN = 100
 """Versions above the newest that is listed that processes may remember."""

@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import Consumer
 
-from lancewal_audit.same_topic import same_topic
 from lancewal_audit.verify.records.eras import Eras
 from lancewal_audit.verify.records.source import Range, Taken
 from lancewal_core.errors import KafkaUnavailable, LogTruncated
@@ -26,11 +25,11 @@ from lancewal_core.region.loss_record import LossRecord
 from lancewal_core.rows.schema import OFFSET
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.contract import Contract
-from lancewal_flusher.define.topic import TopicInspector
 from lancewal_ingest.append.job import Consumed, Preparer
 from lancewal_kafka.records import Records
 from lancewal_kafka.reread import OutOfRange, between, consumed, lone_consumer
-from lancewal_kafka.topic import KafkaRetention
+from lancewal_kafka.retention import KafkaRetention
+from lancewal_kafka.topic import TopicInspector, same_topic
 
 _TRIES = 20
 

@@ -28,12 +28,12 @@ from lancewal_core import paths
 from lancewal_core.errors import Corrupt, OutsideHistoryWindow
 from lancewal_core.ids import LogId, Position, Region, Sequence
 from lancewal_core.process.tasks import Tasks
+from lancewal_core.region.history import generations_behind
 from lancewal_core.region.index import GenerationRecord, State
 from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.region.snapshot import Snapshot, read_snapshot
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.wal.segment import Entry, Fence, Segment, decode_segment
-from lancewal_reader.history import generations_behind
 
 _AT_ONCE = 8
 """Segments in memory at the same time."""

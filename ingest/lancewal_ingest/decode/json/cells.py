@@ -19,7 +19,7 @@ from typing import NoReturn
 import pyarrow as pa
 
 from lancewal_ingest.decode.json.strict import Number
-from lancewal_kafka.records import Refusal
+from lancewal_ingest.decode.outcomes import Refusal
 
 CellReader = Callable[[object, str], object]
 """(JSON value, path of the column for messages) -> cell."""

@@ -26,9 +26,10 @@ from lancewal_ingest.decode.json.presence import PresenceReader
 from lancewal_ingest.decode.json.reference import KeyDecoder, ReferenceDecoder
 from lancewal_ingest.decode.json.types import check_json_types
 from lancewal_ingest.decode.operations import OP_HEADER, OPS, Headers, op_of, record_bytes
+from lancewal_ingest.decode.outcomes import TOO_LARGE, Decoded, Refusal, Rejected
 from lancewal_ingest.decode.part import Part, assemble
 from lancewal_ingest.decode.weight import RecordWeights, pieces
-from lancewal_kafka.records import TOO_LARGE, Decoded, Records, Refusal, Rejected
+from lancewal_kafka.records import Records
 
 SINGLY_MAX = 64
 """A part of at most this many records that Arrow refuses is decoded record by record."""

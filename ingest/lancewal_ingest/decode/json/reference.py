@@ -20,8 +20,9 @@ from lancewal_ingest.decode.json.cells import CellReader, cell_reader
 from lancewal_ingest.decode.json.presence import present_bitmap
 from lancewal_ingest.decode.json.strict import parse_object
 from lancewal_ingest.decode.operations import op_of, record_bytes
+from lancewal_ingest.decode.outcomes import TOO_LARGE, Refusal, Rejected
 from lancewal_ingest.decode.part import Part
-from lancewal_kafka.records import TOO_LARGE, Records, Refusal, Rejected
+from lancewal_kafka.records import Records
 
 KeyDecoder = Callable[[bytes], tuple[object, ...] | None]
 """Kafka key -> the primary key's values in ``RowSchema.primary_key`` order, None when it is no key."""

@@ -14,7 +14,7 @@ import json
 import re
 from typing import NoReturn
 
-from lancewal_kafka.records import Refusal
+from lancewal_ingest.decode.outcomes import Refusal
 
 DEPTH_MAX = 64
 """Nested objects and arrays in a value, itself included.  Columns are far flatter, see ``json_types.NESTING_MAX``."""

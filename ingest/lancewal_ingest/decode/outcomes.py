@@ -1,0 +1,53 @@
+"""DOC"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+TOO_LARGE = "too_large"
+
+
+KINDS: dict[str, str] = {
+    TOO_LARGE: "key, value and headers together are longer than record_bytes_max, or the row takes more than 512 MiB",
+    "unknown_op": "the header lancewal.op is there twice or is not upsert, patch or delete",
+    "patch_not_allowed": "a patch, and the table's contract does not allow patches",
+    "null_value": "no value, but the operation needs one, or the Kafka key cannot say what to delete",
+    "too_deep": "objects and arrays are nested deeper than any column can be",
+    "not_json": "not UTF-8, or not one JSON value",
+    "duplicate_member": "an object names a member twice",
+    "not_an_object": "JSON, but not an object",
+    "unknown_column": "a member is not a column of the table, or not a member of a struct column",
+    "missing_key": "a primary key column is absent or null",
+    "type": "a value has not the JSON form of its column",
+    "range": "a value has the right form, but its column cannot hold it exactly",
+}
+"""Kinds of rejection and what they mean; where several apply, nearly always the upper one is given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """One record that is no row."""
+
+    offset: int
+    kind: str
+    """One of ``KINDS``."""
+    message: str
+    """Names the column and what was expected; never holds content of the record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    rows: pa.RecordBatch
+    """``RowSchema.wal``, in offset order."""
+    rejected: tuple[Rejected, ...]
+    """In offset order."""
+
+
+class Refusal(Exception):
+    """Raised inside the decoder for the record at hand; becomes a ``Rejected``, never leaves the decoder."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
