@@ -34,7 +34,7 @@ class FlusherContext:
     new_id: Callable[[], str]
     """A fresh random text of at least 8 hex digits."""
     untold: set[str] = field(default_factory=set)
-    """Data files of which no commit says through which regions their rows came (``file_regions``): that stays so."""
+    """Data files of which no commit says through which regions their rows came (``commit.row_origins``): that stays so."""
 
     def read_indexes(self) -> dict[Region, RegionIndex]:
         """The newest index of every region that has one; regions are enumerated from the contract."""

@@ -1,4 +1,4 @@
-"""DOC"""
+"""A flusher's context, made from the settings: table, store, key index, and where tasks run."""
 
 from __future__ import annotations
 

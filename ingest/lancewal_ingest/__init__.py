@@ -1,1 +1,7 @@
-"""Ingest: consumes Kafka and makes rows durable."""
+"""Ingest: from Kafka to durable rows, and to snapshots.
+
+Data flows through ``kafka`` (consume), ``decode`` (bytes to rows), ``append`` (rows to a durable segment), ``regions``
+(MemTables: opened, sealed, flushed); ``retention`` watches what Kafka deletes, ``operator`` has what a person decides,
+``service`` runs the loop, ``commands`` are the doors. ``context`` carries everything with an effect, ``observer`` what
+is reported.
+"""

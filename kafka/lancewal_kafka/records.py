@@ -1,4 +1,4 @@
-"""What goes into a decoder and what comes out.
+"""Consumed messages, column-wise.
 
 ``Records`` are the consumed messages of one region; ``Decoded`` are their rows and the records that are no rows.  A
 record is in exactly one of the two.  ``Rejected.kind`` is one of ``KINDS`` and never changes its meaning; no message

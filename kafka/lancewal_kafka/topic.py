@@ -1,4 +1,8 @@
-"""DOC"""
+"""Questions to the Kafka cluster about one topic: its partitions, its id, its offsets, its configuration.
+
+Every question raises ``KafkaUnavailable`` with the brokers' address when nobody answers in time, ``TopicMissing`` for a topic
+that is not there.
+"""
 
 from __future__ import annotations
 

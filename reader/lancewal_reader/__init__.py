@@ -1,4 +1,9 @@
-"""Reading lancewal tables: table, snapshots and WAL tail merged at read time, straight from object storage."""
+"""Reading lancewal tables: table, snapshots and WAL tail merged at read time, straight from object storage.
+
+``table`` is what a program opens; a ``plan`` says what is read, ``unmerged`` folds what is not merged, ``scan`` puts
+both together under a ``filter``, and a ``receipt`` says what it was. ``spark`` and ``commands`` are the other doors;
+``narrow_times`` and ``plain_rows`` are forms of values.
+"""
 
 from lancewal_reader.receipt import Receipt, receipt_of
 from lancewal_reader.table import LancewalTable, open_table

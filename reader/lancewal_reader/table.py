@@ -101,8 +101,8 @@ class LancewalTable:
         ``columns``: names, in the order wanted (default all).  ``filter``: a Lance SQL condition.  ``consistency``:
         ``strong`` sees every row that was durable before the call; ``eventual`` the merged table alone, also one that a
         user has restored: its receipt then has no positions.  ``at``: a receipt, or its JSON; the rows are exactly those of
-        the read that gave it, in any order (``plan_at``).  The schema's metadata carry the receipt, with the table version
-        used.  Raises ``InvalidInput`` for an unknown column, filter, consistency or receipt; with ``at`` also
+        the read that gave it, in any order (``plan.at_receipt``).  The schema's metadata carry the receipt, with the table
+        version used.  Raises ``InvalidInput`` for an unknown column, filter, consistency or receipt; with ``at`` also
         ``VersionGone``, ``OutsideHistoryWindow`` and ``RecordsGivenUp``; ``ObjectMissing`` or ``ObjectCorrupt`` where
         an object that the read needs is lost or damaged.
         """

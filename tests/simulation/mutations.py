@@ -126,8 +126,8 @@ def _candidates_after_the_indexes(patch: pytest.MonkeyPatch) -> None:
 
 
 def _regions_by_listing(patch: pytest.MonkeyPatch) -> None:
-    def of_listing(context: Any, region: Any, in_force: Any) -> Any:
-        return read_history(context, region, in_force) if context.store.list(paths.index_prefix(region)) else None
+    def of_listing(store: Any, indexes: Any, region: Any, in_force: Any) -> Any:
+        return read_history(store, indexes, region, in_force) if store.list(paths.index_prefix(region)) else None
 
     patch.setattr(lancewal_flusher.garbage.find, "read_history", of_listing)
 

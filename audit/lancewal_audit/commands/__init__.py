@@ -1,1 +1,4 @@
-"""."""
+"""The commands ``lancewal verify`` and ``lancewal repair``.
+
+May import: repair, repair.index, verify.
+"""

@@ -11,7 +11,7 @@ Steps
  1. A strong read, or the read at a receipt: its rows, and the receipt {V, cut}.
  2. Version V as a plain Lance reader sees it; W(V).
  3. The records below the cut (``evidence``).
- 4. Share by share: the rules of ``key_fold``, the comparisons of ``judge``.
+ 4. Share by share: the rules of ``key_fold``, the comparisons of ``compare``.
  5. Rows that are wrong or missing are looked for among those that deletion vectors hide.
  6. If asked for: version V's secondary indexes are asked for values that a sample of the keys has and had (``index_check``).
 """

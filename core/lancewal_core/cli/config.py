@@ -1,17 +1,13 @@
-"""``lancewal config check|show``, and the option by which every command gets its settings."""
+"""``lancewal config check|show``."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import typer
 
-from lancewal_core.cli.shown import say, say_json
-
-if TYPE_CHECKING:
-    pass
 from lancewal_core.cli.options import ConfigOption, Output, OutputOption, read_settings
+from lancewal_core.cli.shown import say, say_json
 
 app = typer.Typer(no_args_is_help=True, help="Check and show the settings.")
 

@@ -1,4 +1,4 @@
-"""DOC"""
+"""Options that commands share, and how a command gets its settings."""
 
 from __future__ import annotations
 

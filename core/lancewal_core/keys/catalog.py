@@ -71,7 +71,7 @@ class RunRegion(_Stored):
 
 
 class KeyRun(_Stored):
-    """See ``key_run``.  An entry's ``file`` is a place in ``files``, its ``region`` one in ``regions``; parts ascend."""
+    """See ``run``.  An entry's ``file`` is a place in ``files``, its ``region`` one in ``regions``; parts ascend."""
 
     name: str
     files: Annotated[tuple[CoveredFile, ...], FailFast()]

@@ -15,7 +15,7 @@ Steps of ``find``
  4. Entries of files that are in no fragment of this version, or for which another run counts, are left out; the others
     become rows of fragments.
 
-``find`` says of each row found through which partition its key came, as far as that is known and counts (``key_region``).
+``find`` says of each row found through which partition its key came, as far as that is known and counts (``origin``).
 """
 
 from __future__ import annotations

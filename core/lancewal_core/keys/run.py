@@ -5,8 +5,8 @@ that it covers, deleted rows too: which rows are live is a matter of the table v
 change, so a run is never out of date; at worst its files are no longer in use.
 
 A *part* is an immutable Arrow stream of one batch, uncompressed, that is read where it lies (memory-mapped): columns
-``number`` and ``key`` (``key_code``; ``key`` only where numbers alone do not decide), ``row`` (uint32) and ``file``
-(uint32, place in the run's list of files), and of tables whose rows do not tell their region (``key_region``) ``region``
+``number`` and ``key`` (``code``; ``key`` only where numbers alone do not decide), ``row`` (uint32) and ``file``
+(uint32, place in the run's list of files), and of tables whose rows do not tell their region (``origin``) ``region``
 (int32, place in the run's list of regions; -1: not known).  Entries are sorted by ``number``, the parts of a run too, and
 no number is in two parts of a run.
 """

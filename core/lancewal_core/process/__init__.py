@@ -1,1 +1,7 @@
-"""."""
+"""What a process has around it, each as a parameter: nothing of the protocols is in here.
+
+Time (``clock``), concurrency (``tasks``, ``lance_threads``), signals to stop (``stop_signals``), points to fail at
+(``failpoints``), probes and metrics (``health``, ``gauges``), texts of other libraries' errors (``library_errors``).
+
+May import: errors.
+"""

@@ -1,7 +1,15 @@
 """What is kept of a region: generations in its index, and in the history pages that its index left behind.
 
-Guarantee: ``read_history`` names every generation above the trimmed boundary, without a gap up to the newest, or raises.
-Pages are found by a listing, which is a hint; generations are numbered without holes, so a page that it leaves out shows.
+Guarantees
+ 1. ``read_history`` names every generation above the trimmed boundary, without a gap up to the newest, or raises.  Pages are
+    found by a listing, which is a hint; generations are numbered without holes, so a page that it leaves out shows.
+ 2. ``generations_behind`` names every generation above the given one, oldest first, without a gap up to the newest, or raises.
+
+Steps of ``generations_behind``
+ 1. Read the newest index.  Its trimmed boundary above the given generation: ``OutsideHistoryWindow``.
+ 2. Where the index begins later, the pages that hold what is missing.  A page is written before its generations leave the
+    index, so pages read after the index have them; it is deleted only behind the boundary.
+ 3. A gap, or a page that has vanished: the boundary has moved since, or the listing is short: ``PlanStale``.
 """
 
 from __future__ import annotations
@@ -17,7 +25,6 @@ from lancewal_core.region.index import GenerationRecord, RegionIndex, decode_his
 from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.watermarks import InForce
-from lancewal_flusher.context import FlusherContext
 
 _READS = 3
 """Times that index and pages are read to find them without a gap: another collector may trim in between."""
@@ -38,7 +45,7 @@ class History:
         return tuple(r for _, r in sorted(known.items()) if r.generation > self.index.trimmed_generation)
 
 
-def read_history(context: FlusherContext, region: Region, in_force: InForce) -> History | None:
+def read_history(store: ObjectStore, indexes: RegionIndexes, region: Region, in_force: InForce) -> History | None:
     """None if nobody has claimed the region yet.
 
     ``StoreInconsistent`` where the index ends below ``in_force``, read before, or generations are missing.
@@ -46,7 +53,7 @@ def read_history(context: FlusherContext, region: Region, in_force: InForce) -> 
     merged = in_force.generation(region)
     gap = ""
     for _ in range(_READS):
-        index = context.indexes.read(region)
+        index = indexes.read(region)
         newest = None if index is None else index.newest
         if merged > (0 if newest is None else newest.generation):
             raise StoreInconsistent(
@@ -56,7 +63,7 @@ def read_history(context: FlusherContext, region: Region, in_force: InForce) -> 
             )
         if index is None or newest is None:
             return None
-        history = History(index, tuple(sorted(_pages(context, region))))
+        history = History(index, tuple(sorted(_pages(store, region))))
         named = [r.generation for r in history.generations]
         if named == list(range(index.trimmed_generation + 1, newest.generation + 1)):
             return history
@@ -68,11 +75,11 @@ def read_history(context: FlusherContext, region: Region, in_force: InForce) -> 
     )
 
 
-def _pages(context: FlusherContext, region: Region) -> Iterator[tuple[str, tuple[GenerationRecord, ...]]]:
-    for info in context.store.list(paths.history_prefix(region)):
+def _pages(store: ObjectStore, region: Region) -> Iterator[tuple[str, tuple[GenerationRecord, ...]]]:
+    for info in store.list(paths.history_prefix(region)):
         if paths.parse_history_page(info.key) is None:
             continue
-        data = context.store.get(info.key)
+        data = store.get(info.key)
         if data is not None:
             yield info.key, decode_history(data, info.key).generations
 

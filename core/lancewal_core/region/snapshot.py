@@ -3,7 +3,7 @@
 * Rows: Lance data files in the table's own data folder, referred to by no version until a merge adopts them.
 * ``deletes.arrow``: primary keys in state Gone; ``patches.arrow``: Partial rows (an Arrow IPC stream each).
 * ``snapshot.json``: names all of these, with sizes and crc32c, and carries a crc32c of its own content; of the data files,
-  which only Lance reads, it has the sum of their keys (``key_sum``): another key would hide another row.
+  which only Lance reads, it has the sum of their keys (``key_checksum``): another key would hide another row.
 
 Each attempt writes into a folder of its own, so attempts never meet; the compare-and-swap to FLUSHED keeps one.
 A reader gets what was folded, or ``ObjectMissing`` / ``ObjectCorrupt`` naming the object.  Not covered: a value of a data file

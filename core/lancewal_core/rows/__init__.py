@@ -1,1 +1,8 @@
-"""."""
+"""Rows as values: types, keys, and what a sequence of operations makes of them. No storage.
+
+``column_types`` and ``schema`` say what a row is, ``region_key`` and ``murmur2`` where it belongs, ``key_set`` which
+rows have a key, ``fold`` what operations make of each key, ``projection`` which columns are carried; ``ttl``,
+``row_text`` and ``byte_view`` are details.
+
+May import: errors.
+"""

@@ -1,1 +1,7 @@
-"""."""
+"""Settings: one YAML file, secret files and the environment, into one frozen tree.
+
+``sources`` reads them, ``load`` puts them together, ``sections`` has every setting with its default and why,
+``secrets`` masks them, ``executor`` is what a process without a ``main`` of ours takes.
+
+May import: errors, process, rows, store.
+"""

@@ -1,7 +1,7 @@
 """The in-memory twin of an object store.
 
-It keeps the promises of ``lancewal_core.store.object_store`` and no more than those: what a real store may do (lose a reply, let a
-put arrive late, refuse without reason, list stale or partial) it does when its ``Faults`` say so.  Every call passes a
+It keeps the promises of ``lancewal_core.store.object_store`` and no more than those: what a real store may do (lose a reply,
+let a put arrive late, refuse without reason, list stale or partial) it does when its ``Faults`` say so.  Every call passes a
 *switch* before and after its effect, where a scheduler may let another actor run.
 """
 

@@ -1,4 +1,19 @@
-"""DOC"""
+"""Reading a log to its end, and ending it.
+
+Guarantees
+ 1. ``walk`` reads from a number to the tail, which is the first absent number or a fence.  Whether that number counts
+    as the tail, or was trimmed, is for the caller to prove (it alone knows the indexes).  Where a later segment is there
+    although that number is absent, the walk says so: the number was trimmed, or its segment is lost.
+ 2. A walk asks for one number behind an absent one; ``doubted`` finds later ones however many are absent in a row.
+ 3. ``end_log`` returns only when the log has ended, with a fence behind every segment; it puts none where a later number is
+    there (guarantee 2), which would hide what lies behind.
+
+Steps of ``doubted``
+ 1. List what lies behind the number at which the walk ended.  A listing may be stale or partial: it never proves an end,
+    and can only refute one.  What it shows was there once, however old it is, and so was every number before.
+ 2. Walk on, to the last number that it shows.  What was absent may have come since: new, and then it does no harm; or put
+    back, as from a backup, and then records behind it were durable before the walk began.
+"""
 
 from __future__ import annotations
 

@@ -1,22 +1,10 @@
-"""A log: the WAL of one ingest process incarnation, numbered segments without holes.
+"""Writing a log: the WAL of one ingest process incarnation, numbered segments without holes.
 
 Guarantees
  1. Only its owner writes data segments into a log, one after the other: segment n + 1 is not sent before segment n is
     settled.  So a number that is taken holds our own segment (its reply was lost) or a fence.
  2. ``LogWriter.put`` says Durable only if the store holds exactly our bytes under that number.
- 3. A fence ends a log: nothing behind its number is ever part of it.  ``end_log`` returns only when the log has ended,
-    with every segment before the end; it puts no fence where a later number is there (guarantee 5), which would hide what
-    lies behind.
- 4. ``walk`` reads from a number to the tail, which is the first absent number or a fence.  Whether that number counts
-    as the tail, or was trimmed, is for the caller to prove (it alone knows the indexes).  Where a later segment is there
-    although that number is absent, the walk says so: the number was trimmed, or its segment is lost.
- 5. A walk asks for one number behind an absent one; ``doubted`` finds later ones however many are absent in a row.
-
-Steps of ``doubted``
- 1. List what lies behind the number at which the walk ended.  A listing may be stale or partial: it never proves an end,
-    and can only refute one.  What it shows was there once, however old it is, and so was every number before.
- 2. Walk on, to the last number that it shows.  What was absent may have come since: new, and then it does no harm; or put
-    back, as from a backup, and then records behind it were durable before the walk began.
+ 3. A fence ends a log (``walk.end_log``): nothing behind its number is ever part of it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Questions to the Kafka cluster about one topic, and whether the topic can carry a table.
-
-Every question raises ``KafkaUnavailable`` with the brokers' address when nobody answers in time, ``TopicMissing`` for a
-topic that is not there, and ``TopicUnsuitable`` where the broker refuses to say what must be known.
-"""
+"""Whether a topic can carry a table: ``TopicUnsuitable`` says why not."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Steps of ``collect_to_the_end``
  1. List everything below ``_lancewal/``, for sizes and orphans; note each region's trimmed boundary.
- 2. A round (``gc``).  What it finds free waits for the grace period, also where the flusher found it free long ago: each
+ 2. A round (``collect``).  What it finds free waits for the grace period, also where the flusher found it free long ago: each
     process goes by its own clock.
  3. ``wait``: sleep for the grace period and go on with 2, until nothing is left of what the first round found free.  What
     becomes free meanwhile is left to others, so this ends beside a busy ingest too.

@@ -1,8 +1,8 @@
-"""What nobody needs any more: the half of garbage collection (``gc``) that only reads.
+"""What nobody needs any more: the half of garbage collection (``collect``) that only reads.
 
-Guarantee: nothing here changes anything; ``gc`` acts on what is found, ``lancewal gc --dry-run`` shows it.
+Guarantee: nothing here changes anything; ``collect`` acts on what is found, ``lancewal gc --dry-run`` shows it.
 
-Steps, as numbered in ``gc``
+Steps, as numbered in ``collect``
  1. ``list_candidates``.
  2. ``read_histories``.
  3. ``page_due`` and ``boundary`` say what a region's index has to leave behind; ``shortened`` is that history without a
@@ -75,7 +75,7 @@ def list_candidates(context: FlusherContext) -> Candidates:
 def read_histories(context: FlusherContext) -> tuple[InForce, dict[Region, History]]:
     """Step 2 but for the check of the contract: W of the newest version, then every region that was claimed."""
     in_force = context.watermarks.newest()[1]
-    found = (read_history(context, region, in_force) for region in context.contract.regions)
+    found = (read_history(context.store, context.indexes, region, in_force) for region in context.contract.regions)
     return in_force, {history.index.region: history for history in found if history is not None}
 
 

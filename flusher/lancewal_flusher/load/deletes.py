@@ -42,7 +42,7 @@ class DeletesSince:
             first, last = self.began.generation(region), in_force.generation(region)
             if last <= first or all((region, Generation(g)) in self._without for g in range(first + 1, last + 1)):
                 continue
-            history = read_history(self.context, region, in_force)
+            history = read_history(self.context.store, self.context.indexes, region, in_force)
             if history is None or history.index.trimmed_generation > first:
                 raise OutsideHistoryWindow(
                     f"the load {self.name} began before generation {first + 1} of region {region.name} was merged, and "

@@ -5,7 +5,7 @@ that the table's store options open.  A folder stands for all such files in it, 
 names that begin with ``_`` or ``.`` are passed over, as Spark and Hive mean them.
 
 Guarantees
- 1. Every file's columns are checked before a row of any file is read (``load_columns``).
+ 1. Every file's columns are checked before a row of any file is read (``columns``).
  2. One batch is held at a time; read backwards, one row group.
 """
 

@@ -16,7 +16,7 @@ not be asked: a merge looks for its keys in all fragments, a loaded one too, and
 Steps of ``load_part``, for a part of the rows with distinct keys
  1. Finish the newest merge, pin V, check that it is the contract's table, read W(V).
  2. Leave out keys that have a live row in V: the key index names candidates, fragments that it does not cover are scanned.
- 3. Leave out keys that generations between the beginning and W(V) have deleted (``load_deletes``).
+ 3. Leave out keys that generations between the beginning and W(V) have deleted (``deletes``).
  4. Write the others as data files.
  5. ONE commit from V with the sentinel, unchanged, and no watermarks: it conflicts with every merge, follow-up and load in
     between, and they with it.  A table without fragments: a strict commit.

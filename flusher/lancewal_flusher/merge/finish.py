@@ -7,7 +7,7 @@ Guarantees
  3. ``merges/<version>.finished`` is written only after that, and after the proof that the merge did not land on top of
     another one; the step is repeated until then, and repeating is harmless.
  4. It needs no version but the merge's own and the newest: what it must know of the version that the merge was computed
-    from stands in the merge's transaction (``merge_facts``).
+    from stands in the merge's transaction (``commit.facts``).
 
 Steps of ``finish_newest``
  1. Which merge set the watermarks in force, and is it finished?

@@ -10,10 +10,10 @@ Guarantees
 
 Steps of ``merge_next``
  1. Pin V, check that it is the contract's table, read W(V); refuse while the merge that set it is not finished.  Then
-    read all indexes (after W, so that they are not older) and choose per region (``plan``, ``merge_stock``).
+    read all indexes (after W, so that they are not older) and choose per region (``plan``, ``inputs``).
  2. Read the snapshots; one whose files are missing is rebuilt from its WAL entries first.
  3. Ask the key index which rows of V the keys may replace; fragments that it does not cover are scanned.  Of a table keyed
-    by bytes no key may have come through another region: ``RegionConflict`` (``region_conflict``).  Would more
+    by bytes no key may have come through another region: ``RegionConflict`` (``origin_conflict``).  Would more
     bytes of deletion vectors be written than of rows?  Then wait, up to ``defer_s``, for more to come.  Per fragment
     keep the live ones, write deletion vectors, and fetch what patches apply to.
     Write one set of new rows: completed patches, and the survivors of combined generations.
@@ -87,7 +87,7 @@ class Merged:
     regions_not_known: int = 0
     """Rows with a key of the merge that no region is known of, hidden ones too; only of tables keyed by bytes."""
     damaged: Mapping[Region, Corrupt] = field(default_factory=dict)
-    """Regions that it has left where something they need is damaged or lost (``merge_stock``)."""
+    """Regions that it has left where something they need is damaged or lost (``inputs``)."""
 
     @property
     def landed_behind(self) -> bool:

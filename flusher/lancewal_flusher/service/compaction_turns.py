@@ -7,7 +7,7 @@
    round may take the sentinel.
 3. A round that was refused is followed by those of a single group, until one is not: whoever touches one fragment of a round
    refuses all of it.
-4. A turn that fails lets the next one wait (``pace``), and holds up no merge.
+4. A turn that fails lets the next one wait (``schedule``), and holds up no merge.
 5. Right behind merges the indexes have a turn of their own (``index_turn``): whatever queries must scan costs them more than
    covering it.  Another follows at once behind one that has done something: each writes a bounded amount.
 """

@@ -2,7 +2,7 @@
 
 1. A turn is due ``interval_s`` after one that hid all that had expired, or did not land; at once after one that ended because
    it had enough.
-2. A turn that fails lets the next one wait (``pace``), and holds up no merge.
+2. A turn that fails lets the next one wait (``schedule``), and holds up no merge.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Limits of compaction and index upkeep, as the settings say them."""
+"""Limits of merges, compaction and index upkeep, as the settings say them."""
 
 from __future__ import annotations
 

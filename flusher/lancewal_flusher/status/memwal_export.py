@@ -22,5 +22,5 @@ def export_memwal(context: FlusherContext) -> bytes:
     """See the module docstring.  ``StoreInconsistent`` where generations are missing, ``ObjectCorrupt``, ``FormatUnknown``."""
     in_force = context.watermarks.newest()[1]
     regions = sorted({*context.contract.regions, *in_force.regions})
-    histories = [(region, read_history(context, region, in_force)) for region in regions]
+    histories = [(region, read_history(context.store, context.indexes, region, in_force)) for region in regions]
     return encode_specified((region, history.generations) for region, history in histories if history is not None)

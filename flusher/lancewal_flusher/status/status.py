@@ -3,10 +3,10 @@
 Only reads.  What stands in the way of one figure (the brokers are silent, an index cannot be read, the table was
 restored) leaves that figure out and becomes a problem in the result; the other figures are there.
 
- * *durable*: from the index, and for an OPEN generation from its log, walked to the tail (``region_tally``).
+ * *durable*: from the index, and for an OPEN generation from its log, walked to the tail (``unmerged_counts``).
  * *merged*: W(newest version).  Generations above it are *unmerged*, whatever state their index shows.
  * *group*: its members tell by their client ids which table they work for (``group_member``).
- * *stands*: ``standing`` says what can be told of partitions that go no further.
+ * *stands*: ``stopped_partitions`` says what can be told of partitions that go no further.
  * *problems* are also what a strong read would stop at, as far as ``readable`` looks; ``not_looked_at`` is the rest.
  * *unmerged* rows and bytes: from the snapshot's manifest, and from the WAL where there is no snapshot yet; in the WAL a
    key may have several rows.

@@ -7,7 +7,7 @@ Guarantees
     tasks run: Spark Connect limits the size of a message, a table's keys have no limit, and a broadcast exists only in
     classic Spark.
  3. A parcel is written before any task runs and never changes.  One that is left behind by a crash is garbage
-    (``gc``); a task whose parcel is gone fails with ``PlanStale``.
+    (``garbage.collect``); a task whose parcel is gone fails with ``PlanStale``.
  4. What is read from the store is unpickled only if its sha256 is the one that travelled with the function: who can write to
     the store cannot run code on executors (``ObjectCorrupt``).
 """

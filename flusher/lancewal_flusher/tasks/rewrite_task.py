@@ -2,7 +2,7 @@
 
 A task pickles: a thread or a Spark executor runs it with nothing but the table.  Running it twice is harmless: it reads one
 version of the table, which never changes, and writes data files of new names, which only a commit makes effective.  Files
-written in vain are named by no version; they are Lance's clean-up's (``loose_data``).
+written in vain are named by no version; they are Lance's clean-up's (``garbage.unnamed_data_files``).
 """
 
 from __future__ import annotations

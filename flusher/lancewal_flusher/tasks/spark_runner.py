@@ -4,7 +4,7 @@ Spark Connect do.
 Guarantees
  1. The same tasks, and the same results in the same order, as ``ThreadRunner`` gives; the first error in that order is
     raised as the executor raised it.
- 2. Losing an executor, trying again and speculation are harmless (``spark_task``).  A job that Spark gives up is
+ 2. Losing an executor, trying again and speculation are harmless (``spark_slice``).  A job that Spark gives up is
     ``SparkJobFailed``: the merge or the round is planned again, and what its tasks have written is named by no version.
  3. No credential and no row stands in a plan, a job description or a log line.
 

@@ -12,8 +12,8 @@ Guarantees
  6. The files that it wrote exist: those that a clean-up took before the commit (`delete_unverified`) are written again from
     V, which holds their rows as long as no clean-up takes V too; then ``ObjectMissing``.  A process that dies between
     the commit and this look leaves them lost: the next merge stops with ``ObjectMissing``, and V still has the rows.
- 7. Queries by a secondary index find the same rows before and after it; ``index_upkeep`` makes them fast again.
- 8. Fragments of which an index may hold old values are left to ``index_upkeep``.
+ 7. Queries by a secondary index find the same rows before and after it; ``indexes`` makes them fast again.
+ 8. Fragments of which an index may hold old values are left to ``indexes``.
  9. Of a table keyed by bytes it leaves files alone of which a commit alone knows through which regions their rows came: what
     it writes of them would be taken for rows of whatever region their keys had before.
 

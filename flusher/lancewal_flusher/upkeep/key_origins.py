@@ -1,11 +1,11 @@
 """Through which regions the keys of files came that get a key run: of tables whose rows do not tell it (``key_region``).
 
 Steps of ``find``, for one file
- 1. The commit that brought it says so (``file_regions``).
+ 1. The commit that brought it says so (``commit.row_origins``).
  2. Nothing does: a compaction, a load or a user wrote it.  Then a key's region is the one that counts in the entries that
     the index has of this key, whichever files these are of; where they name two, or none, it is not known.
 
-Step 2 finds what a compaction moved only while the runs of the files before it are in the catalog: ``key_upkeep`` leaves them
+Step 2 finds what a compaction moved only while the runs of the files before it are in the catalog: ``key_runs`` leaves them
 there until it has written runs for all files.  And it is right of a key that had two regions, one after the other, only if
 both are there: a compaction leaves files alone that have no run yet (``told_by_commits_alone``), and where the index begins
 anew, files of step 2 get their runs first, so that nothing is concluded from half of what there was.

@@ -7,7 +7,7 @@ Guarantees
     parts that no catalog names are collected as garbage.
 
 It needs no word of who wrote a file: merges, users, bulk loads and compactions all leave files that no run covers.  Of a table
-whose rows do not tell their region, an entry says through which its key came, where that is known (``entry_regions``).
+whose rows do not tell their region, an entry says through which its key came, where that is known (``key_origins``).
 
 Steps of ``keep_up``
  1. Was the newest version looked at before, and nothing left to do?  Or does a newer release keep the catalog?  Then that

@@ -1,1 +1,4 @@
-"""."""
+"""The commands ``lancewal ingest`` and ``lancewal offsets``.
+
+May import: append, context, kafka, operator, service.
+"""

@@ -1,4 +1,4 @@
-"""DOC"""
+"""What comes out of a decoder: a batch of rows, and the records that are none, each with its reason."""
 
 from __future__ import annotations
 

@@ -1,1 +1,6 @@
-"""."""
+"""Kafka as ingest uses it.
+
+``source`` is the interface, ``consumer`` the member of the group behind it, ``dead_letters`` where bad records go.
+
+May import: decode.
+"""

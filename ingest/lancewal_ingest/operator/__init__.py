@@ -1,1 +1,6 @@
-"""."""
+"""What a person decides about offsets: one entry in the place of records.
+
+``accept_loss`` goes on behind what Kafka deleted, ``reject`` passes bad records; both write an ``entry``.
+
+May import: append, context, decode, decode.json, kafka, regions, retention.
+"""

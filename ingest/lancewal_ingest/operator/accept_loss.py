@@ -11,7 +11,7 @@ Guarantees
 
 Steps
  1. Compare the durable position with Kafka's first and last, and look whether deletes behind it may be gone.
- 2. Record the loss, then write an entry without rows over it (``operator_entry``); for deletes and for a lost tail the record
+ 2. Record the loss, then write an entry without rows over it (``entry``); for deletes and for a lost tail the record
     alone.
 """
 

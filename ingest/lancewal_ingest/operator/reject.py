@@ -14,7 +14,7 @@ Steps
  1. The durable position must be the offset.  Piece by piece:
  2. Read records from Kafka, as many as a segment takes by their weight, and decode them: the first one of all must be
     rejected.
- 3. Dead letters, acknowledged; then an entry over the piece (``operator_entry``).
+ 3. Dead letters, acknowledged; then an entry over the piece (``entry``).
 """
 
 from __future__ import annotations

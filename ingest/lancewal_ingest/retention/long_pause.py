@@ -1,6 +1,6 @@
 """A pause of the consumer that was so long that deletes of a compacted topic may be gone: found before it goes on.
 
-Opening a region asks the same (``open_region``), but a partition that was only paused, by an operator, by full memory or by
+Opening a region asks the same (``regions.open``), but a partition that was only paused, by an operator, by full memory or by
 a store that did not answer, is not opened again.
 
 Guarantees

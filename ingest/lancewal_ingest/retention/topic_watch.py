@@ -45,7 +45,7 @@ class WatchedTopic(DescribedTopic, Protocol):
 
 
 class Retention(Protocol):
-    """See ``retention_kafka``.  Safe from any thread."""
+    """See ``retention``.  Safe from any thread."""
 
     def retention_s(self) -> float: ...
 

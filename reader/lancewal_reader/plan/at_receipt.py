@@ -10,7 +10,7 @@ Steps
  1. The receipt must be one of this table (uuid; whoever calls has compared the place).  The contract must still
     be the newest: ``ContractChanged``.
  2. No positions at all, and V is still there: V alone, nothing merged, or of a table that was restored (``plan_eventual``).
-    V' = the receipt's version V, if it is still there; else a version that showed the same rows (``lineage``).
+    V' = the receipt's version V, if it is still there; else a version that showed the same rows (``stand_in``).
     W(V') lies at or below the cut in every region, and no change of the contract in between (``contract_eras``).
     V' above V must not lack what V's read had: as in step 3, from W(V) on.
  3. Each region whose cut lies behind W(V') (0, where nothing of it was merged): its generations from the one behind

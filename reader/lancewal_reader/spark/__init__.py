@@ -1,1 +1,6 @@
-"""."""
+"""The Spark data source.
+
+``source`` pins a plan from ``options``, ``types`` and ``filters`` translate, ``task`` reads on the executors.
+
+May import: filter, narrow_times, plan, receipt, scan, table, unmerged.
+"""

@@ -1,1 +1,8 @@
-"""."""
+"""The only place that knows how Lance stores a table.
+
+``table`` implements the protocol; ``deletions`` and ``columns`` write files that Lance's own calls write too slowly or
+not at all, ``rewrite`` writes fragments anew, ``index_build`` secondary indexes; ``base_paths`` are folders beside the
+table's own; ``errors`` says what Lance's errors mean.
+
+May import: errors, ids, paths, process, store, table.
+"""

@@ -1,6 +1,6 @@
 """From JSON values to the cells of a column: the rules, one function for each type.
 
-``cell_reader(type)`` gives a function from a parsed JSON value (``strict_json``) to what ``pyarrow.array`` takes for
+``cell_reader(type)`` gives a function from a parsed JSON value (``strict``) to what ``pyarrow.array`` takes for
 that type, exactly.  It raises ``Refusal`` with kind ``type`` (not the JSON form) or ``range`` (right form, but the
 column cannot hold it exactly).  Null is allowed everywhere but in vectors; that a primary key is not null is for the
 caller to check.
