@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lancewal_core.rows.region_key import RegionKeyCodec
 from lancewal_ingest.decode import Decoded, Records
 from lancewal_ingest.decode.outcomes import KINDS
-from tests.ingest.decode.cases import COLUMNS, Header, Ways, records
+from tests.ingest.decode.json.cases import COLUMNS, Header, Ways, records
 from tests.support.fuzzing import damaged, fuzz, memory_bound
 
 MIB = 1 << 20

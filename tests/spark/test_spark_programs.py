@@ -27,7 +27,7 @@ from lancewal_flusher.tasks.rewrite_task import RewriteTask, Rewritten
 from lancewal_flusher.tasks.spark_runner import SparkRunner
 from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, compact_next
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
-from tests.flusher.test_compact_command import dies_before_its_commit
+from tests.flusher.commands.test_compact import dies_before_its_commit
 from tests.support.flusher_tables import FlusherTable, delete, patch, upserts
 from tests.support.spark import spark_environment
 from tests.support.spark_connect import ConnectServer, connect_server

@@ -1,0 +1,366 @@
+"""``lancewal repair index``: versions are lost or damaged, and the logs, the snapshots and the watermark give them back."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lancewal_audit.repair.index.repair import MARGIN, plan_index, repair_index
+from lancewal_audit.repair.log_survey import survey_logs
+from lancewal_audit.repair.segment import plan_segment, repair_segment
+from lancewal_core import paths
+from lancewal_core.errors import LancewalError, ObjectCorrupt, RepairRefused, RetentionLost, StoreInconsistent
+from lancewal_core.ids import Position
+from lancewal_core.region.flush import flush_generation
+from lancewal_core.region.index import RegionIndex, State, decode_index
+from lancewal_core.region.indexes import RegionIndexes, index_family
+from lancewal_core.region.loss_record import LossRecord, write_loss
+from lancewal_core.rows.fold import fold
+from lancewal_core.table.control import Service, pause, resume
+from lancewal_core.wal.segment import Segment, decode_segment
+from lancewal_flusher.merge.plan import MergeLimits
+from lancewal_reader import open_table
+from tests.audit.repair.test_segment import MemoryRecords
+from tests.support.pipeline import Pipeline
+from tests.support.repairs import Crash, CrashingStore, check_merged, check_strong, content, dry, flip, repairing
+
+ADOPT = MergeLimits(adopt_rows=1)
+PARTITION = 1
+
+
+def make(folder: Path) -> Pipeline:
+    """Merged, FLUSHED and OPEN generations of two regions, in the logs of two workers."""
+    made = Pipeline(folder, partitions=2, seed=13, seal_rows=40)
+    made.produce(120)
+    made.merge_all(ADOPT)
+    made.produce(120)
+    made.ingest()
+    made.produce(60)
+    made.crash()
+    made.settle()
+    for service in Service:
+        pause(made.store, made.clock, lambda: uuid.uuid4().hex, service)
+    return made
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
+    made = make(tmp_path)
+    yield made
+    made.close()
+
+
+def versions(pipeline: Pipeline, partition: int = PARTITION) -> list[Path]:
+    """Index objects, the newest first."""
+    family = index_family(pipeline.contract.regions[partition])
+    listed = sorted(v for i in pipeline.store.list(family.prefix) if (v := family.parse(i.key)) is not None)
+    return [Path(pipeline.uri) / family.key(v) for v in reversed(listed)]
+
+
+def kafka(low: int = 0) -> Callable[[], Position]:
+    """A topic that begins there."""
+    return lambda: Position(low)
+
+
+def repair(
+    pipeline: Pipeline,
+    *,
+    before_gap: bool = False,
+    members: int = 0,
+    above: int = 0,
+    low: int = 0,
+    partition: int = PARTITION,
+) -> list[str]:
+    with repairing(pipeline) as context:
+        region = pipeline.contract.regions[partition]
+        return repair_index(context, region, lambda: members, kafka(low), before_gap=before_gap, above=above)
+
+
+def goes_on(pipeline: Pipeline, *, another: bool = True) -> None:
+    """Strong reads at once; then ingest, by another process or by the one that remembers, merges, collections."""
+    check_strong(pipeline)
+    if not another:
+        pipeline.produce(6)  # too few to seal: it must meet a fence, or nobody would see them
+        pipeline.ingest()
+        check_strong(pipeline)
+    pipeline.produce(50)
+    if another:
+        pipeline.crash()
+    else:
+        pipeline.ingest()
+    check_strong(pipeline)
+    pipeline.merge_all(ADOPT)
+    check_strong(pipeline)
+    check_merged(pipeline)
+    pipeline.collect()
+    check_strong(pipeline)
+
+
+@pytest.mark.parametrize("count", [3])
+def test_damaged_versions(pipeline: Pipeline, count: int) -> None:
+    for path in versions(pipeline)[:count]:
+        flip(path)
+    with pytest.raises(ObjectCorrupt, match="lancewal repair index"):
+        open_table(pipeline.uri).to_arrow()
+    assert "is the newest that can be read" in dry(pipeline, "index", "orders", PARTITION)
+    assert any("is written" in line for line in repair(pipeline))
+    goes_on(pipeline)
+    assert repair(pipeline) == []
+
+
+@pytest.mark.parametrize(("count", "another"), [(1, False), (4, True), (1000, False)])
+def test_lost_versions(pipeline: Pipeline, count: int, another: bool) -> None:
+    """Also where the process that owned the region, and remembers the versions that are lost, goes on."""
+    for path in versions(pipeline)[:count]:
+        path.unlink()
+    dry(pipeline, "index", "orders", PARTITION)
+    repair(pipeline)
+    goes_on(pipeline, another=another)
+
+
+def test_an_index_below_the_watermark_names_the_command(pipeline: Pipeline) -> None:
+    for path in versions(pipeline):
+        path.unlink()
+    with pytest.raises((LancewalError), match="lancewal repair index"):
+        open_table(pipeline.uri).to_arrow()
+    with pytest.raises(StoreInconsistent, match="lancewal repair index"):
+        pipeline.merge()
+
+
+def test_a_sound_index_is_left_alone(pipeline: Pipeline) -> None:
+    assert "it says all that the logs say" in dry(pipeline, "index", "orders", PARTITION)
+    before = versions(pipeline)
+    assert repair(pipeline) == []
+    assert versions(pipeline) == before
+    goes_on(pipeline)
+
+
+def unmerged_segment(pipeline: Pipeline) -> tuple[Path, int, int]:
+    """A segment in the middle of what only logs hold, and the positions of the region in it."""
+    region = pipeline.contract.regions[PARTITION]
+    with repairing(pipeline) as context:
+        while True:
+            pipeline.produce(8)
+            pipeline.ingest()
+            pipeline.settle()
+            survey = survey_logs(context, [region])
+            open_ = RegionIndexes(pipeline.store, pipeline.clock).read(region)
+            assert open_ is not None
+            assert open_.newest is not None
+            record = open_.newest
+            first = record.first
+            if sum(p.first >= first for p in survey[record.log].pieces[region]) > 1:
+                break
+        for path in versions(pipeline):
+            path.unlink()
+        piece = next(p for p in survey[record.log].pieces[region] if p.first >= first)
+        key = paths.wal_segment(piece.log, piece.sequence)
+        segment = decode_segment(pipeline.store.get(key) or b"", key)
+        assert isinstance(segment, Segment)
+        entry = next(e for e in segment.entries if e.region == region)
+        assert entry.first == first
+        assert entry.next < len(pipeline.messages(PARTITION)), "it is the last"
+        return Path(pipeline.uri) / key, entry.first, entry.next
+
+
+@pytest.mark.parametrize("how", ["lost", "damaged"])
+def test_a_gap_stops_it_and_a_person_may_end_the_region_there(pipeline: Pipeline, how: str) -> None:
+    path, first, next_ = unmerged_segment(pipeline)
+    if how == "lost":
+        path.unlink()
+    else:
+        data = path.read_bytes()
+        path.write_bytes(data[:-20])
+    with pytest.raises(RepairRefused, match=f"offsets {first} to {next_ - 1} are in no log"):
+        repair(pipeline)
+    region = pipeline.contract.regions[PARTITION]
+    with repairing(pipeline) as context:
+        lines = plan_index(context, region, kafka(), before_gap=True).lines()
+    assert any(f"offsets {first} to {next_ - 1}" in line for line in lines)
+    if how == "damaged":
+        assert any(line.startswith("it may hold more: ") and path.name in line for line in lines)
+    before = content(pipeline.uri)
+    with pytest.raises(RetentionLost, match=f"Kafka begins at {first + 1}"):
+        repair(pipeline, before_gap=True, low=first + 1)
+    assert content(pipeline.uri) == before
+    repair(pipeline, before_gap=True, low=first)
+    with repairing(pipeline) as context:  # the other region has it too
+        topic = MemoryRecords(pipeline)
+        repair_segment(context, topic, plan_segment(context, topic, path.relative_to(pipeline.uri).as_posix()))
+    pipeline.crash()  # reads again what is in no log
+    goes_on(pipeline)
+
+
+def test_what_kafka_got_a_second_time_is_not_read_for_a_gap(pipeline: Pipeline) -> None:
+    """The topic lost its tail once, and a person has accepted that."""
+    path, first, next_ = unmerged_segment(pipeline)
+    path.unlink()
+    region = pipeline.contract.regions[PARTITION]
+    loss = LossRecord(first=first, next=next_, accepted_at_ms=1, accepted_by="person", kind="replaced")
+    write_loss(pipeline.store, region, loss)
+    before = content(pipeline.uri)
+    with pytest.raises(RetentionLost, match=f"below {next_} Kafka may have other records"):
+        repair(pipeline, before_gap=True)
+    assert content(pipeline.uri) == before
+
+
+def never_merged(folder: Path, how: str) -> tuple[Pipeline, int]:
+    """No version of the index is left, nothing was merged, and the log's first segment is gone; where its entry ended."""
+    pipeline = Pipeline(folder, partitions=1, seed=5, seal_rows=100_000, batch=10)  # start: earliest
+    for _ in range(3):
+        pipeline.produce(30)
+        pipeline.ingest()
+    check_strong(pipeline)
+    (region,) = pipeline.contract.regions
+    with repairing(pipeline) as context:
+        (survey,) = survey_logs(context, [region]).values()
+    piece = survey.pieces[region][0]
+    assert (piece.sequence, piece.first) == (0, 0)
+    path = Path(pipeline.uri) / paths.wal_segment(survey.log, piece.sequence)
+    match how:
+        case "lost":
+            path.unlink()
+        case "damaged":
+            path.write_bytes(b"x" * path.stat().st_size)
+    for version in versions(pipeline, 0):
+        version.unlink()
+    for service in Service:
+        pause(pipeline.store, pipeline.clock, lambda: uuid.uuid4().hex, service)
+    return pipeline, piece.next
+
+
+@pytest.mark.parametrize("how", ["lost", "damaged"])
+def test_where_a_region_began_is_not_guessed(tmp_path: Path, how: str) -> None:
+    pipeline, behind = never_merged(tmp_path, how)
+    before = content(pipeline.uri)
+    with pytest.raises(RepairRefused, match=f"offsets 0 to {behind - 1} are in no log"):
+        repair(pipeline, partition=0)
+    with pytest.raises(RepairRefused, match=f"nothing says that it began at offset {behind}"):
+        repair(pipeline, partition=0, low=behind + 3)
+    assert content(pipeline.uri) == before
+    repair(pipeline, partition=0, before_gap=True)
+    pipeline.crash()  # reads again from where Kafka begins
+    check_strong(pipeline)
+    pipeline.close()
+
+
+def test_a_refusal_names_lost_segments(tmp_path: Path) -> None:
+    pipeline, _ = never_merged(tmp_path, "not at all")
+    (key,) = [i.key for i in pipeline.store.list(paths.wal_prefix()) if i.key.endswith("0001.arrow")]
+    pipeline.store.delete([key])
+    with pytest.raises(RepairRefused, match=f"{key} is missing"):
+        repair(pipeline, partition=0)
+    pipeline.close()
+
+
+@pytest.mark.parametrize("low", [0, 7])
+def test_a_region_whose_log_is_whole_began_at_its_first_entry(tmp_path: Path, low: int) -> None:
+    """Also where Kafka has dropped some of it since."""
+    pipeline, _ = never_merged(tmp_path, "not at all")
+    repair(pipeline, partition=0, low=low)
+    check_strong(pipeline)
+    pipeline.close()
+
+
+def test_refused_while_somebody_is_at_work(pipeline: Pipeline) -> None:
+    flip(versions(pipeline)[0])
+    before = versions(pipeline)
+    with pytest.raises(RepairRefused, match="2 ingest processes are members"):
+        repair(pipeline, members=2)
+    for service in Service:
+        resume(pipeline.store, pipeline.clock, lambda: uuid.uuid4().hex, service)
+        with pytest.raises(RepairRefused, match=f"lancewal pause {service}"):
+            repair(pipeline)
+        pause(pipeline.store, pipeline.clock, lambda: uuid.uuid4().hex, service)
+    assert versions(pipeline) == before
+
+
+@pytest.mark.parametrize(("at", "after"), [(1, True), (3, False), (3, True), (60, False)])
+def test_a_crash_in_between_is_repeated_away(pipeline: Pipeline, at: int, after: bool) -> None:
+    """Fences, the version that decides, and those that fill up."""
+    for path in versions(pipeline)[:3]:
+        path.unlink()
+    region = pipeline.contract.regions[PARTITION]
+    with repairing(pipeline, CrashingStore(pipeline.store, at, after=after)) as context, pytest.raises(Crash):
+        repair_index(context, region, lambda: 0, kafka())
+    repair(pipeline)
+    listed = len(versions(pipeline))
+    assert listed > MARGIN
+    assert repair(pipeline) == []
+    assert len(versions(pipeline)) == listed
+    goes_on(pipeline, another=False)
+
+
+def test_of_two_at_once_one_decides(pipeline: Pipeline) -> None:
+    flip(versions(pipeline)[0])
+    region = pipeline.contract.regions[PARTITION]
+    asked: list[int] = []
+
+    def members() -> int:
+        asked.append(1)
+        if len(asked) == 2:  # right before the put
+            repair(pipeline)
+        return 0
+
+    with repairing(pipeline) as context, pytest.raises(RepairRefused, match="has changed meanwhile"):
+        repair_index(context, region, members, kafka())
+    goes_on(pipeline)
+
+
+def test_a_flush_of_a_generation_that_the_new_index_cuts_otherwise_changes_nothing(pipeline: Pipeline) -> None:
+    """An ingest that folded it before, and swaps after."""
+    region = pipeline.contract.regions[PARTITION]
+    pipeline.hand_over()
+    pipeline.produce(30)
+    pipeline.ingest()
+    with repairing(pipeline) as context:
+        for path in versions(pipeline):
+            path.unlink()
+        repair(pipeline)
+        index = RegionIndexes(pipeline.store, pipeline.clock).read(region)
+        assert index is not None
+        record = next(r for r in index.generations if r.state is State.SEALED)
+        assert record.next is not None
+        shorter = replace(record, next=Position(record.next - 1))
+        folded = fold([], pipeline.contract.rows)
+        flushed = flush_generation(
+            context.store, context.table, RegionIndexes(context.store, context.clock), context.contract, region, shorter,
+            folded, context.new_id,
+        )  # fmt: skip
+        assert flushed is None
+    goes_on(pipeline)
+
+
+def test_a_snapshot_is_lost_too(pipeline: Pipeline) -> None:
+    """The version that can be read says SEALED, a later generation has a snapshot: the earlier is flushed first."""
+    for _ in range(4):
+        pipeline.produce(60)
+        pipeline.ingest()
+        pipeline.settle()
+    indexes = [
+        (path, decode_index(path.read_bytes(), path.relative_to(pipeline.uri).as_posix()))
+        for path in versions(pipeline)
+    ]
+    flushed = [r for r in indexes[0][1].generations if r.state is State.FLUSHED]
+    assert len(flushed) > 1
+    early = flushed[-2]
+    for path, index in indexes:
+        if any(r.generation == early.generation and r.state is State.SEALED for r in index.generations):
+            break
+        path.unlink()
+    (Path(pipeline.uri) / (early.snapshot or "")).unlink()
+    assert repair(pipeline) == []  # it leads as far: nothing shows that there were others
+    assert repair(pipeline, above=len(indexes))
+    states = [r.state for r in read_index(pipeline).generations]
+    assert State.FLUSHED not in states[states.index(State.SEALED) :]
+    goes_on(pipeline)
+
+
+def read_index(pipeline: Pipeline) -> RegionIndex:
+    index = RegionIndexes(pipeline.store, pipeline.clock).read(pipeline.contract.regions[PARTITION])
+    assert index is not None
+    return index

@@ -1,0 +1,310 @@
+"""Settings: what overrides what, that every mistake is named with its place, and that no secret is shown."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from lancewal_core.errors import SettingsError
+from lancewal_core.settings.load import Settings, load_settings, setting_keys, variable
+
+SECRET = "hunter2-do-not-show"
+REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "settings.md"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "lancewal.yaml"
+
+
+def problems(path: Path | None, environ: dict[str, str]) -> list[str]:
+    """All problems, one text each; fails if there are none."""
+    with pytest.raises(SettingsError) as caught:
+        load_settings(path, environ)
+    found = caught.value.where["problems"]
+    assert isinstance(found, tuple)
+    assert all(problem in str(caught.value) for problem in found)
+    return list(found)
+
+
+def test_without_file_and_variables_there_are_only_defaults() -> None:
+    assert load_settings(None, {}) == Settings()
+
+
+def test_the_process_environment_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LANCEWAL_KAFKA__TOPIC", "elsewhere")
+    assert load_settings(None, {}).kafka.topic == ""
+
+
+def test_a_variable_overrides_a_secret_file_and_that_the_file(file: Path, tmp_path: Path) -> None:
+    file.write_text("kafka: {topic: file, group_id: file, bootstrap_servers: 'file:1'}")
+    secrets = tmp_path / "secrets"
+    secrets.mkdir()
+    (secrets / "LANCEWAL_KAFKA__TOPIC").write_text("secret")
+    (secrets / "lancewal_kafka__group_id").write_text("secret\n")
+    (secrets / "ca.crt").write_text("no setting of ours")
+    environ = {"LANCEWAL_KAFKA__TOPIC": "variable", "LANCEWAL_SECRETS_DIR": str(secrets), "HOME": "/"}
+    kafka = load_settings(file, environ).kafka
+    assert (kafka.topic, kafka.group_id, kafka.bootstrap_servers) == ("variable", "secret", "file:1")
+
+
+def test_options_are_overridden_one_by_one_whatever_their_spelling(file: Path) -> None:
+    file.write_text(
+        "store: {options: {AWS_REGION: file, aws_endpoint: file}}\n"
+        "kafka: {librdkafka: {sasl.password: file, socket.keepalive.enable: true}}\n"
+    )
+    settings = load_settings(
+        file, {"LANCEWAL_STORE__OPTIONS__AWS_REGION": "x", "LANCEWAL_KAFKA__LIBRDKAFKA__SASL_PASSWORD": "y"}
+    )
+    assert settings.store.options == {"aws_region": "x", "aws_endpoint": "file"}
+    assert settings.kafka.librdkafka == {"sasl.password": "y", "socket.keepalive.enable": "true"}
+
+
+def test_the_file_named_by_the_variable_is_read_unless_another_is_given(file: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.yaml"
+    file.write_text("kafka: {topic: a}")
+    other.write_text("kafka: {topic: b}")
+    assert load_settings(None, {"LANCEWAL_CONFIG": str(file)}).kafka.topic == "a"
+    assert load_settings(other, {"LANCEWAL_CONFIG": str(file)}).kafka.topic == "b"
+
+
+def test_columns_keep_their_order_and_are_one_value(file: Path) -> None:
+    file.write_text("table: {columns: {z: int64, a: 'timestamp[us, UTC]', m: list<string>}}")
+    assert list(load_settings(file, {}).table.columns) == ["z", "a", "m"]
+    replaced = load_settings(file, {"LANCEWAL_TABLE__COLUMNS": '{"B": "int8", "A": "bool"}'}).table.columns
+    assert list(replaced.items()) == [("B", "int8"), ("A", "bool")]
+
+
+@pytest.mark.parametrize("text", ["a,b", " a , b ", '["a", "b"]'])
+def test_names_in_a_variable(text: str) -> None:
+    assert load_settings(None, {"LANCEWAL_TABLE__PRIMARY_KEY": text}).table.primary_key == ("a", "b")
+
+
+@pytest.mark.parametrize(("text", "expected"), [("512MiB", 512 << 20), ("64 MB", 64_000_000), ("1073741824", 1 << 30)])
+def test_bytes(text: str, expected: int) -> None:
+    environ = {"LANCEWAL_INGEST__MEMORY_BYTES_MAX": text, "LANCEWAL_INGEST__SEAL_BYTES": "1"}
+    assert load_settings(None, environ).ingest.memory_bytes_max == expected
+
+
+def test_start(file: Path) -> None:
+    assert load_settings(None, {"LANCEWAL_TABLE__START": "latest"}).table.start == "latest"
+    file.write_text("table: {start: 2026-01-31T01:00:00+01:00}")  # unquoted: YAML would make a time of its own of it
+    assert load_settings(file, {}).table.start == datetime(2026, 1, 31, tzinfo=UTC)
+    for wrong in ("2026-01-31T00:00:00", "yesterday", "1700000000"):
+        (problem,) = problems(None, {"LANCEWAL_TABLE__START": wrong})
+        assert problem.startswith("variable LANCEWAL_TABLE__START: table.start: expected earliest, latest or a time")
+
+
+def test_a_type_that_needs_quotes_is_said_so(file: Path) -> None:
+    file.write_text("table:\n  columns: {id: int64, fare: decimal128(10, 2)}\n")
+    (found,) = problems(file, {})
+    assert found.startswith(f"{file}:2: table.columns: '2)' has no type that is a text: a type with a comma")
+
+
+def test_all_problems_come_at_once_each_with_its_place(file: Path) -> None:
+    file.write_text(
+        "table:\n"
+        "  uri: ftp://user:hunter2-do-not-show@host/x\n"
+        "  columns: {id: int63}\n"
+        "  primary_kye: [id]\n"
+        "  patches: true\n"
+        "  patches: false\n"
+        "kafak: {}\n"
+        "ingest: {linger_ms: true, memory_bytes_max: 1GiBB}\n"
+    )
+    found = problems(file, {"LANCEWAL_FLUSHER__THREADS": "two", "LANCEWAL_FLUSHER__THREAD": "2"})
+    expected = [
+        f"{file}:2: table.uri: the table's address has user information before its bucket or host (it is not shown here)",
+        f"{file}:3: table.columns: id: column type 'int63': expected a known type",
+        f"{file}:4: table.primary_kye: is not a setting; did you mean table.primary_key?",
+        f"{file}:6: table.patches: is given twice, before at {file}:5",
+        f"{file}:7: kafak: is not a setting; did you mean kafka?",
+        f"{file}:8: ingest.linger_ms: expected a number, not a truth value; got True",
+        f"{file}:8: ingest.memory_bytes_max: could not interpret byte unit",
+        "variable LANCEWAL_FLUSHER__THREADS: flusher.threads: Input should be a valid integer",
+        "variable LANCEWAL_FLUSHER__THREAD: flusher.thread: is not a setting; did you mean flusher.threads?",
+    ]
+    for text in expected:
+        assert [p for p in found if p.startswith(text)], (text, found)
+    assert len(found) == len(expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("LANCEWAL_KAFKA_BOOTSTRAP_SERVERS", "did you mean LANCEWAL_KAFKA__BOOTSTRAP_SERVERS?"),
+        ("LANCEWAL_INGESTT__LINGER_MS", "did you mean LANCEWAL_INGEST__LINGER_MS?"),
+        ("LANCEWAL_QWERTZUIOP", ""),
+        ("LANCEWAL_SERVICE_HOST", "enableServiceLinks: false"),
+        ("LANCEWAL_SERVICE_PORT_METRICS", "enableServiceLinks: false"),
+        ("LANCEWAL_PORT", "enableServiceLinks: false"),
+        ("LANCEWAL_PORT_9464_TCP_ADDR", "enableServiceLinks: false"),
+        ("LANCEWAL_INGEST_PORT_9464_TCP", "enableServiceLinks: false"),
+        ("lancewal_ingest_service_host", "enableServiceLinks: false"),
+    ],
+)
+def test_unknown_variables_are_errors(name: str, hint: str) -> None:
+    (problem,) = problems(None, {name: "x"})
+    assert problem.startswith(f"variable {name}: is not a setting")
+    assert hint in problem
+
+
+def test_variables_that_are_no_settings_are_known() -> None:
+    names = ("LANCEWAL_FAILPOINT", "LANCEWAL_TESTING", "LANCEWAL_EVENT_LOG", "LANCEWAL_CONFIG", "LANCEWAL_SECRETS_DIR")
+    assert load_settings(None, dict.fromkeys(names, "")) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("a: [", ":1: not YAML"),
+        ("- a\n- b\n", "expected sections"),
+        ("table: 3", ":1: table: Input should be a valid dictionary"),
+        ("table:\n  columns:\n    on: int64\n", ":3: table.columns.on: a key must be a text"),
+    ],
+)
+def test_files_that_are_none(file: Path, content: str, expected: str) -> None:
+    file.write_text(content)
+    assert any(expected in problem for problem in problems(file, {}))
+
+
+def test_a_file_or_folder_that_is_missing(tmp_path: Path) -> None:
+    assert "cannot be read" in problems(tmp_path / "no.yaml", {})[0]
+    assert "LANCEWAL_SECRETS_DIR" in problems(None, {"LANCEWAL_SECRETS_DIR": str(tmp_path / "no")})[0]
+
+
+def test_a_section_without_content_is_allowed(file: Path) -> None:
+    file.write_text("kafka:\ntable:\n")
+    assert load_settings(file, {}) == Settings()
+
+
+def test_secret_files_with_unknown_names(tmp_path: Path) -> None:
+    (tmp_path / "kafka__topic").write_text("x")
+    (tmp_path / "LANCEWAL_KAFKA__TOPICC").write_text("x")
+    (tmp_path / "..data").mkdir()
+    first, second = problems(None, {"LANCEWAL_SECRETS_DIR": str(tmp_path)})
+    assert "did you mean LANCEWAL_KAFKA__TOPIC?" in first
+    assert second.startswith(f"secret file {tmp_path / 'LANCEWAL_KAFKA__TOPICC'}: kafka.topicc: is not a setting")
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({"LANCEWAL_INGEST__SEAL_BYTES": "1GiB"}, "exceeds memory_bytes_max"),
+        ({"LANCEWAL_KAFKA__LIBRDKAFKA__GROUP_ID": "g"}, "set kafka.group_id"),
+        ({"LANCEWAL_KAFKA__LIBRDKAFKA__AUTO_OFFSET_RESET": "latest"}, "auto.offset.reset"),
+        ({"LANCEWAL_KAFKA__TOPIC": "t", "LANCEWAL_INGEST__DEAD_LETTER_TOPIC": "t"}, "letters would come back"),
+        ({"LANCEWAL_METRICS__PORT": "70000"}, "metrics.port"),
+        ({"LANCEWAL_INGEST__RETRY_S": "nan"}, "ingest.retry_s"),
+        ({"LANCEWAL_TABLE__URI": "/a", "lancewal_table__uri": "/b"}, "given twice"),
+    ],
+)
+def test_contradictions_and_limits(environ: dict[str, str], expected: str) -> None:
+    assert expected in problems(None, environ)[0]
+
+
+def test_need_names_all_that_is_missing() -> None:
+    settings = load_settings(None, {"LANCEWAL_KAFKA__TOPIC": "t"})
+    settings.need("kafka.topic")
+    with pytest.raises(SettingsError) as caught:
+        settings.need("kafka.topic", "table.uri", "table.columns")
+    assert "kafka.topic" not in str(caught.value)
+    assert "LANCEWAL_TABLE__URI" in str(caught.value)
+    assert "LANCEWAL_TABLE__COLUMNS" in str(caught.value)
+
+
+def test_derived_names() -> None:
+    settings = load_settings(None, {})
+    assert settings.kafka.group("u") == "lancewal-u"
+    assert settings.dead_letter_topic("t") == "t.dead-letters"
+    given_ = {"LANCEWAL_KAFKA__GROUP_ID": "g", "LANCEWAL_INGEST__DEAD_LETTER_TOPIC": "d"}
+    settings = load_settings(None, given_)
+    assert (settings.kafka.group("u"), settings.dead_letter_topic("t")) == ("g", "d")
+
+
+def test_the_tree_is_frozen() -> None:
+    settings = load_settings(None, {})
+    with pytest.raises(ValidationError):
+        settings.kafka.topic = "x"
+
+
+# -- secrets ---------------------------------------------------------------------------------------------------
+
+SECRETS = {
+    "LANCEWAL_STORE__OPTIONS__AWS_SECRET_ACCESS_KEY": SECRET,
+    "LANCEWAL_STORE__OPTIONS__AWS_SESSION_TOKEN": SECRET,
+    "LANCEWAL_STORE__OPTIONS__AWS_ENDPOINT": f"https://user:{SECRET}@host:9000/?token={SECRET}",
+    "LANCEWAL_KAFKA__LIBRDKAFKA__SASL_PASSWORD": SECRET,
+    "LANCEWAL_KAFKA__LIBRDKAFKA__SSL_KEY_PASSWORD": SECRET,
+    "LANCEWAL_KAFKA__LIBRDKAFKA__SSL_KEY_PEM": SECRET,
+    "LANCEWAL_KAFKA__LIBRDKAFKA__SASL_OAUTHBEARER_CLIENT_SECRET": SECRET,
+    "LANCEWAL_KAFKA__LIBRDKAFKA__SASL_OAUTHBEARER_CONFIG": f"principal=x secret={SECRET}",
+}
+PUBLIC = {
+    "LANCEWAL_STORE__OPTIONS__AWS_ACCESS_KEY_ID": "AKIDSHOWN",
+    "LANCEWAL_KAFKA__LIBRDKAFKA__SSL_KEY_LOCATION": "/etc/keyshown",
+    "LANCEWAL_TABLE__PRIMARY_KEY": "idshown",
+}
+
+
+def test_masked_shows_no_secret_and_all_else() -> None:
+    settings = load_settings(None, SECRETS | PUBLIC)
+    shown = json.dumps(settings.masked())
+    assert SECRET not in shown
+    assert SECRET not in repr(settings.store) + repr(settings.kafka)
+    for text in ("AKIDSHOWN", "/etc/keyshown", "idshown", "https://***@host:9000/"):
+        assert text in shown
+    assert settings.store.options["aws_secret_access_key"] == SECRET
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_no_error_shows_a_secret(name: str) -> None:
+    """Below an option, where a text is expected, stands a mapping; and every other variable is wrong."""
+    environ = {f"{name}__DEEPER": SECRET, "LANCEWAL_TABLE__URI": f"ftp://u:{SECRET}@x", "LANCEWAL_FLUSHER__X": "1"}
+    with pytest.raises(SettingsError) as caught:
+        load_settings(None, environ)
+    assert SECRET not in str(caught.value)
+
+
+@given(name=st.from_regex(r"[a-z]{0,5}(secret|password|token|api_key)[a-z]{0,5}", fullmatch=True))
+def test_any_option_named_like_a_secret_is_masked(name: str) -> None:
+    masked = load_settings(None, {f"LANCEWAL_STORE__OPTIONS__{name.upper()}": SECRET}).masked()
+    assert masked["store"]["options"] == {name: "***"}
+
+
+# -- the reference page ----------------------------------------------------------------------------------------
+
+
+def test_the_reference_lists_every_setting_with_its_default_and_no_other() -> None:
+    rows = dict(
+        re.findall(
+            rf"^\| `((?:{'|'.join(Settings.model_fields)})\.[a-z_]+)` \| `?([^|`]*)`? \|", REFERENCE.read_text(), re.M
+        )
+    )
+    defaults = Settings().masked()
+    expected = {}
+    for key in setting_keys():
+        section, _, name = key.partition(".")
+        value = defaults[section][name]
+        expected[key] = "not set" if value in ("", [], {}, None) else json.dumps(value).strip('"')
+    assert rows == expected
+
+
+def test_every_setting_says_why_its_default() -> None:
+    for name, section in Settings.model_fields.items():
+        for key, field in getattr(section.annotation, "model_fields", {}).items():
+            assert field.description, f"{name}.{key}"
+
+
+@pytest.mark.parametrize("key", setting_keys())
+def test_every_setting_has_its_variable(key: str) -> None:
+    """One level deeper than any setting goes: the error must name the key, so the variable was read as this key."""
+    found = problems(None, {f"{variable(key)}__A__B": "x"})
+    assert key in found[0]

@@ -1,0 +1,84 @@
+"""Every kind of index, on a table of many fragments, through every act of ours and every way of upkeep: an index finds what a
+scan finds, by values that rows have and by values that they had.
+
+A run is one table with an index of each kind, with stable row ids or not, and one way of upkeep behind each act; the acts come
+in another order each time.  So every (kind, row ids, act, upkeep) is compared, behind the act and behind the upkeep.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import Phase, example, given, settings
+from hypothesis import strategies as st
+
+from lancewal_flusher.tasks import in_place
+from lancewal_flusher.tasks.cost import Cost, Strategy
+from tests.support.indexed_tables import ACTS, KINDS, UPKEEP, AllIndexes
+
+COMBINATIONS = len(KINDS) * 2 * len(ACTS) * len(UPKEEP)
+
+
+def in_place_where_possible(costs: Sequence[Cost]) -> Cost:
+    return next((cost for cost in costs if cost.strategy is Strategy.COLUMNS), costs[0])
+
+
+@pytest.fixture(autouse=True)
+def forced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_place, "least", in_place_where_possible)
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[bool, AllIndexes]]:
+    """By whether row ids are stable."""
+    made = {s: AllIndexes(tmp_path_factory.mktemp("table"), stable_row_ids=s) for s in (False, True)}
+    for table in made.values():
+        table.fill()
+    yield made
+    for table in made.values():
+        table.close()
+
+
+def step(table: AllIndexes, act: str, upkeep: str | None) -> None:
+    table.age += 1
+    ACTS[act](table)
+    table.check()
+    assert table.wrong() == {}, f"behind {act}"
+    if upkeep is not None:
+        UPKEEP[upkeep](table)
+        assert table.wrong() == {}, f"behind {act} and {upkeep}"
+
+
+@pytest.mark.parametrize("upkeep", UPKEEP)
+@pytest.mark.parametrize("stable_row_ids", [False, True])
+def test_every_act_and_upkeep(
+    filled: Mapping[bool, AllIndexes], tmp_path: Path, stable_row_ids: bool, upkeep: str
+) -> None:
+    table = filled[stable_row_ids].copied(tmp_path)
+    first = 2 * list(UPKEEP).index(upkeep) + stable_row_ids
+    names = [*ACTS]
+    for number in range(len(names)):
+        step(table, names[(first + 3 * number) % len(names)], upkeep)
+    table.close()
+
+
+def test_the_page_says_how_many() -> None:
+    page = Path(__file__).parents[3] / "docs" / "reference" / "indexes.md"
+    assert f"{COMBINATIONS:,} combinations" in page.read_text()
+
+
+@settings(max_examples=2, deadline=None, phases=(Phase.explicit, Phase.generate))
+@given(seed=st.integers(0, 10**9))
+@example(1)
+def test_random_sequences(
+    filled: Mapping[bool, AllIndexes], tmp_path_factory: pytest.TempPathFactory, seed: int
+) -> None:
+    """Acts without upkeep behind each, and upkeep in one way after another."""
+    rng = random.Random(seed)
+    table = filled[rng.random() < 0.3].copied(tmp_path_factory.mktemp("random"))
+    for _ in range(6):
+        step(table, rng.choice([*ACTS]), rng.choice([None, *UPKEEP]))
+    table.close()

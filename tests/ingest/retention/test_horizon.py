@@ -1,0 +1,415 @@
+"""The retention horizon: its figures, the looks that give them, what a worker does about it, and a real broker's answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from lancewal_core.errors import InvalidInput, KafkaUnavailable, TopicMissing
+from lancewal_core.ids import Position
+from lancewal_core.process.clock import SystemClock
+from lancewal_core.rows.region_key import encode_region_key
+from lancewal_core.settings.load import Settings
+from lancewal_core.store.obstore import open_store
+from lancewal_core.table import control
+from lancewal_demo.stack import KafkaBroker
+from lancewal_flusher.define.create import create_table
+from lancewal_ingest.kafka.source import Polled, TopicFacts, check_topic
+from lancewal_ingest.retention import topic_watch
+from lancewal_ingest.retention.horizon import AdmissionPolicy, Oldest, RetentionFacts
+from lancewal_ingest.retention.topic_watch import RETENTION_S, TOPIC_CHECK_S, TopicWatch
+from lancewal_ingest.service import service
+from lancewal_kafka.retention import KafkaRetention
+from tests.ingest.service.test_service import get, metric, serving, settings_tree, until
+from tests.ingest.service.test_worker import AtOnce, Place
+from tests.support.scripted import ManualClock
+from tests.support.topics import make_topics
+
+HOUR = 3600.0
+NOW_MS = 1_700_000_000_000
+
+
+def at(*positions: int) -> dict[int, Position]:
+    return {partition: Position(position) for partition, position in enumerate(positions)}
+
+
+# -- figures ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("age_s", "low", "retention_s", "expected"),
+    [
+        (None, 0, HOUR, HOUR),  # nothing waits
+        (600, 0, HOUR, HOUR - 600),
+        (HOUR + 1, 0, HOUR, 0.0),
+        (-60, 0, HOUR, HOUR),  # a producer whose clock is ahead
+        (600, 11, HOUR, 0.0),  # gone already
+        (None, 11, math.inf, 0.0),  # somebody deleted records
+        (600, 10, math.inf, math.inf),
+        (600, 10, math.nan, math.nan),
+    ],
+)
+def test_the_horizon_of_a_partition(age_s: float | None, low: int, retention_s: float, expected: float) -> None:
+    oldest = {} if age_s is None else {0: Oldest(Position(10), NOW_MS - int(age_s * 1000))}
+    facts = RetentionFacts(retention_s, at(10), at(low), oldest)
+    assert facts.horizons(NOW_MS)[0] == pytest.approx(expected, nan_ok=True)
+    assert facts.reserves == {0: max(0, 10 - low)}
+
+
+@pytest.mark.parametrize(
+    ("age_s", "moved_s", "retention_s", "expected"),
+    [
+        (None, 9 * HOUR, math.inf, HOUR),  # nothing waits, however quiet it is
+        (600, 9 * HOUR, math.inf, HOUR - 600),
+        (9 * HOUR, 600, math.inf, HOUR - 600),  # old records are read all the time
+        (9 * HOUR, 2 * HOUR, math.inf, 0.0),
+        (600, 600, HOUR / 2, HOUR / 2 - 600),  # deleted and compacted
+        (600, 600, math.nan, math.nan),
+    ],
+)
+def test_the_horizon_of_a_compacted_topic(
+    age_s: float | None, moved_s: float, retention_s: float, expected: float
+) -> None:
+    oldest = {} if age_s is None else {0: Oldest(Position(10), NOW_MS - int(age_s * 1000))}
+    moved = {0: NOW_MS - int(moved_s * 1000)}
+    facts = RetentionFacts(retention_s, at(10), at(0), oldest, tombstones_s=HOUR, moved_ms=moved)
+    assert facts.horizons(NOW_MS)[0] == pytest.approx(expected, nan_ok=True)
+
+
+def test_time_goes_on_without_answers() -> None:
+    facts = RetentionFacts(HOUR, at(10), at(0), {0: Oldest(Position(10), NOW_MS)})
+    assert [facts.horizons(NOW_MS + s * 1000)[0] for s in (0, 60, 3599, 4000)] == [3600, 3540, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("floor_s", "retention_s", "short"),
+    [
+        (HOUR, 7 * 24 * HOUR, [0, 1]),
+        (HOUR, math.inf, [0, 1]),
+        (HOUR, 1200.0, [0]),  # a quarter of it is 300 s: a healthy process must get above the floor
+        (0.0, HOUR, []),
+    ],
+)
+def test_what_is_short(floor_s: float, retention_s: float, short: list[int]) -> None:
+    horizons = {0: 299.0, 1: 3599.0, 2: 3600.0, 3: math.inf, 4: math.nan}
+    assert list(AdmissionPolicy(floor_s).short(horizons, retention_s)) == short
+
+
+# -- the looks -------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Topic:
+    partitions: int
+    positions: dict[int, Position] = field(default_factory=dict)
+    silent: bool = False
+
+    def facts(self) -> TopicFacts:
+        if self.silent:
+            raise KafkaUnavailable("nobody answers")
+        return TopicFacts("topic-id-1", self.partitions)
+
+    def ends(self, partitions: Sequence[int]) -> dict[int, Position]:
+        return {p: self.positions[p] for p in partitions}
+
+    def high_watermarks(self, partitions: Sequence[int]) -> dict[int, Position]:
+        return self.ends(partitions)
+
+    def highs(self) -> dict[int, Position]:
+        return {}
+
+
+@dataclass
+class Answers:
+    retention: float = HOUR
+    first: dict[int, Position] = field(default_factory=dict)
+    times: dict[int, int] = field(default_factory=dict)
+    peeked: list[dict[int, Position]] = field(default_factory=list)
+    asked: int = 0
+    error: Exception | None = None
+    tombstones: float = math.inf
+
+    def retention_s(self) -> float:
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+        return self.retention
+
+    def tombstones_s(self) -> float:
+        return self.tombstones
+
+    def lows(self, partitions: Sequence[int]) -> dict[int, Position]:
+        return {p: self.first.get(p, Position(0)) for p in partitions}
+
+    def timestamps(self, positions: Mapping[int, Position]) -> dict[int, int]:
+        if positions:
+            self.peeked.append(dict(positions))
+        return {p: self.times[p] for p in positions if p in self.times}
+
+
+@dataclass
+class Progress:
+    durable: dict[int, Position] = field(default_factory=dict)
+    oldest_consumed_ms: dict[int, int] = field(default_factory=dict)
+
+
+class Watching:
+    """A watch of two partitions with twins around it."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.topic = Topic(2, at(10, 10))
+        self.answers = Answers()
+        self.progress = Progress(at(10, 10))
+        self.failures: list[str] = []
+        self.watch = TopicWatch(
+            partial(check_topic, Place(partitions=2).contract, self.topic), self.topic, self.answers, AtOnce(), self.clock,
+            lambda act, cause: self.failures.append(f"{act}: {cause}"),
+        )  # fmt: skip
+
+    def look(self) -> dict[int, float]:
+        """The horizons right after the next look."""
+        self.clock.sleep(TOPIC_CHECK_S)
+        self.watch.look(self.progress)
+        return self.watch.retention.horizons(self.clock.now_ms())
+
+    def ago(self, seconds: float) -> int:
+        return self.clock.now_ms() + int((TOPIC_CHECK_S - seconds) * 1000)
+
+
+def test_before_the_first_look_nothing_is_known() -> None:
+    watch = Watching().watch
+    assert math.isnan(watch.retention.retention_s)
+    assert watch.retention.horizons(NOW_MS) == {}
+
+
+def test_a_record_is_looked_at_once_and_only_where_nobody_has_it() -> None:
+    watching = Watching()
+    assert watching.look() == {0: HOUR, 1: HOUR}  # nothing waits
+    watching.topic.positions = at(20, 20)
+    watching.progress.oldest_consumed_ms = {0: watching.ago(60)}
+    watching.answers.times = {1: watching.ago(600)}
+    assert watching.look() == {0: HOUR - 60, 1: HOUR - 600}
+    assert watching.answers.peeked == [{1: 10}]
+    watching.look()
+    assert watching.answers.peeked == [{1: 10}]
+    watching.progress.durable = at(20, 15)
+    watching.answers.times = {1: watching.ago(300)}
+    assert watching.look() == {0: HOUR, 1: HOUR - 300}
+    assert watching.answers.peeked == [{1: 10}, {1: 15}]
+    # No answer this time: what is known is older, so the horizon is not longer than shown.
+    watching.progress.durable = at(20, 17)
+    watching.answers.times = {}
+    assert watching.look()[1] == HOUR - 300 - TOPIC_CHECK_S
+
+
+def test_what_kafka_has_deleted_is_not_looked_for() -> None:
+    watching = Watching()
+    watching.topic.positions, watching.answers.first = at(20, 20), {0: Position(15)}
+    watching.answers.times = {0: 0, 1: watching.ago(0)}
+    assert watching.look() == {0: 0.0, 1: HOUR}
+    assert watching.answers.peeked == [{1: 10}]
+
+
+def test_the_retention_is_asked_for_now_and_then() -> None:
+    watching = Watching()
+    watching.look()
+    watching.answers.retention = 2 * HOUR
+    assert watching.look() == {0: HOUR, 1: HOUR}
+    assert watching.answers.asked == 1
+    watching.clock.sleep(RETENTION_S)
+    assert watching.look() == {0: 2 * HOUR, 1: 2 * HOUR}
+
+
+def test_unlimited_retention_costs_no_look_at_records() -> None:
+    watching = Watching()
+    watching.answers.retention = math.inf
+    watching.topic.positions = at(20, 20)
+    assert watching.look() == {0: math.inf, 1: math.inf}
+    assert watching.answers.peeked == []
+
+
+def test_of_a_compacted_topic_it_counts_since_when_nothing_became_durable() -> None:
+    watching = Watching()
+    watching.answers.retention, watching.answers.tombstones = math.inf, HOUR
+    watching.topic.positions, watching.answers.times = at(20, 20), {0: 0, 1: 0}
+    assert watching.look() == {0: HOUR, 1: HOUR}
+    watching.progress.durable = at(12, 10)
+    assert watching.look() == {0: HOUR, 1: HOUR - TOPIC_CHECK_S}
+    assert watching.look() == {0: HOUR - TOPIC_CHECK_S, 1: HOUR - 2 * TOPIC_CHECK_S}
+    assert watching.watch.retention.kept_s == HOUR
+
+
+def test_without_the_right_to_ask_the_rest_goes_on() -> None:
+    watching = Watching()
+    watching.answers.error = InvalidInput("DescribeConfigs is not allowed")
+    watching.topic.positions = at(20, 30)
+    assert all(math.isnan(left_s) for left_s in watching.look().values())
+    assert watching.watch.highs() == {0: 20, 1: 30}
+    assert watching.failures == ["retention: DescribeConfigs is not allowed"]
+
+
+def test_while_kafka_is_silent_the_last_answers_stand() -> None:
+    watching = Watching()
+    watching.topic.positions = at(20, 10)
+    watching.answers.times = {0: watching.ago(0)}
+    watching.look()
+    watching.topic.silent = True
+    assert watching.look() == {0: HOUR - TOPIC_CHECK_S, 1: HOUR}
+    assert watching.watch.silent is not None
+
+
+# -- the worker ------------------------------------------------------------------------------------------------
+
+
+def test_a_worker_that_admits_nothing_goes_on_with_what_it_has() -> None:
+    place = Place(partitions=2)
+    worker = place.worker()
+    worker.assigned([0])
+    place.source.coming = [Polled({}, {}), place.records(0, 3), Polled({}, {}), place.records(3, 2)]
+    worker.step()
+    worker.admit(False)
+    worker.assigned([1])
+    for _ in range(6):
+        worker.step()
+    assert worker.durable == {0: 5}
+    assert worker.waiting == [1]
+    worker.admit(True)
+    worker.step()
+    assert worker.durable == {0: 5, 1: 0}
+    assert worker.waiting == []
+
+
+def test_the_worker_knows_the_oldest_record_that_it_has_consumed() -> None:
+    place = Place()
+    worker = place.worker()
+    worker.assigned([0])
+    place.store.silent = "_lancewal/wal/"
+    first, second = place.records(0, 3), place.records(3, 2)
+    first.records[0].timestamps[:] = [5, 6, 7]
+    second.records[0].timestamps[:] = [8, 9]
+    place.source.coming = [Polled({}, {}), first, second]
+    seen = []
+    for _ in range(4):
+        worker.step()
+        seen.append(worker.oldest_consumed_ms)
+    assert seen == [{}, {0: 5}, {0: 5}, {0: 5}]  # in flight, and the second behind it
+    place.store.silent = None
+    for _ in range(3):
+        place.clock.sleep(1)
+        worker.step()
+    assert (worker.durable, worker.oldest_consumed_ms) == ({0: 5}, {})
+
+
+# -- a real broker ---------------------------------------------------------------------------------------------
+
+
+def make_topic(broker: KafkaBroker, topic: str, partitions: int, **config: str) -> None:
+    named = {name.replace("_", "."): value for name, value in config.items()}
+    make_topics(broker.bootstrap_servers, {topic: partitions}, named)
+
+
+def retention_of(broker: KafkaBroker, topic: str) -> KafkaRetention:
+    return KafkaRetention({"bootstrap.servers": broker.bootstrap_servers}, topic, "somebody")
+
+
+@pytest.mark.kafka
+def test_what_a_topic_retains(kafka: KafkaBroker, topic_name: str) -> None:
+    topics = {
+        f"{topic_name}-a": ({"retention_ms": "60000"}, 60.0, math.inf),
+        f"{topic_name}-b": ({"retention_ms": "-1"}, math.inf, math.inf),
+        f"{topic_name}-c": ({"cleanup_policy": "compact", "retention_ms": "60000"}, math.inf, 24 * HOUR),
+        f"{topic_name}-d": (
+            {"cleanup_policy": "compact,delete", "retention_ms": "60000", "delete_retention_ms": "5000"}, 60.0, 5.0
+        ),
+    }  # fmt: skip
+    for topic, (config, records_s, tombstones_s) in topics.items():
+        make_topic(kafka, topic, 1, **config)
+        retention = retention_of(kafka, topic)
+        assert (retention.retention_s(), retention.tombstones_s()) == (records_s, tombstones_s)
+    with pytest.raises(TopicMissing):
+        retention_of(kafka, f"{topic_name}-none").retention_s()
+
+
+@pytest.mark.kafka
+def test_times_of_records(kafka: KafkaBroker, topic_name: str) -> None:
+    """Partition 0: ten records.  1: a gap of aborted ones.  2: nothing but aborted ones.  3: empty."""
+    make_topic(kafka, topic_name, 4)
+    now_ms = SystemClock().now_ms()
+    servers = {"bootstrap.servers": kafka.bootstrap_servers}
+    producer = Producer(servers)
+    for number in range(10):
+        producer.produce(topic_name, b"x" * 100_000, partition=0, timestamp=now_ms - 10_000 + number)
+        assert producer.flush(30) == 0
+    aborted = Producer({**servers, "transactional.id": topic_name, "log_level": 2})
+    aborted.init_transactions(30)
+    aborted.begin_transaction()
+    for partition in (1, 2):
+        aborted.produce(topic_name, b"x", partition=partition, timestamp=now_ms - 5_000)
+    aborted.abort_transaction(30)
+    producer.produce(topic_name, b"x", partition=1, timestamp=now_ms - 4_000)
+    assert producer.flush(30) == 0
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    (deleted,) = admin.delete_records([TopicPartition(topic_name, 0, 3)]).values()
+    deleted.result(30)
+    retention = retention_of(kafka, topic_name)
+    assert retention.lows([0, 1, 3]) == {0: 3, 1: 0, 3: 0}
+    assert retention.timestamps({0: Position(7), 1: Position(0)}) == {0: now_ms - 9_993, 1: now_ms - 4_000}
+    assert retention.timestamps({0: Position(9), 2: Position(0), 3: Position(0)}) == {0: now_ms - 9_991}
+    assert retention.timestamps({}) == {}
+
+
+@pytest.mark.kafka
+def test_a_process_that_is_about_to_lose_records_takes_no_more(
+    kafka: KafkaBroker, topic_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "POLL_S", 0.1)
+    monkeypatch.setattr(topic_watch, "TOPIC_CHECK_S", 0.1)
+    monkeypatch.setattr(service, "REFRESH_S", 0.1)
+    make_topic(kafka, topic_name, 2, retention_ms="3600000")
+    settings = Settings(**settings_tree(kafka, topic_name, tmp_path, ingest={"bad_records": "stop"}))
+    create_table(settings)
+    store, clock = open_store(settings.table.uri), SystemClock()
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "partitioner": "murmur2_random"})
+    old_ms = clock.now_ms() - 3_000_000  # 600 s are left, less than a quarter of the hour
+
+    def produce_old(id_: int) -> None:
+        for number in range(200):
+            value = f'{{"customer": "c{number}", "id": {id_}}}'
+            producer.produce(topic_name, value, key=encode_region_key(f"c{number}"), timestamp=old_ms)
+        assert producer.flush(30) == 0
+
+    produce_old(id_=1)
+    horizon = "lancewal_ingest_retention_horizon_seconds"
+    with serving(settings) as first:
+        until(lambda: sum(first.worker.durable.values()) == 200, lambda: first.worker.durable)
+        until(lambda: metric(first.port, horizon) == HOUR)
+        ends = dict(first.worker.durable)
+        reserve = [metric(first.port, "lancewal_ingest_retention_reserve_offsets", partition=p) for p in "01"]
+        assert reserve == [ends[0], ends[1]]
+        control.pause(store, clock, lambda: "1", control.Service.INGEST)
+        until(lambda: metric(first.port, "lancewal_ingest_paused_by_operator") == 1)
+        with serving(settings) as second:
+            until(lambda: len(second.worker.durable) == len(first.worker.durable) == 1)
+            (mine,) = first.worker.durable
+            produce_old(id_=2)
+            until(lambda: 500 < (metric(first.port, horizon) or 0) < 600, lambda: metric(first.port, horizon))
+            assert get(first.port, "/readyz") == (200, "ok\n")
+        # The other one has left; its partition is the first one's now, and waits.
+        until(lambda: first.worker.waiting == [1 - mine], lambda: first.worker.waiting)
+        until(lambda: get(first.port, "/readyz")[0] == 503)
+        assert get(first.port, "/readyz")[1] == (
+            f"partitions {1 - mine} are not opened: Kafka is about to delete records of {mine} that are not durable\n"
+        )
+        assert list(first.worker.durable) == [mine]
+        control.resume(store, clock, lambda: "2", control.Service.INGEST)
+        until(lambda: sum(first.worker.durable.values()) == 400, lambda: first.worker.durable)
+        until(lambda: metric(first.port, horizon) == HOUR)
+        assert get(first.port, "/readyz") == (200, "ok\n")

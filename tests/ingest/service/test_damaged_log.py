@@ -1,0 +1,128 @@
+"""A segment that is lost, damaged or of a later format: partitions that need it wait, no other one; put back, all goes on."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import google_crc32c
+import pytest
+
+from lancewal_core import paths
+from lancewal_core.errors import (
+    Corrupt,
+    FormatUnknown,
+    LancewalError,
+    ObjectCorrupt,
+    ObjectMissing,
+    OwnershipLost,
+    StoreInconsistent,
+)
+from lancewal_core.ids import Sequence
+from lancewal_ingest.service.service import _problems
+from lancewal_reader import open_table
+from tests.audit.repair.test_segment import index_of
+from tests.support.pipeline import Failures, Pipeline, by_key
+
+LOST, DAMAGED, LATER = ObjectMissing, ObjectCorrupt, FormatUnknown
+HOW = pytest.mark.parametrize("how", [LOST, DAMAGED, LATER])
+
+
+@pytest.fixture
+def failures() -> Failures:
+    return Failures()
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path, failures: Failures) -> Iterator[Pipeline]:
+    """Two partitions in one log of some segments."""
+    made = Pipeline(tmp_path, partitions=2, seed=3, seal_rows=10_000, batch=12, observer=failures)
+    for _ in range(4):
+        made.produce(20)
+        made.ingest()
+    yield made
+    made.close()
+
+
+def harm(pipeline: Pipeline, partition: int, how: type[Corrupt]) -> tuple[Path, bytes]:
+    """The second segment of the partition's newest generation with entries, and what was in it."""
+    record = next(r for r in reversed(index_of(pipeline, partition).generations) if r.wal_entries or r.next is None)
+    path = Path(pipeline.uri) / paths.wal_segment(record.log, Sequence(record.first_sequence + 1))
+    data = path.read_bytes()
+    if how is LOST:
+        path.unlink()
+    elif how is LATER:
+        path.write_bytes(of_format(data, 2))
+    else:
+        path.write_bytes(data[:-40] + bytes(40))
+    return path, data
+
+
+def of_format(segment: bytes, version: int) -> bytes:
+    """The segment with another format version in its footer, and the checksum that belongs to it."""
+    checked = segment[-28:-12] + struct.pack("<I", version)
+    return segment[:-28] + checked + struct.pack("<I", google_crc32c.value(checked)) + segment[-4:]
+
+
+@pytest.mark.parametrize("error", [ObjectMissing("x is missing"), StoreInconsistent("an index is lost")])
+def test_what_a_partition_waits_for_is_said(error: LancewalError) -> None:
+    """Not that another owner's claim came first: the next try meets it."""
+    worker: Any = SimpleNamespace(
+        stopped={},
+        waiting=[1, 2],
+        refused={1: error, 2: OwnershipLost("claimed")},
+        idle_or_progressing=True,
+        ready=True,
+    )
+    nothing: Any = SimpleNamespace(silent=None, problem=None, short=())
+    assert _problems(worker, nothing, nothing, nothing, nothing) == [
+        f"partition 1 cannot be opened: {error.kind}: {error}"
+    ]
+
+
+@HOW
+def test_other_partitions_are_opened_and_become_durable(
+    pipeline: Pipeline, failures: Failures, how: type[Corrupt]
+) -> None:
+    worker = pipeline._worker
+    worker.revoked([1])  # in order: nothing in this log is needed to open it again
+    pipeline.settle()
+    path, data = harm(pipeline, 0, how)
+    pipeline.produce(40)
+    with pytest.raises(how, match=path.stem):
+        pipeline.crash()
+    end = time.monotonic() + 240
+    while pipeline._worker.durable.get(1) != len(pipeline.messages(1)):
+        assert time.monotonic() < end
+        pipeline._worker.step(0.01)
+    assert list(pipeline._worker.refused) == pipeline._worker.waiting == [0]
+    assert not pipeline._worker.stopped
+    assert any(isinstance(seen, how) for seen in failures.seen)
+    path.write_bytes(data)
+    pipeline.ingest()
+    assert by_key(open_table(pipeline.uri).to_arrow()) == pipeline.oracle
+
+
+@HOW
+def test_a_generation_that_cannot_be_flushed_from_its_log_is_left_to_the_flusher(
+    pipeline: Pipeline, failures: Failures, how: type[Corrupt], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(pipeline._worker._flushes, "advance", lambda: None)
+        pipeline._worker.revoked([0, 1])  # SEALED, and nobody has flushed them
+    path, data = harm(pipeline, 0, how)
+    pipeline.produce(40)
+    pipeline.crash()
+    pipeline.settle()
+    assert any(isinstance(seen, how) and path.stem in str(seen) for seen in failures.seen)
+    with pytest.raises(how, match=path.stem):
+        pipeline.merge()
+    path.write_bytes(data)
+    assert by_key(open_table(pipeline.uri).to_arrow()) == pipeline.oracle
+    pipeline.merge()
+    pipeline.merge_all()
+    assert by_key(pipeline.table.newest().dataset.to_table()) == pipeline.oracle

@@ -1,0 +1,648 @@
+"""The whole ingest service on a real broker and a local folder: in this process, and as a process of its own.
+
+The oracle is Kafka itself: what was produced, by partition and offset, against what the WAL and the snapshots hold.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import yaml
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    Message,
+    Producer,
+)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
+from prometheus_client.parser import text_string_to_metric_families
+
+from lancewal_core.errors import (
+    ContractMismatch,
+    InvalidInput,
+    PartitionCountChanged,
+    RetentionLost,
+    SettingsError,
+    TopicMissing,
+    TopicReplaced,
+)
+from lancewal_core.ids import Position, Region, TopicId
+from lancewal_core.process.clock import SystemClock
+from lancewal_core.process.health import Health, HealthServer
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.region.flush import entries_of
+from lancewal_core.region.index import RegionIndex, State
+from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.snapshot import read_snapshot
+from lancewal_core.rows.region_key import encode_region_key
+from lancewal_core.rows.schema import OFFSET, SYSTEM_FIELDS, TIMESTAMP
+from lancewal_core.settings.load import Settings
+from lancewal_core.store.obstore import open_store
+from lancewal_core.table import control
+from lancewal_core.table.contract import Contract
+from lancewal_core.table.lance.table import LanceTable
+from lancewal_core.wal.segment import Entry, RejectedOffset
+from lancewal_demo.stack import KafkaBroker
+from lancewal_flusher.define.create import create_table
+from lancewal_ingest.retention import topic_watch
+from lancewal_ingest.service import service
+from lancewal_ingest.service.metrics import IngestMetrics
+from lancewal_ingest.service.service import Running, serve
+from tests.support.retention import delete_records
+from tests.support.topics import delete_topic, make_topics
+
+TIMESTAMP_TYPE = next(f.type for f in SYSTEM_FIELDS if f.name == TIMESTAMP)
+DEADLINE_S = 240.0
+PACKAGES = ("core", "ingest", "flusher", "reader", "demo")
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def make_topic(broker: KafkaBroker, topic: str, partitions: int) -> None:
+    make_topics(broker.bootstrap_servers, {topic: partitions})
+
+
+def recreate_topic(broker: KafkaBroker, topic: str) -> None:
+    delete_topic(broker.bootstrap_servers, topic)
+    make_topic(broker, topic, 1)
+
+
+def settings_tree(broker: KafkaBroker, topic: str, folder: Path, **sections: Mapping[str, object]) -> dict[str, Any]:
+    tree: dict[str, dict[str, object]] = {
+        "table": {
+            "uri": str(folder / "table"),
+            "columns": {"customer": "string", "id": "int64", "amount": "float64"},
+            "primary_key": ["customer", "id"],
+            "region_key": ["customer"],
+        },
+        "kafka": {"bootstrap_servers": broker.bootstrap_servers, "topic": topic, "librdkafka": {}},
+        "ingest": {"drain_timeout_s": 60.0},
+        "metrics": {"port": 0},
+    }
+    for name, section in sections.items():
+        tree.setdefault(name, {}).update(section)
+    return tree
+
+
+@dataclass(slots=True)
+class Produced:
+    """Key and amount by partition and offset, as the broker acknowledged them."""
+
+    by_partition: dict[int, dict[int, tuple[str, int, float]]] = field(default_factory=dict)
+
+    @property
+    def ends(self) -> dict[int, int]:
+        return {p: max(offsets) + 1 for p, offsets in self.by_partition.items()}
+
+    @property
+    def latest(self) -> dict[tuple[str, int], float]:
+        """The table as it must be: per key the amount at its highest offset."""
+        return {
+            (customer, number): amount
+            for offsets in self.by_partition.values()
+            for _, (customer, number, amount) in sorted(offsets.items())
+        }
+
+
+def produce(broker: KafkaBroker, topic: str, count: int, begin: int = 0, produced: Produced | None = None) -> Produced:
+    result = produced or Produced()
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "partitioner": "murmur2_random"})
+
+    def acknowledged(row: tuple[str, int, float]) -> Callable[[Any, Message], None]:
+        def note(error: object, message: Message) -> None:
+            assert error is None
+            partition, offset = message.partition(), message.offset()
+            assert partition is not None
+            assert offset is not None
+            result.by_partition.setdefault(partition, {})[offset] = row
+
+        return note
+
+    for number in range(begin, begin + count):
+        row = (f"customer-{number % 97}", number % 1500, number / 2)
+        value = json.dumps(dict(zip(("customer", "id", "amount"), row, strict=True))).encode()
+        producer.produce(topic, value, key=encode_region_key(row[0]), on_delivery=acknowledged(row))
+    assert producer.flush(30) == 0
+    return result
+
+
+@contextmanager
+def serving(settings: Settings) -> Iterator[Running]:
+    """The service on a thread; told to stop at the end, which must have been in time."""
+    stop = threading.Event()
+    began = threading.Event()
+    running: list[Running] = []
+    ended: list[bool | BaseException] = []
+
+    def note(service: Running) -> None:
+        running.append(service)
+        began.set()
+
+    def run() -> None:
+        try:
+            ended.append(serve(settings, stop.is_set, note))
+        except BaseException as error:
+            ended.append(error)
+        began.set()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        assert began.wait(DEADLINE_S)
+        if not running:
+            (error,) = ended
+            assert isinstance(error, BaseException)
+            raise error
+        yield running[0]
+    finally:
+        stop.set()
+        thread.join(DEADLINE_S)
+    (outcome,) = ended
+    if isinstance(outcome, BaseException):
+        raise outcome
+    assert outcome is True
+
+
+def until(condition: Callable[[], bool], what: Callable[[], object] = lambda: None) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, what()
+        time.sleep(0.02)
+
+
+def get(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def metric(port: int, name: str, **labels: str) -> float | None:
+    _, text = get(port, "/metrics")
+    families: Any = text_string_to_metric_families
+    for family in families(text):
+        for sample in family.samples:
+            if sample.name == name and labels.items() <= sample.labels.items():
+                return float(sample.value)
+    return None
+
+
+def indexes_of(contract: Contract, uri: str) -> dict[int, RegionIndex]:
+    indexes = RegionIndexes(open_store(uri), SystemClock())
+    found = {region.partition: indexes.read(region) for region in contract.regions}
+    return {partition: index for partition, index in found.items() if index is not None}
+
+
+def wal_offsets(contract: Contract, uri: str) -> dict[int, list[int]]:
+    """Offsets of all rows in the logs, in the generations' order."""
+    tasks = ThreadTasks()
+    found: dict[int, list[int]] = {}
+    for partition, index in indexes_of(contract, uri).items():
+        for record in index.generations:
+            for entry in entries_of(open_store(uri), tasks, contract.regions[partition], record):
+                found.setdefault(partition, []).extend(entry.rows.column(OFFSET).to_pylist())
+    tasks.close()
+    return found
+
+
+def snapshot_rows(contract: Contract, uri: str) -> dict[tuple[str, int], float]:
+    """Rows of all snapshots, later generations winning."""
+    store, table = open_store(uri), LanceTable(uri)
+    found: dict[tuple[str, int], float] = {}
+    for index in indexes_of(contract, uri).values():
+        for record in index.generations:
+            if record.snapshot is None:
+                continue
+            snapshot = read_snapshot(store, record.snapshot)
+            for batch in table.read_unadopted(snapshot.fragments, ["customer", "id", "amount"]):
+                found.update({(r["customer"], r["id"]): r["amount"] for r in batch.to_pylist()})
+    return found
+
+
+def check_handed_over(contract: Contract, uri: str, produced: Produced) -> None:
+    indexes = indexes_of(contract, uri)
+    assert {p: index.newest.next for p, index in indexes.items() if index.newest} == {
+        p: produced.ends.get(p, 0) for p in range(contract.partitions)
+    }
+    assert {record.state for index in indexes.values() for record in index.generations} == {State.FLUSHED}
+    assert wal_offsets(contract, uri) == {p: sorted(offsets) for p, offsets in produced.by_partition.items()}
+    assert snapshot_rows(contract, uri) == produced.latest
+
+
+# -- the service -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.kafka
+def test_rows_become_durable_and_are_handed_over(kafka: KafkaBroker, topic_name: str, tmp_path: Path) -> None:
+    make_topic(kafka, topic_name, 4)
+    make_topic(kafka, f"{topic_name}.dead-letters", 1)
+    settings = Settings(**settings_tree(kafka, topic_name, tmp_path, ingest={"offset_commit_s": 0.2}))
+    contract = create_table(settings)
+    produced = produce(kafka, topic_name, 5000)
+    with serving(settings) as running:
+        until(lambda: running.worker.durable == produced.ends, lambda: running.worker.durable)
+        produce(kafka, topic_name, 500, 5000, produced)
+        until(lambda: running.worker.durable == produced.ends, lambda: running.worker.durable)
+        # What is durable is told to the group, and to whoever asks.
+        group = settings.kafka.group(contract.table_uuid)
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+
+        def committed() -> dict[int, int]:
+            asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(30)
+            return {p.partition: p.offset for p in asked.topic_partitions}
+
+        until(lambda: committed() == produced.ends, committed)
+        assert get(running.port, "/livez") == (200, "ok\n")
+        assert get(running.port, "/readyz") == (200, "ok\n")
+        assert get(running.port, "/")[0] == 404
+
+        def shown(name: str) -> list[float | None]:
+            return [metric(running.port, f"lancewal_ingest_{name}", partition=str(p)) for p in range(4)]
+
+        # The worker's thread counts behind what it has done, and shows positions behind that.
+        until(lambda: shown("durable_position") == [produced.ends[p] for p in range(4)])
+        assert shown("rows_total") == [len(produced.by_partition[p]) for p in range(4)]
+        until(lambda: shown("lag_records") == [0] * 4)
+        assert shown("freshness_seconds") == [0] * 4
+        assert metric(running.port, "lancewal_ingest_open_regions") == 4
+        assert metric(running.port, "lancewal_ingest_build_info", table=contract.table_uuid, topic=topic_name) == 1
+        assert (metric(running.port, "lancewal_ingest_put_seconds_count") or 0) >= 2
+    check_handed_over(contract, settings.table.uri, produced)
+    assert list((tmp_path / "table" / "_lancewal" / "probe").iterdir()) == []
+
+
+@pytest.mark.kafka
+def test_a_second_member_takes_over_half_and_nothing_is_lost(
+    kafka: KafkaBroker, topic_name: str, tmp_path: Path
+) -> None:
+    make_topic(kafka, topic_name, 4)
+    settings = Settings(**settings_tree(kafka, topic_name, tmp_path, ingest={"bad_records": "stop"}))
+    contract = create_table(settings)
+    produced = produce(kafka, topic_name, 2000)
+    with serving(settings) as first:
+        until(lambda: first.worker.durable == produced.ends, lambda: first.worker.durable)
+        with serving(settings) as second:
+            until(lambda: len(second.worker.durable) == 2, lambda: second.worker.durable)
+            produce(kafka, topic_name, 2000, 2000, produced)
+            until(lambda: {**first.worker.durable, **second.worker.durable} == produced.ends)
+            assert first.worker.durable.keys().isdisjoint(second.worker.durable)
+        until(lambda: first.worker.durable == produced.ends, lambda: first.worker.durable)
+    check_handed_over(contract, settings.table.uri, produced)
+
+
+@pytest.mark.kafka
+def test_a_paused_ingest_consumes_nothing_and_stays_a_member(
+    kafka: KafkaBroker, topic_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "POLL_S", 0.1)
+    monkeypatch.setattr(topic_watch, "TOPIC_CHECK_S", 0.1)
+    monkeypatch.setattr(service, "REFRESH_S", 0.1)
+    make_topic(kafka, topic_name, 2)
+    session = {"librdkafka": {"session.timeout.ms": "6000", "max.poll.interval.ms": "6000"}}
+    settings = Settings(**settings_tree(kafka, topic_name, tmp_path, ingest={"bad_records": "stop"}, kafka=session))
+    contract = create_table(settings)
+    store = open_store(settings.table.uri)
+    produced = produce(kafka, topic_name, 1000)
+
+    def shown(name: str) -> float | None:
+        return metric(running.port, f"lancewal_ingest_{name}")
+
+    control.pause(store, SystemClock(), lambda: "1", control.Service.INGEST)
+    with serving(settings) as running:
+        # Paused before it began: it has its partitions, and leaves them where they are.
+        until(lambda: running.worker.durable == {0: 0, 1: 0}, lambda: running.worker.durable)
+        until(lambda: shown("paused_by_operator") == 1)
+        control.resume(store, SystemClock(), lambda: "2", control.Service.INGEST)
+        until(lambda: running.worker.durable == produced.ends, lambda: running.worker.durable)
+        until(lambda: shown("paused_by_operator") == 0)
+        control.pause(store, SystemClock(), lambda: "3", control.Service.INGEST)
+        until(lambda: shown("paused_by_operator") == 1)
+        before = dict(running.worker.durable)
+        produce(kafka, topic_name, 1000, 1000, produced)
+        behind = sum(produced.ends.values()) - sum(before.values())
+        until(
+            lambda: behind == sum(metric(running.port, "lancewal_ingest_lag_records", partition=p) or 0 for p in "01")
+        )
+        assert running.worker.durable == before
+        assert get(running.port, "/readyz") == (200, "ok\n")
+        # From here on it ends by itself, later than a member that does not poll would have been thrown out.
+        control.pause(store, SystemClock(), lambda: "4", control.Service.INGEST, for_s=7.0)
+        until(lambda: running.worker.durable == produced.ends, lambda: running.worker.durable)
+        assert shown("generations_sealed_total") == 0  # nothing was handed over
+    assert wal_offsets(contract, settings.table.uri) == {p: sorted(o) for p, o in produced.by_partition.items()}
+
+
+@pytest.mark.kafka
+def test_bad_records_become_dead_letters(kafka: KafkaBroker, topic_name: str, tmp_path: Path) -> None:
+    make_topic(kafka, topic_name, 1)
+    make_topic(kafka, "dead-" + topic_name, 1)
+    changes = {"dead_letter_topic": "dead-" + topic_name}
+    settings = Settings(**settings_tree(kafka, topic_name, tmp_path, ingest=changes))
+    contract = create_table(settings)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for value in (b'{"customer": "c", "id": 1}', b"{secret", b'{"customer": "c", "id": 2}'):
+        producer.produce(topic_name, value, key=encode_region_key("c"))
+    assert producer.flush(30) == 0
+    with serving(settings) as running:
+        until(lambda: running.worker.durable == {0: 3}, lambda: running.worker.durable)
+        until(lambda: metric(running.port, "lancewal_ingest_records_rejected_total", kind="not_json") == 1)
+        from tests.ingest.kafka.test_dead_letters import read
+
+        (letter,) = read(kafka, "dead-" + topic_name, 1)
+        assert letter.value() == b"{secret"
+        assert ("lancewal.source", f"{topic_name}-0-1".encode()) in (letter.headers() or [])
+    assert wal_offsets(contract, settings.table.uri) == {0: [0, 2]}
+
+
+@pytest.mark.kafka
+def test_a_stopped_partition_is_shown_and_the_others_go_on(kafka: KafkaBroker, topic_name: str, tmp_path: Path) -> None:
+    make_topic(kafka, topic_name, 2)
+    settings = Settings(**settings_tree(kafka, topic_name, tmp_path, ingest={"bad_records": "stop"}))
+    create_table(settings)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    producer.produce(topic_name, b"{secret", partition=1)
+    assert producer.flush(30) == 0
+    produced = produce(kafka, topic_name, 100)
+    with serving(settings) as running:
+        until(lambda: bool(running.worker.stopped) and running.worker.durable.get(0) == produced.ends[0])
+        status, text = get(running.port, "/readyz")
+        assert status == 503
+        assert text.startswith("partition 1 stopped: bad_record: ")
+        assert get(running.port, "/livez")[0] == 200
+        labels = {"partition": "1", "kind": "bad_record"}
+        until(lambda: metric(running.port, "lancewal_ingest_partition_stopped", **labels) == 1)
+
+
+@pytest.mark.kafka
+def test_lost_retention_stops_its_partition_alone(kafka: KafkaBroker, topic_name: str, tmp_path: Path) -> None:
+    make_topic(kafka, topic_name, 2)
+    settings = Settings(**settings_tree(kafka, topic_name, tmp_path, ingest={"bad_records": "stop"}))
+    create_table(settings)
+    produced = produce(kafka, topic_name, 100)
+    with serving(settings) as running:
+        until(lambda: running.worker.durable == produced.ends, lambda: running.worker.durable)
+        # Records of an open transaction are not readable yet, and are deleted before they are.
+        open_ = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic_name, "log_level": 2})
+        open_.init_transactions(30)
+        open_.begin_transaction()
+        open_.produce(topic_name, b"{}", partition=0)
+        open_.flush(30)
+        delete_records(kafka.bootstrap_servers, topic_name, {0: produced.ends[0] + 1})
+        until(lambda: 0 in running.worker.stopped)
+        assert isinstance(running.worker.stopped[0], RetentionLost)
+        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+        for customer in (row[0] for row in produced.by_partition[1].values()):
+            value = json.dumps({"customer": customer, "id": 1})
+            producer.produce(topic_name, value, key=encode_region_key(customer), partition=1)
+        assert producer.flush(30) == 0
+        until(lambda: running.worker.durable.get(1) == 2 * produced.ends[1], lambda: running.worker.durable)
+        assert running.worker.durable[0] == produced.ends[0]
+        open_.abort_transaction(30)
+
+
+@pytest.mark.kafka
+def test_a_topic_that_is_recreated_ends_the_service(kafka: KafkaBroker, topic_name: str, tmp_path: Path) -> None:
+    make_topic(kafka, topic_name, 1)
+    settings = Settings(**settings_tree(kafka, topic_name, tmp_path, ingest={"bad_records": "stop"}))
+    contract = create_table(settings)
+    produced = produce(kafka, topic_name, 100)
+
+    def recreate_meanwhile() -> None:
+        with serving(settings) as running:
+            until(lambda: running.worker.durable == {0: 100}, lambda: running.worker.durable)
+            recreate_topic(kafka, topic_name)
+            until(lambda: running.worker.durable == {}, lambda: running.worker.durable)
+
+    with pytest.raises((TopicReplaced, TopicMissing)):
+        recreate_meanwhile()
+    # It was handed over all the same: what was durable stays as it was.
+    check_handed_over_only(contract, settings.table.uri, produced)
+
+
+@pytest.mark.kafka
+def test_added_partitions_end_the_service_before_anything_more_is_written(
+    kafka: KafkaBroker, topic_name: str, tmp_path: Path
+) -> None:
+    make_topic(kafka, topic_name, 1)
+    settings = Settings(**settings_tree(kafka, topic_name, tmp_path, ingest={"bad_records": "stop"}))
+    contract = create_table(settings)
+    produced = produce(kafka, topic_name, 100)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+
+    def add_meanwhile() -> None:
+        with serving(settings) as running:
+            until(lambda: running.worker.durable == {0: 100}, lambda: running.worker.durable)
+            admin.create_partitions([NewPartitions(topic_name, 2)])[topic_name].result(30)
+            until(lambda: len(admin.list_topics(topic_name, 30).topics[topic_name].partitions) == 2)
+            produce(kafka, topic_name, 20)
+            until(lambda: running.worker.durable == {}, lambda: running.worker.durable)
+
+    with pytest.raises(PartitionCountChanged):
+        add_meanwhile()
+    check_handed_over_only(contract, settings.table.uri, produced)
+
+
+def check_handed_over_only(contract: Contract, uri: str, produced: Produced) -> None:
+    """Not flushed: the next owner does that."""
+    assert wal_offsets(contract, uri) == {0: sorted(produced.by_partition[0])}
+    newest = indexes_of(contract, uri)[0].newest
+    assert newest is not None
+    assert newest.state is State.SEALED
+
+
+# -- as a process ----------------------------------------------------------------------------------------------
+
+
+def program(folder: Path, tree: Mapping[str, object]) -> subprocess.Popen[bytes]:
+    """``lancewal ingest run`` of an installation that has the command."""
+    info = folder / "site" / "lancewal-0.dist-info"
+    info.mkdir(parents=True, exist_ok=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.4\nName: lancewal\nVersion: 0\n")
+    (info / "entry_points.txt").write_text("[lancewal.commands]\ningest = lancewal_ingest.commands.ingest:app\n")
+    config = folder / "lancewal.yaml"
+    config.write_text(yaml.safe_dump(tree, sort_keys=False))
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("LANCEWAL_")}
+    path = os.pathsep.join([str(folder / "site"), *(str(ROOT / package) for package in PACKAGES)])
+    return subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "from lancewal_core.cli.program import main; main()",
+            "ingest",
+            "run",
+            "--config",
+            str(config),
+        ],
+        env={**kept, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+@pytest.mark.kafka
+def test_sigterm_drains_and_exits_with_0(kafka: KafkaBroker, topic_name: str, tmp_path: Path) -> None:
+    make_topic(kafka, topic_name, 4)
+    tree = settings_tree(kafka, topic_name, tmp_path, ingest={"bad_records": "stop"})
+    contract = create_table(Settings(**tree))
+    produced = produce(kafka, topic_name, 5000)
+    process = program(tmp_path, tree)
+    try:
+        uri = str(tmp_path / "table")
+
+        def segments() -> int:
+            return len(list((tmp_path / "table" / "_lancewal" / "wal").rglob("*.arrow")))
+
+        until(lambda: process.poll() is None and segments() > 0)
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=DEADLINE_S)
+    finally:
+        process.kill()
+    assert process.returncode == 0, errors.decode()
+    lines = [json.loads(line) for line in errors.decode().splitlines()]
+    assert {"started", "opened", "draining", "sealed", "flushed", "drained"} <= {line["event"] for line in lines}
+    indexes = indexes_of(contract, uri)
+    assert {record.state for index in indexes.values() for record in index.generations} == {State.FLUSHED}
+    # It may have been told in the middle: what is there is a prefix of each partition, and the index says which.
+    for partition, index in indexes.items():
+        assert index.newest is not None
+        offsets = wal_offsets(contract, uri).get(partition, [])
+        assert offsets == [n for n in sorted(produced.by_partition[partition]) if n < (index.newest.next or 0)]
+    assert sum(map(len, wal_offsets(contract, uri).values())) > 0
+
+
+@pytest.mark.kafka
+def test_what_a_person_must_change_is_one_line_and_exit_code_2(
+    kafka: KafkaBroker, topic_name: str, tmp_path: Path
+) -> None:
+    make_topic(kafka, topic_name, 1)
+    tree = settings_tree(kafka, topic_name, tmp_path)
+    create_table(Settings(**tree))
+    process = program(tmp_path, tree)
+    _, errors = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 2, errors.decode()
+    (line,) = errors.decode().splitlines()
+    assert line.startswith(f"lancewal: topic_missing: the dead-letter topic '{topic_name}.dead-letters' does not exist")
+
+
+# -- what is checked first -------------------------------------------------------------------------------------
+
+
+def refused(tree: Mapping[str, Any]) -> InvalidInput:
+    with pytest.raises(InvalidInput) as caught:
+        serve(Settings(**tree), lambda: True)
+    return caught.value
+
+
+@pytest.mark.kafka
+def test_contradictions_are_found_before_anything_is_consumed(
+    kafka: KafkaBroker, topic_name: str, tmp_path: Path
+) -> None:
+    make_topic(kafka, topic_name, 1)
+    stop = {"bad_records": "stop"}
+    good = settings_tree(kafka, topic_name, tmp_path, ingest=stop)
+    create_table(Settings(**good))
+    other_key = settings_tree(kafka, topic_name, tmp_path, ingest=stop, table={"primary_key": ["customer"]})
+    error = refused(other_key)
+    assert isinstance(error, ContractMismatch)
+    assert "table.primary_key" in str(error)
+    unknown = settings_tree(kafka, topic_name, tmp_path, ingest=stop)
+    unknown["kafka"]["librdkafka"] = {"partition.assignment.strategy": "range"}
+    assert isinstance(refused(unknown), SettingsError)
+    with serving(Settings(**good)) as running:
+        taken = settings_tree(kafka, topic_name, tmp_path, ingest=stop, metrics={"port": running.port})
+        assert "metrics.port" in str(refused(taken))
+    assert indexes_of(create_contract(good), good["table"]["uri"])[0].newest is not None
+
+
+def create_contract(tree: Mapping[str, Any]) -> Contract:
+    from lancewal_core.table.contract import read_contract
+
+    uri = tree["table"]["uri"]
+    return read_contract(open_store(uri), uri)
+
+
+def test_livez_fails_once_the_loop_hangs_and_readyz_says_why() -> None:
+    class Hands:
+        at = 0.0
+
+        def now_ms(self) -> int:
+            return int(self.at * 1000)
+
+        def monotonic(self) -> float:
+            return self.at
+
+        def sleep(self, seconds: float) -> None:
+            self.at += seconds
+
+    clock = Hands()
+    problems: list[str] = []
+    health = Health(clock, lambda: problems, loop_limit_s=10)
+    with HealthServer("127.0.0.1", 0, IngestMetrics(clock, 1000).registry, health) as server:
+        clock.at = 10
+        assert get(server.port, "/livez") == (200, "ok\n")
+        problems.append("Kafka does not answer")
+        assert get(server.port, "/readyz") == (503, "Kafka does not answer\n")
+        assert get(server.port, "/livez") == (200, "ok\n")
+        clock.at = 10.1
+        assert get(server.port, "/livez") == (503, "the loop has not turned for 10 s\n")
+        health.beat()
+        assert get(server.port, "/livez") == (200, "ok\n")
+        assert metric(server.port, "lancewal_ingest_memory_budget_bytes") == 1000
+
+
+def test_metrics_follow_the_partitions_that_are_ours(capsys: pytest.CaptureFixture[str]) -> None:
+    class At(SystemClock):
+        def now_ms(self) -> int:
+            return 60_000
+
+    metrics = IngestMetrics(At(), 1000)
+    value = metrics.registry.get_sample_value
+    regions = {p: Region("t", TopicId("x"), p) for p in (0, 1)}
+    rows = pa.RecordBatch.from_pydict({TIMESTAMP: pa.array([10_000, 20_000], TIMESTAMP_TYPE)})
+    metrics.appended(Entry(regions[0], Position(0), Position(2), 1, rows, (RejectedOffset(5, "type"),)))
+    metrics.positions(regions, {0: Position(2), 1: Position(7)}, unflushed=3)
+    metrics.refresh({0: Position(12), 1: Position(7)}, {1: RetentionLost("gone")})
+    zero, one = ({"topic": "t", "partition": p} for p in "01")
+    assert value("lancewal_ingest_rows_total", zero) == 2
+    assert value("lancewal_ingest_records_rejected_total", {**zero, "kind": "type"}) == 1
+    assert value("lancewal_ingest_durable_position", one) == 7
+    assert (value("lancewal_ingest_lag_records", zero), value("lancewal_ingest_lag_records", one)) == (10, 0)
+    assert value("lancewal_ingest_freshness_seconds", zero) == 40
+    assert value("lancewal_ingest_append_latency_seconds_sum") == 40
+    assert value("lancewal_ingest_unflushed_generations") == 3
+    assert value("lancewal_ingest_partition_stopped", {**one, "kind": "retention_lost"}) == 1
+    # Partition 0 moves away, partition 1 goes on.
+    metrics.positions(regions, {1: Position(8)}, unflushed=0)
+    metrics.refresh({1: Position(8)}, {0: RetentionLost("gone")})  # partition 0 came back and cannot be opened
+    assert value("lancewal_ingest_partition_stopped", {**zero, "kind": "retention_lost"}) == 1
+    for name in ("durable_position", "lag_records", "freshness_seconds"):
+        assert value(f"lancewal_ingest_{name}", zero) is None
+    assert value("lancewal_ingest_durable_position", one) == 8
+    assert value("lancewal_ingest_partition_stopped", {**one, "kind": "retention_lost"}) is None
+    metrics.stopped(regions[1], RetentionLost("gone"))
+    assert value("lancewal_ingest_partition_stopped", {**one, "kind": "retention_lost"}) == 1
+    metrics.refresh({1: Position(8)}, {})
+    for partition in (zero, one):
+        assert value("lancewal_ingest_partition_stopped", {**partition, "kind": "retention_lost"}) is None
+    # A fault that repeats is counted each time and logged once.
+    for _ in range(3):
+        metrics.failed("append", "the store is away")
+    assert value("lancewal_ingest_failures_total", {"act": "append"}) == 3
+    shown = capsys.readouterr()
+    assert (shown.out + shown.err).count("the store is away") == 1

@@ -1,0 +1,59 @@
+"""A segment that is gone under a SEALED generation is a loss, also while the region's life goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from lancewal_core import paths
+from lancewal_core.errors import ObjectMissing
+from lancewal_core.ids import Generation, LogId, OwnerId, Position, Sequence
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.region.flush import flush_from_log
+from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.transitions import Claimant, first_claim, seal
+from lancewal_core.table.contract import Column, Contract
+from lancewal_core.testing.memory_store import MemoryStore
+from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
+from tests.ingest.service.test_worker import Clock
+
+CONTRACT = Contract(
+    table_uuid="table", topic="orders", topic_id="topic-id-1", partitions=1, primary_key=("k",), region_key=("k",),
+    start=(0,), columns=(Column(name="k", type="int64", field_ids=(0,)),), history_window_s=60, grace_s=60,
+)  # fmt: skip
+LOG = LogId("00000000000000aa")
+
+
+def at(sequence: int) -> Claimant:
+    return Claimant(OwnerId("me"), LOG, Sequence(sequence))
+
+
+def test_a_seal_in_between_does_not_hide_it() -> None:
+    (region,) = CONTRACT.regions
+    clock = Clock()
+    store = MemoryStore(clock)
+    indexes = RegionIndexes(store, clock)
+    indexes.swap(region, lambda _: first_claim(region, 1, Position(0), at(0), "w1"))
+    indexes.swap(
+        region, lambda i: i and seal(i, Generation(1), at(1), Position(5), [Position(0)], "w2", hand_over=False)
+    )
+    other = RegionIndexes(store, clock)
+
+    class Sealing(MemoryStore):
+        def get(self, key: str) -> bytes | None:
+            if key == paths.wal_segment(LOG, Sequence(0)):
+                other.swap(
+                    region,
+                    lambda i: i and seal(i, Generation(2), at(2), Position(9), [Position(5)], "w3", hand_over=True),
+                )
+            return super().get(key)
+
+    sealing = Sealing(clock, store.bucket)
+    tasks = ThreadTasks()
+    try:
+        with pytest.raises(ObjectMissing, match="00aa"):
+            flush_from_log(
+                sealing, MemoryTable(MemoryDataset(CONTRACT.rows.table)), RegionIndexes(sealing, clock), tasks, CONTRACT,
+                region, lambda: "0000000000000001",
+            )  # fmt: skip
+    finally:
+        tasks.close()

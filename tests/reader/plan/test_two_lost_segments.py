@@ -1,0 +1,153 @@
+"""Segments in a row that are lost, with later ones there: for whoever reads or claims, the log does not end before them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lancewal_core import paths
+from lancewal_core.errors import ObjectMissing
+from lancewal_core.ids import LogId, Sequence
+from lancewal_core.region.durable_position import durable_position
+from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.rows.murmur2 import partition_of
+from lancewal_core.rows.region_key import encode_region_key
+from lancewal_ingest.regions.seal import reanchor_generation
+from lancewal_reader import open_table, receipt_of
+from tests.audit.repair.test_segment import feed, goes_on, index_of, pieces, repair
+from tests.support.pipeline import Pipeline, by_key
+from tests.support.repairs import check_strong, content, repairing
+
+ROWS = [(1, 2), (4, 4)]
+"""First lost segment, from the first of the OPEN generation on, and how many: a walk asks for 2, 4, 8, ... at once."""
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
+    """An OPEN generation of one region, which has an entry in every segment."""
+    made = Pipeline(tmp_path, partitions=1, seed=23, seal_rows=10_000, batch=12)
+    feed(made, 8)
+    yield made
+    made.close()
+
+
+def lose(pipeline: Pipeline, first: int, count: int) -> list[Path]:
+    """Where these segments were."""
+    record = index_of(pipeline, 0).generations[-1]
+    begin = record.first_sequence + first
+    assert {p.sequence for p in pieces(pipeline, record.log)} >= set(range(begin, begin + count + 1))
+    keys = [paths.wal_segment(record.log, Sequence(begin + n)) for n in range(count)]
+    pipeline.store.delete(keys)
+    return [Path(pipeline.uri) / key for key in keys]
+
+
+@pytest.mark.parametrize(("first", "count"), ROWS)
+def test_a_strong_read_does_not_end_before_them(pipeline: Pipeline, first: int, count: int) -> None:
+    before = open_table(pipeline.uri)
+    assert by_key(before.to_arrow()) == pipeline.oracle
+    lost = lose(pipeline, first, count)
+    with pytest.raises(ObjectMissing, match=f"{lost[0].stem}.*lancewal repair segment"):
+        open_table(pipeline.uri).to_arrow()
+    # Who has read them remembers them; from behind what it knows, its walk is the first to miss any.
+    assert by_key(before.to_arrow()) == pipeline.oracle
+    feed(pipeline, 1)
+    assert by_key(before.to_arrow()) == pipeline.oracle
+
+
+def test_a_strong_read_names_one_that_only_some_regions_need(tmp_path: Path) -> None:
+    """The first region's generation begins behind it: what that region keeps says nothing about it."""
+    pipeline = Pipeline(tmp_path, partitions=2, seed=23, seal_rows=10_000)
+    (name, *_) = (f"r{n}" for n in range(99) if partition_of(encode_region_key(f"r{n}"), 2) == 1)
+    for id in range(3):
+        pipeline.upsert(name, id)
+        pipeline.ingest()
+    worker = pipeline._worker
+    reanchor_generation(worker._context, worker._writer, worker._partitions.open[0].memtable)
+    feed(pipeline, 2)
+    behind, before = (index_of(pipeline, partition).generations[-1] for partition in (0, 1))
+    assert behind.log == before.log
+    assert before.first_sequence + 1 < behind.first_sequence
+    lost = paths.wal_segment(before.log, Sequence(before.first_sequence + 1))
+    pipeline.store.delete([lost])
+    with pytest.raises(ObjectMissing, match=f"{lost}.*lancewal repair segment"):
+        open_table(pipeline.uri).to_arrow()
+    pipeline.close()
+
+
+@pytest.mark.parametrize("ended", [False, True])
+@pytest.mark.parametrize(("first", "count"), [(1, 1), *ROWS])
+def test_a_read_at_a_receipt_names_them(pipeline: Pipeline, first: int, count: int, ended: bool) -> None:
+    """Of a generation that is OPEN, and of one that the receipt's cut divides."""
+    receipt = receipt_of(open_table(pipeline.uri).scan().schema)
+    feed(pipeline, 2)
+    lost = lose(pipeline, first, count)
+    if ended:
+        pipeline.hand_over()
+    with pytest.raises(ObjectMissing, match=f"{lost[0].stem}.*receipt.*lancewal repair segment"):
+        open_table(pipeline.uri).to_arrow(at=receipt)
+
+
+@pytest.mark.parametrize(("first", "count"), ROWS)
+def test_a_claim_ends_no_log_before_them(pipeline: Pipeline, first: int, count: int) -> None:
+    copies = content(pipeline.uri)
+    lost = lose(pipeline, first, count)
+    damaged = content(pipeline.uri)
+    with pytest.raises(ObjectMissing, match=f"{lost[0].stem}.*lancewal repair segment"):
+        pipeline.crash()
+    assert content(pipeline.uri) == damaged
+    for path in lost:
+        path.write_bytes(copies[path.relative_to(pipeline.uri).as_posix()])
+    goes_on(pipeline, another=False)
+
+
+@pytest.mark.parametrize(("first", "count"), [(0, 1), *ROWS])
+def test_no_durable_position_is_told_from_what_lies_before_them(pipeline: Pipeline, first: int, count: int) -> None:
+    """Else a table's partitions could be altered as if nothing were left to merge."""
+    (region,) = pipeline.contract.regions
+    indexes = RegionIndexes(pipeline.store, pipeline.clock)
+    with repairing(pipeline) as context:
+        arguments = (context.store, context.tasks, indexes, pipeline.contract, region)
+        assert durable_position(*arguments) == len(pipeline.messages(0))
+        lost = lose(pipeline, first, count)
+        with pytest.raises(ObjectMissing, match=f"{lost[0].stem}.*lancewal repair segment"):
+            durable_position(*arguments)
+
+
+class TrimmingStore:
+    """When its log is first asked for, the region is handed over, and the log trimmed but for its newest segment."""
+
+    def __init__(self, pipeline: Pipeline, log: LogId) -> None:
+        self._pipeline = pipeline
+        self._log: LogId | None = log
+        self.get_range = pipeline.store.get_range
+        self.put_if_absent = pipeline.store.put_if_absent
+        self.list = pipeline.store.list
+        self.delete = pipeline.store.delete
+
+    def get(self, key: str) -> bytes | None:
+        if self._log is not None and key.startswith(paths.log_prefix(self._log)):
+            segments = sorted(info.key for info in self._pipeline.store.list(paths.log_prefix(self._log)))
+            self._log = None
+            self._pipeline.hand_over()
+            self._pipeline.store.delete(segments[:-1])
+        return self._pipeline.store.get(key)
+
+
+def test_what_is_trimmed_meanwhile_is_no_loss(pipeline: Pipeline) -> None:
+    (region,) = pipeline.contract.regions
+    with repairing(pipeline, TrimmingStore(pipeline, index_of(pipeline, 0).generations[-1].log)) as context:
+        found = durable_position(context.store, context.tasks, context.indexes, pipeline.contract, region)
+    assert found == len(pipeline.messages(0))
+
+
+@pytest.mark.parametrize("another", [True, False])
+@pytest.mark.parametrize(("first", "count"), ROWS)
+def test_they_are_repaired(pipeline: Pipeline, first: int, count: int, another: bool) -> None:
+    """The repair of any of them puts all into snapshots, and the others find nothing left to do."""
+    lost = lose(pipeline, first, count)
+    assert repair(pipeline, lost[-1])
+    assert [repair(pipeline, path) for path in lost] == [[]] * count
+    check_strong(pipeline)
+    goes_on(pipeline, another=another)

@@ -1,0 +1,405 @@
+"""What the Spark source is made of, without a Spark session: options, types, filters, tasks, memory."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import json
+import pickle
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import datasource as ds
+from pyspark.sql.types import (
+    ArrayType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from lancewal_core.errors import InvalidInput, PlanStale, SettingsError
+from lancewal_core.settings.executor import storage_options
+from lancewal_reader.spark.filters import translate
+from lancewal_reader.spark.options import parse_options
+from lancewal_reader.spark.source import PinnedRead, PlainReader, TaskPartition, balanced, pin_read
+from lancewal_reader.spark.task import BaseTask, DeltaTask, run_task
+from lancewal_reader.spark.types import check_user_schema, spark_schema, target_schema, to_target
+from tests.support.pipeline import EVERY_TYPE, KEY, Pipeline, by_key, random_value
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
+    made = Pipeline(tmp_path, EVERY_TYPE, seed=11)
+    for _ in range(3):
+        made.produce(60)
+        made.merge_all()
+    made.produce(120)
+    made.ingest()
+    yield made
+    made.close()
+
+
+# -- options -----------------------------------------------------------------------------------------------------
+
+
+def test_options_ignore_case_and_know_an_alias() -> None:
+    parsed = parse_options({"Path": "/t", "COLUMNS": "a, b", "Consistency": "Eventual"})
+    assert (parsed.table, parsed.columns, parsed.consistency) == ("/t", ("a", "b"), "eventual")
+    assert parse_options({"table": "/t", "path": "/t"}).table == "/t"
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({}, "option 'table' is missing"),
+        ({"table": "/t", "column": "a"}, "option 'column' is unknown.*table:.*consistency:.*columns:"),
+        ({"table": "/t", "path": "/u"}, "name different tables"),
+        ({"table": "/t", "consistency": "weak"}, "use 'strong' or 'eventual'"),
+        ({"table": "/t", "columns": "a,,b"}, "names separated by commas"),
+    ],
+)
+def test_wrong_options_are_named(options: dict[str, str], text: str) -> None:
+    with pytest.raises(InvalidInput, match=text):
+        parse_options(options)
+
+
+@pytest.mark.parametrize(
+    "name", ["aws_secret_access_key", "AWS_ACCESS_KEY_ID", "sessionToken", "password", "azure_storage_account_key"]
+)
+def test_credentials_are_refused_and_not_repeated(name: str) -> None:
+    with pytest.raises(InvalidInput, match="come from the environment of driver and executors") as caught:
+        parse_options({"table": "/t", name: "hush"})
+    assert "hush" not in str(caught.value)
+
+
+def test_storage_options_come_from_the_environment() -> None:
+    assert storage_options({"AWS_REGION": "eu-1"}) == {}
+    found = storage_options({"LANCEWAL_STORE__OPTIONS": '{"aws_region": "eu-1"}'})
+    assert found == {"aws_region": "eu-1"}
+    assert storage_options({"LANCEWAL_STORE__OPTIONS__AWS_REGION": "eu-2"}) == {"aws_region": "eu-2"}
+    with pytest.raises(SettingsError):
+        storage_options({"LANCEWAL_STORE__OPTIONS": "{}", "LANCEWAL_STOER__X": "1"})
+
+
+# -- types -------------------------------------------------------------------------------------------------------
+
+
+def test_every_column_type_is_cast_to_what_spark_expects() -> None:
+    rng = random.Random(1)
+    rows = [{f.name: random_value(rng, f.type, 0 if not f.nullable else 0.3) for f in EVERY_TYPE} for _ in range(200)]
+    batch = pa.RecordBatch.from_pylist(rows, EVERY_TYPE)
+    target = target_schema(spark_schema(EVERY_TYPE))
+    for part in (batch, batch.slice(7, 50)):
+        cast = to_target(part, target)
+        assert cast.schema.equals(target)
+        assert cast.to_pylist() == part.to_pylist()
+
+
+def test_zoned_and_local_timestamps_stay_apart() -> None:
+    kinds = {field.name: field.dataType for field in spark_schema(EVERY_TYPE)}
+    assert isinstance(kinds["at"], TimestampType)
+    assert isinstance(kinds["local"], TimestampNTZType)
+
+
+def user_schema(*fields: StructField) -> StructType:
+    return StructType(list(fields))
+
+
+def test_a_user_schema_may_widen_numbers() -> None:
+    fitting = user_schema(
+        StructField("f4", DoubleType()), StructField("u8", IntegerType()), StructField("vec", ArrayType(DoubleType()))
+    )
+    check_user_schema(fitting, EVERY_TYPE)
+    batch = pa.RecordBatch.from_pylist([{"f4": 0.5, "u8": 255, "vec": [1.0, 2.0, 3.0]}], pa.schema(
+        [EVERY_TYPE.field(name) for name in ("f4", "u8", "vec")]))  # fmt: skip
+    assert to_target(batch, target_schema(fitting)).to_pylist() == [{"f4": 0.5, "u8": 255, "vec": [1.0, 2.0, 3.0]}]
+
+
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [
+        (StructField("nope", LongType()), "name each wanted column once"),
+        (StructField("a", IntegerType()), "column 'a' has type bigint in Spark, the schema given says int"),
+        (StructField("a", StringType()), "the schema given says string"),
+        (StructField("f", FloatType()), "column 'f' has type double"),
+        (StructField("a", LongType(), nullable=False), "the schema given says NOT NULL"),
+    ],
+)
+def test_a_user_schema_that_does_not_fit_is_refused(field: StructField, text: str) -> None:
+    with pytest.raises(InvalidInput, match=text):
+        check_user_schema(user_schema(field), EVERY_TYPE)
+
+
+# -- filters -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pushed:
+    filter: ds.Filter
+    negated: bool
+
+    @property
+    def offered(self) -> ds.Filter:
+        return ds.Not(self.filter) if self.negated else self.filter
+
+
+PUSHED_ROWS = pa.Table.from_pylist(
+    [
+        {f.name: random_value(random.Random(n), f.type, 0 if not f.nullable else 0.3) for f in EVERY_TYPE}
+        for n in range(120)
+    ],
+    EVERY_TYPE,
+)
+COMPARABLE = ["a", "s", "ok", "i8", "u8", "u32", "u64", "dec", "bin", "day", "at", "local"]
+
+
+@st.composite
+def pushed(draw: st.DrawFn) -> Pushed:
+    name = draw(st.sampled_from(COMPARABLE))
+    kinds: list[Any] = [ds.EqualTo, ds.EqualNullSafe, ds.GreaterThan, ds.GreaterThanOrEqual, ds.LessThan]
+    kinds += [ds.LessThanOrEqual, ds.In, ds.IsNull, ds.IsNotNull]
+    if name == "s":
+        kinds += [ds.StringStartsWith, ds.StringEndsWith, ds.StringContains]
+    kind = draw(st.sampled_from(kinds))
+    values = [value for value in PUSHED_ROWS[name].to_pylist() if value is not None]
+    if name == "u64":  # decimal(20, 0) in Spark
+        values = [decimal.Decimal(value) for value in values]
+    if name == "s":
+        values += ["'", "x", "ä"]
+    value = draw(st.sampled_from(values))
+    made: ds.Filter
+    if kind in (ds.IsNull, ds.IsNotNull):
+        made = kind((name,))
+    elif kind is ds.In:
+        made = ds.In((name,), tuple(draw(st.lists(st.sampled_from(values), min_size=1, max_size=3))))
+    elif kind is ds.EqualNullSafe:
+        made = ds.EqualNullSafe((name,), draw(st.sampled_from([None, value])))
+    else:
+        made = kind((name,), value)
+    return Pushed(made, draw(st.booleans()))
+
+
+def truth(item: ds.Filter, row: dict[str, Any]) -> bool | None:
+    """Three-valued SQL, as Spark has it for these types."""
+    value = row[item.attribute[0]]  # type: ignore[attr-defined] # every filter but Not has one
+    match item:
+        case ds.IsNull():
+            return value is None
+        case ds.IsNotNull():
+            return value is not None
+        case ds.EqualNullSafe(value=other):
+            return bool(value == other)
+    if value is None:
+        return None
+    match item:
+        case ds.In(value=others):
+            return value in others
+        case ds.EqualTo(value=other):
+            return bool(value == other)
+        case ds.GreaterThan(value=other):
+            return bool(value > other)
+        case ds.GreaterThanOrEqual(value=other):
+            return bool(value >= other)
+        case ds.LessThan(value=other):
+            return bool(value < other)
+        case ds.LessThanOrEqual(value=other):
+            return bool(value <= other)
+        case ds.StringStartsWith(value=other):
+            return bool(value.startswith(other))
+        case ds.StringEndsWith(value=other):
+            return bool(value.endswith(other))
+        case ds.StringContains(value=other):
+            return bool(other in value)
+    raise AssertionError(item)
+
+
+@pytest.fixture(scope="module")
+def pushed_rows(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return lance.write_dataset(PUSHED_ROWS, str(tmp_path_factory.mktemp("pushed") / "rows"))
+
+
+@given(items=st.lists(pushed(), min_size=1, max_size=3))
+def test_a_pushed_filter_means_in_lance_what_it_means_in_spark(items: list[Pushed], pushed_rows: Any) -> None:
+    offered = [item.offered for item in items]
+    condition, left = translate(offered, EVERY_TYPE)
+    # The one value that Lance cannot read as a literal.
+    assert all("-9223372036854775808" in repr(item) for item in left)
+    taken = [item for item, filter in zip(items, offered, strict=True) if not any(filter is other for other in left)]
+    expected = [
+        i
+        for i, row in enumerate(PUSHED_ROWS.to_pylist())
+        if all((truth(item.filter, row) is not None) and truth(item.filter, row) != item.negated for item in taken)
+    ]
+    found = pushed_rows.scanner(columns=[], filter=condition, with_row_id=True).to_table()["_rowid"].to_pylist()
+    assert found == expected
+
+
+NOW = datetime.datetime(2020, 1, 1)
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        ds.GreaterThan(("f",), 0.5),  # NaN
+        ds.EqualTo(("f4",), 0.5),
+        ds.EqualTo(("st", "x"), 1),
+        ds.GreaterThan(("fine",), NOW.replace(tzinfo=datetime.UTC)),  # nanoseconds
+        ds.EqualTo(("local",), NOW.replace(tzinfo=datetime.UTC)),
+        ds.EqualTo(("at",), NOW),
+        ds.In(("a",), (1, None)),
+        ds.EqualTo(("i8",), 300),
+        ds.EqualTo(("dec",), decimal.Decimal("0.001")),
+        ds.EqualTo(("u64",), decimal.Decimal(-1)),
+        ds.EqualTo(("nope",), 1),
+        ds.Not(ds.LessThan(("f",), 1.0)),
+    ],
+)
+def test_what_lance_would_judge_otherwise_goes_back_to_spark(item: ds.Filter) -> None:
+    kept = ds.EqualTo(("a",), 1)
+    condition, left = translate([item, kept], EVERY_TYPE)
+    assert left == [item]
+    assert left[0] is item
+    assert condition == "(`a` = 1)"
+
+
+# -- tasks -------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 1000), max_size=40), st.integers(1, 12))
+def test_groups_are_complete_not_empty_and_balanced(sizes: list[int], count: int) -> None:
+    groups = balanced(list(enumerate(sizes)), count)
+    assert len(groups) == min(count, len(sizes))
+    assert sorted(i for group in groups for i in group) == list(range(len(sizes)))
+    weights = [sum(sizes[i] for i in group) for group in groups]
+    assert all(groups)
+    if groups:
+        assert max(weights) - min(weights) <= max(sizes)
+
+
+def rows_of(read: PinnedRead, columns: list[str], filter: str | None = None) -> pa.Table:
+    """All tasks' rows, each from a copy of the plan as an executor gets it."""
+    batches: list[pa.RecordBatch] = []
+    for task in read.tasks():
+        batches += run_task(pickle.loads(pickle.dumps(read.pinned_plan)), task, columns, filter)
+    return pa.Table.from_batches(batches, pa.schema([EVERY_TYPE.field(name) for name in columns]))
+
+
+def test_tasks_together_give_the_table(pipeline: Pipeline) -> None:
+    read = pin_read({"table": pipeline.uri})
+    assert by_key(rows_of(read, EVERY_TYPE.names)) == pipeline.oracle
+    found = by_key(rows_of(read, ["id", "region", "s"], "a > 2"))
+    assert set(found) == {key for key, row in pipeline.oracle.items() if row["a"] is not None and row["a"] > 2}
+    kinds = [type(task) for task in read.tasks()]
+    assert kinds.count(BaseTask) >= 2
+    assert kinds.count(DeltaTask) == 1
+
+
+def test_a_pinned_read_does_not_move(pipeline: Pipeline) -> None:
+    read = pin_read({"table": pipeline.uri})
+    before = dict(pipeline.oracle)
+    pipeline.produce(100)
+    pipeline.merge_all()
+    assert by_key(rows_of(read, EVERY_TYPE.names)) == before
+    assert by_key(rows_of(pin_read({"table": pipeline.uri}), EVERY_TYPE.names)) == pipeline.oracle
+
+
+def test_eventual_plans_no_delta(pipeline: Pipeline) -> None:
+    read = pin_read({"table": pipeline.uri, "consistency": "eventual", "columns": "id"})
+    assert all(isinstance(task, BaseTask) for task in read.tasks())
+    assert rows_of(read, ["id"]).num_rows == lance.dataset(pipeline.uri).count_rows()
+
+
+def test_an_empty_table_has_no_tasks(tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path, EVERY_TYPE)
+    read = pin_read({"table": pipeline.uri})
+    reader = read.reader(read.schema())
+    assert reader.partitions() == []
+    assert list(reader.read(ds.InputPartition(None))) == []
+    pipeline.close()
+
+
+def test_a_state_that_is_gone_asks_for_a_new_dataframe(pipeline: Pipeline) -> None:
+    read = pin_read({"table": pipeline.uri})
+    for segment in (Path(pipeline.uri) / "_lancewal" / "wal").rglob("*"):
+        if segment.is_file():
+            segment.unlink()
+    with pytest.raises(PlanStale, match="Make the DataFrame anew"):
+        rows_of(read, ["id"])
+
+
+def test_columns_and_a_user_schema_must_agree(pipeline: Pipeline) -> None:
+    read = pin_read({"table": pipeline.uri, "columns": "id,a"})
+    with pytest.raises(InvalidInput, match="give one of them"):
+        read.reader(user_schema(StructField("id", LongType())))
+    with pytest.raises(InvalidInput, match="option columns: "):
+        pin_read({"table": pipeline.uri, "columns": "id,nope"})
+
+
+def test_what_travels_holds_neither_rows_nor_credentials(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LANCEWAL_STORE__OPTIONS", '{"aws_secret_access_key": "hush-hush"}')
+    pipeline.upsert("r1", 1, s="a text of a row")
+    pipeline.ingest()
+    read = pin_read({"table": pipeline.uri})
+    reader = read.reader(read.schema())
+    assert isinstance(reader, PlainReader)
+    assert type(reader).pushFilters is ds.DataSourceReader.pushFilters
+    sent = pickle.dumps((read, reader, reader.partitions()))
+    assert b"hush-hush" not in sent
+    assert b"a text of a row" not in sent
+    assert all(isinstance(partition, TaskPartition) for partition in reader.partitions())
+
+
+def test_looking_for_data_sources_does_not_load_lance() -> None:
+    code = "import sys, pyspark_lancewal; assert not {'lance', 'pyarrow'} & set(sys.modules), 'loaded'"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+PLAN_IN_PROCESS = """
+import json, sys
+import lancewal_reader.spark.source as spark, pyarrow as pa
+from lancewal_demo.stack.resident import resident_bytes
+spark.pin_read({"table": sys.argv[1], "consistency": "eventual"})  # everything imported and opened once
+before = resident_bytes("VmHWM")
+read = spark.pin_read({"table": sys.argv[1]})
+after = resident_bytes("VmHWM")
+print(json.dumps({"grown": after - before, "arrow": pa.default_memory_pool().max_memory(),
+                  "rows": sum(spark._rows(d) for d in read.pinned_plan.plan.deltas)}))
+"""
+
+
+def test_the_driver_never_holds_the_delta(tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path, pa.schema([*KEY, ("blob", pa.binary())]), seed=2, seal_rows=10**6)
+    rows, size, step = 1_000, 64_000, 25
+    for i in range(rows):
+        pipeline.upsert(f"r{i % 7}", i, blob=pipeline.rng.randbytes(size))
+        if i % step == step - 1:
+            pipeline.ingest()
+    segments = [p.stat().st_size for p in (Path(pipeline.uri) / "_lancewal" / "wal").rglob("*") if p.is_file()]
+    assert sum(segments) > rows * size
+    assert max(segments) < rows * size / 20  # no segment is much of the delta, so none needs much of the memory
+    done = subprocess.run(
+        [sys.executable, "-c", PLAN_IN_PROCESS, pipeline.uri], check=True, capture_output=True, text=True, cwd=ROOT
+    )
+    measured = json.loads(done.stdout)
+    assert measured["rows"] == rows
+    assert measured["grown"] < rows * size / 2, measured
+    assert measured["arrow"] < rows * size / 20, measured
+    pipeline.close()
