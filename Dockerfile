@@ -23,6 +23,7 @@ RUN awk '/^[a-z0-9]/ { keep = !/^(pyspark|py4j|pandas|grpcio|zstandard|nycflight
 # 2. lancewal itself, built by the hashed tools.
 COPY pyproject.toml LICENSE ./
 COPY core core
+COPY kafka kafka
 COPY ingest ingest
 COPY flusher flusher
 COPY reader reader

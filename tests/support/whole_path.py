@@ -27,7 +27,7 @@ from lancewal_demo.stack import Process
 from lancewal_demo.stack.processes import log_tail
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("core", "ingest", "flusher", "reader", "audit", "demo")
+PACKAGES = ("core", "kafka", "ingest", "flusher", "reader", "audit", "demo")
 DEADLINE_S = 240.0
 _POLL_S = 0.02
 _COMMAND = "from lancewal_core.cli.program import main; main()"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-PACKAGES = ("core", "ingest", "flusher", "reader", "demo")
+PACKAGES = ("core", "kafka", "ingest", "flusher", "reader", "demo")
 
 COMMANDS = '''
 import sys

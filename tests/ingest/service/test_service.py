@@ -68,7 +68,7 @@ from tests.support.topics import delete_topic, make_topics
 
 TIMESTAMP_TYPE = next(f.type for f in SYSTEM_FIELDS if f.name == TIMESTAMP)
 DEADLINE_S = 240.0
-PACKAGES = ("core", "ingest", "flusher", "reader", "demo")
+PACKAGES = ("core", "kafka", "ingest", "flusher", "reader", "demo")
 ROOT = Path(__file__).resolve().parents[3]
 
 
