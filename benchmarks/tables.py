@@ -23,9 +23,9 @@ from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.watermarks import NOTHING_MERGED, TABLE_UUID, Watermarks
 from lancewal_ingest.append.job import Preparer
 from lancewal_ingest.context import IngestContext
-from lancewal_ingest.observer import SilentObserver
 from lancewal_ingest.regions.policy import SealPolicy
 from lancewal_ingest.service.worker import IngestWorker, WorkerLimits
+from tests.support.silent_observer import SilentObserver
 
 
 def create(path: Path, topic: str, topic_id: str, partitions: int) -> Contract:

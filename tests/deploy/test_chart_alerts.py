@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.deploy.helm_program import ROOT, render
-from tests.deploy.test_metrics_page import PAGE, REGISTRIES, SUFFIXES
+from tests.deploy.test_metrics_page import PAGE, TABLES
 
 OURS = 'namespace="default",pod=~"r-lancewal-(ingest|flusher)-.*"'
 
@@ -25,11 +25,7 @@ def rules() -> Mapping[str, Mapping[str, Any]]:
 
 def metrics() -> dict[str, tuple[str, ...]]:
     """Names of all metrics with their labels."""
-    found: dict[str, tuple[str, ...]] = {}
-    for registry in REGISTRIES.values():
-        labels = {metric._name: metric._labelnames for metric in registry._collector_to_names}  # type: ignore[attr-defined] # of every metric class, not of the base
-        found |= {f.name + SUFFIXES.get(f.type, ""): tuple(labels[f.name]) for f in registry.collect()}
-    return found
+    return {metric.name: metric.labels for table in TABLES.values() for metric in table.declared()}
 
 
 def test_every_expression_is_about_metrics_of_this_releases_pods(rules: Mapping[str, Mapping[str, Any]]) -> None:

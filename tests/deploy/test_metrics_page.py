@@ -1,37 +1,52 @@
-"""docs/reference/metrics.md lists every metric of the services, as they describe it themselves."""
+"""docs/reference/metrics.md lists every metric of the services, as their tables declare them.
+
+``python -m tests.deploy.test_metrics_page`` writes the page's tables.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry
 
-from lancewal_core.process.clock import SystemClock
-from lancewal_flusher.service.metrics import FlusherMetrics
-from lancewal_ingest.service.metrics import IngestMetrics
+from lancewal_core.process.metric_table import Declaration, MetricTable
+from lancewal_flusher.service.metric_table import FlusherMetricTable
+from lancewal_ingest.service.metric_table import IngestMetricTable
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "metrics.md"
-SUFFIXES = {"counter": "_total", "info": "_info"}
-REGISTRIES = {
-    "ingest": IngestMetrics(SystemClock(), 1).registry,
-    "flusher": FlusherMetrics(SystemClock()).registry,
-}
+HEADER = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
+TABLES: dict[str, type[MetricTable]] = {"## Ingest": IngestMetricTable, "## Flusher": FlusherMetricTable}
 
 
-def described(registry: CollectorRegistry) -> set[str]:
-    """One line of the page for each metric."""
-    # A metric with labels has no sample before its first value, so the names of its labels are had only inside it.
-    labels = {metric._name: metric._labelnames for metric in registry._collector_to_names}  # type: ignore[attr-defined] # of every metric class, not of the base
-    return {
-        f"| `{family.name}{SUFFIXES.get(family.type, '')}` | {family.type} | {', '.join(labels[family.name])} | "
-        f"{family.documentation} |"
-        for family in registry.collect()
-    }
+def line(metric: Declaration) -> str:
+    return f"| `{metric.name}` | {metric.kind} | {', '.join(metric.labels)} | {metric.meaning} |"
 
 
-@pytest.mark.parametrize("service", REGISTRIES)
-def test_every_metric_is_on_the_page(service: str) -> None:
-    listed = {line for line in PAGE.read_text().splitlines() if line.startswith(f"| `lancewal_{service}_")}
-    # The table of signs names metrics too, in two columns.
-    assert {line for line in listed if line.count(" | ") == 3} == described(REGISTRIES[service])
+def section(table: type[MetricTable]) -> list[str]:
+    return ["", *HEADER, *map(line, table.declared()), ""]
+
+
+def made(page: str) -> str:
+    """The page with the tables as they are declared."""
+    lines = page.splitlines()
+    for heading, table in TABLES.items():
+        begin = lines.index(heading) + 1
+        end = next((i for i in range(begin, len(lines)) if lines[i].startswith("## ")), len(lines))
+        lines[begin:end] = section(table)
+    return "\n".join(lines) + "\n"
+
+
+def test_the_page_has_every_metric_as_it_is_declared() -> None:
+    assert PAGE.read_text() == made(PAGE.read_text())
+
+
+@pytest.mark.parametrize("table", TABLES.values())
+def test_a_scrape_shows_what_is_declared(table: type[MetricTable]) -> None:
+    shown = {family.name: (family.type, family.documentation) for family in table().registry.collect()}
+    declared = {m.name.removesuffix("_total").removesuffix("_info"): (m.kind, m.meaning) for m in table.declared()}
+    assert shown == declared
+    assert all(name.startswith(f"{table.prefix}_") for name in shown)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(made(PAGE.read_text()))

@@ -14,11 +14,11 @@ from lancewal_ingest.append.draining import drain_of
 from lancewal_ingest.append.job import Preparer
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.decode.outcomes import Rejected
-from lancewal_ingest.observer import SilentObserver
 from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy
 from lancewal_ingest.service.worker import IngestWorker, WorkerLimits
 from lancewal_kafka.records import Records
 from tests.simulation.memory_kafka import MemorySource
+from tests.support.silent_observer import SilentObserver
 
 if TYPE_CHECKING:
     from tests.simulation.world import Process, World

@@ -1,0 +1,111 @@
+"""Metrics as declarations: a table per service says which it has, and what each means.
+
+A service's table is a class with a member for each metric; the member's name is the metric's, behind the table's prefix:
+
+    class WorkerMetrics(MetricTable, prefix="lancewal_worker"):
+        rows = counter("Rows made durable.", "topic", "partition")
+
+An object of that class has a registry of its own, in which every metric is, and ``metrics.rows`` is the metric itself
+(prometheus_client's ``Counter``).  ``WorkerMetrics.declared()`` is what the reference page is made of.
+
+Guarantee: a name is declared once, with one kind, and nothing is registered globally.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast, overload
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
+
+Kind = Literal["counter", "gauge", "histogram", "info"]
+M = TypeVar("M", bound=Counter | Gauge | Histogram | Info)
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """``name`` as a scrape shows it: of counters with ``_total``, of an info with ``_info``."""
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    meaning: str
+
+
+class Declared(Generic[M]):
+    """A member of a table: of the class the declaration, of an object the metric."""
+
+    def __init__(self, kind: Kind, meaning: str, labels: tuple[str, ...], make: Callable[..., M]) -> None:
+        self.kind = kind
+        self.meaning = meaning
+        self.labels = labels
+        self._make = make
+        self._member = ""
+
+    def __set_name__(self, owner: type[MetricTable], name: str) -> None:
+        self._member = name
+
+    @overload
+    def __get__(self, table: None, owner: type[MetricTable]) -> Self: ...
+    @overload
+    def __get__(self, table: MetricTable, owner: type[MetricTable]) -> M: ...
+    def __get__(self, table: MetricTable | None, owner: type[MetricTable]) -> Self | M:
+        if table is None:
+            return self
+        return cast(M, table.metrics[self._member])
+
+    def made(self, prefix: str, registry: CollectorRegistry) -> M:
+        return self._make(f"{prefix}_{self._member}", self.meaning, self.labels, registry=registry)
+
+    def declaration(self, prefix: str) -> Declaration:
+        ending = {"counter": "_total", "info": "_info"}.get(self.kind, "")
+        return Declaration(f"{prefix}_{self._member}{ending}", self.kind, self.labels, self.meaning)
+
+
+class MetricTable:
+    """See the module docstring."""
+
+    prefix: ClassVar[str]
+
+    def __init_subclass__(cls, *, prefix: str) -> None:
+        cls.prefix = prefix
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.metrics: dict[str, Any] = {
+            name: member.made(self.prefix, self.registry) for name, member in self._members()
+        }
+
+    @classmethod
+    def declared(cls) -> Sequence[Declaration]:
+        """In the order in which they are written."""
+        return [member.declaration(cls.prefix) for _, member in cls._members()]
+
+    @classmethod
+    def _members(cls) -> Sequence[tuple[str, Declared[Any]]]:
+        return [(name, member) for name, member in vars(cls).items() if isinstance(member, Declared)]
+
+
+def counter(meaning: str, *labels: str) -> Declared[Counter]:
+    """Only ever grows; shown with ``_total``."""
+    return Declared("counter", meaning, labels, Counter)
+
+
+def gauge(meaning: str, *labels: str) -> Declared[Gauge]:
+    """What it is now."""
+    return Declared("gauge", meaning, labels, Gauge)
+
+
+def histogram(meaning: str, buckets: Sequence[float], *labels: str) -> Declared[Histogram]:
+    """Counts of observations up to each of ``buckets``."""
+
+    def make(name: str, text: str, labels: Sequence[str], registry: CollectorRegistry) -> Histogram:
+        return Histogram(name, text, labels, registry=registry, buckets=buckets)
+
+    return Declared("histogram", meaning, labels, make)
+
+
+def info(meaning: str) -> Declared[Info]:
+    """Names and versions; its labels are what it is given."""
+    return Declared("info", meaning, (), Info)

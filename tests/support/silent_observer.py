@@ -1,0 +1,38 @@
+"""An observer of ingest that reports nothing; tests override what they watch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lancewal_core.errors import LancewalError
+from lancewal_core.ids import Position, Region
+from lancewal_core.region.index import GenerationRecord
+from lancewal_core.region.snapshot import Snapshot
+from lancewal_core.wal.segment import Entry, Fence
+from lancewal_core.wal.writer import Durable
+
+
+class SilentObserver:
+    """Reports nothing."""
+
+    def opened(self, region: Region, record: GenerationRecord) -> None: ...
+
+    def appended(self, entry: Entry) -> None: ...
+
+    def segment(self, stored: Durable, rejected: int) -> None: ...
+
+    def sealed(self, region: Region, record: GenerationRecord) -> None: ...
+
+    def flushed(self, region: Region, snapshot: Snapshot) -> None: ...
+
+    def fenced(self, fence: Fence) -> None: ...
+
+    def ownership_lost(self, region: Region, error: LancewalError) -> None: ...
+
+    def stopped(self, region: Region, error: LancewalError) -> None: ...
+
+    def failed(self, act: str, cause: object) -> None: ...
+
+    def memory(self, used: int, paused: bool) -> None: ...
+
+    def positions(self, regions: Mapping[int, Region], durable: Mapping[int, Position], unflushed: int) -> None: ...
