@@ -15,14 +15,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from lancewal_core import paths
-from lancewal_core.errors import LancewalError, RewriteFailed, SparkJobFailed, VersionGone
+from lancewal_core.errors import RewriteFailed, SparkJobFailed, VersionGone
 from lancewal_core.ids import TableVersion
 from lancewal_core.process.clock import SystemClock
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.unnamed_data_files import LOOSE_AFTER_MS, loose_data
-from lancewal_flusher.service.compaction_turns import CompactionTurns, TurnReport
-from lancewal_flusher.service.schedule import Pace, TurnFailed
+from lancewal_flusher.service.upkeep import CompactionReport, Upkeep
 from lancewal_flusher.tasks.merge_task import FragmentResult, FragmentTask
 from lancewal_flusher.tasks.rewrite_task import RewriteTask, Rewritten
 from lancewal_flusher.tasks.runner import Runner
@@ -195,47 +194,37 @@ class Failing:
         self._file.write_bytes(self._whole)
 
 
-def turns(table: FlusherTable, runner: Runner) -> CompactionTurns:
-    return CompactionTurns(
-        on(table, runner), LIMITS, IndexLimits(), Pace(SystemClock(), 1.0, 0.0), Pace(SystemClock(), 1.0, 0.0)
-    )
+def upkeep(table: FlusherTable, runner: Runner) -> Upkeep:
+    return Upkeep(on(table, runner), LIMITS, IndexLimits())
 
 
-def landed(report: TurnReport | TurnFailed) -> Compacted:
-    assert isinstance(report, TurnReport)
+def landed(report: CompactionReport) -> Compacted:
     assert isinstance(report.compaction, Compacted)
     return report.compaction
 
 
-def failed(report: TurnReport | TurnFailed) -> LancewalError:
-    assert isinstance(report, TurnFailed)
-    return report.error
-
-
 def test_a_task_that_fails_leaves_the_table_as_it_is(table: FlusherTable, runner: SparkRunner) -> None:
     """Of its round nothing lands, also not the groups that are written; the next one goes on."""
-    service, broken = turns(table, runner), Failing(table)
+    service, broken = upkeep(table, runner), Failing(table)
     version = table.dataset.version
     broken.damage()
-    error = failed(service.turn())
-    assert isinstance(error, RewriteFailed)
-    assert "on a Spark executor: fragments" in str(error)
+    with pytest.raises(RewriteFailed, match="on a Spark executor: fragments"):
+        service.compact()
     assert table.dataset.version == version
     assert len(files(table) - named_files(table)) == 2
     broken.mend()
     table.check()
-    assert landed(service.turn()).fragments_after == 3
+    assert landed(service.compact()).fragments_after == 3
     table.check()
 
 
 def test_a_job_that_spark_gives_up(table: FlusherTable, runner: SparkRunner) -> None:
     version = table.dataset.version
     lost: Any = Broken("no such thing")
-    error = failed(turns(table, Changed(runner, lambda tasks: [*tasks[1:], lost])).turn())
-    assert isinstance(error, SparkJobFailed)
-    assert "Spark gave up the tasks of a compaction: RuntimeError: no such thing" in str(error)
+    with pytest.raises(SparkJobFailed, match="Spark gave up the tasks of a compaction: RuntimeError: no such thing"):
+        upkeep(table, Changed(runner, lambda tasks: [*tasks[1:], lost])).compact()
     assert table.dataset.version == version
-    assert landed(turns(table, runner).turn()).fragments_after == 3
+    assert landed(upkeep(table, runner).compact()).fragments_after == 3
     table.check()
 
 

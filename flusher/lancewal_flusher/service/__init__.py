@@ -1,7 +1,8 @@
 """The flusher service.
 
-``service`` runs a ``round`` of merging and the turns between (``compaction_turns``, ``expiry_turns``), as ``schedule``
-and ``limits`` say; ``backlog`` and ``metrics`` show what waits and what happens.
+``service`` builds what takes turns (``turns``): a ``round`` of merging, and behind it garbage collection, expiry, compaction
+and indexes (``upkeep``), as the settings say (``limits``); ``backlog`` and ``metrics`` (declared in ``metric_table``) show
+what waits and what happens.
 
 May import: commit, context, garbage, merge, open, upkeep.
 """

@@ -28,10 +28,9 @@ from lancewal_flusher.garbage.collect import GarbageReport
 from lancewal_flusher.merge.finish import Finished
 from lancewal_flusher.merge.merge import Merged
 from lancewal_flusher.service.backlog import Backlog
-from lancewal_flusher.service.compaction_turns import IndexReport, TurnReport
 from lancewal_flusher.service.metric_table import FlusherMetricTable
 from lancewal_flusher.service.round import RoundReport
-from lancewal_flusher.service.schedule import TurnFailed
+from lancewal_flusher.service.upkeep import CompactionReport, IndexReport
 from lancewal_flusher.upkeep.compaction import Compacted, NothingToCompact
 from lancewal_flusher.upkeep.expiry import Expired, ExpiryResult, NothingExpired
 from lancewal_flusher.upkeep.indexes import IndexExtended, IndexRefused
@@ -113,11 +112,8 @@ class FlusherMetrics:
             trimmed: Mapping[str, int] = {region.name: g for region, g in report.trimmed.items()}
             self._log.info("garbage", deleted=report.deleted, waiting=report.waiting, trimmed=trimmed)
 
-    def turn(self, report: TurnReport | TurnFailed, seconds: float) -> None:
+    def compaction(self, report: CompactionReport, seconds: float) -> None:
         """A turn of compaction and indexes ended."""
-        if isinstance(report, TurnFailed):
-            self.failed("compaction", report.error, report.again_s)
-            return
         self._shown.compaction_seconds.observe(seconds)
         match report.compaction:
             case Compacted() as compacted:
@@ -133,12 +129,9 @@ class FlusherMetrics:
         self._shown.hidden_rows.set(report.hidden_rows)
         self._indexes(report.indexes, report.unindexed_rows)
 
-    def index_turn(self, report: IndexReport | TurnFailed) -> None:
+    def index_upkeep(self, report: IndexReport) -> None:
         """A turn of the indexes alone ended."""
-        if isinstance(report, TurnFailed):
-            self.failed("index upkeep", report.error, report.again_s)
-        else:
-            self._indexes(report.indexes, report.unindexed_rows)
+        self._indexes(report.indexes, report.unindexed_rows)
 
     def _indexes(self, done: Sequence[IndexExtended | IndexRefused], unindexed_rows: Mapping[str, int]) -> None:
         for result in done:
@@ -163,11 +156,9 @@ class FlusherMetrics:
         # Of an index that is gone nothing remains.
         show_only(self._shown.unindexed_rows, {(name,): rows for name, rows in unindexed_rows.items()})
 
-    def expiry(self, result: ExpiryResult | TurnFailed) -> None:
+    def expiry(self, result: ExpiryResult) -> None:
         """A turn of expiry ended."""
         match result:
-            case TurnFailed():
-                self.failed("expiry", result.error, result.again_s)
             case Expired(version=version, rows=rows, fragments=fragments):
                 self._shown.rows_expired.inc(rows)
                 self._log.info("rows expired", version=version, rows=rows, fragments=fragments)

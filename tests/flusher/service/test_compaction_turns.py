@@ -18,7 +18,7 @@ from lancewal_core.settings.load import Settings
 from lancewal_core.table.control import Service, pause, resume
 from lancewal_flusher.merge.merge import Merged, merge_next
 from lancewal_flusher.merge.plan import MergeLimits
-from lancewal_flusher.service import compaction_turns, service
+from lancewal_flusher.service import limits, service, upkeep
 from lancewal_flusher.service import round as rounds
 from lancewal_flusher.upkeep.compaction import Compacted, compact_next
 from tests.flusher.service.test_service import get, samples, serving, settings_of, wait_for
@@ -61,7 +61,7 @@ def watched(monkeypatch: pytest.MonkeyPatch, before_merge: Callable[[], object] 
         return result
 
     monkeypatch.setattr(rounds, "merge_next", merge)
-    monkeypatch.setattr(compaction_turns, "compact_next", compact)
+    monkeypatch.setattr(upkeep, "compact_next", compact)
     yield landed
     monkeypatch.undo()
 
@@ -141,7 +141,7 @@ def test_a_failing_compaction_holds_up_no_merge(
     def fail(*_: Any, **__: Any) -> Any:
         raise error
 
-    monkeypatch.setattr(compaction_turns, "compact_next", fail)
+    monkeypatch.setattr(upkeep, "compact_next", fail)
     with serving(eager(table)) as port:
         for number in range(3):
             wait_for(lambda n=number: samples(port).get(f"failures_total{{{error.kind}}}", 0) > n)  # type: ignore[misc] # no type for a default
@@ -174,7 +174,7 @@ def test_a_worn_fragment_is_written_anew_right_behind_the_merge(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Long before the next turn is due."""
-    monkeypatch.setattr(service, "MergeLimits", partial(MergeLimits, rewrite_bytes=0))
+    monkeypatch.setattr(limits, "MergeLimits", partial(MergeLimits, rewrite_bytes=0))
     table = FlusherTable(tmp_path)
     table.generation(0, upserts(range(1_000)))
     table.round()

@@ -12,8 +12,8 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import lance
@@ -46,11 +46,10 @@ from lancewal_flusher.garbage.collect import collect_garbage
 from lancewal_flusher.merge.merge import merge_next
 from lancewal_flusher.service import round as rounds
 from lancewal_flusher.service import service
-from lancewal_flusher.service.compaction_turns import TurnReport
 from lancewal_flusher.service.metrics import FlusherMetrics
 from lancewal_flusher.service.round import RoundState, run_round
-from lancewal_flusher.service.schedule import TurnFailed
 from lancewal_flusher.service.service import run_once, serve
+from lancewal_flusher.service.upkeep import CompactionReport
 from lancewal_flusher.upkeep.compaction import NothingToCompact
 from lancewal_flusher.upkeep.expiry import NothingExpired
 from tests.support.flusher_tables import COLUMNS, OPEN_ROWS, FlusherTable, delete, patch, upserts
@@ -401,21 +400,27 @@ def test_a_turn_that_was_refused_says_nothing_of_the_damage_that_an_earlier_one_
     table: FlusherTable, act: str
 ) -> None:
     context = table.context()
+    context = replace(context, contract=context.contract.model_copy(update={"ttl_column": "at", "ttl_s": 86_400}))
     loop = service._Loop(
         context, FlusherMetrics(context.clock), ControlReader(table.store, context.clock, Service.FLUSHER), bool
     )
     refused, nothing = Refused("a commit came first"), TableVersion(1)
-    turns: dict[str, Sequence[Any]] = {
-        "compaction": (TurnReport(refused, (), 0, 0, {}), TurnReport(NothingToCompact(nothing), (), 0, 0, {})),
+    results: dict[str, Sequence[Any]] = {
+        "compaction": [CompactionReport(what, (), 0, 0, {}) for what in (refused, NothingToCompact(nothing))],
         "expiry": (refused, NothingExpired(nothing)),
     }
-    run: Any = {"compaction": loop.compact, "expiry": loop.expire}[act]
+    (turn,) = [turn for turn in service.turns_of(loop, settings_of(table)).others if turn.name == act]
+
+    def corrupt() -> Any:
+        raise ObjectCorrupt("a page is corrupt")
+
     seen = []
-    for result in (TurnFailed(ObjectCorrupt("a page is corrupt"), 1.0), *turns[act]):
-        run(SimpleNamespace(turn=lambda result=result: result))
-        seen.append(loop.damage.get(act))
-    damage = f"{act} failed: object_corrupt: a page is corrupt"
-    assert seen == [damage, damage, None]
+    for do in (corrupt, *(lambda result=result: result for result in results[act])):
+        turn.do = do
+        turn.take()
+        seen.append(list(turn.problems))
+    damage = [f"{act} failed: object_corrupt: a page is corrupt"]
+    assert seen == [damage, damage, []]
 
 
 def test_a_lost_index_is_named(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,6 @@ import lance
 import pytest
 
 from lancewal_core.errors import ObjectMissing
-from lancewal_core.process.clock import SystemClock
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import (
     CommitLost,
@@ -26,9 +25,8 @@ from lancewal_core.table.protocol import (
 from lancewal_core.table.watermarks import PROPERTY_WATERMARKS
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.merge.merge import Merged, merge_next
-from lancewal_flusher.service.compaction_turns import CompactionTurns, TurnReport
 from lancewal_flusher.service.round import RoundState, run_round
-from lancewal_flusher.service.schedule import Pace
+from lancewal_flusher.service.upkeep import Upkeep
 from lancewal_flusher.upkeep.compact_all import compact_to_the_end
 from lancewal_flusher.upkeep.compaction import PROPERTY_COMPACTION, Compacted, FileSizes, NothingToCompact, compact_next
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits, Reason
@@ -220,15 +218,11 @@ def test_groups_land_together_or_not_at_all(table: FlusherTable) -> None:
         table.generation(0, upserts(range(10 * n, 10 * n + 10)))
         table.round()
     raced = Raced(table.uri, table.round)
-    turns = CompactionTurns(
-        table.context(raced), limits, IndexLimits(), Pace(SystemClock(), 1.0, 0.0), Pace(SystemClock(), 1.0, 0.0)
-    )
+    upkeep = Upkeep(table.context(raced), limits, IndexLimits())
     table.generation(0, [delete(70)])
     sizes = []
     for _ in range(3):
-        report = turns.turn()
-        assert isinstance(report, TurnReport)
-        done = report.compaction
+        done = upkeep.compact().compaction
         sizes.append((done.fragments_before, done.fragments_after) if isinstance(done, Compacted) else None)
         table.check()
     assert sizes == [None, (3, 1), (4, 2)]

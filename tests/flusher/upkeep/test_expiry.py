@@ -24,6 +24,7 @@ from lancewal_core.rows.ttl import Ttl
 from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import TableSettings
 from lancewal_core.table.contract import decode_contract, encode_contract, read_contract
+from lancewal_core.table.control import ControlReader, Service
 from lancewal_core.table.lance.table import LancePinnedTable
 from lancewal_core.table.protocol import CommitLost, CommitOutcome, Committed, TableCommit
 from lancewal_core.table.watermarks import InForce
@@ -33,8 +34,9 @@ from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.define.alter import alter_ttl
 from lancewal_flusher.garbage.collect_all import look
-from lancewal_flusher.service.expiry_turns import ExpiryTurns
-from lancewal_flusher.service.schedule import Pace
+from lancewal_flusher.service import service
+from lancewal_flusher.service.metrics import FlusherMetrics
+from lancewal_flusher.service.turns import Turn
 from lancewal_flusher.upkeep.expiry import Expired, ExpiryResult, NothingExpired, Oldest, expire_next
 from tests.flusher.service.test_service import samples, serving, settings_of, wait_for
 from tests.support.flusher_tables import COMBINE, FlusherTable, Operation, ScriptedTable, delete
@@ -375,14 +377,22 @@ def test_random_times_merges_and_rounds(tmp_path: Path, seed: int) -> None:
 # -- when, and what is said of it --------------------------------------------------------------------------------
 
 
+def expiry_turn(table: FlusherTable, clock: ManualClock) -> Turn[Any]:
+    """As the service takes it."""
+    context = context_of(table, clock)
+    loop = service._Loop(context, FlusherMetrics(clock), ControlReader(table.store, clock, Service.FLUSHER), bool)
+    (turn,) = [turn for turn in service.turns_of(loop, settings_of(table)).others if turn.name == "expiry"]
+    return turn
+
+
 def test_turns_keep_the_stated_bound(table: FlusherTable, clock: ManualClock) -> None:
-    turns = ExpiryTurns(context_of(table, clock), TTL, Pace(clock, 600.0, due_at=0.0))
+    turn = expiry_turn(table, clock)
     table.generation(0, [row(id, 24 - id / 100) for id in range(100)])
     table.round()
     seen: list[int] = []
     while clock.monotonic() < 3 * 3600:
-        clock.sleep(turns.pace.wait_s())
-        turns.turn()
+        clock.sleep(turn.wait_s())
+        turn.take()
         rows = table.rows()
         oldest_s = max((clock.now_ms() / 1000 - r["at"].timestamp() for r in rows), default=0.0)
         assert oldest_s <= DAY_S + 600
@@ -408,10 +418,10 @@ def test_the_service_lets_rows_expire(table: FlusherTable) -> None:
 def test_a_flusher_that_works_by_an_older_contract_lets_nothing_expire(table: FlusherTable, clock: ManualClock) -> None:
     table.generation(0, [row(1, 30)])
     table.round()
-    turns = ExpiryTurns(context_of(table, clock), TTL, Pace(clock, 600.0, due_at=0.0))
+    turn = expiry_turn(table, clock)
     alter_ttl(Settings(table=TableSettings(uri=table.uri)), None)
     with pytest.raises(ContractMismatch, match="Start the flusher again"):
-        turns.turn()
+        turn.take()
     table.check()
 
 

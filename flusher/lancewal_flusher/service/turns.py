@@ -1,0 +1,114 @@
+"""Turns: what a service does again and again, one thing at a time, each when it is due.
+
+1. A turn says of what it did in how many seconds the next one is due; 0 is at once.
+2. A turn that fails with a fault that may pass, or meets damage, is tried again after ``retry_s``, twice as long each time,
+   at most after ``retry_max_s``.  What a person must decide or change is raised.
+3. A *pass* is the first turn, and behind it each other one that is due.  So whatever is due without end, the first has its
+   turn before any other has its next.  Where the first fails, the others wait for a pass in which it does not.
+4. Damage that a turn meets is a *problem* until a turn of the same kind ends well: one that fails otherwise, or that was
+   refused, says nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from lancewal_core.errors import Corrupt, Refresh, Retry, StoreInconsistent
+from lancewal_core.process.clock import Clock
+
+_DOUBLED_MAX = 10
+RETRY_MAX_S = 3600.0
+
+Result = TypeVar("Result")
+Failed = Callable[[str, Retry | Refresh | Corrupt, float], None]
+"""Is told the turn's name, what it met, and after how many seconds it is tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnFailed:
+    """A fault that may pass, or damage; tried again after ``again_s``."""
+
+    error: Retry | Refresh | Corrupt
+    again_s: float
+
+
+def no_problems(result: object) -> Sequence[str]:
+    """For turns that end well or fail, and nothing between."""
+    return ()
+
+
+@dataclass(slots=True)
+class Turn(Generic[Result]):
+    """See the module docstring.  ``due_at`` in monotonic seconds."""
+
+    name: str
+    clock: Clock
+    do: Callable[[], Result]
+    next_s: Callable[[Result], float]
+    """Seconds until the next one is due, by what this one did."""
+    due_at: float
+    retry_s: float
+    retry_max_s: float = RETRY_MAX_S
+    problems_of: Callable[[Result], Sequence[str] | None] = no_problems
+    """Of one that did not fail; None: it says nothing, what an earlier one met stands."""
+    faults_are_problems: bool = False
+    """Also those that may pass."""
+    problems: Sequence[str] = ()
+    _failures: int = 0
+
+    def wait_s(self) -> float:
+        """Time until a turn is due; 0 if one is."""
+        return max(0.0, self.due_at - self.clock.monotonic())
+
+    def hurry(self) -> None:
+        """A turn is due now.  But not while turns fail."""
+        if not self._failures:
+            self.due_at = min(self.due_at, self.clock.monotonic())
+
+    def take(self) -> Result | TurnFailed:
+        """Do it, and note when the next one is due."""
+        try:
+            result = self.do()
+        except (Retry, Refresh, Corrupt) as error:
+            again_s = min(self.retry_max_s, self.retry_s * 2.0 ** min(self._failures, _DOUBLED_MAX))
+            self._failures += 1
+            self.due_at = self.clock.monotonic() + again_s
+            if isinstance(error, Corrupt) or self.faults_are_problems:
+                text = f": {error}" if isinstance(error, Corrupt | StoreInconsistent) else ""
+                self.problems = [f"{self.name} failed: {error.kind}{text}"]
+            return TurnFailed(error, again_s)
+        self._failures = 0
+        self.due_at = self.clock.monotonic() + self.next_s(result)
+        problems = self.problems_of(result)
+        if problems is not None:
+            self.problems = problems
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """One scheduler for all turns of a service; ``failed`` is told of each that fails."""
+
+    first: Turn[Any]
+    others: Sequence[Turn[Any]]
+    failed: Failed
+
+    def take_due(self, stopping: Callable[[], bool]) -> float:
+        """A pass; returns the seconds until the next one."""
+        if not self._take(self.first):
+            return self.first.wait_s()
+        for turn in self.others:
+            if turn.wait_s() == 0.0 and not stopping():
+                self._take(turn)
+        return min(turn.wait_s() for turn in (self.first, *self.others))
+
+    def problems(self) -> Sequence[str]:
+        return [text for turn in (self.first, *self.others) for text in turn.problems]
+
+    def _take(self, turn: Turn[Any]) -> bool:
+        result = turn.take()
+        if isinstance(result, TurnFailed):
+            self.failed(turn.name, result.error, result.again_s)
+        return not isinstance(result, TurnFailed)
