@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from lancewal_core.cli.shown import terms
 from lancewal_demo.comparison import Comparison
 from lancewal_demo.follower import percentile
 from lancewal_demo.producer import Sent
@@ -57,7 +58,6 @@ def summary_text(summary: Summary) -> str:
         "written": f"{stored.nbytes / input_bytes:.2f} bytes for each byte of input, all objects together",
         "time": f"{summary.seconds:.0f} s",
     }
-    width = max(map(len, lines))
-    shown = [f"{name:<{width}}  {text}" for name, text in lines.items()]
+    shown = terms(lines)
     verdict = "All comparisons hold." if summary.holds else "A COMPARISON FAILED."
     return "\n".join([*shown, "", *map(str, summary.comparisons), verdict])

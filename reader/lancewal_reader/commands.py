@@ -15,7 +15,7 @@ import pyarrow as pa
 import typer
 
 from lancewal_core.cli.options import ConfigOption, read_settings
-from lancewal_core.cli.shown import json_text, one_line, say
+from lancewal_core.cli.shown import aligned, json_text, one_line, say
 from lancewal_core.errors import InvalidInput
 from lancewal_reader.plain_rows import plain_rows
 
@@ -122,18 +122,15 @@ def _write(
                     file.write(_csv_line([cell(value) for cell, value in zip(cells, row.values(), strict=True)]))
         case Output.TABLE:
             lines = [[_shown(v) for v in row.values()] for batch in batches for row in plain_rows(batch)]
-            file.write(_aligned([_shown(name) for name in schema.names], lines).encode())
+            file.write(_table([_shown(name) for name in schema.names], lines).encode())
         case _:
             assert_never(output)
     file.flush()
 
 
-def _aligned(names: list[str], lines: list[list[str]]) -> str:
-    widths = [max(len(line[i]) for line in [names, *lines]) for i in range(len(names))]
-    shown = [
-        "  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)) for line in [names, *lines]
-    ]
-    return "\n".join([shown[0], "  ".join("-" * width for width in widths), *shown[1:], f"({len(lines)} rows)", ""])
+def _table(names: list[str], lines: list[list[str]]) -> str:
+    rule = ["-" * max(map(len, column)) for column in zip(names, *lines, strict=True)]
+    return "\n".join([*aligned([names, rule, *lines]), f"({len(lines)} rows)", ""])
 
 
 def _shown(value: object) -> str:

@@ -87,7 +87,7 @@ def command(
     from lancewal_audit.verify.report import report_text
 
     if output is Output.JSON:
-        say_json(json.dumps(found.as_json(), indent=1))
+        say_json(found.as_json())
     else:
         say(report_text(found))
     if not found.equal:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from lancewal_core.cli.shown import one_line
+from lancewal_core.cli.shown import aligned, one_line
 
 KINDS: dict[str, str] = {
     "missing": "its records make the key a row, and there is none",
@@ -231,6 +231,4 @@ def _index_cells(index: IndexReport) -> tuple[str, ...]:
 
 
 def _aligned(cells: list[tuple[str, ...]]) -> list[str]:
-    rows = [[one_line(cell) for cell in row] for row in cells]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return aligned([[one_line(cell) for cell in row] for row in cells])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import typer
 
 from lancewal_core.cli.options import ConfigOption, Output, OutputOption, read_settings
@@ -24,7 +22,7 @@ def show(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> Non
     """Show the settings in force, defaults included, secrets masked."""
     masked = read_settings(config).masked()
     if output is Output.JSON:
-        say_json(json.dumps(masked, indent=1))
+        say_json(masked)
         return
     import yaml
 

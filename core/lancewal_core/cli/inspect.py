@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lancewal_core.cli.options import ConfigOption, Output, OutputOption, read_settings
-from lancewal_core.cli.shown import one_line, say, say_json
+from lancewal_core.cli.shown import aligned, one_line, say, say_json, terms
 from lancewal_core.errors import InvalidInput
 from lancewal_core.process.clock import utc_text
 from lancewal_core.store.address import split_address
@@ -92,20 +91,19 @@ def _region(store: ObjectStore, where: str, text: str) -> Region:
         raise InvalidInput(f"--region {text!r}: expected TOPIC/ID/PARTITION or a partition's number") from error
 
 
-def as_json(found: Inspected) -> str:
-    return json.dumps({"object": found.key, "what": found.kind, "size": found.size, **found.content}, indent=1)
+def as_json(found: Inspected) -> dict[str, Any]:
+    return {"object": found.key, "what": found.kind, "size": found.size, **found.content}
 
 
 def as_text(found: Inspected) -> str:
     """One aligned line for each term, then the tables."""
     tables = {name: value for name, value in found.content.items() if _is_table(value)}
-    terms = {
+    said = {
         "object": one_line(found.key),
         "what": f"{found.kind}, {found.size} bytes",
         **{_title(name): _cell(name, value) for name, value in found.content.items() if name not in tables},
     }
-    width = max(map(len, terms))
-    lines = [f"{name:<{width}}  {text}" for name, text in terms.items()]
+    lines = terms(said)
     for name, rows in tables.items():
         lines += ["", f"{_title(name)}:", *_table(rows)]
     return "\n".join(lines)
@@ -119,14 +117,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     names = list(rows[0])
     cells = [[_title(name) for name in names], *([_cell(name, row[name]) for name in names] for row in rows)]
     figures = [all(isinstance(row[name], int | None) and not name.endswith("_ms") for row in rows) for name in names]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(names))]
-    return [
-        "  ".join(
-            cell.rjust(width) if figure else cell.ljust(width)
-            for cell, width, figure in zip(line, widths, figures, strict=True)
-        ).rstrip()
-        for line in cells
-    ]
+    return aligned(cells, [i for i, figure in enumerate(figures) if figure])
 
 
 def _title(name: str) -> str:

@@ -85,7 +85,7 @@ def _store(uri: str, config: Path | None) -> ObjectStore:
 def _show(control: Control, service: Service, output: Output) -> None:
     match output:
         case Output.JSON:
-            say_json(control.model_dump_json(indent=1, exclude={"write_id"}))
+            say_json(control.model_dump(mode="json", exclude={"write_id"}))
         case Output.TEXT:
             until = control.ingest if service is Service.INGEST else control.flusher
             say(f"{service} is not paused" if until is None else f"{service} is paused {until_text(until)}")

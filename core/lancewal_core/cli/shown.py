@@ -1,4 +1,4 @@
-r"""Text from outside on its way to a person: what a terminal would obey is shown as ``\x1b``.
+r"""What commands print, and text from outside in it: what a terminal would obey is shown as ``\x1b``.
 
 Rows, names of columns and owners, keys of objects, errors of others: whoever wrote them could move the cursor, set the
 clipboard, fake a line, or turn text around.  Every command prints through here.
@@ -11,7 +11,9 @@ Guarantees
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Collection, Mapping, Sequence
 
 import typer
 
@@ -46,9 +48,26 @@ def say(text: str, *, err: bool = False) -> None:
     typer.echo(many_lines(text), err=err)
 
 
-def say_json(text: str) -> None:
-    """Print a JSON text."""
-    typer.echo(json_text(text))
+def say_json(content: object) -> None:
+    """Print a value of JSON: a line for each member."""
+    typer.echo(json_text(json.dumps(content, indent=1)))
+
+
+def aligned(rows: Sequence[Sequence[str]], figures: Collection[int] = ()) -> list[str]:
+    """A line for each row, its cells below each other: the columns ``figures`` to the right, the others to the left."""
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if i in figures else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def terms(found: Mapping[str, str]) -> list[str]:
+    """A line for each term: its name, and what is said of it."""
+    return aligned(list(found.items()))
 
 
 def _escape(found: re.Match[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -48,7 +47,7 @@ def command(
 
 def _show(output: Output, content: Mapping[str, object], text: str) -> None:
     if output is Output.JSON:
-        say_json(json.dumps(content, indent=None if "refused" in content else 1))
+        say_json(content)
     else:
         say(text)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import ExitStack
 from dataclasses import asdict
 
-from lancewal_core.cli.shown import one_line
+from lancewal_core.cli.options import Output
+from lancewal_core.cli.shown import aligned, one_line, say, say_json
 from lancewal_core.settings.load import Settings
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.merge.explain import MergeOutlook, look
@@ -14,7 +14,7 @@ from lancewal_flusher.open import open_context
 from lancewal_flusher.service.limits import compaction_limits, merge_limits
 
 
-def show_next_merge(settings: Settings, *, as_json: bool) -> str:
+def show_next_merge(settings: Settings, output: Output) -> None:
     """Look at the table, write nothing."""
     flusher = settings.flusher
     with ExitStack() as stack:
@@ -26,8 +26,13 @@ def show_next_merge(settings: Settings, *, as_json: bool) -> str:
             threads=flusher.threads,
         )
     if isinstance(found, Refused):
-        return json.dumps({"refused": found.reason}) if as_json else f"nothing can be merged now: {found.reason}"
-    return json.dumps(asdict(found), indent=1) if as_json else outlook_text(found)
+        content, text = {"refused": found.reason}, f"nothing can be merged now: {found.reason}"
+    else:
+        content, text = asdict(found), outlook_text(found)
+    if output is Output.JSON:
+        say_json(content)
+    else:
+        say(text)
 
 
 def outlook_text(outlook: MergeOutlook) -> str:
@@ -67,6 +72,5 @@ def outlook_text(outlook: MergeOutlook) -> str:
         ),
     ]  # fmt: skip
     if outlook.fragments:
-        widths = [max(len(row[i]) for row in rows) for i in range(8)]
-        lines += ["  ".join([*(c.rjust(w) for c, w in zip(row, widths, strict=False)), row[8]]) for row in rows]
+        lines += aligned(rows, figures=range(8))
     return "\n".join(lines)

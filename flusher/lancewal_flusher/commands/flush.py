@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from lancewal_core.cli.options import ConfigOption, Output, OutputOption, read_settings
-from lancewal_core.cli.shown import say, say_json
+from lancewal_core.cli.shown import say
 from lancewal_flusher.commands.runner_option import RunnerOption, choosing, session_for
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Merge snapshots into the table.")
@@ -51,7 +51,7 @@ def run(
     if dry_run:
         from lancewal_flusher.commands.explain import show_next_merge
 
-        (say_json if output is Output.JSON else say)(show_next_merge(settings, as_json=output is Output.JSON))
+        show_next_merge(settings, output)
         return
     with session_for(settings):
         from lancewal_flusher.service.service import run_flusher

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lancewal_core.cli.options import ConfigOption, Output, OutputOption, read_settings
-from lancewal_core.cli.shown import one_line, say, say_json
+from lancewal_core.cli.shown import aligned, one_line, say, say_json
 from lancewal_core.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def command(
                 waits=lambda objects: log.info("waiting for the grace period", objects=objects, grace_s=grace_s),
             )
     if output is Output.JSON:
-        say_json(json.dumps(asdict(summary), indent=1))
+        say_json(asdict(summary))
     else:
         say(summary_text(summary, dry_run))
 
@@ -94,8 +93,7 @@ def summary_text(summary: GarbageSummary, dry_run: bool) -> str:
 
 
 def _groups(title: str, groups: Iterable[Group]) -> list[str]:
-    rows = [(group.kind, str(group.objects), str(group.bytes)) for group in groups]
+    rows = [(group.kind, f"{group.objects} objects", f"{group.bytes} bytes") for group in groups]
     if not rows:
         return [f"{title}: nothing"]
-    kind, objects, size = (max(len(row[i]) for row in rows) for i in range(3))
-    return [f"{title}:", *(f"  {k:<{kind}}  {n:>{objects}} objects  {b:>{size}} bytes" for k, n, b in rows)]
+    return [f"{title}:", *(f"  {line}" for line in aligned(rows, figures=(1, 2)))]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -62,7 +61,7 @@ def command(
     if begin:
         began = begin_load(settings, str(name))
         if output is Output.JSON:
-            say_json(began.model_dump_json(indent=1))
+            say_json(began.model_dump(mode="json"))
         else:
             say(began_text(str(name), began))
         return
@@ -77,7 +76,7 @@ def command(
             stopping=stack.enter_context(stop_signals()),
         )
     if output is Output.JSON:
-        say_json(json.dumps(asdict(summary), indent=1))
+        say_json(asdict(summary))
     else:
         say(summary_text(summary))
     if not summary.finished:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lancewal_core.cli.options import ConfigOption, Output, OutputOption, read_settings
-from lancewal_core.cli.shown import one_line, say, say_json
+from lancewal_core.cli.shown import aligned, one_line, say, say_json
 from lancewal_core.table.control import until_text
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def command(
     settings = read_settings(config)
     status = table_status(settings, settings.table_uri(uri))
     if output is Output.JSON:
-        say_json(json.dumps(asdict(status), indent=1))
+        say_json(asdict(status))
     else:
         say(status_text(status))
     if status.problems:
@@ -56,14 +55,7 @@ def status_text(status: TableStatus) -> str:
         "",
     ]
     rows = [_TITLES, *(_cells(region) for region in status.regions)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(_TITLES))]
-    # Figures to the right, the last two columns, which are texts, to the left.
-    for row in rows:
-        cells = [
-            cell.ljust(width) if i >= len(row) - 2 else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
+    lines += aligned(rows, figures=range(len(_TITLES) - 2))
     if status.not_looked_at:
         lines += ["", f"not looked at: {'; '.join(map(one_line, status.not_looked_at))}"]
     return "\n".join([*lines, *(f"\nproblem: {one_line(problem)}" for problem in status.problems)])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lancewal_core.cli.options import ConfigOption, Output, OutputOption, read_settings
-from lancewal_core.cli.shown import one_line, say, say_json
+from lancewal_core.cli.shown import aligned, one_line, say, say_json
 from lancewal_core.errors import InvalidInput
 from lancewal_flusher.commands.load import command as load_command
 
@@ -152,7 +152,7 @@ def _warn(text: str) -> None:
 def _show(contract: Contract, output: Output) -> None:
     match output:
         case Output.JSON:
-            say_json(contract.model_dump_json(indent=1))
+            say_json(contract.model_dump(mode="json"))
         case Output.TEXT:
             say(contract_text(contract))
 
@@ -162,7 +162,7 @@ def contract_text(contract: Contract) -> str:
     starts = ", ".join("earliest" if position < 0 else str(position) for position in contract.start)
     if len(set(contract.start)) == 1:
         starts = "earliest" if contract.start[0] < 0 else str(contract.start[0])
-    terms = {
+    said = {
         "contract": f"version {contract.version}, table {contract.table_uuid}",
         "place": contract.place or "not known",
         "topic": f"{contract.topic} ({contract.topic_id}), {contract.partitions} partitions",
@@ -176,6 +176,5 @@ def contract_text(contract: Contract) -> str:
         "rows expire": "never" if contract.ttl is None else f"{contract.ttl.seconds} s after {contract.ttl.column}",
     }
     columns = {one_line(column.name): one_line(column.type) for column in contract.columns}
-    width = max(len(name) for name in [*terms, *columns])
-    lines = [f"{name:<{width}}  {one_line(text)}" for name, text in terms.items()]
-    return "\n".join([*lines, "", *(f"{name:<{width}}  {text}" for name, text in columns.items())])
+    lines = aligned([(name, one_line(text)) for name, text in said.items()] + list(columns.items()))
+    return "\n".join([*lines[: len(said)], "", *lines[len(said) :]])
