@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from lancewal_core.rows.schema import RowSchema
-from lancewal_ingest.decode import Decoder, Records
+from lancewal_ingest.decode.json.decoder import Decoder
+from lancewal_kafka.records import Records
 
 MESSAGES, ROUNDS = 10_000, 60
 COLUMNS = pa.schema(

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lancewal_core.rows.region_key import RegionKeyCodec
-from lancewal_ingest.decode import Decoded, Records
-from lancewal_ingest.decode.outcomes import KINDS
+from lancewal_ingest.decode.outcomes import KINDS, Decoded
+from lancewal_kafka.records import Records
 from tests.ingest.decode.json.cases import COLUMNS, Header, Ways, records
 from tests.support.fuzzing import damaged, fuzz, memory_bound
 

@@ -1,4 +1,4 @@
-"""The commands ``lancewal verify`` and ``lancewal repair``.
+"""The commands ``lancewal verify`` and ``lancewal repair``, a module each.
 
 May import: repair, repair.index, verify.
 """

@@ -1,7 +1,9 @@
 """``lancewal verify``: is the table what its records make of it?
 
-Each module is one part of the answer: which records each source has (``records.topic``, ``records.wal``), what they make of a
-key (``key_fold``), what is compared with what (``compare``), and what is said about it (``report``).
+``verification`` runs it: a ``scope`` says what it is about, ``records`` what each source has; these are ``evidence``, kept
+in ``shares`` of the keys. ``key_fold`` says what they make of a key, ``compare`` sets it beside the rows, ``hidden_rows``
+looks below deletion vectors, ``index_check`` asks an ``index_sample`` through indexes (``index_answers``,
+``index_vectors``); ``summary`` makes the ``report``.
 
 May import: verify.records, verify.shares.
 """

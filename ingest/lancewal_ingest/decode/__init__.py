@@ -5,9 +5,3 @@ says what they take in memory, ``outcomes`` is what comes out.
 
 May import: nothing of this package.
 """
-
-from lancewal_ingest.decode.json.decoder import Decoder
-from lancewal_ingest.decode.outcomes import Decoded, Rejected
-from lancewal_kafka.records import Records
-
-__all__ = ["Decoded", "Decoder", "Records", "Rejected"]

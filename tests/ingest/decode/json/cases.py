@@ -9,10 +9,12 @@ from unittest import mock
 import pyarrow as pa
 
 from lancewal_core.rows.schema import RowSchema
-from lancewal_ingest.decode import Decoded, Decoder, Records
 from lancewal_ingest.decode.json import decoder as decoder_module
+from lancewal_ingest.decode.json.decoder import Decoder
 from lancewal_ingest.decode.json.reference import ReferenceDecoder
+from lancewal_ingest.decode.outcomes import Decoded
 from lancewal_ingest.decode.part import assemble
+from lancewal_kafka.records import Records
 
 Header = tuple[str, bytes | None]
 

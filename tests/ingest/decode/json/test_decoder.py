@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core.rows.schema import RowSchema
-from lancewal_ingest.decode import Decoder
+from lancewal_ingest.decode.json.decoder import Decoder
 from lancewal_ingest.decode.outcomes import KINDS
 from tests.ingest.decode.json.cases import COLUMNS, ROWS, Header, Ways, records
 

@@ -10,8 +10,8 @@ import pytest
 
 from lancewal_core.errors import SchemaError
 from lancewal_core.rows.schema import RowSchema
-from lancewal_ingest.decode import Decoder
 from lancewal_ingest.decode.json.cells import base64_bytes
+from lancewal_ingest.decode.json.decoder import Decoder
 from tests.ingest.decode.json.cases import Ways, records
 
 F32_AFTER_ONE = 1.00000011920928955078125
