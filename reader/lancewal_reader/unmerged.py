@@ -5,7 +5,7 @@ Guarantees
  2. A snapshot whose files are gone is read from its WAL entries; if these are gone too, ``ObjectMissing``: trimmed since it
     was planned, or, if a new plan names it again, lost.
  3. A corrupt object is an error that names it.
- 4. Of a table keyed by bytes (``key_region``) no key is in the deltas of two regions: ``RegionConflict``.
+ 4. Of a table keyed by bytes (``keys.origin``) no key is in the deltas of two regions: ``RegionConflict``.
  5. A fold that is remembered is gone on with where the new plan begins at the same positions: only what is behind its
     cuts is read and folded.  Not where a repair has made a snapshot since: a person may have given up some of its records.
 """

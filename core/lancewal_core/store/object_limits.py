@@ -2,7 +2,7 @@
 
 What lies in a table's folder may have been put there by anybody who may write to it; a reader must be able to say beforehand
 what it takes.  The limits are far above what lancewal writes by any setting, and writers keep them too, so that nothing is
-written that nobody reads.  A store refuses a larger object before it fetches it (``store``, guarantee 5).
+written that nobody reads.  A store refuses a larger object before it fetches it (``object_store``, guarantee 5).
 """
 
 from __future__ import annotations

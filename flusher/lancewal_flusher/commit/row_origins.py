@@ -1,6 +1,6 @@
 """Through which regions the rows of new data files came, told by the commit that brings them.
 
-Of a table whose rows do not tell their region (``key_region``) every commit of rows from Kafka carries the property
+Of a table whose rows do not tell their region (``keys.origin``) every commit of rows from Kafka carries the property
 
 * ``lancewal.key_regions``, as JSON: ``regions``, a list of [name, position up to which it is merged], and ``files``, by the
   name of a data file how many of its physical rows, one span behind the other, came through which of these.

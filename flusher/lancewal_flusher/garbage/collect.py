@@ -1,6 +1,6 @@
 """Garbage collection: what is merged and older than the history window makes room.
 
-This module acts; what it acts on is found by ``garbage``.
+This module acts; what it acts on is found by ``find``.
 
 Guarantees
  1. Nothing is deleted that a table version in force, an index or a history page above the trimmed boundary names.

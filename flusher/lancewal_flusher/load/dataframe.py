@@ -1,6 +1,6 @@
 """A bulk load of a Spark DataFrame: executors write Parquet into a staging folder, and the driver loads it.
 
-Guarantees: those of ``load``; the load begins before Spark computes the first row.  Called again with the same staging
+Guarantees: those of ``part``; the load begins before Spark computes the first row.  Called again with the same staging
 folder it loads what is there, if Spark had finished it, else it writes it first.
 
 Spark's own writer is parallel and commits a folder as a whole (``_SUCCESS``); what must be decided row by row, against the

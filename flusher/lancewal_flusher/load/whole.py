@@ -1,4 +1,4 @@
-"""A whole load: files into a table, part by part (``load`` has the protocol of a part, and the guarantees).
+"""A whole load: files into a table, part by part (``part`` has the protocol of one, and the guarantees).
 
 Steps
  1. Find the files and check the columns of each.

@@ -2,7 +2,7 @@
 
 Guarantees
  1. No merge takes a key through two regions, in one commit or one after the other, as far as the region of the row that lives
-    is known and counts (``key_region``): ``RegionConflict``, and the table and the generations stay as they are.
+    is known and counts (``keys.origin``): ``RegionConflict``, and the table and the generations stay as they are.
  2. Rows whose region is not known conflict with nothing; they are counted.
  3. Of a table with ``canonical`` nothing is asked: its keys of different regions differ.
 

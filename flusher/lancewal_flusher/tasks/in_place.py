@@ -7,7 +7,7 @@ Guarantees
     fragment, which conflicts with whatever touched it since, exactly as a deletion vector does.
  3. Columns that no patch sets are neither read nor written, nor is the key: the key index stays right.
  4. No column that an index of the pinned version is over, nor one of which it indexes a member, is written in place.  An
-    index that comes before the commit is a conflict of that (``table``, guarantee 5).
+    index that comes before the commit is a conflict of that (``table.protocol``, guarantee 5).
 
 Steps of ``choose_in_place``
  1. Only where no fragment is uncovered: a row of the key might lie there.

@@ -5,8 +5,8 @@ Guarantees
     has hidden there never comes back; then the files written are no part of any version.
  2. It stands in no merge's way but by the fragments that it takes.  The sentinel is one of them only where the caller says
     so, between two merges of its own process, and only if it is no larger than a round.
- 3. Each of its tasks reads at most ``round_bytes`` and holds far less in memory (``rewrite_lance``); they run where those of
-    merges do (``runner``), and what a task writes is named by no version before step 4, however often it runs.
+ 3. Each of its tasks reads at most ``round_bytes`` and holds far less in memory (``table.lance.rewrite``); they run where
+    those of merges do (``runner``), and what a task writes is named by no version before step 4, however often it runs.
  4. Fragments of a merge that is not finished are left alone: ``finish`` knows them by their files.
  5. It carries no watermarks, and is found again by its uuid.
  6. The files that it wrote exist: those that a clean-up took before the commit (`delete_unverified`) are written again from

@@ -1,4 +1,4 @@
-"""Through which regions the keys of files came that get a key run: of tables whose rows do not tell it (``key_region``).
+"""Through which regions the keys of files came that get a key run: of tables whose rows do not tell it (``keys.origin``).
 
 Steps of ``find``, for one file
  1. The commit that brought it says so (``commit.row_origins``).

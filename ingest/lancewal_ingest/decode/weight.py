@@ -12,8 +12,8 @@ Guarantees
  4. A segment, and what is decoded at once, weighs at most ``segment_bytes``, or is one record; what entries take beside rows
     counts for the segment, but for the last.  A generation weighs at most ``policy.GENERATION_BYTES_MAX`` and a segment.  So
     no column of a batch, or of a generation that is folded, comes near the 2 GiB at which Arrow's offsets end.
- 5. Kafka's client has its own part (``kafka_clients``): what it has fetched ahead, and what one answer of the broker may
-    unpack to.
+ 5. Kafka's client has its own part (``lancewal_kafka.clients``): what it has fetched ahead, and what one answer of the
+    broker may unpack to.
  6. What waits, what is in flight (twice: values and text, then rows and segment), OPEN generations, and what flushes take,
     together stop consumption at the budget without that part.
 

@@ -45,7 +45,7 @@ class WatchedTopic(DescribedTopic, Protocol):
 
 
 class Retention(Protocol):
-    """See ``retention``.  Safe from any thread."""
+    """See ``horizon``.  Safe from any thread."""
 
     def retention_s(self) -> float: ...
 

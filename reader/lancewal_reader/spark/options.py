@@ -1,7 +1,7 @@
 """Options of ``spark.read.format("lancewal")``.
 
 Spark shows options in plans, logs and its web pages: a credential is never one of them.  Storage options stand in the
-environment of the driver and of the executors (``executor_environment``).
+environment of the driver and of the executors (``settings.executor``).
 """
 
 from __future__ import annotations

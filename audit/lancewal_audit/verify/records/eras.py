@@ -1,7 +1,7 @@
 """The contracts under which a topic's records were taken, and which records lie under which.
 
 With other partitions a key may come through another region.  Then all its records of the earlier era come before those of
-the later one (``change_contract``: the old contract ends only when everything is merged), whatever their offsets.
+the later one (``define.alter``: the old contract ends only when everything is merged), whatever their offsets.
 """
 
 from __future__ import annotations
