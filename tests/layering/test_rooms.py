@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.layering.source import RULES, imports_of, modules
+from tests.layering.source import ROOT, RULES, imports_of, modules
 
 PARTS = [part for part in RULES if part.startswith("lancewal_") and part != "lancewal_demo"]
 ENTRIES_MAX, ENTRIES_AT_THE_TOP_MAX, LINES_MAX = 14, 16, 10
@@ -143,3 +143,13 @@ def test_the_rules_about_rooms_are_seen_to_be_broken() -> None:
     assert circles({("a", "b"), ("b", "c"), ("a", "c")}) == set()
     assert len(off_the_map("c", {"b"}, arrows)) == len(off_the_map("c", {"b", "d", "e"}, arrows)) == 1
     assert off_the_map("c", {"b", "d"}, arrows) == off_the_map("d", set(), arrows) == []
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_tests_lie_in_rooms_that_exist(part: str) -> None:
+    """Techniques have folders of their own, beside those of the parts."""
+    tests = ROOT / "tests" / part.removeprefix("lancewal_")
+    tested = {file.parent.relative_to(tests) for file in tests.rglob("test_*.py")}
+    folder = ROOT / RULES[part].folder / part
+    assert tested
+    assert [str(room) for room in sorted(tested) if not (folder / room / "__init__.py").is_file()] == []

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PARTITIONS = 12
 VECTORS: list[dict[str, Any]] = json.loads(
-    (Path(__file__).parents[1] / "core" / "rows" / "region_key_vectors.json").read_text(encoding="utf-8")
+    (Path(__file__).parent / "region_key_vectors.json").read_text(encoding="utf-8")
 )["vectors"]
 
 
