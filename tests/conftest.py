@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 settings.register_profile("lancewal", deadline=None, print_blob=True)
 settings.load_profile("lancewal")
 
-_SERVERS = {"kafka", "s3", "spark"}
-"""Fixtures, and marks, which tests that start a server of their own carry too."""
+_SERVERS = {"kafka": "kafka", "mortal_kafka": "kafka", "s3": "s3", "spark": "spark"}
+"""Fixtures, and their marks, which tests that start a server of their own carry too."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -41,8 +41,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    for name in _SERVERS.intersection(getattr(item, "fixturenames", ())):
-        item.add_marker(name)
+    for name in _SERVERS.keys() & getattr(item, "fixturenames", ()):
+        item.add_marker(_SERVERS[name])
 
 
 @pytest.fixture(autouse=True)
@@ -58,11 +58,27 @@ def _logging_as_before() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    """One broker for the whole run; a test that kills or restarts a broker starts its own."""
+    """One broker for the whole run; a test that kills or stops its broker takes ``mortal_kafka``."""
     from lancewal_demo.stack import KafkaBroker
 
     with KafkaBroker(tmp_path_factory.mktemp("kafka")) as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def _mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    from lancewal_demo.stack import KafkaBroker
+
+    with KafkaBroker(tmp_path_factory.mktemp("mortal")) as broker:
+        yield broker
+
+
+@pytest.fixture
+def mortal_kafka(_mortal: KafkaBroker) -> KafkaBroker:
+    """One more for those that kill, stop and start theirs; it runs when a test begins, however the last one left it."""
+    if not _mortal.running:
+        _mortal.start()
+    return _mortal
 
 
 @pytest.fixture(scope="session")

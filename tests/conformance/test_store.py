@@ -20,7 +20,7 @@ from lancewal_core.testing.memory_store import MemoryStore
 MakeStore = Callable[[], ObjectStore]
 
 
-@pytest.fixture(params=["memory", "folder", "s3"])
+@pytest.fixture(params=["memory", "folder", pytest.param("s3", marks=pytest.mark.s3)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     match request.param:
         case "memory":

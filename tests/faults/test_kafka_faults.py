@@ -32,21 +32,22 @@ PROTOCOLS: Mapping[str, Mapping[str, object]] = {
 
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
-def test_the_broker_dies_under_load(end: str, topic_name: str, tmp_path: Path, seed: int) -> None:
-    with KafkaBroker(tmp_path / "kafka") as broker:
-        world = make_world(broker, topic_name, tmp_path, seed)
-        world.feed.produce(200)
-        ingest = world.lancewal.start("ingest", "run")
-        world.wait_caught_up()
-        for _ in range(2):
-            world.feed.produce(100)
-            getattr(broker, end)()
-            world.check_strong()  # reading needs no broker
-            broker.start()
-            world.feed.produce(100)
-        world.wait_caught_up()
-        assert ingest.running, ingest.tail
-        world.finish([ingest])
+def test_the_broker_dies_under_load(
+    end: str, mortal_kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int
+) -> None:
+    world = make_world(mortal_kafka, topic_name, tmp_path, seed)
+    world.feed.produce(200)
+    ingest = world.lancewal.start("ingest", "run")
+    world.wait_caught_up()
+    for _ in range(2):
+        world.feed.produce(100)
+        getattr(mortal_kafka, end)()
+        world.check_strong()  # reading needs no broker
+        mortal_kafka.start()
+        world.feed.produce(100)
+    world.wait_caught_up()
+    assert ingest.running, ingest.tail
+    world.finish([ingest])
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

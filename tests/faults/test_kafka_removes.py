@@ -47,48 +47,49 @@ def test_retention_takes_what_is_durable(kafka: KafkaBroker, topic_name: str, tm
 
 
 @pytest.mark.parametrize("grown", [False, True], ids=["short", "grown again"])
-def test_a_log_that_lost_its_tail(topic_name: str, tmp_path: Path, seed: int, *, grown: bool) -> None:
+def test_a_log_that_lost_its_tail(
+    mortal_kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int, *, grown: bool
+) -> None:
     """The broker comes back with an older copy of the topic, as after an election of a replica that was behind.
 
     Once producers have written beyond the durable positions again, nobody can see it from the offsets alone, but a consumer
     that has read on the lost tail can.
     """
-    with KafkaBroker(tmp_path / "kafka") as broker:
-        world = make_world(broker, topic_name, tmp_path, seed)
-        world.feed.produce(200)
-        broker.stop()
-        for folder in topic_folders(broker, topic_name):
-            shutil.copytree(folder, tmp_path / "older" / folder.name)
-        broker.start()
-        ingest = world.lancewal.start("ingest", "run")
-        world.wait_caught_up()
-        older = dict(world.feed.history.ends)
-        world.feed.produce(100)
-        world.wait_caught_up()
-        shorter = {p for p, end in world.feed.history.ends.items() if end > older[p]}
-        assert shorter
-        ingest.freeze()
-        broker.stop()
-        for folder in topic_folders(broker, topic_name):
-            shutil.rmtree(folder)
-            shutil.copytree(tmp_path / "older" / folder.name, folder)
-        broker.start()
-        if grown:
-            grow(world, dict(world.feed.history.ends))
-        ingest.thaw()
-        until(lambda: stopped(ingest) == dict.fromkeys(shorter, "log_truncated"), lambda: f"{shorter}\n{ingest.tail}")
-        world.check_strong()  # what is durable stays what it is
-        ingest.kill()
-        if grown:
-            # A process that starts now cannot know; who compares what is durable with Kafka can.
-            answer = world.lancewal.run("verify")
-            assert answer.code == 1, answer
-            assert "wal_rejects" in answer.out, answer.out
-        else:
-            heir = world.lancewal.start("ingest", "run")
-            until(lambda: stopped(heir) == dict.fromkeys(shorter, "log_truncated"), lambda: heir.tail)
-            heir.kill()
-            goes_on_behind_it(world, shorter, older)
+    world = make_world(mortal_kafka, topic_name, tmp_path, seed)
+    world.feed.produce(200)
+    mortal_kafka.stop()
+    for folder in topic_folders(mortal_kafka, topic_name):
+        shutil.copytree(folder, tmp_path / "older" / folder.name)
+    mortal_kafka.start()
+    ingest = world.lancewal.start("ingest", "run")
+    world.wait_caught_up()
+    older = dict(world.feed.history.ends)
+    world.feed.produce(100)
+    world.wait_caught_up()
+    shorter = {p for p, end in world.feed.history.ends.items() if end > older[p]}
+    assert shorter
+    ingest.freeze()
+    mortal_kafka.stop()
+    for folder in topic_folders(mortal_kafka, topic_name):
+        shutil.rmtree(folder)
+        shutil.copytree(tmp_path / "older" / folder.name, folder)
+    mortal_kafka.start()
+    if grown:
+        grow(world, dict(world.feed.history.ends))
+    ingest.thaw()
+    until(lambda: stopped(ingest) == dict.fromkeys(shorter, "log_truncated"), lambda: f"{shorter}\n{ingest.tail}")
+    world.check_strong()  # what is durable stays what it is
+    ingest.kill()
+    if grown:
+        # A process that starts now cannot know; who compares what is durable with Kafka can.
+        answer = world.lancewal.run("verify")
+        assert answer.code == 1, answer
+        assert "wal_rejects" in answer.out, answer.out
+    else:
+        heir = world.lancewal.start("ingest", "run")
+        until(lambda: stopped(heir) == dict.fromkeys(shorter, "log_truncated"), lambda: heir.tail)
+        heir.kill()
+        goes_on_behind_it(world, shorter, older)
 
 
 def goes_on_behind_it(world: World, shorter: set[int], ends: Mapping[int, int]) -> None:

@@ -92,6 +92,10 @@ class KafkaBroker:
     def log(self) -> Path:
         return self.directory / "kafka.log"
 
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.exit_code is None
+
     def start(self) -> None:
         """Format the folder if it is new, start, and wait until the broker answers an admin request."""
         self.directory.mkdir(parents=True, exist_ok=True)
