@@ -7,14 +7,12 @@ import sys
 import time
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient
-
 from benchmarks.memory import CASES
 from lancewal_core.settings.load import load_settings
 from lancewal_demo.stack.resident import resident_bytes
 from lancewal_flusher.define.create import create_table
 from lancewal_ingest.service.service import Running, serve
-from lancewal_kafka.clients import ask_offsets
+from lancewal_kafka.topic import TopicInspector
 
 
 def main(name: str, servers: str, topic: str, table: str, budget: str) -> None:
@@ -30,8 +28,7 @@ metrics: {{port: 0}}
     )
     settings = load_settings(config, {})
     create_table(settings)
-    admin = AdminClient({"bootstrap.servers": servers})
-    ends = ask_offsets(admin, topic, range(case.partitions), "latest", 60.0)
+    ends = TopicInspector({"bootstrap.servers": servers}, 60.0).ends(topic, range(case.partitions))
     running: list[Running] = []
     began = time.perf_counter()
     ended = 0.0

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from benchmarks.workload import Message
 from lancewal_core.ids import Position
 from lancewal_core.rows.murmur2 import partition_of
-from lancewal_ingest.kafka.source import Listener, Offsets, Polled, TopicFacts
+from lancewal_ingest.kafka.source import Listener, Offsets, Polled
 from lancewal_kafka.records import Records
+from lancewal_kafka.topic import TopicFacts
 
 
 class MemorySource:

@@ -1,6 +1,6 @@
 """Kafka as every part asks it; nothing in here knows the store or the table.
 
-``clients`` makes clients and says what their errors mean; ``topic`` and ``retention`` are what brokers know of a topic;
-``records`` is what was consumed, ``reread`` consumes it once more, outside the group; ``group_member`` is the name by
-which a member is known.
+``clients`` says what clients are made of, ``errors`` what theirs mean; ``topic`` asks brokers about a topic and its group,
+``retention`` what it keeps; ``records`` is what was consumed, ``reread`` consumes it once more, outside the group;
+``group_member`` is the name by which a member is known, and needs no client.
 """

@@ -1,27 +1,15 @@
-"""Properties of our Kafka clients, what a Kafka error means for the caller, and the question that several of them ask.
+"""Properties of our Kafka clients.
 
 Guarantees
  1. What correctness depends on cannot be changed by the pass-through (``kafka.librdkafka``): ``SettingsError``.
- 2. Properties that only a consumer knows reach no other client.
+ 2. Properties that only a consumer knows reach no producer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from collections.abc import Mapping
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined] # imported there, not listed
-
-from lancewal_core.errors import (
-    InvalidInput,
-    KafkaUnavailable,
-    LancewalError,
-    RecordsUnreadable,
-    SettingsError,
-    TopicMissing,
-)
-from lancewal_core.ids import Position
+from lancewal_core.errors import SettingsError
 
 Properties = dict[str, str | int | float | bool]
 
@@ -49,7 +37,6 @@ _CHOSEN: Properties = {
     "socket.timeout.ms": 30_000,
 }
 _MEMBERSHIP = frozenset({"group.instance.id", "group.protocol"})
-_SPECS: Mapping[str, Any] = {"earliest": OffsetSpec.earliest, "latest": OffsetSpec.latest}
 _ALIASES = {
     "auto.commit.enable": "enable.auto.commit",
     "metadata.broker.list": "bootstrap.servers",
@@ -59,27 +46,12 @@ _SHARED_PREFIXES = (
     "broker.", "reconnect.", "retry.", "connections.", "metadata.max.", "topic.metadata.", "api.", "allow.auto.", "log",
     "debug",
 )  # fmt: skip
-_NOT_ALLOWED = frozenset(
-    [
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    ]
-)
-
 
 _UNPACKED = 10_000
 """About how many times as large as in the topic records can be, each a batch of its own: text that repeats itself, in zstd.
 librdkafka unpacks a whole answer before it looks whether there is room."""
 _FETCH_BYTES_MIN = 1_000
 """librdkafka allows no less, and a broker sends a batch that is larger anyway."""
-
-UNREADABLE = frozenset([KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG, KafkaError._NOT_IMPLEMENTED])
-"""Errors of a batch that the client cannot unpack, whose checksum is wrong, or that has a form it does not know; their offset
-is that of the batch.  Of the first kind the client asks for the batch again, for ever; of the others it goes on behind it."""
-
-
 _FEW_PARTITIONS = 64
 _PARTITIONS_AT_ONCE = 10
 """Of more than a few partitions an answer holds what one in so many of the others may fill, too.  With 300 of them a client
@@ -138,67 +110,3 @@ def lone_consumer_properties(client: Mapping[str, str], group: str, queue_bytes:
 def shared_properties(client: Mapping[str, str]) -> Properties:
     """Those properties of the pass-through that every kind of client has: addresses, TLS, SASL, sockets."""
     return {name: value for name, value in client.items() if name.startswith(_SHARED_PREFIXES)}
-
-
-def ask_offsets(
-    admin: AdminClient,
-    topic: str,
-    partitions: Iterable[int],
-    which: Literal["earliest", "latest"] | int,
-    timeout_s: float,
-    *,
-    committed: bool = True,
-) -> dict[int, Position]:
-    """The first offset that each partition still has, the position behind its last committed record, or the first record of
-    a time (milliseconds since 1970) or later, negative where there is none.  Not only ``committed``: open transactions
-    count."""
-    try:
-        asked = admin.list_offsets(
-            {
-                TopicPartition(topic, p): OffsetSpec.for_timestamp(which) if isinstance(which, int) else _SPECS[which]()
-                for p in partitions
-            },
-            isolation_level=IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED,
-            request_timeout=timeout_s,
-        )
-        return {at.partition: Position(found.result(timeout_s + 1).offset) for at, found in asked.items()}
-    except (KafkaException, TimeoutError) as error:
-        raise explained(error, f"asking for the {which} offsets of topic {topic}", topic) from error
-
-
-def unreadable(topic: str, partition: int, position: Position, reason: str) -> RecordsUnreadable:
-    """Nobody can read on at ``position`` with this client."""
-    return RecordsUnreadable(
-        f"topic {topic} partition {partition}: what lies at offset {position} cannot be read: {reason}. Where it only unpacks "
-        "to more than is allowed, raise kafka.librdkafka receive.message.max.bytes, and restart. To go on without it: "
-        f"`lancewal offsets reject {topic} {partition} {position}`",
-        topic=topic,
-        partition=partition,
-        offset=position,
-    )
-
-
-def error_of(error: BaseException) -> KafkaError | None:
-    """The ``KafkaError`` inside a ``KafkaException``."""
-    if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
-        return error.args[0]
-    return None
-
-
-def explained(error: BaseException, act: str, topic: str) -> LancewalError:
-    """What to raise instead of a Kafka exception: ``TopicMissing``, ``InvalidInput`` or ``KafkaUnavailable``."""
-    found = error_of(error)
-    code = None if found is None else found.code()
-    if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
-        return TopicMissing(f"topic {topic!r} does not exist ({act}): create it, or correct kafka.topic", topic=topic)
-    if code in _NOT_ALLOWED:
-        return InvalidInput(f"{act}: the broker does not allow it: {_text(error)}. Grant the rights on {topic!r}",
-                            topic=topic)  # fmt: skip
-    return KafkaUnavailable(
-        f"{act}: {_text(error)}; check kafka.bootstrap_servers, kafka.librdkafka and the network", topic=topic
-    )
-
-
-def _text(error: BaseException) -> str:
-    found = error_of(error)
-    return (found.str() if found is not None else str(error)) or type(error).__name__

@@ -1,9 +1,4 @@
-"""Consumed messages, column-wise.
-
-``Records`` are the consumed messages of one region; ``Decoded`` are their rows and the records that are no rows.  A
-record is in exactly one of the two.  ``Rejected.kind`` is one of ``KINDS`` and never changes its meaning; no message
-holds anything that was in the record, only column names of the contract, places in the text, and what was expected.
-"""
+"""Consumed messages, column-wise."""
 
 from __future__ import annotations
 
@@ -43,15 +38,9 @@ class Records:
 
 
 # Unbound C methods, for ``map``.  The type hints do not know that a message without an error has all of these.
-_PARTITION: Any = Message.partition
-
-
+PARTITION: Any = Message.partition
 _OFFSET: Any = Message.offset
-
-
 _HEADERS: Any = Message.headers
-
-
 _MILLISECONDS = itemgetter(1)
 
 

@@ -15,12 +15,14 @@ import logging
 import time
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from lancewal_core.errors import KafkaUnavailable, RecordsUnreadable, RetentionLost
 from lancewal_core.ids import Position, Region, position_after
-from lancewal_kafka.clients import REQUEST_TIMEOUT_S, UNREADABLE, explained, lone_consumer_properties, unreadable
+from lancewal_kafka.clients import REQUEST_TIMEOUT_S, Properties, lone_consumer_properties
+from lancewal_kafka.errors import UNREADABLE, explained, unreadable
 from lancewal_kafka.records import Records, as_records
 
 QUEUE_BYTES = 32 << 20
@@ -44,10 +46,10 @@ class OutOfRange(Exception):
 
 @contextlib.contextmanager
 def lone_consumer(
-    client: Mapping[str, str], group: str, topic: str, queue_bytes: int = QUEUE_BYTES
+    client: Mapping[str, str], group: str, topic: str, queue_bytes: int = QUEUE_BYTES, more: Properties | None = None
 ) -> Iterator[Consumer]:
-    """Kafka's own errors leave it as this project's."""
-    properties = lone_consumer_properties(client, group, queue_bytes)
+    """Kafka's own errors leave it as this project's.  ``more``: properties of this one consumer."""
+    properties: dict[str, Any] = {**lone_consumer_properties(client, group, queue_bytes), **(more or {})}
     try:
         with contextlib.closing(Consumer(properties, logger=logging.getLogger("lancewal.kafka"))) as consumer:
             yield consumer

@@ -1,15 +1,20 @@
 """Questions to the Kafka cluster about one topic: its partitions, its id, its offsets, its configuration.
 
-Every question raises ``KafkaUnavailable`` with the brokers' address when nobody answers in time, ``TopicMissing`` for a topic
-that is not there.
+Guarantees
+ 1. Every question is asked here alone, may be asked from any thread, and raises as ``errors`` says: ``KafkaUnavailable`` when
+    nobody answers in time, ``TopicMissing`` for a topic that is not there, ``InvalidInput`` where this user may not ask.
+ 2. A partition without a leader, as right behind its topic's creation or while a broker goes, is asked again until
+    ``election_s`` (by default ``timeout_s``) have passed: Kafka's client does not by itself.  0 is for a loop that asks
+    again anyway, and must not stand still for one partition.
 """
 
 from __future__ import annotations
 
+import contextlib
+import math
 import time
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, TypeVar
@@ -22,30 +27,44 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # imported the
     ResourceType,
 )
 
-from lancewal_core.errors import KafkaUnavailable, SettingsError, TopicMissing, TopicReplaced, TopicUnsuitable
+from lancewal_core.errors import KafkaUnavailable, LancewalError, TopicReplaced
 from lancewal_core.ids import Position, topic_id
 from lancewal_core.paths import check_topic
 from lancewal_core.process.clock import ms_since_1970
-from lancewal_core.settings.sections import KafkaSettings
 from lancewal_core.table.contract import Contract
-from lancewal_kafka.clients import REQUEST_TIMEOUT_S, error_of, explained, shared_properties
+from lancewal_kafka.clients import REQUEST_TIMEOUT_S
+from lancewal_kafka.errors import code_of, explained, leaderless, not_accepted
 
 T = TypeVar("T")
 
-
-_NO_LEADER = (
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.FENCED_LEADER_EPOCH,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
-)
-
-
 _ELECTION_PAUSE_S = 0.1
-
+_LEARN_S = 2.0
+_GRACE_S = 1.0
+"""Beyond the time that the client was given: it says itself that nobody answered."""
 
 EARLIEST = -1
 """In a contract's ``start``: whatever position is the first that Kafka has when the partition is first claimed."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """Which topic it is, as the brokers describe it now."""
+
+    topic_id: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """What the topic's configuration says of its records."""
+
+    compacted: bool
+    retention_s: float
+    """How long a record is kept at least, by its age; infinite where age deletes nothing."""
+    tombstones_s: float
+    """How long a delete is kept at least; infinite for a topic that is not compacted."""
+    compression: str
+    """The effective ``compression.type``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,33 +88,55 @@ class GroupMember:
 
 
 class TopicInspector:
-    """Asks the brokers that ``kafka`` names.  ``timeout_s`` bounds each question."""
+    """Asks the brokers.  ``client`` holds ``bootstrap.servers`` and the pass-through; ``timeout_s`` bounds each question.
 
-    def __init__(self, kafka: KafkaSettings, timeout_s: float = 10.0) -> None:
-        self._servers = kafka.bootstrap_servers
+    ``SettingsError`` if librdkafka does not take these properties.  All are given to it, so that it finds one that it does not
+    know; those of other clients it ignores.
+    """
+
+    def __init__(
+        self, client: Mapping[str, str], timeout_s: float = REQUEST_TIMEOUT_S, *, election_s: float | None = None
+    ) -> None:
+        self._servers = client.get("bootstrap.servers", "")
         self._timeout_s = timeout_s
-        self._last_error = ""
+        self._election_s = timeout_s if election_s is None else election_s
+        self._heard = ""
         try:
             # Log level 2: librdkafka would write lines of its own between those of the command.
-            config: dict[str, Any] = {"log_level": "2", **kafka.client(), "error_cb": self._noted}
+            config: dict[str, Any] = {"log_level": "2", **client, "error_cb": self._hear}
             self._admin = AdminClient(config)
-        except KafkaException as error:
-            raise SettingsError(f"kafka.librdkafka: not accepted by librdkafka: {error.args[0].str()}") from error
+        except (KafkaException, ValueError, TypeError) as error:
+            raise not_accepted(error) from error
+
+    def identify(self, topic: str) -> TopicFacts:
+        """Its id and number of partitions."""
+        asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._timeout_s)[topic]
+        try:
+            found = self._answer(asked, "describing", topic)
+        except KafkaUnavailable:
+            self._learn_controller()
+            raise
+        return TopicFacts(topic_id(str(found.topic_id)), len(found.partitions))  # Uuid's == compares identity
+
+    def configuration(self, topic: str) -> TopicConfig:
+        """What is configured for it, or by default."""
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        asked = self._admin.describe_configs([resource], request_timeout=self._timeout_s)[resource]
+        config = self._answer(asked, "reading the configuration of", topic)
+        policies = [policy.strip() for policy in config["cleanup.policy"].value.split(",")]
+        retention_ms, compacted = int(config["retention.ms"].value), "compact" in policies
+        return TopicConfig(
+            compacted,
+            retention_ms / 1000 if "delete" in policies and retention_ms >= 0 else math.inf,
+            int(config["delete.retention.ms"].value) / 1000 if compacted else math.inf,
+            config["compression.type"].value,
+        )
 
     def describe(self, topic: str) -> TopicState:
-        """Id, number of partitions and clean-up policy."""
+        """Id, number of partitions, clean-up policy and compression."""
         check_topic(topic)
-        described = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._timeout_s)
-        found = self._answer(described[topic], topic)
-        resource = ConfigResource(ResourceType.TOPIC, topic)
-        config = self._answer(
-            self._admin.describe_configs([resource], request_timeout=self._timeout_s)[resource], topic
-        )
-        policies = [policy.strip() for policy in config["cleanup.policy"].value.split(",")]
-        compression = config["compression.type"].value
-        return TopicState(
-            topic, topic_id(str(found.topic_id)), len(found.partitions), "compact" in policies, compression
-        )
+        facts, config = self.identify(topic), self.configuration(topic)
+        return TopicState(topic, facts.topic_id, facts.partitions, config.compacted, config.compression)
 
     def starts(self, topic: TopicState, start: Literal["earliest", "latest"] | datetime) -> tuple[int, ...]:
         """The start of each partition: ``EARLIEST``, or a position.
@@ -112,100 +153,75 @@ class TopicInspector:
         at = self.since(topic.topic, range(topic.partitions), max(0, ms_since_1970(start)))  # -1 would mean the end
         return tuple(latest[p] if (first := at[p]) is None else first for p in range(topic.partitions))
 
-    def begins(self, topic: str, partitions: Collection[int]) -> Mapping[int, Position]:
+    def begins(self, topic: str, partitions: Collection[int]) -> dict[int, Position]:
         """The first offset of each partition that Kafka still has."""
         earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call] # no annotations there
         return {p: Position(offset) for p, offset in self._offsets(topic, partitions, earliest).items()}
 
     def since(
         self, topic: str, partitions: Collection[int], time_ms: int, *, committed: bool = True
-    ) -> Mapping[int, Position | None]:
+    ) -> dict[int, Position | None]:
         """The first record of each partition that is not older than ``time_ms``; None where there is none.  Not only
         ``committed``: those of open transactions count."""
         found = self._offsets(topic, partitions, OffsetSpec.for_timestamp(time_ms), committed=committed)
         return {p: Position(offset) if offset >= 0 else None for p, offset in found.items()}
 
-    def ends(self, topic: str, partitions: Collection[int], *, committed: bool = True) -> Mapping[int, Position]:
+    def ends(self, topic: str, partitions: Collection[int], *, committed: bool = True) -> dict[int, Position]:
         """The position behind the last committed record of each partition; not only ``committed``: behind the last of all."""
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call] # no annotations there
         offsets = self._offsets(topic, partitions, latest, committed=committed)
         return {partition: Position(offset) for partition, offset in offsets.items()}
 
-    def members(self, group: str) -> tuple[GroupMember, ...]:
-        """Who is in the consumer group; nobody in one that does not exist.
-
-        ``KafkaUnavailable`` with what the broker says, also where it does not let this user see the group.
-        """
-        future = self._admin.describe_consumer_groups([group], request_timeout=self._timeout_s)[group]
+    def members(self, topic: str, group: str) -> tuple[GroupMember, ...]:
+        """Who is in the topic's consumer group; nobody in one that does not exist."""
+        asked = self._admin.describe_consumer_groups([group], request_timeout=self._timeout_s)[group]
         try:
-            described = future.result(timeout=self._timeout_s + 5)
-        except FutureTimeoutError as error:
-            raise self._unavailable("no answer") from error
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+            described = self._answer(asked, f"describing the consumer group {group} of", topic)
+        except LancewalError as error:
+            if code_of(error.__cause__) == KafkaError.GROUP_ID_NOT_FOUND:
                 return ()
-            raise self._unavailable(error.args[0].str()) from error
+            raise
         return tuple(GroupMember(member.client_id, member.host) for member in described.members)
 
     def _offsets(
         self, topic: str, partitions: Collection[int], spec: OffsetSpec, *, committed: bool = True
     ) -> dict[int, int]:
-        until = time.monotonic() + self._timeout_s
+        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        of = {TopicPartition(topic, partition): spec for partition in partitions}
+        until = time.monotonic() + self._election_s
         while True:
-            futures = self._admin.list_offsets(
-                {TopicPartition(topic, partition): spec for partition in partitions},
-                isolation_level=IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED,
-                request_timeout=self._timeout_s,
-            )
-            if time.monotonic() > until or not any(map(self._leaderless, futures.values())):
-                return {at.partition: int(self._answer(future, topic).offset) for at, future in futures.items()}
-            time.sleep(_ELECTION_PAUSE_S)
+            asked = self._admin.list_offsets(of, isolation_level=level, request_timeout=self._timeout_s)
+            if time.monotonic() < until and any(map(self._electing, asked.values())):
+                time.sleep(_ELECTION_PAUSE_S)
+                continue
+            answers = {at: self._answer(found, "asking for offsets of", topic) for at, found in asked.items()}
+            return {at.partition: int(answer.offset) for at, answer in answers.items()}
 
-    def _leaderless(self, future: Future[Any]) -> bool:
-        """Right behind a topic's creation, or while a broker goes: Kafka's client does not ask again by itself."""
+    def _electing(self, asked: Future[Any]) -> bool:
+        """Guarantee 2."""
         try:
-            future.result(timeout=self._timeout_s + 5)
-        except KafkaException as error:
-            return error.args[0].code() in _NO_LEADER
-        except FutureTimeoutError:
-            pass
-        return False
+            return leaderless(asked.exception(self._timeout_s + _GRACE_S))
+        except TimeoutError:
+            return False
 
-    def _answer(self, future: Future[T], topic: str) -> T:
+    def _answer(self, asked: Future[T], act: str, topic: str) -> T:
         try:
-            return future.result(timeout=self._timeout_s + 5)
-        except FutureTimeoutError as error:
-            raise self._unavailable("no answer") from error
-        except KafkaException as error:
-            raise self._refused(error.args[0], topic) from error
+            found = asked.result(self._timeout_s + _GRACE_S)
+        except (KafkaException, TimeoutError) as error:
+            self._admin.poll(0)  # delivers what librdkafka has said meanwhile
+            raise explained(error, f"{act} topic {topic} at {self._servers}", topic, self._heard) from error
+        self._admin.poll(0)
+        self._heard = ""  # of what is over
+        return found
 
-    def _refused(self, error: KafkaError, topic: str) -> Exception:
-        match error.code():
-            case KafkaError.UNKNOWN_TOPIC_OR_PART | KafkaError._UNKNOWN_TOPIC | KafkaError._UNKNOWN_PARTITION:
-                return TopicMissing(
-                    f"topic {topic!r} does not exist at {self._servers}: create it (its number of partitions is the "
-                    "table's number of regions), or correct kafka.topic",
-                    topic=topic,
-                )
-            case KafkaError.TOPIC_AUTHORIZATION_FAILED | KafkaError.CLUSTER_AUTHORIZATION_FAILED:
-                return TopicUnsuitable(
-                    f"topic {topic!r} at {self._servers}: {error.str()}; allow this user Describe, DescribeConfigs and "
-                    "Read on the topic",
-                    topic=topic,
-                )
-        return self._unavailable(error.str())
+    def _learn_controller(self) -> None:
+        """The question goes to the controller.  Where the brokers knew of none, as while one is elected, librdkafka would wait
+        until it asks them again by itself: five minutes (seen with 2.16).  Any answer about the cluster tells it."""
+        with contextlib.suppress(KafkaException):
+            self._admin.list_topics(timeout=_LEARN_S)
 
-    def _unavailable(self, reason: str) -> KafkaUnavailable:
-        self._admin.poll(0)  # delivers what librdkafka noted meanwhile
-        last = f" ({self._last_error})" if self._last_error else ""
-        return KafkaUnavailable(
-            f"Kafka at {self._servers} does not answer: {reason}{last}; check kafka.bootstrap_servers, "
-            "kafka.librdkafka and the network",
-            servers=self._servers,
-        )
-
-    def _noted(self, error: Any) -> None:
-        self._last_error = error.str()
+    def _hear(self, error: Any) -> None:
+        self._heard = error.str()
 
 
 def same_topic(inspector: TopicInspector, contract: Contract, advice: str) -> TopicState:
@@ -218,16 +234,3 @@ def same_topic(inspector: TopicInspector, contract: Contract, advice: str) -> To
             topic=contract.topic,
         )
     return topic
-
-
-def group_members(client: Mapping[str, str], topic: str, group: str) -> int:
-    """Members of the group; ``KafkaUnavailable`` if nobody answers, ``InvalidInput`` where the question is not allowed."""
-    admin = AdminClient({"log_level": 2, **shared_properties(client)})
-    try:
-        asked = admin.describe_consumer_groups([group], request_timeout=REQUEST_TIMEOUT_S)[group]
-        return len(asked.result(REQUEST_TIMEOUT_S + 1).members)
-    except (KafkaException, TimeoutError) as error:
-        found = error_of(error)
-        if found is not None and found.code() == KafkaError.GROUP_ID_NOT_FOUND:
-            return 0
-        raise explained(error, f"describing the consumer group {group}", topic) from error

@@ -48,11 +48,12 @@ from lancewal_flusher.tasks.runner import ThreadRunner
 from lancewal_ingest.append.job import Preparer
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.decode.outcomes import Rejected
-from lancewal_ingest.kafka.source import Listener, Offsets, Polled, TopicFacts
+from lancewal_ingest.kafka.source import Listener, Offsets, Polled
 from lancewal_ingest.observer import Observer
 from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy
 from lancewal_ingest.service.worker import IngestWorker, WorkerLimits
 from lancewal_kafka.records import Records
+from lancewal_kafka.topic import TopicFacts
 from tests.support.silent_observer import SilentObserver
 
 Row = dict[str, Any]

@@ -73,7 +73,7 @@ def index(
     from lancewal_audit.repair.index.repair import plan_index, repair_index
     from lancewal_audit.repair.topic_records import KafkaTopicRecords
     from lancewal_core.ids import Position
-    from lancewal_kafka.topic import group_members
+    from lancewal_kafka.topic import TopicInspector
 
     settings = read_settings(config)
     with opened(settings) as context:
@@ -86,10 +86,11 @@ def index(
         _tell(plan_index(context, region, low, before_gap=before_gap, above=above).lines())
         if not dry_run:
             settings.need("kafka.bootstrap_servers")
-            client, group = settings.kafka.client(), settings.kafka.group(context.contract.table_uuid)
+            inspector = TopicInspector(settings.kafka.client())
+            group = settings.kafka.group(context.contract.table_uuid)
 
             def members() -> int:
-                return group_members(client, topic, group)
+                return len(inspector.members(topic, group))
 
             _tell(repair_index(context, region, members, low, before_gap=before_gap, above=above))
 

@@ -16,7 +16,6 @@ from lancewal_core.settings.sections import KafkaSettings
 from lancewal_core.table.contract import Contract
 from lancewal_kafka.records import Records
 from lancewal_kafka.reread import OutOfRange, consumed, lone_consumer
-from lancewal_kafka.retention import KafkaRetention
 from lancewal_kafka.topic import TopicInspector, same_topic
 
 
@@ -36,10 +35,9 @@ class KafkaTopicRecords:
 
     def __init__(self, kafka: KafkaSettings, contract: Contract) -> None:
         self._contract = contract
-        self._inspector = TopicInspector(kafka)
         self._client: Mapping[str, str] = kafka.client()
+        self._inspector = TopicInspector(self._client)
         self._group = kafka.group(contract.table_uuid)
-        self._lows = KafkaRetention(self._client, contract.topic, self._group)
 
     def check(self) -> None:
         topic = same_topic(self._inspector, self._contract, "Nothing was changed")
@@ -51,7 +49,7 @@ class KafkaTopicRecords:
             )
 
     def low(self, partition: int) -> Position:
-        return self._lows.lows([partition])[partition]
+        return self._inspector.begins(self._contract.topic, [partition])[partition]
 
     def read(self, region: Region, first: Position, end: Position) -> Records:
         act = f"reading offsets {first} to {end - 1} of partition {region.partition}"

@@ -61,7 +61,7 @@ _MERGE = "Merge what is durable: `lancewal flush run --once` (ingest is not need
 def alter_partitions(settings: Settings, partitions: int, inspector: TopicInspector | None = None) -> Contract:
     """Take up partitions that were added to the topic.  ``InvalidInput`` where guarantee 1 does not hold."""
     store, table, old = _opened(settings)
-    inspector = inspector or TopicInspector(settings.kafka)
+    inspector = inspector or TopicInspector(settings.kafka.client())
     return add_partitions(store, table, SystemClock(), lambda: uuid.uuid4().hex, old, partitions, inspector)
 
 
@@ -186,7 +186,7 @@ def rebind_topic(
     """Take up a topic that was deleted and made again under its name: from its first record, from its end, or from the first
     record at or after a time.  What lies before is never read: of a topic restored from a backup the table has it already."""
     store, table, old = _opened(settings)
-    inspector = inspector or TopicInspector(settings.kafka)
+    inspector = inspector or TopicInspector(settings.kafka.client())
     # Step 1
     topic = inspector.describe(old.topic)
     if topic.topic_id != topic_id:

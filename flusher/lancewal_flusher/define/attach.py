@@ -63,7 +63,7 @@ def attach_table(
         return go_on(store, table, pinned, begun, settings)
     rows = existing_rows(pinned, settings)
     check_ttl(declared_ttl(settings.table), rows, settings.table.patches)
-    inspector = inspector or TopicInspector(settings.kafka)
+    inspector = inspector or TopicInspector(settings.kafka.client())
     topic = inspector.describe(settings.kafka.topic)
     check_carries(topic, rows, settings.table)
     start = inspector.starts(topic, settings.table.start)

@@ -61,7 +61,7 @@ def create_table(
     there, begun = _what_is_there(table, rows, settings)
     if there is not None and begun is not None:
         return go_on(open_store(uri, options), table, there, begun, settings)
-    inspector = inspector or TopicInspector(settings.kafka)
+    inspector = inspector or TopicInspector(settings.kafka.client())
     topic = inspector.describe(settings.kafka.topic)
     check_carries(topic, rows, settings.table)
     start = inspector.starts(topic, settings.table.start)

@@ -52,7 +52,7 @@ from lancewal_flusher.status.unmerged_counts import Tally, count_entries
 from lancewal_kafka.group_member import MemberTable, parse_member_id
 
 if TYPE_CHECKING:
-    from lancewal_kafka.topic import GroupMember
+    from lancewal_kafka.topic import GroupMember, TopicInspector
 
 T = TypeVar("T")
 _IO_THREADS = 8
@@ -135,9 +135,14 @@ def table_status(settings: Settings, uri: str, kafka_timeout_s: float = 5.0, clo
             ReadContext(store, table, tasks, RegionIndexes(store, clock), contract), pinned, in_force, tallies, segments
         )
         problems += looked.problems
-        spans = _spans(settings, contract, now_ms, kafka_timeout_s, problems)
         group = settings.kafka.group(contract.table_uuid)
-        members = _members(settings, group, kafka_timeout_s) if spans else None
+        spans: Mapping[int, KafkaSpan] = {}
+        members: Sequence[GroupMember] | None = None
+        inspector = _inspector(settings, kafka_timeout_s, problems)
+        if inspector is not None:
+            spans = _try(lambda: _spans(inspector, contract, now_ms, problems), problems) or {}
+            # Not every user may see the group, and that is no problem of the table.
+            members = _try(lambda: inspector.members(contract.topic, group), []) if spans else None
         problems += foreign_members(group, members or (), contract, uri)
         paused = {s.value: until for s in Service if (until := control.paused(s, now_ms)) is not None}
         standing = _standing(store, tasks, tallies, spans, Service.INGEST.value in paused, now_ms, problems)
@@ -274,50 +279,41 @@ def _standing(
     return {tally.region.partition: standing for tally, standing in found if standing is not None}
 
 
-def _spans(
-    settings: Settings, contract: Contract, now_ms: int, timeout_s: float, problems: list[str]
-) -> Mapping[int, KafkaSpan]:
-    """What Kafka has by partition; empty if that cannot be had."""
+def _inspector(settings: Settings, timeout_s: float, problems: list[str]) -> TopicInspector | None:
+    """What asks Kafka; None where no brokers are named."""
     if not settings.kafka.bootstrap_servers:
         problems.append("kafka.bootstrap_servers is not set: no lag")
+        return None
+    from lancewal_kafka.topic import TopicInspector  # the status of a table can do without Kafka's client
+
+    return _try(lambda: TopicInspector(settings.kafka.client(), timeout_s), problems)
+
+
+def _spans(inspector: TopicInspector, contract: Contract, now_ms: int, problems: list[str]) -> Mapping[int, KafkaSpan]:
+    """What Kafka has by partition; empty where it has another topic."""
+    topic = inspector.describe(contract.topic)
+    if topic.topic_id != contract.topic_id:
+        problems.append(
+            f"topic {contract.topic} has id {topic.topic_id}, the contract says {contract.topic_id}: it was deleted "
+            "and recreated"
+        )
         return {}
-
-    def ask() -> Mapping[int, KafkaSpan]:
-        from lancewal_kafka.topic import TopicInspector  # the status of a table can do without Kafka's client
-
-        inspector = TopicInspector(settings.kafka, timeout_s)
-        topic = inspector.describe(contract.topic)
-        if topic.topic_id != contract.topic_id:
-            problems.append(
-                f"topic {contract.topic} has id {topic.topic_id}, the contract says {contract.topic_id}: it was deleted "
-                "and recreated"
-            )
-            return {}
-        if topic.partitions != contract.partitions:
-            problems.append(
-                f"topic {contract.topic} has {topic.partitions} partitions, the contract says {contract.partitions}. Once "
-                "producers are stopped, and ingest, started again, and flusher have taken what the old ones hold: `lancewal "
-                f"table alter --partitions {topic.partitions}`"
-            )
-        partitions = range(min(topic.partitions, contract.partitions))
-        lows = inspector.begins(contract.topic, partitions)
-        recent = inspector.since(contract.topic, partitions, now_ms - int(STANDS_S * 1000), committed=False)
-        ends = inspector.ends(contract.topic, partitions)
-        highs = inspector.ends(contract.topic, partitions, committed=False)
-        # Records of an open transaction wait too, though nobody can read them yet.
-        return {
-            p: KafkaSpan(lows[p], ends[p], highs[p], highs[p] if (first := recent[p]) is None else min(first, highs[p]))
-            for p in partitions
-        }
-
-    return _try(ask, problems) or {}
-
-
-def _members(settings: Settings, group: str, timeout_s: float) -> Sequence[GroupMember] | None:
-    """None where Kafka does not say: not every user may see the group, and that is no problem of the table."""
-    from lancewal_kafka.topic import TopicInspector
-
-    return _try(lambda: TopicInspector(settings.kafka, timeout_s).members(group), [])
+    if topic.partitions != contract.partitions:
+        problems.append(
+            f"topic {contract.topic} has {topic.partitions} partitions, the contract says {contract.partitions}. Once "
+            "producers are stopped, and ingest, started again, and flusher have taken what the old ones hold: `lancewal "
+            f"table alter --partitions {topic.partitions}`"
+        )
+    partitions = range(min(topic.partitions, contract.partitions))
+    lows = inspector.begins(contract.topic, partitions)
+    recent = inspector.since(contract.topic, partitions, now_ms - int(STANDS_S * 1000), committed=False)
+    ends = inspector.ends(contract.topic, partitions)
+    highs = inspector.ends(contract.topic, partitions, committed=False)
+    # Records of an open transaction wait too, though nobody can read them yet.
+    return {
+        p: KafkaSpan(lows[p], ends[p], highs[p], highs[p] if (first := recent[p]) is None else min(first, highs[p]))
+        for p in partitions
+    }
 
 
 def foreign_members(group: str, members: Sequence[GroupMember], contract: Contract, uri: str) -> list[str]:

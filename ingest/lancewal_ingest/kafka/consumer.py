@@ -11,7 +11,7 @@ Guarantees
     records polled before are delivered first.
  6. So does a log that is another one below the position than it was when this process read it: its tail was lost and has
     grown again.  The broker's leader epochs tell; positions that others have reached come without one.
- 7. So does a batch that cannot be read (``kafka_clients.UNREADABLE``) when it is asked for a second time; nothing behind it is
+ 7. So does a batch that cannot be read (``errors.UNREADABLE``) when it is asked for a second time; nothing behind it is
     delivered, though the client may go on there (``RecordsUnreadable``).
 
 A static member whose predecessor died a moment ago is refused until the broker has noticed (``UNRELEASED_INSTANCE_ID`` of
@@ -23,45 +23,24 @@ from it, so the process ends with an error and its supervisor starts it again, w
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from confluent_kafka import (
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Message,
-    TopicCollection,
-    TopicPartition,
-)
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from lancewal_core.errors import (
-    Fenced,
-    KafkaUnavailable,
-    LogTruncated,
-    SettingsError,
-)
-from lancewal_core.ids import Position, position_after, topic_id
+from lancewal_core.errors import Fenced, KafkaUnavailable, LogTruncated
+from lancewal_core.ids import Position, position_after
 from lancewal_core.process.clock import Clock, SystemClock
-from lancewal_ingest.kafka.source import Listener, Offsets, Polled, TopicFacts
-from lancewal_kafka.clients import (
-    REQUEST_TIMEOUT_S,
-    UNREADABLE,
-    ask_offsets,
-    bounded_consumer_properties,
-    error_of,
-    explained,
-    shared_properties,
-    unreadable,
-)
-from lancewal_kafka.records import _PARTITION, Records, as_records
+from lancewal_ingest.kafka.source import Listener, Offsets, Polled
+from lancewal_kafka.clients import REQUEST_TIMEOUT_S, bounded_consumer_properties
+from lancewal_kafka.errors import UNREADABLE, code_of, explained, not_accepted, unreadable
+from lancewal_kafka.records import PARTITION, Records, as_records
 from lancewal_kafka.retention import KafkaCompaction
+from lancewal_kafka.topic import TopicFacts, TopicInspector
 
 RENEW_S = 1.0
 _UNRELEASED = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
@@ -70,12 +49,10 @@ _TRUNCATION = KafkaError(KafkaError._LOG_TRUNCATION).str()
 Report = Callable[[str, object], None]
 """``(act, cause)`` of a passing fault."""
 
-_LEARN_S = 2.0
 _GATHER_S = 0.005
 """How long a poll collects further records once it has one: a slow trickle still goes on at once."""
 _NONE_YET = 0
 _NO_EPOCH = -1
-_BOTH_ENDS: tuple[Literal["earliest", "latest"], ...] = ("earliest", "latest")
 
 
 def _unreported(act: str, cause: object) -> None:
@@ -125,11 +102,11 @@ class ConfluentSource:
         }
         try:
             self._consumer = self._new_consumer()
-            self._admin = AdminClient({"log_level": 2, **shared_properties(client)})
-            self._compaction = KafkaCompaction(self._admin, topic, self._clock, report, request_timeout_s)
         except (KafkaException, ValueError, TypeError) as error:
-            found = error_of(error)
-            raise SettingsError(f"kafka.librdkafka: {found.str() if found is not None else error}") from error
+            raise not_accepted(error) from error
+        # The loop asks again by itself, and must not stand still for a partition without a leader.
+        self._inspector = TopicInspector(client, request_timeout_s, election_s=0)
+        self._compaction = KafkaCompaction(self._inspector, topic, self._clock, report)
 
     # -- consuming -----------------------------------------------------------------------------------------------
 
@@ -209,36 +186,20 @@ class ConfluentSource:
     # -- asking the broker ---------------------------------------------------------------------------------------
 
     def facts(self) -> TopicFacts:
-        act = f"describing topic {self._topic}"
-        try:
-            asked = self._admin.describe_topics(TopicCollection([self._topic]), request_timeout=self._request_timeout_s)
-            found = asked[self._topic].result(self._request_timeout_s + 1)
-        except (KafkaException, TimeoutError) as error:
-            self._learn_controller()
-            raise explained(error, act, self._topic) from error
-        # Uuid's == compares identity, its text does not.
-        return TopicFacts(topic_id(str(found.topic_id)), len(found.partitions))
-
-    def _learn_controller(self) -> None:
-        """The question goes to the controller.  Where the brokers knew of none, as while one is elected, librdkafka would wait
-        until it asks them again by itself: five minutes (seen with 2.16).  Any answer about the cluster tells it."""
-        with contextlib.suppress(KafkaException):
-            self._admin.list_topics(timeout=_LEARN_S)
+        return self._inspector.identify(self._topic)
 
     def offsets(self, partition: int) -> Offsets:
-        low, high = (
-            ask_offsets(self._admin, self._topic, [partition], which, self._request_timeout_s)[partition]
-            for which in _BOTH_ENDS
-        )
+        low = self._inspector.begins(self._topic, [partition])[partition]
+        high = self._inspector.ends(self._topic, [partition])[partition]
         return Offsets(low, high, self._compaction.of(partition, high))
 
     def ends(self, partitions: Sequence[int]) -> dict[int, Position]:
         """Position behind the last committed record of each partition, asked of the broker.  Safe from any thread."""
-        return ask_offsets(self._admin, self._topic, partitions, "latest", self._request_timeout_s)
+        return self._inspector.ends(self._topic, partitions)
 
     def high_watermarks(self, partitions: Sequence[int]) -> dict[int, Position]:
         """Position behind the last record of each partition, those of open transactions too.  Safe from any thread."""
-        return ask_offsets(self._admin, self._topic, partitions, "latest", self._request_timeout_s, committed=False)
+        return self._inspector.ends(self._topic, partitions, committed=False)
 
     def highs(self) -> dict[int, Position]:
         """As ``high_watermarks``, of started partitions, by what the last fetches told: a paused one's stays as it was."""
@@ -333,8 +294,7 @@ class ConfluentSource:
         try:
             self._consumer.seek(place)
         except KafkaException as error:
-            found = error_of(error)
-            if found is None or found.code() != KafkaError._STATE:
+            if code_of(error) != KafkaError._STATE:
                 raise
             # Not fetching (an offset was out of range): only a new assignment begins again.
             self._consumer.incremental_unassign([place])
@@ -354,17 +314,17 @@ class ConfluentSource:
         for message in messages:
             error = message.error()
             if error is None:
-                if _PARTITION(message) not in self._unreadable:
+                if PARTITION(message) not in self._unreadable:
                     good.append(message)
-            elif error.code() in UNREADABLE and _PARTITION(message) in self._next:
-                self._unreadable.setdefault(_PARTITION(message), error.str())
+            elif error.code() in UNREADABLE and PARTITION(message) in self._next:
+                self._unreadable.setdefault(PARTITION(message), error.str())
             elif _unreleased(error) or self._renew_at is not None:
                 self._renew_at = self._renew_at or self._clock.monotonic() + RENEW_S
             elif error.fatal() or error.code() == KafkaError._FATAL:
                 self._fatal = error
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
-                if _PARTITION(message) in self._next:
-                    self._out_of_range[_PARTITION(message)] = error.str()
+                if PARTITION(message) in self._next:
+                    self._out_of_range[PARTITION(message)] = error.str()
             elif error.code() != KafkaError._PARTITION_EOF:
                 self._report("kafka", error)
         if self._fatal is not None:
@@ -424,7 +384,7 @@ def _unreleased(error: KafkaError) -> bool:
 def _by_partition(messages: list[Message]) -> dict[int, Records]:
     """Messages column-wise by partition; they come in runs of one partition."""
     found: dict[int, Records] = {}
-    partitions = np.fromiter(map(_PARTITION, messages), np.int64, len(messages))
+    partitions = np.fromiter(map(PARTITION, messages), np.int64, len(messages))
     borders = [0, *(np.flatnonzero(np.diff(partitions)) + 1).tolist(), len(messages)]
     for at, end in pairwise(borders if messages else ()):
         columns = as_records(messages[at:end])

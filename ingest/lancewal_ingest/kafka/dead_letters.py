@@ -37,15 +37,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicCollection
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from lancewal_core.errors import DeadLetterRefused, KafkaUnavailable, LancewalError, SettingsError, TopicMissing
+from lancewal_core.errors import DeadLetterRefused, KafkaUnavailable, LancewalError, TopicMissing
 from lancewal_core.ids import Region
 from lancewal_ingest.decode.operations import record_bytes
 from lancewal_ingest.decode.outcomes import TOO_LARGE, Rejected
-from lancewal_kafka.clients import REQUEST_TIMEOUT_S, error_of, explained, shared_properties
+from lancewal_kafka.clients import shared_properties
+from lancewal_kafka.errors import error_of, explained, not_accepted
 from lancewal_kafka.records import Records
+from lancewal_kafka.topic import TopicInspector
 
 SOURCE_HEADER = "lancewal.source"
 _CONNECT = "__connect.errors."
@@ -88,18 +89,15 @@ class KafkaDeadLetters:
         self.topic = topic
         self._group = group
         self._acknowledge_s = acknowledge_s
-        self._shared = shared_properties(client)
+        self._client = client
         self._producer = self._new_producer()
 
     def check(self) -> None:
         """The topic must exist: ``TopicMissing`` says what to do.  ``KafkaUnavailable`` if the broker is silent."""
-        act = f"looking for the dead-letter topic {self.topic}"
         try:
-            admin = AdminClient({"log_level": 2, **self._shared})
-            asked = admin.describe_topics(TopicCollection([self.topic]), request_timeout=REQUEST_TIMEOUT_S)
-            asked[self.topic].result(REQUEST_TIMEOUT_S + 1)
-        except (KafkaException, TimeoutError) as error:
-            raise self._explained(error, act) from error
+            TopicInspector(self._client).identify(self.topic)
+        except TopicMissing as error:
+            raise self._missing() from error
 
     def send(self, region: Region, records: Records, rejected: Sequence[Rejected]) -> None:
         letters = [self._letter(region, records, letter) for letter in rejected]
@@ -191,17 +189,18 @@ class KafkaDeadLetters:
 
     def _explained(self, error: BaseException, act: str) -> LancewalError:
         explanation = explained(error, act, self.topic)
-        if isinstance(explanation, TopicMissing):
-            return TopicMissing(
-                f"the dead-letter topic {self.topic!r} does not exist: create it, name another with "
-                "ingest.dead_letter_topic, or set ingest.bad_records to 'stop'",
-                topic=self.topic,
-            )
-        return explanation
+        return self._missing() if isinstance(explanation, TopicMissing) else explanation
+
+    def _missing(self) -> TopicMissing:
+        return TopicMissing(
+            f"the dead-letter topic {self.topic!r} does not exist: create it, name another with "
+            "ingest.dead_letter_topic, or set ingest.bad_records to 'stop'",
+            topic=self.topic,
+        )
 
     def _new_producer(self) -> Producer:
         properties: dict[str, Any] = {
-            **self._shared,
+            **shared_properties(self._client),
             "enable.idempotence": True,
             "acks": "all",
             "linger.ms": 5,
@@ -214,8 +213,7 @@ class KafkaDeadLetters:
         try:
             return Producer(properties, logger=logging.getLogger("lancewal.kafka"))
         except (KafkaException, ValueError, TypeError) as error:
-            found = error_of(error)
-            raise SettingsError(f"kafka.librdkafka: {found.str() if found is not None else error}") from error
+            raise not_accepted(error) from error
 
 
 def _renamed(headers: Sequence[tuple[str, bytes | None]]) -> list[tuple[str, bytes | None]]:

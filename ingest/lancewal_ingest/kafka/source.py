@@ -12,6 +12,7 @@ from lancewal_core.table.contract import Contract
 from lancewal_core.table.drain import Drain
 from lancewal_kafka.records import Records
 from lancewal_kafka.retention import Compaction
+from lancewal_kafka.topic import TopicFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +25,6 @@ class Polled:
 
     records: Mapping[int, Records]
     next: Mapping[int, Position]
-
-
-@dataclass(frozen=True, slots=True)
-class TopicFacts:
-    """The topic as the broker describes it now."""
-
-    topic_id: str
-    partitions: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ retention only when it is too late.
 Steps of one look
  1. Is it still the topic of the contract?
  2. The end of each partition, its high watermark, and the first offset that it still has.
- 3. How long the topic keeps records, and deletes where it is compacted; asked again every ``RETENTION_S``.
+ 3. How long the topic keeps records, and deletes where it is compacted; asked again every ``CONFIG_S``.
  4. Of each partition with something that is not durable, the time of its oldest such record: known where the worker has
     consumed it; else from the look before, if nothing became durable since; else the record itself is fetched.  Where
     that gives no answer, the time known before stands: it is older.
@@ -25,10 +25,10 @@ from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Task, Tasks
 from lancewal_ingest.kafka.source import DescribedTopic
 from lancewal_ingest.retention.horizon import Oldest, RetentionFacts
+from lancewal_kafka.retention import CONFIG_S
+from lancewal_kafka.topic import TopicConfig
 
 TOPIC_CHECK_S = 5.0
-RETENTION_S = 60.0
-"""A topic's configuration changes rarely, and by people."""
 
 
 class WatchedTopic(DescribedTopic, Protocol):
@@ -47,9 +47,7 @@ class WatchedTopic(DescribedTopic, Protocol):
 class Retention(Protocol):
     """See ``horizon``.  Safe from any thread."""
 
-    def retention_s(self) -> float: ...
-
-    def tombstones_s(self) -> float: ...
+    def config(self) -> TopicConfig: ...
 
     def lows(self, partitions: Sequence[int]) -> dict[int, Position]: ...
 
@@ -158,9 +156,9 @@ class TopicWatch:
     def _read_retention(self) -> None:
         now = self._clock.monotonic()
         if now >= self._retention_again_at:
-            self._retention_s = self._retention.retention_s()
-            self._tombstones_s = self._retention.tombstones_s()
-            self._retention_again_at = now + RETENTION_S
+            config = self._retention.config()
+            self._retention_s, self._tombstones_s = config.retention_s, config.tombstones_s
+            self._retention_again_at = now + CONFIG_S
 
     def _moved(self, durable: Mapping[int, Position]) -> dict[int, int]:
         before, now_ms = self._answers.retention, self._clock.now_ms()

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import Future
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import lance
 import pyarrow as pa
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner
 
@@ -156,7 +154,8 @@ def refused(settings: Settings, folder: Path, error: type[LancewalError], *texts
     before = content(folder)
     with pytest.raises(error) as caught:
         create_table(
-            settings, TopicInspector(settings.kafka, timeout_s=2.0) if settings.kafka.bootstrap_servers else None
+            settings,
+            TopicInspector(settings.kafka.client(), timeout_s=2.0) if settings.kafka.bootstrap_servers else None,
         )
     for text in texts:
         assert text in str(caught.value)
@@ -219,7 +218,7 @@ def test_what_batches_unpack_to_is_not_limited(
     kafka: KafkaBroker, topic_name: str, tmp_path: Path, compression: str, warned: bool
 ) -> None:
     make_topic(kafka.bootstrap_servers, topic_name, config={"compression.type": compression})
-    inspector = TopicInspector(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers))
+    inspector = TopicInspector({"bootstrap.servers": kafka.bootstrap_servers})
     said = unpacks_unseen(inspector.describe(topic_name))
     assert (said is not None) == warned
     assert said is None or f"compression.type={compression}" in said
@@ -336,7 +335,7 @@ def test_of_two_at_once_one_contract_stands(settings: Settings, folder: Path) ->
     outcomes: list[Contract | LancewalError] = []
 
     def create(which: Settings) -> None:
-        inspector = TopicInspector(which.kafka)
+        inspector = TopicInspector(which.kafka.client())
         barrier.wait()
         try:
             outcomes.append(create_table(which, inspector))
@@ -355,32 +354,6 @@ def test_of_two_at_once_one_contract_stands(settings: Settings, folder: Path) ->
     stored = read_contract(open_store(str(folder)), str(folder))
     assert stored == made[0]
     assert lance.dataset(str(folder)).config()["lancewal.table_uuid"] == stored.table_uuid
-
-
-def test_a_partition_without_a_leader_is_asked_again(
-    settings: Settings, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As right behind a topic's creation, when the broker knows the topic and does not lead its partitions yet."""
-    inspector = TopicInspector(settings.kafka)
-    real, asked, failures = inspector._admin.list_offsets, 0, 2
-
-    def electing(partitions: dict[Any, Any], **arguments: Any) -> dict[Any, Future[Any]]:
-        nonlocal asked
-        asked += 1
-        found = dict(real(partitions, **arguments))
-        if asked <= failures:
-            failed: Future[Any] = Future()
-            found[next(iter(found))] = failed
-            failed.set_exception(KafkaException(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION)))
-        return found
-
-    monkeypatch.setattr(inspector, "_admin", SimpleNamespace(list_offsets=electing, poll=inspector._admin.poll))
-    assert set(inspector.ends(topic, range(3))) == set(range(3))
-    assert asked == 3
-    failures = 1_000_000
-    monkeypatch.setattr(inspector, "_timeout_s", 1.0)
-    with pytest.raises(KafkaUnavailable, match="Not leader"):
-        inspector.ends(topic, range(3))
 
 
 # -- the command -----------------------------------------------------------------------------------------------

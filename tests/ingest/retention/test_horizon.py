@@ -21,12 +21,13 @@ from lancewal_core.store.obstore import open_store
 from lancewal_core.table import control
 from lancewal_demo.stack import KafkaBroker
 from lancewal_flusher.define.create import create_table
-from lancewal_ingest.kafka.source import Polled, TopicFacts, check_topic
+from lancewal_ingest.kafka.source import Polled, check_topic
 from lancewal_ingest.retention import topic_watch
 from lancewal_ingest.retention.horizon import AdmissionPolicy, Oldest, RetentionFacts
-from lancewal_ingest.retention.topic_watch import RETENTION_S, TOPIC_CHECK_S, TopicWatch
+from lancewal_ingest.retention.topic_watch import TOPIC_CHECK_S, TopicWatch
 from lancewal_ingest.service import service
-from lancewal_kafka.retention import KafkaRetention
+from lancewal_kafka.retention import CONFIG_S, KafkaRetention
+from lancewal_kafka.topic import TopicConfig, TopicFacts
 from tests.ingest.service.test_service import get, metric, serving, settings_tree, until
 from tests.ingest.service.test_worker import AtOnce, Place
 from tests.support.scripted import ManualClock
@@ -136,14 +137,11 @@ class Answers:
     error: Exception | None = None
     tombstones: float = math.inf
 
-    def retention_s(self) -> float:
+    def config(self) -> TopicConfig:
         self.asked += 1
         if self.error is not None:
             raise self.error
-        return self.retention
-
-    def tombstones_s(self) -> float:
-        return self.tombstones
+        return TopicConfig(math.isfinite(self.tombstones), self.retention, self.tombstones, "uncompressed")
 
     def lows(self, partitions: Sequence[int]) -> dict[int, Position]:
         return {p: self.first.get(p, Position(0)) for p in partitions}
@@ -224,7 +222,7 @@ def test_the_retention_is_asked_for_now_and_then() -> None:
     watching.answers.retention = 2 * HOUR
     assert watching.look() == {0: HOUR, 1: HOUR}
     assert watching.answers.asked == 1
-    watching.clock.sleep(RETENTION_S)
+    watching.clock.sleep(CONFIG_S)
     assert watching.look() == {0: 2 * HOUR, 1: 2 * HOUR}
 
 
@@ -332,10 +330,10 @@ def test_what_a_topic_retains(kafka: KafkaBroker, topic_name: str) -> None:
     }  # fmt: skip
     for topic, (config, records_s, tombstones_s) in topics.items():
         make_topic(kafka, topic, 1, **config)
-        retention = retention_of(kafka, topic)
-        assert (retention.retention_s(), retention.tombstones_s()) == (records_s, tombstones_s)
+        found = retention_of(kafka, topic).config()
+        assert (found.retention_s, found.tombstones_s) == (records_s, tombstones_s)
     with pytest.raises(TopicMissing):
-        retention_of(kafka, f"{topic_name}-none").retention_s()
+        retention_of(kafka, f"{topic_name}-none").config()
 
 
 @pytest.mark.kafka

@@ -28,7 +28,6 @@ from lancewal_core.table.contract import Contract
 from lancewal_ingest.append.job import Consumed, Preparer
 from lancewal_kafka.records import Records
 from lancewal_kafka.reread import OutOfRange, between, consumed, lone_consumer
-from lancewal_kafka.retention import KafkaRetention
 from lancewal_kafka.topic import TopicInspector, same_topic
 
 _TRIES = 20
@@ -42,9 +41,8 @@ class TopicRecords:
         self._eras = eras
         self._contract = contract
         client, group = settings.kafka.client(), settings.kafka.group(contract.table_uuid)
-        self._inspector = TopicInspector(settings.kafka)
+        self._inspector = TopicInspector(client)
         self.compacted = same_topic(self._inspector, contract, "Compare with the WAL: --from wal").compacted
-        self._retention = KafkaRetention(client, contract.topic, group)
         self._open = partial(lone_consumer, client, group, contract.topic)
         self._preparers: dict[int, Preparer] = {}
 
@@ -61,7 +59,7 @@ class TopicRecords:
         partitions = [region.partition for region in cut]
         if not partitions:
             return {}
-        lows = self._retention.lows(partitions)
+        lows = self._inspector.begins(self._contract.topic, partitions)
         ends = self._inspector.ends(self._contract.topic, partitions)
         found = {}
         for region, end in cut.items():
@@ -100,7 +98,7 @@ class TopicRecords:
                     at = position_after(records.offsets[-1])
                 return
             except OutOfRange:
-                low = self._retention.lows([region.partition])[region.partition]
+                low = self._inspector.begins(region.topic, [region.partition])[region.partition]
                 if low > at:
                     range_.starts_at(low, "Kafka deleted what comes before while it was read")
                 at = max(low, at)

@@ -1,0 +1,101 @@
+"""What an error of Kafka's means for the caller: here alone its codes become errors of this project."""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaError, KafkaException
+
+from lancewal_core.errors import (
+    InvalidInput,
+    KafkaUnavailable,
+    LancewalError,
+    RecordsUnreadable,
+    SettingsError,
+    TopicMissing,
+)
+from lancewal_core.ids import Position
+
+UNREADABLE = frozenset([KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG, KafkaError._NOT_IMPLEMENTED])
+"""Errors of a batch that the client cannot unpack, whose checksum is wrong, or that has a form it does not know; their offset
+is that of the batch.  Of the first kind the client asks for the batch again, for ever; of the others it goes on behind it."""
+
+_NO_SUCH_TOPIC = frozenset([KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION])
+_NOT_ALLOWED = frozenset(
+    [
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ]
+)
+_NO_LEADER = frozenset(
+    [
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    ]
+)
+
+
+def error_of(error: BaseException | None) -> KafkaError | None:
+    """The ``KafkaError`` inside a ``KafkaException``."""
+    if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
+        return error.args[0]
+    return None
+
+
+def code_of(error: BaseException | None) -> int | None:
+    """The code of the ``KafkaError`` inside a ``KafkaException``."""
+    found = error_of(error)
+    return None if found is None else found.code()
+
+
+def leaderless(error: BaseException | None) -> bool:
+    """Whether the partition has no leader right now: behind its topic's creation, or while a broker goes."""
+    return code_of(error) in _NO_LEADER
+
+
+def explained(error: BaseException, act: str, topic: str, heard: str = "") -> LancewalError:
+    """What to raise instead of a Kafka exception: ``TopicMissing``, ``InvalidInput`` or ``KafkaUnavailable``.
+
+    ``heard``: what the client has said meanwhile; it tells why nobody answers.
+    """
+    code = code_of(error)
+    if code in _NO_SUCH_TOPIC:
+        return TopicMissing(
+            f"topic {topic!r} does not exist ({act}): create it (its number of partitions is the table's number of "
+            "regions), or correct kafka.topic",
+            topic=topic,
+        )
+    if code in _NOT_ALLOWED:
+        return InvalidInput(
+            f"{act}: the broker does not allow it: {_text(error)}. Grant the rights on {topic!r}", topic=topic
+        )
+    more = f" ({heard})" if heard else ""
+    return KafkaUnavailable(
+        f"{act}: {_text(error)}{more}; check kafka.bootstrap_servers, kafka.librdkafka and the network", topic=topic
+    )
+
+
+def not_accepted(error: BaseException) -> SettingsError:
+    """A client that cannot be made: librdkafka does not take its properties."""
+    return SettingsError(f"kafka.librdkafka: not accepted by librdkafka: {_text(error)}")
+
+
+def unreadable(topic: str, partition: int, position: Position, reason: str) -> RecordsUnreadable:
+    """Nobody can read on at ``position`` with this client."""
+    return RecordsUnreadable(
+        f"topic {topic} partition {partition}: what lies at offset {position} cannot be read: {reason}. Where it only unpacks "
+        "to more than is allowed, raise kafka.librdkafka receive.message.max.bytes, and restart. To go on without it: "
+        f"`lancewal offsets reject {topic} {partition} {position}`",
+        topic=topic,
+        partition=partition,
+        offset=position,
+    )
+
+
+def _text(error: BaseException) -> str:
+    found = error_of(error)
+    if found is None and isinstance(error, TimeoutError):
+        return "no answer"
+    return (found.str() if found is not None else str(error)) or type(error).__name__
