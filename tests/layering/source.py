@@ -37,13 +37,15 @@ RULES = {
     # Clients, topics, records: what is asked of Kafka is asked here, but for ingest's group member and its dead letters.
     "lancewal_kafka": Rule("kafka", CORE, never=frozenset({SPARK})),
     "lancewal_ingest": Rule("ingest", CORE | {"lancewal_kafka"}, never=frozenset({SPARK})),
-    # Merging on Spark is a choice: the flusher runs where Spark is not installed.
-    "lancewal_flusher": Rule("flusher", CORE | {"lancewal_kafka"}, lazily=frozenset({SPARK})),
+    # Merging on Spark is a choice, and only some commands ask brokers: the flusher runs where neither client is installed.
+    "lancewal_flusher": Rule(
+        "flusher", CORE | {"lancewal_kafka"}, never=frozenset({KAFKA}), lazily=frozenset({SPARK, "lancewal_kafka"})
+    ),
     "lancewal_reader": Rule("reader", CORE, never=frozenset({KAFKA})),
     "pyspark_lancewal": Rule("reader", CORE | {"lancewal_reader"}, never=frozenset({KAFKA, "lance"})),
     # Verifying and repairing compare what the other parts make of the same records.
     "lancewal_audit": Rule(
-        "audit", CORE | {"lancewal_kafka", "lancewal_ingest", "lancewal_reader"}, never=frozenset({SPARK})
+        "audit", CORE | {"lancewal_kafka", "lancewal_ingest", "lancewal_reader"}, never=frozenset({SPARK, KAFKA})
     ),
     # The demonstration runs the services as processes and reads with the library, as a user does.
     "lancewal_demo": Rule("demo", CORE | {"lancewal_reader"}, lazily=frozenset({KAFKA, SPARK})),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.layering.source import ROOT, RULES, Import, Rule, imports, imports_of, modules
+from tests.layering.source import KAFKA, ROOT, RULES, Import, Rule, imports, imports_of, modules
 
 
 def violations(package: str, rule: Rule, found: list[Import]) -> list[str]:
@@ -32,6 +32,15 @@ def test_a_package_imports_what_it_may(package: str) -> None:
         for text in violations(package, RULES[package], imports_of(module, file))
     ]
     assert wrong == []
+
+
+def test_ingest_has_a_group_member_and_a_producer_and_leaves_all_other_questions_to_the_package_for_kafka() -> None:
+    clients = {
+        module
+        for module, file in modules("lancewal_ingest").items()
+        if any(item.top == KAFKA for item in imports_of(module, file))
+    }
+    assert clients == {"lancewal_ingest.kafka.consumer", "lancewal_ingest.kafka.dead_letters"}
 
 
 def test_looking_up_the_spark_source_does_not_load_lance() -> None:
@@ -66,6 +75,10 @@ def test_looking_up_the_spark_source_does_not_load_lance() -> None:
         ("lancewal_core", "if 1:\n    import confluent_kafka as k", "never imports confluent_kafka"),
         ("lancewal_ingest", "from lancewal_flusher import merge", "may not import lancewal_flusher"),
         ("lancewal_flusher", "from pyspark.sql import SparkSession", "inside functions only"),
+        ("lancewal_flusher", "from lancewal_kafka.topic import TopicInspector", "inside functions only"),
+        ("lancewal_flusher", "def f():\n    import confluent_kafka", "never imports confluent_kafka"),
+        ("lancewal_audit", "import lancewal_flusher.define", "may not import lancewal_flusher"),
+        ("lancewal_audit", "from confluent_kafka import Consumer", "never imports confluent_kafka"),
         ("lancewal_demo", "import confluent_kafka", "inside functions only"),
         ("lancewal_demo", "class A:\n    import pyspark", "inside functions only"),
         ("pyspark_lancewal", "def f():\n    import lance", "never imports lance"),

@@ -21,7 +21,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from lancewal_core.errors import ContractMismatch, InvalidInput, SettingsError
 from lancewal_core.ids import Position, Region
@@ -41,7 +41,10 @@ from lancewal_core.table.drain import Drain, close, read_drain
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import Table
 from lancewal_core.table.watermarks import Watermarks
-from lancewal_kafka.topic import TopicInspector, TopicState
+from lancewal_flusher.define.topic import brokers_of
+
+if TYPE_CHECKING:
+    from lancewal_kafka.topic import TopicInspector, TopicState
 
 
 class AskedTopic(Protocol):
@@ -61,7 +64,7 @@ _MERGE = "Merge what is durable: `lancewal flush run --once` (ingest is not need
 def alter_partitions(settings: Settings, partitions: int, inspector: TopicInspector | None = None) -> Contract:
     """Take up partitions that were added to the topic.  ``InvalidInput`` where guarantee 1 does not hold."""
     store, table, old = _opened(settings)
-    inspector = inspector or TopicInspector(settings.kafka.client())
+    inspector = inspector or brokers_of(settings)
     return add_partitions(store, table, SystemClock(), lambda: uuid.uuid4().hex, old, partitions, inspector)
 
 
@@ -186,7 +189,7 @@ def rebind_topic(
     """Take up a topic that was deleted and made again under its name: from its first record, from its end, or from the first
     record at or after a time.  What lies before is never read: of a topic restored from a backup the table has it already."""
     store, table, old = _opened(settings)
-    inspector = inspector or TopicInspector(settings.kafka.client())
+    inspector = inspector or brokers_of(settings)
     # Step 1
     topic = inspector.describe(old.topic)
     if topic.topic_id != topic_id:

@@ -14,6 +14,7 @@ must know what they do: a Lance table cannot refuse it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -34,9 +35,11 @@ from lancewal_flusher.define.register import (
     register,
     store_error,
 )
-from lancewal_flusher.define.topic import check_carries, no_warning, unpacks_unseen
+from lancewal_flusher.define.topic import brokers_of, check_carries, no_warning, unpacks_unseen
 from lancewal_flusher.define.unique_keys import check_unique_keys
-from lancewal_kafka.topic import TopicInspector
+
+if TYPE_CHECKING:
+    from lancewal_kafka.topic import TopicInspector
 
 
 def attach_table(
@@ -63,7 +66,7 @@ def attach_table(
         return go_on(store, table, pinned, begun, settings)
     rows = existing_rows(pinned, settings)
     check_ttl(declared_ttl(settings.table), rows, settings.table.patches)
-    inspector = inspector or TopicInspector(settings.kafka.client())
+    inspector = inspector or brokers_of(settings)
     topic = inspector.describe(settings.kafka.topic)
     check_carries(topic, rows, settings.table)
     start = inspector.starts(topic, settings.table.start)

@@ -13,6 +13,7 @@ Two that create the same table at once end with one contract; the other gets ``T
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import lance
 import pyarrow as pa
@@ -34,8 +35,10 @@ from lancewal_flusher.define.register import (
     register,
     store_error,
 )
-from lancewal_flusher.define.topic import check_carries, no_warning, unpacks_unseen
-from lancewal_kafka.topic import TopicInspector
+from lancewal_flusher.define.topic import brokers_of, check_carries, no_warning, unpacks_unseen
+
+if TYPE_CHECKING:
+    from lancewal_kafka.topic import TopicInspector
 
 
 def create_table(
@@ -61,7 +64,7 @@ def create_table(
     there, begun = _what_is_there(table, rows, settings)
     if there is not None and begun is not None:
         return go_on(open_store(uri, options), table, there, begun, settings)
-    inspector = inspector or TopicInspector(settings.kafka.client())
+    inspector = inspector or brokers_of(settings)
     topic = inspector.describe(settings.kafka.topic)
     check_carries(topic, rows, settings.table)
     start = inspector.starts(topic, settings.table.start)

@@ -23,7 +23,7 @@ is there: of version 1, of this place, with no region yet, and another uuid in t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 from uuid import uuid4
 
 import pyarrow as pa
@@ -45,7 +45,9 @@ from lancewal_core.table.contract import FAMILY, Column, Contract, decode_contra
 from lancewal_core.table.lance.table import LancePinnedTable, LanceTable
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.table.watermarks import NOTHING_MERGED, TABLE_UUID, Watermarks
-from lancewal_kafka.topic import TopicState
+
+if TYPE_CHECKING:
+    from lancewal_kafka.topic import TopicState
 
 _TRIES = 4
 """Of a commit that others' commits to the same key have met."""

@@ -1,11 +1,26 @@
-"""Whether a topic can carry a table: ``TopicUnsuitable`` says why not."""
+"""Whether a topic can carry a table: ``TopicUnsuitable`` says why not.
+
+Kafka's client is loaded where brokers are asked: a flusher without it does all else.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from lancewal_core.errors import TopicUnsuitable
 from lancewal_core.rows.schema import RowSchema
+from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import TableSettings
-from lancewal_kafka.topic import TopicState
+
+if TYPE_CHECKING:
+    from lancewal_kafka.topic import TopicInspector, TopicState
+
+
+def brokers_of(settings: Settings) -> TopicInspector:
+    """What asks the brokers that the settings name."""
+    from lancewal_kafka.topic import TopicInspector
+
+    return TopicInspector(settings.kafka.client())
 
 
 def no_warning(text: str) -> None:

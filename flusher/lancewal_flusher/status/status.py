@@ -49,9 +49,9 @@ from lancewal_flusher.status.stopped_partitions import (
     waits,
 )
 from lancewal_flusher.status.unmerged_counts import Tally, count_entries
-from lancewal_kafka.group_member import MemberTable, parse_member_id
 
 if TYPE_CHECKING:
+    from lancewal_kafka.group_member import MemberTable
     from lancewal_kafka.topic import GroupMember, TopicInspector
 
 T = TypeVar("T")
@@ -321,6 +321,8 @@ def foreign_members(group: str, members: Sequence[GroupMember], contract: Contra
 
     Those at the contract's place are its own, also where it is a copy of the folder, such as a backup, that is looked at.
     """
+    from lancewal_kafka.group_member import parse_member_id
+
     here = contract.place or place_of(uri)
     found: dict[MemberTable, list[str]] = defaultdict(list)
     for member in members:

@@ -10,12 +10,11 @@ Guarantees
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
-from confluent_kafka import Consumer
 
 from lancewal_audit.verify.records.eras import Eras
 from lancewal_audit.verify.records.source import Range, Taken
@@ -31,6 +30,7 @@ from lancewal_kafka.reread import OutOfRange, between, consumed, lone_consumer
 from lancewal_kafka.topic import TopicInspector, same_topic
 
 _TRIES = 20
+_Read = Callable[[Region, Position, Position], Iterator[Records]]
 
 
 class TopicRecords:
@@ -83,17 +83,15 @@ class TopicRecords:
         """All records of these ranges, region by region.  A range begins later if retention overtakes the reading."""
         with self._open() as consumer:
             for region, range_ in ranges.items():
-                yield from self._read_region(consumer, region, range_, losses[region])
+                yield from self._read_region(partial(consumed, consumer), region, range_, losses[region])
 
-    def _read_region(
-        self, consumer: Consumer, region: Region, range_: Range, losses: Sequence[LossRecord]
-    ) -> Iterator[Taken]:
+    def _read_region(self, read: _Read, region: Region, range_: Range, losses: Sequence[LossRecord]) -> Iterator[Taken]:
         at = range_.begin
         for _ in range(_TRIES):
             if at >= range_.end:
                 return
             try:
-                for records in consumed(consumer, region, at, range_.end):
+                for records in read(region, at, range_.end):
                     yield from self._taken(region, records, losses)
                     at = position_after(records.offsets[-1])
                 return
