@@ -55,15 +55,16 @@ def leaderless(error: BaseException | None) -> bool:
     return code_of(error) in _NO_LEADER
 
 
-def explained(error: BaseException, act: str, topic: str, heard: str = "") -> LancewalError:
+def explained(error: BaseException, act: str, topic: str, servers: str = "", heard: str = "") -> LancewalError:
     """What to raise instead of a Kafka exception: ``TopicMissing``, ``InvalidInput`` or ``KafkaUnavailable``.
 
-    ``heard``: what the client has said meanwhile; it tells why nobody answers.
+    ``servers``: who was asked; ``heard``: what the client has said meanwhile, which tells why nobody answers.
     """
     code = code_of(error)
     if code in _NO_SUCH_TOPIC:
+        at = f" at {servers}" if servers else ""
         return TopicMissing(
-            f"topic {topic!r} does not exist ({act}): create it (its number of partitions is the table's number of "
+            f"topic {topic!r} does not exist{at} ({act}): create it (its number of partitions is the table's number of "
             "regions), or correct kafka.topic",
             topic=topic,
         )
@@ -71,9 +72,11 @@ def explained(error: BaseException, act: str, topic: str, heard: str = "") -> La
         return InvalidInput(
             f"{act}: the broker does not allow it: {_text(error)}. Grant the rights on {topic!r}", topic=topic
         )
+    silent = f"Kafka at {servers} does not answer: " if servers else ""
     more = f" ({heard})" if heard else ""
     return KafkaUnavailable(
-        f"{act}: {_text(error)}{more}; check kafka.bootstrap_servers, kafka.librdkafka and the network", topic=topic
+        f"{silent}{act}: {_text(error)}{more}; check kafka.bootstrap_servers, kafka.librdkafka and the network",
+        topic=topic,
     )
 
 

@@ -209,7 +209,7 @@ class TopicInspector:
             found = asked.result(self._timeout_s + _GRACE_S)
         except (KafkaException, TimeoutError) as error:
             self._admin.poll(0)  # delivers what librdkafka has said meanwhile
-            raise explained(error, f"{act} topic {topic} at {self._servers}", topic, self._heard) from error
+            raise explained(error, f"{act} topic {topic}", topic, self._servers, self._heard) from error
         self._admin.poll(0)
         self._heard = ""  # of what is over
         return found
