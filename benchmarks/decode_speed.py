@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from lancewal_core.rows.schema import RowSchema
-from lancewal_ingest.decode.json.decoder import Decoder
+from lancewal_ingest.decode.decoder import Decoder
+from lancewal_ingest.decode.json.decoder import JsonDecoder
 from lancewal_kafka.records import Records
 
 MESSAGES, ROUNDS = 10_000, 60
@@ -103,7 +104,8 @@ def main() -> None:
         ("one bad record", with_bad(upserts(3), MESSAGES)),
         ("1 % bad records", with_bad(upserts(4), 100)),
     ):
-        decoder = Decoder(rows, patches=True, record_bytes_max=1 << 20, key_decoder=None)
+        values_decoder = JsonDecoder(rows)
+        decoder = Decoder(rows, values_decoder, patches=True, record_bytes_max=1 << 20, key_decoder=None)
         values = [value for value in records.values if value is not None]
         cases: dict[str, Callable[[], object]] = {"decode": lambda d=decoder, r=records: d.decode(r)}  # type: ignore[misc]  # bound now
         if "bad" not in name:
@@ -116,7 +118,7 @@ def main() -> None:
                 run()
                 times[case].append((time.process_time() - start) * 1e3)
         size = sum(map(len, values)) // len(values)
-        print(f"{name}: {len(values)} values of {size} bytes, {decoder.single_records // ROUNDS} one by one")
+        print(f"{name}: {len(values)} values of {size} bytes, {values_decoder.single_records // ROUNDS} one by one")
         for case, took in times.items():
             best, median = min(took), statistics.median(took)
             shares = f"{best / min(times['decode']):.2f} {median / statistics.median(times['decode']):.2f}"

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lancewal_core.rows.region_key import RegionKeyCodec
+from lancewal_ingest.decode.json.decoder import JsonDecoder
 from lancewal_ingest.decode.outcomes import KINDS, Decoded
 from lancewal_kafka.records import Records
-from tests.ingest.decode.json.cases import COLUMNS, Header, Ways, records
+from tests.ingest.decode.json.cases import COLUMNS, ROWS, Header, Ways, records
 from tests.support.fuzzing import damaged, fuzz, memory_bound
 
 MIB = 1 << 20
@@ -101,8 +102,8 @@ def test_no_scale_of_a_decimal_is_looked_up_outside_arrows_table(text: str, form
 def test_ordinary_decimals_keep_to_the_fast_path(name: str) -> None:
     texts = ["1", "-0.25", '"12.5"', "1e2", "1.5e-1", '"0e-5"', "null"]
     values = [f'{{"id":1,"k":"x-1e-12e-40-e-50","s":"3f1e-401 x1.5E-90","{name}":{text}}}'.encode() for text in texts]
-    decoder = Ways().decoder()
-    assert decoder.decode(records(values)).rows.num_rows == len(texts)
+    decoder = JsonDecoder(ROWS)
+    assert Ways().decoder(decoder).decode(records(values)).rows.num_rows == len(texts)
     assert decoder.single_records == 0
 
 

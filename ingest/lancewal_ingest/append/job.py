@@ -46,7 +46,8 @@ from lancewal_core.wal.segment import Entry, RejectedOffset
 from lancewal_core.wal.writer import LogWriter, PutResult
 from lancewal_ingest.append.draining import DrainLimit, NoteNew
 from lancewal_ingest.append.routing import routing_of
-from lancewal_ingest.decode.json.decoder import Decoder
+from lancewal_ingest.decode.decoder import Decoder
+from lancewal_ingest.decode.formats import value_decoder
 from lancewal_ingest.decode.outcomes import Rejected
 from lancewal_kafka.records import Records
 
@@ -96,10 +97,12 @@ class Preparer:
         rows = contract.rows
         self._decoder = Decoder(
             rows,
+            value_decoder(contract.value_format, rows),
             patches=contract.patches,
             record_bytes_max=contract.record_bytes_max,
             key_decoder=_primary_key_decoder(contract),
         )
+        self.weights = self._decoder.weights
         self._routing = routing_of(contract)
 
     def prepare(self, consumed: Consumed) -> tuple[Entry | None, tuple[Rejected, ...], Stop | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,7 @@ from lancewal_kafka.records import Records
 @dataclass(frozen=True, slots=True)
 class Part:
     indexes: npt.NDArray[np.int64]
-    """For each row the place of its record in ``Records``."""
+    """For each row the place of its record, or value."""
     columns: Sequence[pa.Array]
     """The table's columns, in the contract's order."""
     ops: pa.Array
@@ -25,8 +25,16 @@ class Part:
     """binary, the bitmap of a patch, null elsewhere."""
 
 
+def present_bitmap(rows: RowSchema, names: Iterable[str]) -> bytes:
+    """The bitmap of one patch that has these columns (``_present``, see ``lancewal_core.rows.schema``)."""
+    bits: int = sum(1 << rows.columns.get_field_index(name) for name in names)
+    return bits.to_bytes(rows.present_bytes, "little")
+
+
 def assemble(rows: RowSchema, records: Records, parts: Sequence[Part]) -> pa.RecordBatch:
     """One WAL batch of all parts, in offset order."""
+    if not parts:
+        return pa.RecordBatch.from_pylist([], schema=rows.wal)
     if len(parts) == 1 and len(parts[0].indexes) == len(records):
         (part,) = parts
         arrays = [*part.columns, *_offsets(records.offsets, records.timestamps), part.ops, part.present]

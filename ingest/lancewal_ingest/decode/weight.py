@@ -2,9 +2,8 @@
 
 Guarantees
  1. A record weighs what it takes as it came, or what its row may take, whichever is more.  Of the row a column of fixed size
-    counts in full, whatever the record says of it (null of a vector has the vector's width in Arrow); so do lists, structs and
-    vectors inside lists, as many as there can be by the value's brackets and nulls; of all else that the value holds each
-    byte counts as often as its column can unpack it.
+    counts in full, whatever the record says of it (null of a vector has the vector's width in Arrow); beyond that the format
+    of the values says what a row may take (``value_decoder.Growth``).
  2. A weight follows from the record and the contract alone.  So what is cut by weight is cut at the same records again.
  3. A poll asks for no more records than fit into the room that is left, if each weighs what the worker expects: before the
     first poll what the largest allowed record weighs; then the mean of the last poll, but no less than half of what was
@@ -24,18 +23,13 @@ Not bounded by it: one batch of Kafka's that unpacks to more than that part.  It
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core.rows.schema import SYSTEM_FIELDS, RowSchema
-
-if TYPE_CHECKING:
-    from lancewal_kafka.records import Records  # the decoder weighs records too
-
-Weights = npt.NDArray[np.int64]
+from lancewal_ingest.decode.value_decoder import Growth, Weights
+from lancewal_kafka.records import Records
 
 RECORD_OVERHEAD = 200
 """Bytes that a consumed record costs beside what is in it: Python objects for value, key, headers and list places."""
@@ -43,47 +37,34 @@ _HEADER_OVERHEAD = 200
 """The same for each header of a record: a tuple, a text and bytes."""
 _FIELD_BYTES = 128
 """What a column, nested ones too, takes in each entry of a segment beside its values: places of its buffers, and padding."""
-_ITEM_BYTES_MIN = 2
-"""Shortest JSON of an item of a list, its comma included."""
 
 
 class RecordWeights:
     """Weights of the records of one table."""
 
-    def __init__(self, rows: RowSchema) -> None:
-        bits = sum(_slot_bits(field.type) for field in [*rows.columns, *SYSTEM_FIELDS])
-        self.row_bytes = -(-bits // 8) + rows.present_bytes
+    def __init__(self, rows: RowSchema, growth: Growth) -> None:
+        bits = sum(slot_bits(field.type) for field in [*rows.columns, *SYSTEM_FIELDS])
+        self._row_bytes = -(-bits // 8) + rows.present_bytes
         """What every row takes, whatever its record holds."""
-        self.unpacked = max(_unpacked(field.type) for field in rows.columns)
-        """How many bytes of a row a byte of its value can become, beyond ``row_bytes`` and ``item_bytes``."""
-        self.item_bytes = max(_item_bytes(field.type) for field in rows.columns)
-        """What a list, struct or vector takes that is an item of a list; 0 where there are no such lists."""
-
+        self._growth = growth
         self.entry_bytes = _FIELD_BYTES * sum(_fields(field.type) for field in [*rows.columns, *SYSTEM_FIELDS])
         """What an entry of a segment takes beside its rows."""
 
     def each(self, records: Records) -> Weights:
         """The weight of each record, in bytes."""
-        values = _lengths(records.values)
-        came = values + _lengths(records.keys) + RECORD_OVERHEAD
+        came = lengths(records.values) + lengths(records.keys) + RECORD_OVERHEAD
         if any(records.headers):
             came += np.fromiter(map(_headers_bytes, records.headers), np.int64, len(records))
-        become = self.row_bytes + self.unpacked * values
-        if self.item_bytes:
-            become += self.item_bytes * np.fromiter(map(_items_max, records.values), np.int64, len(records))
-        weights: Weights = np.maximum(came, become)
+        weights: Weights = np.maximum(came, self._row_bytes + self._growth.each(records.values))
         return weights
 
     def largest(self, record_bytes_max: int) -> int:
         """The weight of a record of ``record_bytes_max``, in its value."""
-        become = self.unpacked * record_bytes_max + self.item_bytes * (record_bytes_max // _ITEM_BYTES_MIN)
-        return max(record_bytes_max + RECORD_OVERHEAD, self.row_bytes + become)
+        return max(record_bytes_max + RECORD_OVERHEAD, self._row_bytes + self._growth.largest(record_bytes_max))
 
     def fit(self, records: Records, nbytes: int) -> bool:
         """Whether these together weigh no more as rows, told at little cost."""
-        values = sum(map(len, filter(None, records.values)))
-        items = sum(map(_items_max, records.values)) if self.item_bytes else 0
-        return len(records) * self.row_bytes + self.unpacked * values + self.item_bytes * items <= nbytes
+        return len(records) * self._row_bytes + int(self._growth.each(records.values).sum()) <= nbytes
 
 
 def pieces(weights: Weights, nbytes: int) -> list[int]:
@@ -96,7 +77,8 @@ def pieces(weights: Weights, nbytes: int) -> list[int]:
     return ends
 
 
-def _lengths(texts: Sequence[bytes | None]) -> Weights:
+def lengths(texts: Sequence[bytes | None]) -> Weights:
+    """Of each text; 0 where there is none."""
     present = [text or b"" for text in texts] if None in texts else texts
     return np.fromiter(map(len, present), np.int64, len(texts))  # type: ignore[arg-type] # None is replaced
 
@@ -109,37 +91,12 @@ def _fields(type_: pa.DataType) -> int:
     return 1 + sum(_fields(type_.field(i).type) for i in range(type_.num_fields))
 
 
-def _slot_bits(type_: pa.DataType) -> int:
+def slot_bits(type_: pa.DataType) -> int:
     """Bits that each value takes in Arrow, null or not, with the one that says whether it is."""
     if pa.types.is_fixed_size_list(type_):
-        return 1 + int(type_.list_size) * _slot_bits(type_.value_type)
+        return 1 + int(type_.list_size) * slot_bits(type_.value_type)
     if pa.types.is_struct(type_):
-        return 1 + sum(_slot_bits(child.type) for child in type_)
+        return 1 + sum(slot_bits(child.type) for child in type_)
     if pa.types.is_list(type_) or pa.types.is_string(type_) or pa.types.is_binary(type_):
         return 1 + 32
     return 1 + int(type_.bit_width)
-
-
-def _unpacked(type_: pa.DataType) -> int:
-    if pa.types.is_string(type_) or pa.types.is_binary(type_):
-        return 1
-    if pa.types.is_list(type_):
-        item = type_.value_type
-        return _unpacked(item) + (0 if pa.types.is_nested(item) else -(-_slot_bits(item) // (8 * _ITEM_BYTES_MIN)))
-    if pa.types.is_struct(type_):
-        return max((_unpacked(child.type) for child in type_), default=0)
-    return 0
-
-
-def _item_bytes(type_: pa.DataType) -> int:
-    if pa.types.is_list(type_):
-        item = type_.value_type
-        return max(_item_bytes(item), -(-_slot_bits(item) // 8) if pa.types.is_nested(item) else 0)
-    if pa.types.is_struct(type_):
-        return max((_item_bytes(child.type) for child in type_), default=0)
-    return 0
-
-
-def _items_max(value: bytes | None) -> int:
-    """No more lists, structs and vectors, or nulls instead of them, are in it."""
-    return 0 if value is None else value.count(b"[") + value.count(b"{") + value.count(b"null")

@@ -30,9 +30,8 @@ from lancewal_core.wal.segment import Entry, RejectedOffset
 from lancewal_ingest.append.job import Consumed, DeadLetters, Preparer
 from lancewal_ingest.append.pending import divided, joined
 from lancewal_ingest.context import IngestContext
-from lancewal_ingest.decode.json.decoder import PIECE_BYTES
+from lancewal_ingest.decode.decoder import PIECE_BYTES
 from lancewal_ingest.decode.outcomes import Rejected
-from lancewal_ingest.decode.weight import RecordWeights
 from lancewal_ingest.kafka.source import Offsets
 from lancewal_ingest.operator.entry import write_entry
 from lancewal_kafka.records import Records
@@ -88,7 +87,7 @@ def reject(
         )
     preparer = Preparer(context.contract.model_copy(update={"misrouted": "dlq"}), "dlq", context.drain)
     first: Rejected | None = None
-    weights = RecordWeights(context.contract.rows)
+    weights = preparer.weights
     kinds, rows, at = Counter[str](), 0, offset
     unreadable_to = offset
     while first is None or at < end:

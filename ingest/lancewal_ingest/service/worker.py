@@ -31,7 +31,6 @@ from lancewal_ingest.append.job import AppendJob, Consumed, DeadLetters, Prepare
 from lancewal_ingest.append.pending import Pending, divided, joined
 from lancewal_ingest.append.segment_in_flight import Cargo, SegmentInFlight
 from lancewal_ingest.context import IngestContext
-from lancewal_ingest.decode.weight import RecordWeights
 from lancewal_ingest.glibc_heap import use_own_pages
 from lancewal_ingest.kafka.source import KafkaSource, Polled, check_topic
 from lancewal_ingest.observer import Observer
@@ -126,7 +125,7 @@ class IngestWorker:
             context.tasks, context.clock, self._limits.retry_s, lambda cause: observer.failed("append", cause)
         )
         self._sent_at = float("-inf")
-        self._weights = RecordWeights(context.contract.rows)
+        self._weights = preparer.weights
         self._expected = float(self._weights.largest(context.contract.record_bytes_max))
         """What the next records may weigh each."""
         self._cut = 0

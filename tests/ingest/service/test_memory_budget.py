@@ -23,11 +23,15 @@ from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.contract import Column, Contract
 from lancewal_core.wal import segment
 from lancewal_core.wal.segment import Segment, decode_segment
-from lancewal_ingest.decode.json import decoder, hazards
+from lancewal_ingest.decode import decoder
+from lancewal_ingest.decode.decoder import Decoder
+from lancewal_ingest.decode.json import decoder as json_decoder
+from lancewal_ingest.decode.json import hazards
 from lancewal_ingest.decode.json.columnar import Columns
-from lancewal_ingest.decode.json.decoder import Decoder
+from lancewal_ingest.decode.json.decoder import JsonDecoder
 from lancewal_ingest.decode.json.reference import ReferenceDecoder
-from lancewal_ingest.decode.weight import RecordWeights, pieces
+from lancewal_ingest.decode.value_decoder import Ops
+from lancewal_ingest.decode.weight import pieces
 from lancewal_ingest.kafka.source import Polled
 from lancewal_ingest.regions.policy import GENERATION_BYTES_MAX, GenerationStats, MemoryPolicy, SealDecision, SealPolicy
 from lancewal_ingest.service.worker import IngestWorker, WorkerLimits
@@ -44,6 +48,10 @@ def records_of(values: Sequence[bytes | None], first: int = 0, key: bytes = b"")
 def schema(**types: str) -> RowSchema:
     columns = pa.schema([("k", pa.int64()), *((name, parse_type(text)) for name, text in types.items())])
     return RowSchema(columns, ("k",), ("k",))
+
+
+def decoder_of(rows: RowSchema) -> Decoder:
+    return Decoder(rows, JsonDecoder(rows), patches=True, record_bytes_max=1 << 20, key_decoder=None)
 
 
 @pytest.mark.parametrize(
@@ -69,9 +77,9 @@ def schema(**types: str) -> RowSchema:
 def test_no_row_is_larger_than_its_record_weighs(type_: str, held: str) -> None:
     rows = schema(c=type_)
     values = [f'{{"k":{k},"c":{held}}}'.encode() for k in range(50)]
-    decoded = Decoder(rows, patches=True, record_bytes_max=1 << 20, key_decoder=None).decode(records_of(values))
+    decoded = decoder_of(rows).decode(records_of(values))
     assert decoded.rejected == ()
-    each = RecordWeights(rows).each(records_of(values))
+    each = decoder_of(rows).weights.each(records_of(values))
     assert decoded.rows.nbytes <= each.sum() <= 50 * decoded.rows.nbytes
     assert (each >= [len(value) for value in values]).all()
 
@@ -89,15 +97,15 @@ def test_filled_lists_weigh_about_what_they_take(type_: str, held: object) -> No
     """Else a segment would hold a few records only."""
     rows = schema(c=type_)
     records = records_of([json.dumps({"k": k, "c": held}).encode() for k in range(50)])
-    decoded = Decoder(rows, patches=True, record_bytes_max=1 << 20, key_decoder=None).decode(records)
-    assert decoded.rows.nbytes <= RecordWeights(rows).each(records).sum() <= 5 * decoded.rows.nbytes
+    decoded = decoder_of(rows).decode(records)
+    assert decoded.rows.nbytes <= decoder_of(rows).weights.each(records).sum() <= 5 * decoded.rows.nbytes
 
 
 def test_keys_headers_and_missing_values_weigh_too() -> None:
     rows = schema(a="string")
     plain, null = records_of([b"{}" * 500]), records_of([None])
     headers = Records([0], [0], [b"k" * 3000], [None], [[("trace", b"x" * 9000), ("none", None)]])
-    weights = RecordWeights(rows)
+    weights = decoder_of(rows).weights
     assert [weights.each(r)[0] >= n for r, n in ((plain, 1000), (null, 0), (headers, 12_000))] == [True] * 3
 
 
@@ -186,7 +194,7 @@ def test_memory_stays_at_its_budget_whatever_records_become(columns: str, value:
     worker.step()
     made.store.silent = "_lancewal/regions/"  # no index changes: nothing is sealed, and rows stay where they are
     turns(worker, made, 400)
-    largest = RecordWeights(made.contract.rows).largest(10_000)
+    largest = decoder_of(made.contract.rows).weights.largest(10_000)
     assert observer.seen[-1][1]  # it is full, and consumes no more
     assert BUDGET / 2 < max(used for used, _ in observer.seen) <= BUDGET + LIMITS.segment_bytes + largest
     held = sum(batch.nbytes for batch in worker._partitions.open[0].memtable.batches)
@@ -331,17 +339,17 @@ def test_what_is_decoded_one_by_one_is_held_in_small_pieces(monkeypatch: pytest.
     seen: list[int] = []
     decode = ReferenceDecoder.decode
 
-    def spy(self: ReferenceDecoder, records: Records, indexes: Iterable[int]) -> object:
+    def spy(self: ReferenceDecoder, values: Sequence[bytes], ops: Ops, indexes: Iterable[int]) -> object:
         chosen = list(indexes)
-        seen.append(sum(len(records.values[i] or b"") for i in chosen))
-        return decode(self, records, chosen)
+        seen.append(sum(len(values[i]) for i in chosen))
+        return decode(self, values, ops, chosen)
 
     monkeypatch.setattr(ReferenceDecoder, "decode", spy)
-    monkeypatch.setattr(decoder, "SINGLY_BYTES", 10_000)
+    monkeypatch.setattr(json_decoder, "SINGLY_BYTES", 10_000)
     rows = schema(c="list<float64>")
     # A large integer in a float is doubtful: the slow path decides.
     values = [b'{"k":%d,"c":[9007199254740993.5%s]}' % (k, b",1" * 900) for k in range(40)]
-    decoded = Decoder(rows, patches=True, record_bytes_max=1 << 20, key_decoder=None).decode(records_of(values))
+    decoded = decoder_of(rows).decode(records_of(values))
     assert decoded.rows.column("k").to_pylist() == list(range(40))
     assert sum(seen) == sum(map(len, values))
     assert max(seen) <= 10_000
@@ -350,17 +358,18 @@ def test_what_is_decoded_one_by_one_is_held_in_small_pieces(monkeypatch: pytest.
 def test_what_weighs_more_than_a_piece_is_decoded_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = schema(c="fixed_size_list<float32>[1536]")
     values = [f'{{"k":{k}}}'.encode() for k in range(100)]
-    whole = Decoder(rows, patches=True, record_bytes_max=1 << 20, key_decoder=None).decode(records_of(values))
+    whole = decoder_of(rows).decode(records_of(values))
     monkeypatch.setattr(decoder, "PIECE_BYTES", 10 * 6_144 + 5_000)
-    many = Decoder(rows, patches=True, record_bytes_max=1 << 20, key_decoder=None)
+    reader = JsonDecoder(rows)
+    many = Decoder(rows, reader, patches=True, record_bytes_max=1 << 20, key_decoder=None)
     read: list[int] = []
-    columnar = many._columns.read
+    columnar = reader._columns.read
 
     def spy(chosen: Sequence[bytes]) -> Columns | None:
         read.append(len(chosen))
         return columnar(chosen)
 
-    monkeypatch.setattr(many._columns, "read", spy)
+    monkeypatch.setattr(reader._columns, "read", spy)
     assert many.decode(records_of(values)).rows.equals(whole.rows)
     assert max(read) <= 10
     assert sum(read) == 100

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -10,12 +10,7 @@ import orjson
 import pyarrow as pa
 
 from lancewal_core.rows.schema import RowSchema
-
-
-def present_bitmap(rows: RowSchema, names: Iterable[str]) -> bytes:
-    """The bitmap of one patch that has these members."""
-    bits: int = sum(1 << rows.columns.get_field_index(name) for name in names)
-    return bits.to_bytes(rows.present_bytes, "little")
+from lancewal_ingest.decode.part import present_bitmap
 
 
 class PresenceReader:

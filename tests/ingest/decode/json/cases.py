@@ -6,14 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from unittest import mock
 
+import numpy as np
 import pyarrow as pa
 
 from lancewal_core.rows.schema import RowSchema
+from lancewal_ingest.decode import decoder as general_module
+from lancewal_ingest.decode.decoder import Decoder
 from lancewal_ingest.decode.json import decoder as decoder_module
-from lancewal_ingest.decode.json.decoder import Decoder
+from lancewal_ingest.decode.json.decoder import JsonDecoder
+from lancewal_ingest.decode.json.growth import JsonGrowth
 from lancewal_ingest.decode.json.reference import ReferenceDecoder
 from lancewal_ingest.decode.outcomes import Decoded
-from lancewal_ingest.decode.part import assemble
+from lancewal_ingest.decode.value_decoder import DecodedValues, Ops, ValueDecoder
 from lancewal_kafka.records import Records
 
 Header = tuple[str, bytes | None]
@@ -73,6 +77,18 @@ def records(
     )
 
 
+class Singly:
+    """The reference path alone."""
+
+    def __init__(self, rows: RowSchema) -> None:
+        self.growth = JsonGrowth(rows)
+        self._reference = ReferenceDecoder(rows)
+
+    def decode(self, values: Sequence[bytes], ops: Ops) -> DecodedValues:
+        part, refused = self._reference.decode(values, ops, range(len(values)))
+        return DecodedValues([part], refused)
+
+
 @dataclass(frozen=True, slots=True)
 class Ways:
     """The decoder under test, and the reference path alone, with the same settings."""
@@ -81,15 +97,21 @@ class Ways:
     record_bytes_max: int = 10_000_000
     rows: RowSchema = ROWS
 
-    def decoder(self) -> Decoder:
-        return Decoder(self.rows, patches=self.patches, record_bytes_max=self.record_bytes_max, key_decoder=kafka_key)
+    def decoder(self, values: ValueDecoder | None = None) -> Decoder:
+        return Decoder(
+            self.rows,
+            values or JsonDecoder(self.rows),
+            patches=self.patches,
+            record_bytes_max=self.record_bytes_max,
+            key_decoder=kafka_key,
+        )
 
     def reference(self, batch: Records) -> Decoded:
-        path = ReferenceDecoder(
-            self.rows, patches=self.patches, record_bytes_max=self.record_bytes_max, key_decoder=kafka_key
-        )
-        part, rejected = path.decode(batch, range(len(batch)))
-        return Decoded(assemble(self.rows, batch, [part]), tuple(rejected))
+        """Each record is looked at by itself, and each value decoded by itself."""
+        with mock.patch.object(
+            Decoder, "_plain_ops", lambda _, records: np.full(len(records), general_module._ASIDE, np.uint8)
+        ):
+            return self.decoder(Singly(self.rows)).decode(batch)
 
     def both(self, batch: Records, *, singly_max: int = 1) -> Decoded:
         """Decode both ways, assert that they agree, and give the result.

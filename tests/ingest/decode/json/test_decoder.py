@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core.rows.schema import RowSchema
-from lancewal_ingest.decode.json.decoder import Decoder
+from lancewal_ingest.decode.decoder import Decoder
+from lancewal_ingest.decode.json.decoder import JsonDecoder
 from lancewal_ingest.decode.outcomes import KINDS
 from tests.ingest.decode.json.cases import COLUMNS, ROWS, Header, Ways, records
 
@@ -108,13 +109,13 @@ def test_a_null_value_deletes_by_kafka_key() -> None:
 
 @pytest.mark.parametrize("values", [(1,), (None, "a"), ("1", "a"), (2**63, "a"), (1, 2)])
 def test_a_kafka_key_that_is_not_the_primary_key_is_bad(values: tuple[object, ...]) -> None:
-    decoder = Decoder(ROWS, patches=True, record_bytes_max=1000, key_decoder=lambda _: values)
+    decoder = Decoder(ROWS, JsonDecoder(ROWS), patches=True, record_bytes_max=1000, key_decoder=lambda _: values)
     (bad,) = decoder.decode(records([None], keys=[b"k"])).rejected
     assert bad.kind == "null_value"
 
 
 def test_without_a_key_decoder_a_null_value_is_bad() -> None:
-    decoder = Decoder(ROWS, patches=True, record_bytes_max=1000, key_decoder=None)
+    decoder = Decoder(ROWS, JsonDecoder(ROWS), patches=True, record_bytes_max=1000, key_decoder=None)
     (bad,) = decoder.decode(records([None], keys=[b"1|a"])).rejected
     assert bad.kind == "null_value"
 
@@ -269,22 +270,22 @@ def _good(number: int) -> bytes:
 
 
 def test_a_batch_of_good_records_is_columnar() -> None:
-    decoder = Ways().decoder()
+    values = JsonDecoder(ROWS)
     some: list[list[Header] | None] = [None, PATCH, DELETE, [("trace", b"1")]]
     headers = [some[number % 4] for number in range(500)]
     batch = records([_good(number) for number in range(500)], headers=headers)
-    decoded = decoder.decode(batch)
+    decoded = Ways().decoder(values).decode(batch)
     assert decoded.rejected == ()
     assert decoded.rows["id"].to_pylist() == list(range(500))
-    assert (decoder.columnar_records, decoder.single_records) == (500, 0)
+    assert (values.columnar_records, values.single_records) == (500, 0)
     Ways().both(batch)
 
 
 def test_one_bad_record_takes_few_others_with_it() -> None:
     values = [_good(number) for number in range(5000)]
     values[1234] = b'{"id":'
-    decoder = Ways().decoder()
-    decoded = decoder.decode(records(values))
+    decoder = JsonDecoder(ROWS)
+    decoded = Ways().decoder(decoder).decode(records(values))
     assert [bad.offset for bad in decoded.rejected] == [100 + 3 * 1234]
     assert decoded.rows["id"].to_pylist() == [n for n in range(5000) if n != 1234]
     assert 1 <= decoder.single_records <= 64
@@ -294,8 +295,8 @@ def test_a_doubtful_row_goes_alone() -> None:
     values = [_good(number) for number in range(1000)]
     values[500] = b'{"id":500,"k":"","f":1e300}'
     values[501] = b'{"id":501,"k":"","day":"0200-01-01"}'
-    decoder = Ways().decoder()
-    decoded = decoder.decode(records(values))
+    decoder = JsonDecoder(ROWS)
+    decoded = Ways().decoder(decoder).decode(records(values))
     assert decoded.rejected == ()
     assert decoded.rows["id"].to_pylist() == list(range(1000))
     assert decoded.rows["f"].to_pylist()[500] == 1e300

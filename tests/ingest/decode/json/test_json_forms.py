@@ -11,7 +11,7 @@ import pytest
 from lancewal_core.errors import SchemaError
 from lancewal_core.rows.schema import RowSchema
 from lancewal_ingest.decode.json.cells import base64_bytes
-from lancewal_ingest.decode.json.decoder import Decoder
+from lancewal_ingest.decode.json.decoder import JsonDecoder
 from tests.ingest.decode.json.cases import Ways, records
 
 F32_AFTER_ONE = 1.00000011920928955078125
@@ -271,7 +271,7 @@ def test_a_message_names_the_column_and_never_the_content() -> None:
 def test_a_type_without_a_json_form_is_refused_by_name(type_: pa.DataType) -> None:
     rows = RowSchema(pa.schema([("id", pa.int64()), ("odd", type_)]), ("id",), ("id",))
     with pytest.raises(SchemaError, match="'odd'"):
-        Decoder(rows, patches=False, record_bytes_max=1000, key_decoder=None)
+        JsonDecoder(rows)
 
 
 def test_deep_types_are_refused() -> None:
@@ -280,7 +280,7 @@ def test_deep_types_are_refused() -> None:
         type_ = pa.list_(type_)
     rows = RowSchema(pa.schema([("id", pa.int64()), ("odd", type_)]), ("id",), ("id",))
     with pytest.raises(SchemaError, match="nested"):
-        Decoder(rows, patches=False, record_bytes_max=1000, key_decoder=None)
+        JsonDecoder(rows)
 
 
 def test_base64_is_exactly_what_an_encoder_writes() -> None:

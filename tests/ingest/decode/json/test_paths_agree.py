@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lancewal_core.rows.schema import RowSchema
+from lancewal_ingest.decode.json.decoder import JsonDecoder
 from tests.ingest.decode.json.cases import COLUMNS, Header, Ways, records
 from tests.ingest.decode.json.test_json_forms import BAD, GOOD
 
@@ -201,8 +202,8 @@ written_rows = st.fixed_dictionaries(
 def test_what_was_written_is_read_and_columnar(rows: list[dict[str, object]], ascii_only: bool) -> None:
     texts = [json.dumps(row, default=str, ensure_ascii=ascii_only) for row in rows]
     ways = Ways(rows=ROUND_TRIP)
-    decoder = ways.decoder()
-    read = decoder.decode(records([text.encode() for text in texts])).rows
+    decoder = JsonDecoder(ROUND_TRIP)
+    read = ways.decoder(decoder).decode(records([text.encode() for text in texts])).rows
     assert _text(read.select(ROUND_TRIP.columns.names).to_pylist()) == _text(rows)
     assert decoder.single_records == 0
 

@@ -1,0 +1,190 @@
+"""Decodes consumed records into a WAL batch, whatever the format of their values.
+
+1. Each record is one row or one ``Rejected``, which names the first check that failed: size, operation, whether it may come
+   without a value, and then the checks of the format (``value_decoder``).
+2. A record without a value deletes by Kafka key, when a ``key_decoder`` is there to read the primary key from it.
+3. Of a delete only the primary key is kept.
+4. At once the format is given records that weigh ``PIECE_BYTES`` (``weight``).
+5. A row that no segment can hold is none: its record is ``too_large``, whatever lies around it.
+6. Records with no header but ``lancewal.op`` cost no Python code of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lancewal_core.rows.schema import OFFSET, Op, RowSchema, check_row_schema
+from lancewal_core.store.object_limits import SEGMENT_ROWS_BYTES_MAX
+from lancewal_ingest.decode.operations import OP_HEADER, OPS, Headers, op_of, record_bytes
+from lancewal_ingest.decode.outcomes import TOO_LARGE, Decoded, Refusal, Rejected
+from lancewal_ingest.decode.part import Part, assemble
+from lancewal_ingest.decode.value_decoder import Ops, ValueDecoder
+from lancewal_ingest.decode.weight import RecordWeights, pieces
+from lancewal_kafka.records import Records
+
+KeyDecoder = Callable[[bytes], tuple[object, ...] | None]
+"""Kafka key -> the primary key's values in ``RowSchema.primary_key`` order, None when it is no key."""
+
+PIECE_BYTES = 32 << 20
+"""As much as a segment takes: what is in one is decoded in one piece."""
+ROW_BYTES_MAX = SEGMENT_ROWS_BYTES_MAX
+"""A larger row fits into no segment."""
+
+_ASIDE = 255
+"""Instead of an ``Op``: the record is looked at by itself."""
+_UPSERT = int(Op.UPSERT)
+
+_PLAIN_HEADER = {(OP_HEADER, name): int(op) for name, op in OPS.items()}
+_PLAIN_HEADER_BYTES = max(record_bytes(None, None, [header]) for header in _PLAIN_HEADER)
+
+
+class Decoder:
+    """Decoder of one table's records.
+
+    ``key_decoder`` gives the primary key's values for a Kafka key; None when the Kafka key does not hold all of it.
+    """
+
+    def __init__(
+        self,
+        rows: RowSchema,
+        values: ValueDecoder,
+        *,
+        patches: bool,
+        record_bytes_max: int,
+        key_decoder: KeyDecoder | None,
+    ) -> None:
+        check_row_schema(rows)
+        self.weights = RecordWeights(rows, values.growth)
+        self._rows = rows
+        self._values = values
+        self._patches = patches
+        self._record_bytes_max = record_bytes_max
+        self._key_decoder = key_decoder
+
+    def decode(self, records: Records) -> Decoded:
+        """Rows and rejected records of ``records``, both in offset order."""
+        ops = self._plain_ops(records)
+        rejected: list[Rejected] = []
+        deleted: dict[int, tuple[object, ...]] = {}
+        for index in np.flatnonzero(ops == _ASIDE).tolist():
+            try:
+                found = self._op_or_key(records, index)
+            except Refusal as refusal:
+                rejected.append(Rejected(records.offsets[index], refusal.kind, str(refusal)))
+                continue
+            match found:
+                case Op():
+                    ops[index] = found
+                case tuple():
+                    deleted[index] = found
+        parts = [self._deletes(deleted)] if deleted else []
+        for indexes in self._pieces(records, np.flatnonzero(ops != _ASIDE)):
+            whole = len(indexes) == len(records)
+            # Null values went aside.
+            values = cast("list[bytes]", records.values if whole else [records.values[i] for i in indexes.tolist()])
+            decoded = self._values.decode(values, ops if whole else ops[indexes])
+            parts += [self._only_keys(part if whole else _placed(part, indexes)) for part in decoded.parts]
+            rejected += [
+                Rejected(records.offsets[int(indexes[one.place])], one.kind, one.message) for one in decoded.refused
+            ]
+        rows = assemble(self._rows, records, parts)
+        if rows.nbytes > ROW_BYTES_MAX // 2:
+            rows, large = _without_large(rows)
+            rejected += large
+        return Decoded(rows, tuple(sorted(rejected, key=lambda letter: letter.offset)))
+
+    def _pieces(self, records: Records, indexes: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
+        if len(indexes) == 0 or self.weights.fit(records, PIECE_BYTES):
+            return [indexes] if len(indexes) else []
+        return np.split(indexes, pieces(self.weights.each(records)[indexes], PIECE_BYTES)[:-1])
+
+    def _plain_ops(self, records: Records) -> Ops:
+        """Each record's ``Op``, or ``_ASIDE`` for what is not plainly a value with an operation."""
+        if any(records.headers):
+            ops = np.array(_plain_ops(records.headers), dtype=np.uint8)
+            if not self._patches:
+                ops[ops == Op.PATCH] = _ASIDE
+        else:
+            ops = np.zeros(len(records), dtype=np.uint8)
+        if None in records.values:
+            ops[[value is None for value in records.values]] = _ASIDE
+        if self._may_be_too_large(records):
+            sizes = map(record_bytes, records.keys, records.values, records.headers)
+            ops[[size > self._record_bytes_max for size in sizes]] = _ASIDE
+        return ops
+
+    def _may_be_too_large(self, records: Records) -> bool:
+        # A bound that is cheap for small keys: all of them together.  Records with longer headers are aside already.
+        keys = len(b"".join(filter(None, records.keys)))
+        value = max(map(len, filter(None, records.values)), default=0)
+        return keys + value + _PLAIN_HEADER_BYTES > self._record_bytes_max
+
+    def _op_or_key(self, records: Records, index: int) -> Op | tuple[object, ...]:
+        """What the record does with its value, or the primary key that it deletes by having none.  ``Refusal``."""
+        key, value, headers = records.keys[index], records.values[index], records.headers[index]
+        if record_bytes(key, value, headers) > self._record_bytes_max:
+            raise Refusal(TOO_LARGE, f"expected at most {self._record_bytes_max} bytes of key, value and headers")
+        named = op_of(headers)
+        if named is Op.PATCH and not self._patches:
+            raise Refusal("patch_not_allowed", "expected upsert or delete: the table's contract allows no patches")
+        if value is not None:
+            return Op.UPSERT if named is None else named
+        if named not in (None, Op.DELETE):
+            raise Refusal("null_value", "expected a value: only a delete may come without")
+        cells = self._key_decoder(key) if self._key_decoder is not None and key is not None else None
+        if cells is None or len(cells) != len(self._rows.primary_key) or None in cells:
+            raise Refusal("null_value", "expected a value: the Kafka key does not give the whole primary key")
+        for name, cell in zip(self._rows.primary_key, cells, strict=True):
+            try:
+                pa.scalar(cell, type=self._rows.columns.field(name).type)
+            except (pa.ArrowException, TypeError, ValueError, OverflowError):
+                raise Refusal("null_value", f"column {name!r}: the Kafka key does not give a value of it") from None
+        return cells
+
+    def _deletes(self, keys: dict[int, tuple[object, ...]]) -> Part:
+        """Rows that delete these primary keys."""
+        by_name = dict(zip(self._rows.primary_key, zip(*keys.values(), strict=True), strict=True))
+        absent = [None] * len(keys)
+        return Part(
+            indexes=np.array(list(keys), dtype=np.int64),
+            columns=[pa.array(by_name.get(field.name, absent), type=field.type) for field in self._rows.columns],
+            ops=pa.array([int(Op.DELETE)] * len(keys), type=pa.uint8()),
+            present=pa.nulls(len(keys), pa.binary()),
+        )
+
+    def _only_keys(self, part: Part) -> Part:
+        deletes = part.ops.to_numpy() == Op.DELETE
+        if not deletes.any():
+            return part
+        places = pa.array(np.arange(len(deletes)), mask=deletes)
+        named = zip(self._rows.columns.names, part.columns, strict=True)
+        return replace(part, columns=[a if name in self._rows.primary_key else a.take(places) for name, a in named])
+
+
+def _placed(part: Part, indexes: npt.NDArray[np.int64]) -> Part:
+    """``part``, whose indexes are places in ``indexes``."""
+    return replace(part, indexes=indexes[part.indexes])
+
+
+def _without_large(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, list[Rejected]]:
+    """``rows`` without those that are larger than ``ROW_BYTES_MAX``, and these as rejected records."""
+    sizes = [pa.ipc.get_record_batch_size(rows.slice(place, 1)) for place in range(rows.num_rows)]
+    fits = np.array(sizes) <= ROW_BYTES_MAX
+    expected = f"expected a record whose row takes at most {ROW_BYTES_MAX} bytes"
+    offsets = rows.column(OFFSET).filter(pa.array(~fits)).to_pylist()
+    return rows.filter(pa.array(fits)), [Rejected(offset, TOO_LARGE, expected) for offset in offsets]
+
+
+def _plain_ops(of_records: Sequence[Headers]) -> list[int]:
+    """The operation where there is no header but ``lancewal.op``, else ``_ASIDE``."""
+    # One comprehension without calls of Python code: it runs for every record.
+    plain = _PLAIN_HEADER.get
+    return [
+        _UPSERT if not headers else plain(headers[0], _ASIDE) if len(headers) == 1 else _ASIDE for headers in of_records
+    ]

@@ -1,0 +1,16 @@
+"""Which decoder a table's values have, by the format that its contract names."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from lancewal_core.rows.schema import RowSchema
+from lancewal_ingest.decode.json.decoder import JsonDecoder
+from lancewal_ingest.decode.value_decoder import ValueDecoder
+
+
+def value_decoder(value_format: Literal["json"], rows: RowSchema) -> ValueDecoder:
+    """``SchemaError`` for columns that have no form in it."""
+    match value_format:
+        case "json":
+            return JsonDecoder(rows)

@@ -1,0 +1,64 @@
+"""What rows of JSON values may take in memory, told by their lengths, brackets and nulls.
+
+Of what a column has no slot of fixed size for, each byte of a value counts as often as its column can unpack it; and so do
+lists, structs and vectors inside lists, as many as there can be by the value's brackets and nulls: an empty list of two bytes,
+or a null, may be as wide as a vector is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from lancewal_core.rows.schema import RowSchema
+from lancewal_ingest.decode.value_decoder import Weights
+from lancewal_ingest.decode.weight import lengths, slot_bits
+
+_ITEM_BYTES_MIN = 2
+"""Shortest JSON of an item of a list, its comma included."""
+
+
+class JsonGrowth:
+    """``Growth`` of one table's JSON values."""
+
+    def __init__(self, rows: RowSchema) -> None:
+        self._unpacked = max(_unpacked(field.type) for field in rows.columns)
+        """How many bytes of a row a byte of its value can become, beside items that are nested."""
+        self._item_bytes = max(_item_bytes(field.type) for field in rows.columns)
+        """What a list, struct or vector takes that is an item of a list; 0 where there are no such lists."""
+
+    def each(self, values: Sequence[bytes | None]) -> Weights:
+        grown = self._unpacked * lengths(values)
+        if self._item_bytes:
+            grown += self._item_bytes * np.fromiter(map(_items_max, values), np.int64, len(values))
+        return grown
+
+    def largest(self, nbytes: int) -> int:
+        return self._unpacked * nbytes + self._item_bytes * (nbytes // _ITEM_BYTES_MIN)
+
+
+def _unpacked(type_: pa.DataType) -> int:
+    if pa.types.is_string(type_) or pa.types.is_binary(type_):
+        return 1
+    if pa.types.is_list(type_):
+        item = type_.value_type
+        return _unpacked(item) + (0 if pa.types.is_nested(item) else -(-slot_bits(item) // (8 * _ITEM_BYTES_MIN)))
+    if pa.types.is_struct(type_):
+        return max((_unpacked(child.type) for child in type_), default=0)
+    return 0
+
+
+def _item_bytes(type_: pa.DataType) -> int:
+    if pa.types.is_list(type_):
+        item = type_.value_type
+        return max(_item_bytes(item), -(-slot_bits(item) // 8) if pa.types.is_nested(item) else 0)
+    if pa.types.is_struct(type_):
+        return max((_item_bytes(child.type) for child in type_), default=0)
+    return 0
+
+
+def _items_max(value: bytes | None) -> int:
+    """No more lists, structs and vectors, or nulls instead of them, are in it."""
+    return 0 if value is None else value.count(b"[") + value.count(b"{") + value.count(b"null")
