@@ -20,6 +20,7 @@ from pathlib import Path
 import coverage
 
 MODULES = (
+    "lancewal_core.region.end_region",
     "lancewal_ingest.regions.open",
     "lancewal_ingest.regions.partitions",
     "lancewal_ingest.append.job",
@@ -34,7 +35,7 @@ MODULES = (
     "lancewal_core.region.history",
     "lancewal_reader.plan.strong",
 )
-"""Open, append, seal, merge (with commit and finish), trim (with history), read plan."""
+"""End, open, append, seal, merge (with commit and finish), trim (with history), read plan."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from lancewal_core.errors import ContractMismatch, InvalidInput, PartitionCountChanged, RetentionLost
+from lancewal_core.errors import (
+    ContractMismatch,
+    InvalidInput,
+    KafkaBehind,
+    LogTruncated,
+    PartitionCountChanged,
+    RetentionLost,
+)
 from lancewal_core.ids import OwnerId, Position
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.table.contract import Contract, read_contract
+from lancewal_core.testing.faults import PutFault
 from lancewal_flusher.define.alter import add_partitions
 from lancewal_ingest.operator.accept_loss import accept_loss
 from lancewal_kafka.topic import TopicState
@@ -108,9 +116,13 @@ def old_partitions_are_drained() -> None:
     stage.step(b, 2)
     require(stage.acknowledged == {0: 2, 1: 2}, "durable up to", stage.acknowledged)
     require(not b.worker.stopped and sorted(b.worker.durable) == [0, 1], "B has", b.worker.durable, b.worker.stopped)
-    with stops(InvalidInput):
+    with stops(
+        InvalidInput, "of partitions 0, 1 is in open generations, which no merge takes: ingest seals them after"
+    ):
         alter(stage)
     stage.seal(b)
+    with stops(InvalidInput, "not merged yet", but_not="in open generations"):
+        alter(stage)
     stage.round(stage.flusher("f"))
     with stops(InvalidInput):
         alter(stage, uncommitted=3)  # of the old number: behind the change they would be misrouted
@@ -232,6 +244,96 @@ def kafka_drops_what_was_to_be_drained() -> None:
     require(alter(stage).altered_at[0] == log.low, "altered at", stage.contract.altered_at)
 
 
+def _lost_in_flight(stage: Stage) -> Member:
+    """B has consumed the last record of each partition, and has its segment in flight, when Kafka loses them.  The rest is
+    merged."""
+    b = _stale(stage)
+    b.script.puts.append(("_lancewal/wal", PutFault.NEVER_ARRIVED))
+    stage.step(b)
+    for partition in range(OLD):
+        stage.topic.partitions[partition].lose_tail(1, 1)
+    stage.round(stage.flusher("f"))
+    require(stage.acknowledged == {0: 1, 1: 1}, "durable up to", stage.acknowledged)
+    return b
+
+
+def _goes_on_behind_lost_tail(stage: Stage, b: Member) -> None:
+    for partition in range(OLD):
+        stage.topic.partitions[partition].grow_again()
+    _goes_on(stage, b)
+
+
+def kafka_loses_its_tail_before_it_is_altered() -> None:
+    """All that Kafka holds is merged.  What B has in flight lies behind, and comes too late, by whatever log."""
+    stage = Stage()
+    b = _lost_in_flight(stage)
+    alter(stage)
+    with stops(PartitionCountChanged):
+        stage.step(b, 10)
+    require(stage.acknowledged == {0: 1, 1: 1}, "durable up to", stage.acknowledged)
+    require(stage.contract.altered_at == (1, 1), "altered at", stage.contract.altered_at)
+    _goes_on_behind_lost_tail(stage, b)
+
+
+def lost_tail_is_durable_while_it_is_altered() -> None:
+    """The same, but it comes when ``alter`` has looked, and before B's log has ended: it is merged first, without ingest.  A
+    person accepts that Kafka ends below."""
+    for key in ("_lancewal/drain", "_lancewal/wal"):
+        stage = Stage()
+        b = _lost_in_flight(stage)
+        script = stage.faults_of("alter")
+        script.before("put", key, lambda stage=stage, b=b: stage.step(b, 5))  # type: ignore[misc] # defaults
+        script.before("put", "/index/", lambda stage=stage, b=b: stage.seal(b))  # type: ignore[misc] # defaults
+        with stops(InvalidInput, "offsets 1 to 1 are not merged yet"):
+            alter(stage)
+        with stops(InvalidInput, "ingest is not needed for it"):
+            alter(stage)
+        stage.step(b, 10)
+        require(stage.acknowledged == {0: 2, 1: 2}, "durable up to", stage.acknowledged)
+        stage.round(stage.flusher("g"))
+        require(alter(stage).altered_at == (2, 2), "altered at", stage.contract.altered_at)
+        c = stage.member("c")
+        stage.take_over(b, c, 0)
+        found = c.worker.stopped.get(0)
+        require(isinstance(found, LogTruncated), "partition 0 stopped by", found)
+        accept_loss(c.worker._context, OwnerId(c.process.name), stage.region(0), lambda c=c: c.source.offsets(0))  # type: ignore[misc] # defaults
+        d = stage.member("d")
+        stage.take_over(c, d, 0)
+        require(isinstance(d.worker.refused.get(0), KafkaBehind), "partition 0 waits for", d.worker.refused)
+        _goes_on_behind_lost_tail(stage, d)
+
+
+def partition_is_claimed_while_it_is_altered() -> None:
+    """Heir has found where a partition goes on, and claims it when ``alter`` has ended all that was OPEN: it writes nothing,
+    though Kafka holds more again."""
+    for handed_over in (False, True):
+        stage = Stage()
+        b = _lost_in_flight(stage)
+        heir = stage.member("heir")
+        if handed_over:
+            b, dead = stage.member("c"), b
+            stage.take_over(dead, b, *range(OLD))
+            stage.give(heir, 0)
+            stage.step(b)
+            stage.round(stage.flusher("g"))
+        else:
+            stage.group.expel(b.process.name)
+
+        def late(stage: Stage = stage) -> None:
+            alter(stage)
+            for partition in range(OLD):
+                stage.send_again(partition, _key(partition, partition))
+
+        heir.script.before("put", "/index/", late)
+        with stops(PartitionCountChanged):
+            stage.give(heir, 0)
+            stage.step(heir, 5)
+        require(stage.acknowledged == {0: 1, 1: 1}, "durable up to", stage.acknowledged)
+        require(stage.contract.altered_at == (1, 1), "altered at", stage.contract.altered_at)
+        stage.group.expel(b.process.name)
+        _goes_on(stage, heir)
+
+
 ACCIDENTS: list[Callable[[], None]] = [
     old_partitions_are_drained,
     drained_up_to_a_key_of_the_new_number,
@@ -239,4 +341,7 @@ ACCIDENTS: list[Callable[[], None]] = [
     ingest_begins_while_it_is_altered,
     alter_is_cut_short,
     kafka_drops_what_was_to_be_drained,
+    kafka_loses_its_tail_before_it_is_altered,
+    lost_tail_is_durable_while_it_is_altered,
+    partition_is_claimed_while_it_is_altered,
 ]

@@ -26,21 +26,46 @@ from tests.simulation.oracle import Record
 class Partition:
     """The log of one partition; ``high`` is the position behind everything, markers included.
 
-    Retention has removed what lies below ``low``; ``records`` keeps it, for those who want to know what it was.
+    Retention has removed what lies below ``low``, and ``lost`` are gone with a tail; ``records`` keeps them, for those who
+    want to know what they were.
     """
 
     records: list[Record] = field(default_factory=list)
     high: int = 0
     low: int = 0
+    lost: set[int] = field(default_factory=set)
+    """Offsets of records that Kafka has lost with its tail.  No record comes at them again, so that it stays clear what a row
+    was made of."""
+    survived: set[int] = field(default_factory=set)
+    """Of these, those that are durable all the same: somebody had consumed them."""
+    _reached: int = 0
+    """Where the partition ended before it lost its tail."""
 
     @property
     def end(self) -> int:
-        """The position behind the last record."""
-        return self.records[-1].offset + 1 if self.records else 0
+        """The position behind the last record that Kafka has."""
+        return next((r.offset + 1 for r in reversed(self.records) if r.offset not in self.lost), 0)
 
     def between(self, first: int, next_: int) -> list[Record]:
-        """Records with offsets in [first, next)."""
-        return [r for r in self.records if first <= r.offset < next_]
+        """Records with offsets in [first, next), but for what is lost for good."""
+        gone = self.lost - self.survived
+        return [r for r in self.records if first <= r.offset < next_ and r.offset not in gone]
+
+    def held(self, first: int, next_: int) -> list[Record]:
+        """Those of them that Kafka has."""
+        return [r for r in self.between(first, next_) if r.offset not in self.lost]
+
+    def lose_tail(self, high: int, durable: int) -> None:
+        """An unclean leader election: the partition ends at ``high`` now; what lies below ``durable`` is so."""
+        self._reached = max(self._reached, self.high)
+        tail = {r.offset for r in self.held(high, self.high)}
+        self.lost |= tail
+        self.survived |= {offset for offset in tail if offset < durable}
+        self.high = high
+
+    def grow_again(self) -> None:
+        """It ends where it ended before it lost its tail, without a record there."""
+        self.high = max(self.high, self._reached)
 
 
 class MemoryTopic:
@@ -52,6 +77,7 @@ class MemoryTopic:
     def append(self, partition: int, make: Callable[[int], Record], gap: int = 0, markers: int = 0) -> Record:
         """A record behind ``gap`` missing offsets, followed by ``markers``."""
         log = self.partitions[partition]
+        log.grow_again()
         record = make(log.high + gap)
         log.records.append(record)
         log.high = record.offset + 1 + markers
@@ -135,7 +161,7 @@ class MemorySource:
             log = self._topic.partitions[partition]
             if position < log.low and self.member not in self._group.members:
                 continue  # others have made durable what retention took; the error comes after the news that it is lost
-            waiting = log.between(max(position, log.low), log.high)
+            waiting = log.held(max(position, log.low), log.high)
             taken = waiting[: self._rng.randint(0, min(len(waiting), records_max, 12))]
             if taken:
                 delivered[partition] = _records(taken)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import lancewal_core.region.durable_position
+import lancewal_core.region.end_region
 import lancewal_core.wal.writer
 import lancewal_flusher.commit.send
 import lancewal_flusher.garbage.collect
@@ -43,7 +44,7 @@ def _no_fence(patch: pytest.MonkeyPatch) -> None:
         walked = walk(store, tasks, log, start, regions=(region,))
         return Walk(log, walked.segments, walked.end, walked.fence or Fence(log, walked.end, writer, clock.now_ms()))
 
-    patch.setattr(lancewal_ingest.regions.open, "end_log", end_log)
+    patch.setattr(lancewal_core.region.end_region, "end_log", end_log)
 
 
 def _no_sentinel(patch: pytest.MonkeyPatch) -> None:

@@ -23,12 +23,14 @@ def crash() -> None:
 
 
 @contextmanager
-def stops(error: type[Exception]) -> Iterator[None]:
-    """What is done within ends by this error."""
+def stops(error: type[Exception], says: str = "", but_not: str = "\n") -> Iterator[None]:
+    """What is done within ends by this error, the message of which has the one text and not the other."""
     try:
         yield
-    except error:
-        return
+    except error as raised:
+        if says in str(raised) and but_not not in str(raised):
+            return
+        raise
     raise AssertionError(f"{error.__name__} was expected")
 
 

@@ -1,4 +1,5 @@
-"""Partitions are added while producers of both numbers, members that come, go and freeze, and ``table alter`` all are at work.
+"""Partitions are added while producers of both numbers, members that come, go and freeze, a Kafka that loses its tail, and
+``table alter`` all are at work.
 
 What a strong read gives in the end is the fold, key by key, of what was taken by the old number, then of what was taken by the
 new one: whatever the old processes still did when the contract was altered.
@@ -13,6 +14,7 @@ import pytest
 from lancewal_core.errors import ContractMismatch, InvalidInput, Misrouted, PartitionCountChanged
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.region_key import encode_region_key
+from lancewal_core.testing.faults import PutFault
 from lancewal_reader.receipt import receipt_of
 from tests.simulation import oracle
 from tests.simulation.checker import require, rows_of
@@ -21,7 +23,21 @@ from tests.simulation.script import Crashed, crash
 from tests.simulation.stage import Member, Stage
 
 KEYS = 12
-ACTS = ("old", "old", "new", "step", "step", "step", "start", "seal", "merge", "alter")
+ACTS = (
+    "old",
+    "old",
+    "new",
+    "step",
+    "step",
+    "step",
+    "start",
+    "seal",
+    "merge",
+    "alter",
+    "lose",
+    "lose in flight",
+    "grow",
+)
 
 
 class _Play:
@@ -50,6 +66,12 @@ class _Play:
                 self.seal()
             case "merge":
                 self.stage.round(self.stage.flusher("f"))
+            case "lose":
+                self.lose(self.rng.randrange(OLD), back=self.rng.randrange(3))
+            case "grow":
+                self.grow()
+            case "lose in flight":
+                self.lose_in_flight()
             case _:
                 self.alter()
 
@@ -57,7 +79,7 @@ class _Play:
         k = self.rng.randrange(KEYS)
         self.stage.send_again(partition_of(encode_region_key(k), partitions), k)
 
-    def start(self) -> None:
+    def start(self, steps: int | None = None) -> None:
         """A process that takes all over; those before it live on, and do not know it."""
         try:
             member = self.stage.member("m")
@@ -69,20 +91,47 @@ class _Play:
                 self.stage.group.owner[partition] = None
         self.stage.give(member, *self.stage.group.target)
         self.members.append(member)
-        self.step(member)
+        self.step(member, steps)
 
-    def step(self, member: Member) -> None:
+    def step(self, member: Member, times: int | None = None) -> None:
         try:
-            self.stage.step(member, self.rng.choice([1, 2, 3]))
+            self.stage.step(member, times or self.rng.choice([1, 2, 3]))
         except PartitionCountChanged:
             self.stage.group.expel(member.process.name)
             self.members.remove(member)
             if not self.members and not self.altered:
                 self.start()
 
+    def lose(self, *partitions: int, back: int) -> None:
+        """Kafka loses its tail there, at most so many records of what is durable with it."""
+        for partition in partitions:
+            log, durable = self.stage.topic.partitions[partition], self.stage.acknowledged.get(partition, 0)
+            log.lose_tail(min(log.high, max(durable - back, 0)), durable)
+
+    def grow(self) -> None:
+        """Kafka's partitions come to where they ended before; nobody waits for that any more."""
+        for log in self.stage.topic.partitions:
+            log.grow_again()
+
+    def lose_in_flight(self) -> None:
+        """Kafka loses what a new member has consumed, whose segment does not arrive before it tries again.  All else is
+        merged, and somebody alters the contract."""
+        for _ in range(3):
+            self.send(OLD)
+        self.start(steps=1)
+        puts = self.stage.faults_of("m").puts
+        puts.append(("_lancewal/wal", PutFault.NEVER_ARRIVED))
+        if self.members:
+            self.step(self.members[-1], 2)
+        puts.clear()
+        self.lose(*range(OLD), back=0)
+        for act in ("merge", "alter"):
+            self.act((act,))
+
     def seal(self) -> None:
         try:
-            self.stage.seal(self.members[-1])
+            if self.members:
+                self.stage.seal(self.members[-1])
         except PartitionCountChanged:
             self.start()
 
@@ -139,17 +188,19 @@ def test_old_then_new(seed: int) -> None:
     for _ in range(10):  # the producers are stopped: there is a way out
         if play.altered:
             break
+        play.grow()
         play.start()
         for act in ("step", "step", "step", "seal", "merge", "alter"):
             play.act((act,))
     require(play.altered, "the command finds no end:", stage.acknowledged)
     for _ in range(10):
         play.act(("old", "new", "step", "start"))
-    for act in ("start", "step", "step", "step"):
+    for act in ("grow", "start", "step", "step", "step"):
         play.act((act,))
     for error in play.members[-1].worker.stopped.values():
         require(isinstance(error, Misrouted | PartitionCountChanged), "stopped by", error)
 
+    stage.checker.check(stage.acknowledged)
     result = stage.reader("audience").table.scan()
     cut = {region.partition: int(position) for region, position in receipt_of(result.schema).cut.items()}
     altered_at = stage.contract.altered_at

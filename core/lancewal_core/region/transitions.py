@@ -7,6 +7,7 @@ try.  None means "not (any more) yours to do" or "already done"; the caller read
 change                condition
 ====================  ===========================================================================================
 ``claim``             the newest generation is absent, handed over, or the OPEN one that the caller has ended
+``retire``            the newest generation is the OPEN one that the caller has ended
 ``seal``              the newest generation is OPEN with this owner, log and number
 ``reanchor``          the same, and it has no entry
 ``flushed``           the generation is SEALED and every earlier one is further
@@ -86,22 +87,41 @@ def claim(
         raise StoreInconsistent(f"index of region {index.region.name} has no generation", region=index.region.name)
     generations = index.generations
     if newest.state is State.OPEN:
-        if ended is None or (ended.generation, ended.log) != (newest.generation, newest.log):
+        sealed = None if ended is None else _sealed_where_ended(index.region, newest, ended)
+        if sealed is None:
             return None
-        if ended.next < newest.first:
-            raise StoreInconsistent(
-                f"region {index.region.name}: generation {newest.generation} starts at {newest.first}, its log ends "
-                f"at {ended.next}", region=index.region.name,
-            )  # fmt: skip
-        if ended.end_sequence < newest.first_sequence:
-            # Re-anchored since, and what was found absent had been trimmed: no end was found, nor was the log ended.
-            return None
-        generations = (*generations[:-1], _sealed(newest, ended.next, ended.end_sequence, ended.entries))
+        generations = (*generations[:-1], sealed)
     first = generations[-1].next
     if first is None:
         raise StoreInconsistent(f"region {index.region.name}: a sealed generation has no end")
     opened = _open_record(newest.generation + 1, first, claimant)
     return replace(index, contract_version=contract_version, generations=(*generations, opened), write_id=write_id)
+
+
+def retire(index: RegionIndex, ended: Ended, write_id: str) -> RegionIndex | None:
+    """SEAL the OPEN generation that ``ended`` describes, and open none: a hand-over in the place of its owner."""
+    newest = index.newest
+    if newest is None or newest.state is not State.OPEN:
+        return None
+    sealed = _sealed_where_ended(index.region, newest, ended)
+    if sealed is None:
+        return None
+    return replace(index, generations=(*index.generations[:-1], sealed), write_id=write_id)
+
+
+def _sealed_where_ended(region: Region, newest: GenerationRecord, ended: Ended) -> GenerationRecord | None:
+    """The OPEN generation as SEALED; None where it is not the one that was ended."""
+    if (ended.generation, ended.log) != (newest.generation, newest.log):
+        return None
+    if ended.next < newest.first:
+        raise StoreInconsistent(
+            f"region {region.name}: generation {newest.generation} starts at {newest.first}, its log ends at {ended.next}",
+            region=region.name,
+        )
+    if ended.end_sequence < newest.first_sequence:
+        # Re-anchored since, and what was found absent had been trimmed: no end was found, nor was the log ended.
+        return None
+    return _sealed(newest, ended.next, ended.end_sequence, ended.entries)
 
 
 def is_ours(index: RegionIndex, generation: Generation, claimant_owner: OwnerId, log: LogId) -> bool:

@@ -8,7 +8,9 @@ as versioned objects under ``_lancewal/drain/``.
 Guarantees
  1. Under the old contract nothing becomes durable behind ``to`` of any version that a process has read, but for entries
     without rows over records that Kafka has lost.
- 2. Once closed for a contract, no later version of it is written but by ``alter``: what it has found stays so.
+ 2. Once it is closed for a contract, no later version of it is written, and no claim that comes later leads to a record:
+    whoever claims a region reads the drain behind that, before it writes (``check_open``).  What ``alter`` finds once it
+    has ended the logs of those who claimed before stays so, whatever Kafka has lost meanwhile and whoever was frozen.
  3. A partition in ``new`` has at ``to`` a record that belongs there by the topic's number and not by the contract's: by the
     contract nobody gets past it.
 
@@ -16,7 +18,8 @@ Steps
  1. ``begin``, when ingest starts and finds more partitions: as far as Kafka's ends, asked for after the number.  Again at
     each start, since more may have come.
  2. ``note_new``, when ingest has met such a record: the partition ends there.
- 3. ``close``, by ``alter``, from the version by which it has looked: everything is merged up to there.  Then the contract.
+ 3. ``close``, by ``alter``, from the version by which it has looked: everything is merged up to there.  Then it ends the
+    logs, looks again, and puts the contract.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Guarantees
  1. A key never has unmerged rows under both contracts: the old one ends only when every durable row is merged and, where
     the old partitions stay, when nothing more can become durable under it: Kafka holds nothing beyond, or a record which
-    ends what is drained (``lancewal_core.table.drain``), and that is closed first.
+    ends what is drained (``lancewal_core.table.drain``); that is closed, and every log is ended that may still grow by it.
  2. The contract is swapped by compare-and-swap: of two commands at once one wins, the other says so.
  3. Whoever works by the old contract notices: ingest because the topic is not the contract's, the flusher before it trims,
     a reader before its next strong read.
@@ -13,7 +13,9 @@ Steps
  1. The topic must be what the command says, and not what the contract says.
  2. Each region of the old contract: durable position = merged position.
  3. ``alter``: that is where Kafka or the drain ends, by the version of the drain read before step 2; then close it.
- 4. Put the next version of the contract.  Cut short between 3 and 4, the command goes on when it is run again.
+ 4. ``alter``: end what is OPEN, as a new owner would (``end_region``).  Then step 2 again: what Kafka has lost may have been
+    in flight, and become durable since.  It is merged first, for which ingest is not needed.
+ 5. Put the next version of the contract.  Cut short between 3 and 5, the command goes on at 4 when it is run again.
 """
 
 from __future__ import annotations
@@ -24,10 +26,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from lancewal_core.errors import ContractMismatch, InvalidInput, SettingsError
-from lancewal_core.ids import Position, Region
+from lancewal_core.ids import OwnerId, Position, Region
 from lancewal_core.process.clock import Clock, SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.durable_position import durable_position
+from lancewal_core.region.end_region import end_region
+from lancewal_core.region.index import State
 from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.rows.ttl import Ttl, check_ttl
 from lancewal_core.settings.load import Settings
@@ -58,7 +62,9 @@ class AskedTopic(Protocol):
 
 
 _MERGE = "Merge what is durable: `lancewal flush run --once` (ingest is not needed for it)"
-"""The old topic is gone, and ingest refuses the new one."""
+"""Of what ingest takes no more."""
+_ALTER = OwnerId("table-alter")
+"""Who ended a log, in its fence."""
 
 
 def alter_partitions(settings: Settings, partitions: int, inspector: TopicInspector | None = None) -> Contract:
@@ -86,20 +92,33 @@ def add_partitions(
         raise _not_so(old, f"has {topic.partitions} partitions, not {partitions}")
     if partitions <= old.partitions:
         raise SettingsError(f"the contract says {old.partitions} partitions already: {partitions} adds none")
-    # Step 2
+    indexes = RegionIndexes(store, clock)
     drain = read_drain(store, old)
-    reached = _reached(store, table, clock, old)
-    # Step 3
-    numbers = range(old.partitions)
-    lows, ends = kafka.begins(old.topic, numbers), kafka.ends(old.topic, numbers)
-    highs = kafka.ends(old.topic, numbers, committed=False)
-    spans = [_Span(lows[p], ends[p], highs[p]) for p in numbers]
-    left = [one for p, at in enumerate(reached) for one in _left(old.topic, at, spans[p], drain, partitions)]
-    if left:
-        raise _not_yet(old, left)
-    merged = tuple(at.merged for at in reached)
-    close(store, clock, new_id, old, drain, partitions, merged)
+    if drain is None or not drain.closed:
+        # Step 2
+        reached = _reached(store, table, indexes, old)
+        # Step 3
+        numbers = range(old.partitions)
+        lows, ends = kafka.begins(old.topic, numbers), kafka.ends(old.topic, numbers)
+        highs = kafka.ends(old.topic, numbers, committed=False)
+        spans = [_Span(lows[p], ends[p], highs[p]) for p in numbers]
+        left = [one for p, at in enumerate(reached) for one in _left(old.topic, at, spans[p], drain, partitions)]
+        if left:
+            raise _not_yet(old, left, reached)
+        close(store, clock, new_id, old, drain, partitions, [at.merged for at in reached])
     # Step 4
+    tasks = ThreadTasks(workers=1)
+    try:
+        for region in old.regions:
+            end_region(store, tasks, clock, indexes, new_id, _ALTER, region)
+    finally:
+        tasks.close()
+    reached = _reached(store, table, indexes, old)
+    late = [one for at in reached for one in _unmerged(at)]
+    if late:
+        raise _not_merged(old, late)
+    # Step 5
+    merged = tuple(at.merged for at in reached)
     return put_next(
         store, old, old.model_copy(update={"version": old.version + 1, "partitions": partitions, "altered_at": merged})
     )
@@ -112,6 +131,8 @@ class _Reached:
     region: Region
     durable: Position | None
     merged: Position
+    open_from: Position | None
+    """Where the generation begins that is OPEN; None where none is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +156,7 @@ class _Left:
 def _left(topic: str, at: _Reached, span: _Span, drain: Drain | None, partitions: int) -> list[_Left]:
     low, end, high = span.low, span.end, span.high
     partition, durable = at.region.partition, low if at.durable is None else at.durable
-    found = []
-    if at.durable is not None and durable > at.merged:
-        found.append(_Left(partition, f"offsets {at.merged} to {durable - 1} are not merged yet"))
-    if drain is not None and drain.closed:
-        return found  # the rest was looked at when that was written
+    found = _unmerged(at)
     if drain is not None and drain.partitions == partitions and partition in drain.new:
         end, high = (min(until, Position(drain.to[partition])) for until in (end, high))
         low = min(low, end)
@@ -154,22 +171,50 @@ def _left(topic: str, at: _Reached, span: _Span, drain: Drain | None, partitions
     return found
 
 
-def _not_yet(contract: Contract, left: list[_Left]) -> InvalidInput:
+def _unmerged(at: _Reached) -> list[_Left]:
+    if at.durable is None or at.durable <= at.merged:
+        return []
+    return [_Left(at.region.partition, f"offsets {at.merged} to {at.durable - 1} are not merged yet")]
+
+
+def _not_yet(contract: Contract, left: list[_Left], reached: list[_Reached]) -> InvalidInput:
     commands = [f"`{found.command}`" for found in left if found.command is not None]
     advice = f"To go on without what Kafka deleted: {', '.join(commands)}. " if commands else ""
+    waiting = [at.region.partition for at in reached if _waits_for_a_seal(at)]
+    seal = (
+        f". What is durable of partitions {', '.join(map(str, waiting))} is in open generations, which no merge takes: ingest "
+        "seals them after `ingest.seal_age_s`, or as it ends: to hasten that, stop it (SIGTERM) once all is durable, then "
+        "`lancewal flush run --once`"
+    )
+    return _refused(
+        contract,
+        left,
+        f"Nothing was changed. {advice}With the producers stopped, start ingest again (`lancewal ingest run`), which takes "
+        "what the old partitions hold, let ingest and flusher work until `lancewal status` shows nothing unmerged, and run "
+        f"the command again{seal if waiting else ''}",
+    )
+
+
+def _waits_for_a_seal(at: _Reached) -> bool:
+    return at.durable is not None and at.open_from is not None and at.durable > max(at.open_from, at.merged)
+
+
+def _not_merged(contract: Contract, left: list[_Left]) -> InvalidInput:
+    return _refused(
+        contract, left, f"Ingest takes no more by the old number. {_MERGE}, and run the command again, which goes on"
+    )
+
+
+def _refused(contract: Contract, left: list[_Left], way_on: str) -> InvalidInput:
     return InvalidInput(
-        f"topic {contract.topic}: {'; '.join(f'partition {found.partition}: {found.problem}' for found in left)}. Nothing was "
-        f"changed. {advice}With the producers stopped, start ingest again (`lancewal ingest run`), which takes what the old "
-        "partitions hold, let ingest and flusher work until `lancewal status` shows nothing unmerged, and run the command "
-        "again",
+        f"topic {contract.topic}: {'; '.join(f'partition {found.partition}: {found.problem}' for found in left)}. {way_on}",
         topic=contract.topic,
         partitions=tuple(sorted({found.partition for found in left})),
     )
 
 
-def _reached(store: ObjectStore, table: Table, clock: Clock, contract: Contract) -> list[_Reached]:
+def _reached(store: ObjectStore, table: Table, indexes: RegionIndexes, contract: Contract) -> list[_Reached]:
     _, in_force = Watermarks(store, table).newest()
-    indexes = RegionIndexes(store, clock)
     tasks = ThreadTasks(workers=1)
     try:
         found = []
@@ -177,7 +222,10 @@ def _reached(store: ObjectStore, table: Table, clock: Clock, contract: Contract)
             durable = durable_position(store, tasks, indexes, contract, region)
             mark = in_force.regions.get(region)
             merged = mark.next if mark is not None else contract.start_of(region.partition) or Position(0)
-            found.append(_Reached(region, durable, merged))
+            index = indexes.read(region)
+            newest = None if index is None else index.newest
+            open_from = newest.first if newest is not None and newest.state is State.OPEN else None
+            found.append(_Reached(region, durable, merged, open_from))
         return found
     finally:
         tasks.close()
@@ -197,12 +245,12 @@ def rebind_topic(
     if topic_id == old.topic_id:
         raise SettingsError(f"the contract names topic id {topic_id} already")
     # Step 2
-    for at in _reached(store, table, SystemClock(), old):
+    for at in _reached(store, table, RegionIndexes(store, SystemClock()), old):
         if at.durable is not None and at.durable > at.merged:
             raise _unfinished(
                 old, at.region.partition, f"offsets {at.merged} to {at.durable - 1} are not merged yet", _MERGE
             )
-    # Step 4
+    # Step 5
     new = old.model_copy(
         update={
             "version": old.version + 1, "topic_id": topic_id, "partitions": topic.partitions,

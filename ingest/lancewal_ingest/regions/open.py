@@ -7,7 +7,8 @@ Guarantees
  3. Losing the race leaves everything as the winner made it.
  4. Where a segment is lost from the midst of the former owner's log, ``ObjectMissing`` names it and nothing is changed: a
     fence in its place would end the log for regions that are still written behind it.
- 5. A Kafka that does not answer, or that lost what comes next, costs no generation: it is asked before the claim.
+ 5. No record of a contract that was altered, or is about to be, becomes durable by a claim (``lancewal_core.table.drain``).
+ 6. A Kafka that does not answer, or that lost what comes next, costs no generation: it is asked before the claim.
 
 Steps
  1. Read the newest region index.
@@ -18,7 +19,9 @@ Steps
     ``LogTruncated``; ``KafkaBehind`` where a person has accepted that the topic lost its tail.
  4. Claim by compare-and-swap: the old generation SEALED there, the next OPEN.  Lost: ``OwnershipLost``; the caller starts
     again while the partition is still assigned to it.  Another owner's hand-over came in between: step 3 again.
- 5. Generations that are SEALED and not FLUSHED are the caller's to flush.
+ 5. Read the drain, behind the claim: ``PartitionCountChanged`` where it is closed.  ``alter`` looks at the index behind
+    closing it: it finds our claim and ends our log, or we find it closed.
+ 6. Generations that are SEALED and not FLUSHED are the caller's to flush.
 """
 
 from __future__ import annotations
@@ -30,7 +33,6 @@ from lancewal_core.errors import (
     INDEX_LOST,
     KafkaBehind,
     LogTruncated,
-    ObjectMissing,
     OwnershipLost,
     RetentionLost,
     StoreInconsistent,
@@ -41,11 +43,12 @@ from lancewal_core.errors import (
 )
 from lancewal_core.ids import Position, Region
 from lancewal_core.process.failpoints import point
+from lancewal_core.region.end_region import end_generation, ended_at
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.loss_record import read_losses
 from lancewal_core.region.transitions import Claimant, Ended, claim, first_claim
-from lancewal_core.wal.segment import Segment
-from lancewal_core.wal.walk import Walk, end_log, walk
+from lancewal_core.table.drain import check_open, read_drain
+from lancewal_core.wal.walk import walk
 from lancewal_core.wal.writer import LogWriter
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.kafka.source import Offsets
@@ -61,7 +64,7 @@ class Opened:
 
 
 def open_region(context: IngestContext, writer: LogWriter, region: Region, offsets: Callable[[], Offsets]) -> Opened:
-    """Steps 1 to 5.  The caller has settled ``writer``; ``offsets`` asks Kafka anew at each call."""
+    """Steps 1 to 6.  The caller has settled ``writer``; ``offsets`` asks Kafka anew at each call."""
     # Step 1
     index = context.indexes.read(region)
     _check_newest(context, region, index)
@@ -94,12 +97,16 @@ def open_region(context: IngestContext, writer: LogWriter, region: Region, offse
         ours, claimed = context.indexes.swap(region, decide)
     if not ours or claimed is None or claimed.newest is None:
         raise OwnershipLost(f"region {region.name}: another process claimed it first", region=region.name)
+    # Step 5
+    drain = read_drain(context.store, context.contract)
+    if drain is not None:
+        check_open(context.contract, drain)
     if claimed.newest.first != position:
         # Anew: others may have come far before our claim.
         problem = _problem(context, claimed, region, claimed.newest.first, offsets())
         if problem is not None:
             raise problem
-    # Step 5
+    # Step 6
     unflushed = tuple(r for r in claimed.generations if r.state is State.SEALED)
     return Opened(claimed.newest, unflushed)
 
@@ -111,48 +118,24 @@ def _start(context: IngestContext, region: Region, kafka: Offsets) -> Position:
 
 def _end(context: IngestContext, writer: LogWriter, region: Region, record: GenerationRecord) -> Ended:
     """The end of the OPEN generation ``record``: of our own log as far as it is settled, of another after fencing it."""
-    walked: Walk[Segment]
-    if record.log == writer.log:
-        walked = walk(
-            context.store,
-            context.tasks,
-            record.log,
-            record.first_sequence,
-            before=writer.next_unsent,
-            regions=(region,),
+    if record.log != writer.log:
+        return end_generation(
+            context.store, context.tasks, context.clock, context.indexes, writer.owner, region, record
         )
-        if walked.end < writer.next_unsent:
-            raise StoreInconsistent(
-                f"segment {walked.end} of our own log {record.log} is not readable, though it was stored",
-                log=record.log,
-            )
-    else:
-        walked = _end_of_another(context, writer, region, record)
-    entries = [e for s in walked.segments for e in s.entries if e.region == region and e.first >= record.first]
-    position = record.first
-    for entry in entries:
-        if entry.first != position:
-            raise StoreInconsistent(
-                f"region {region.name}: log {record.log} continues at {entry.first} where {position} was expected; "
-                "the index read is out of date",
-                region=region.name,
-            )
-        position = entry.next
-    return Ended(record.generation, record.log, position, walked.end, tuple(e.first for e in entries))
-
-
-def _end_of_another(
-    context: IngestContext, writer: LogWriter, region: Region, record: GenerationRecord
-) -> Walk[Segment]:
-    try:
-        return end_log(
-            context.store, context.tasks, context.clock, record.log, record.first_sequence, writer.owner, region
+    walked = walk(
+        context.store,
+        context.tasks,
+        record.log,
+        record.first_sequence,
+        before=writer.next_unsent,
+        regions=(region,),
+    )
+    if walked.end < writer.next_unsent:
+        raise StoreInconsistent(
+            f"segment {walked.end} of our own log {record.log} is not readable, though it was stored",
+            log=record.log,
         )
-    except ObjectMissing as error:
-        newer = context.indexes.read(region)
-        if newer is not None and record in newer.generations:
-            raise  # nothing from its first segment on was trimmed
-        raise OwnershipLost(f"region {region.name}: another process went on with it", region=region.name) from error
+    return ended_at(region, record, walked)
 
 
 def _check_newest(context: IngestContext, region: Region, index: RegionIndex | None) -> None:

@@ -26,6 +26,7 @@ from lancewal_core.region.transitions import (
     paged,
     reanchor,
     refreshed,
+    retire,
     seal,
     trim,
 )
@@ -126,6 +127,21 @@ def test_an_end_below_the_generation_s_first_segment_proves_nothing() -> None:
 def test_an_end_below_the_first_position_is_no_end_at_all() -> None:
     with pytest.raises(StoreInconsistent, match="starts at 10, its log ends at 9"):
         claim(OPEN, ended(9, 6), 1, owner("b", 0), "w")
+
+
+def test_retiring_seals_what_the_caller_has_ended_and_opens_nothing() -> None:
+    (old,) = sure(retire(OPEN, ended(25, 6, 10, 14), "w2")).generations
+    assert (old.state, old.next, old.end_sequence, old.wal_entries.values()) == (State.SEALED, 25, 6, (10, 14))
+    assert (old.owner, old.log, old.first_sequence) == ("a", "log-a", 3)
+
+
+def test_what_was_not_ended_is_not_retired() -> None:
+    moved = sure(reanchor(OPEN, Generation(1), owner("a", 9), "w"))
+    handed = sure(seal(OPEN, Generation(1), owner("a", 5), Position(25), (), "w", hand_over=True))
+    for index, end in (
+        (OPEN, ended(25, 6, generation=2)), (OPEN, ended(25, 6, log="log-x")), (moved, ended(10, 8)), (handed, ended(25, 6))
+    ):  # fmt: skip
+        assert retire(index, end, "w") is None
 
 
 def test_an_index_without_a_generation_cannot_be_claimed() -> None:
@@ -278,6 +294,7 @@ class Owners:
                 self.append,
                 self.seal,
                 self.reanchor,
+                self.retire,
                 self.flush,
                 self.merge,
                 self.trim,
@@ -294,16 +311,20 @@ class Owners:
     def claim(self, name: str) -> RegionIndex | None:
         if self.index is None:
             return first_claim(REGION, 1, Position(5), self.claimant(name), "w")
-        newest = self.index.generations[-1]
-        end = None
-        if self.rng.random() < 0.8:
-            entries = self.written.get((newest.owner, newest.generation), [newest.first])
-            log_end = Sequence(self.sequences.get(newest.owner, 0) + self.rng.randint(-1, 1))
-            generation = Generation(newest.generation - self.rng.choice([0, 0, 0, 1]))
-            end = Ended(
-                generation, newest.log, Position(entries[-1]), log_end, tuple(Position(e) for e in entries[:-1])
-            )
+        end = self.ended(self.index.generations[-1]) if self.rng.random() < 0.8 else None
         return claim(self.index, end, 1, self.claimant(name), "w")
+
+    def ended(self, newest: GenerationRecord) -> Ended:
+        """What somebody who has ended the newest generation, or another, takes for its end."""
+        entries = self.written.get((newest.owner, newest.generation), [newest.first])
+        log_end = Sequence(self.sequences.get(newest.owner, 0) + self.rng.randint(-1, 1))
+        generation = Generation(newest.generation - self.rng.choice([0, 0, 0, 1]))
+        return Ended(generation, newest.log, Position(entries[-1]), log_end, tuple(Position(e) for e in entries[:-1]))
+
+    def retire(self, name: str) -> RegionIndex | None:
+        if self.index is None or self.rng.random() < 0.7:
+            return None
+        return retire(self.index, self.ended(self.index.generations[-1]), "w")
 
     def append(self, name: str) -> None:
         """Records become durable in the log of whoever believes that it owns the region."""
@@ -393,5 +414,5 @@ def test_random_sequences_come_through_every_change() -> None:
             owners.step()
         for name, count in owners.applied.items():
             counts[name] = counts.get(name, 0) + count
-    assert counts.keys() == {"claim", "seal", "reanchor", "flush", "merge", "trim", "page"}
+    assert counts.keys() == {"claim", "retire", "seal", "reanchor", "flush", "merge", "trim", "page"}
     assert min(counts.values()) > 5, counts
