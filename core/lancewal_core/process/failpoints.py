@@ -9,7 +9,7 @@
   this process or raise ``FailpointError``.  Several, with commas between them, act independently of each other: one holds
   the process while a test changes the world, the next ends it.  Refused unless ``LANCEWAL_TESTING=1``.
 
-Both are read once, in ``main``, by ``configure``.
+Both are read once, in ``main``, by ``configure``; the empty text means not set.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ _active: Failpoints | None = None
 def configure(environment: Mapping[str, str]) -> None:
     """Read the environment once; called by ``main`` and nobody else."""
     global _active
-    spec = environment.get("LANCEWAL_FAILPOINT")
-    log = environment.get("LANCEWAL_EVENT_LOG")
+    spec = environment.get("LANCEWAL_FAILPOINT") or None
+    log = environment.get("LANCEWAL_EVENT_LOG") or None
     if spec is not None and environment.get("LANCEWAL_TESTING") != "1":
         raise SettingsError("LANCEWAL_FAILPOINT is refused unless LANCEWAL_TESTING=1: it kills or stops the process")
     found = [] if spec is None else [parse_failpoint(text) for text in spec.split(",")]

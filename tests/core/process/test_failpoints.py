@@ -72,6 +72,15 @@ def test_without_testing_a_failpoint_is_refused(tmp_path: Path) -> None:
         pass  # and none is in force
 
 
+def test_the_empty_text_means_not_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("LANCEWAL_EVENT_LOG", "LANCEWAL_FAILPOINT"):
+        configure({name: ""})
+        with point("wal.put"):
+            pass
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_refused_configuration_leaves_the_one_before(tmp_path: Path) -> None:
     log = tmp_path / "events"
     configure({"LANCEWAL_EVENT_LOG": str(log)})
