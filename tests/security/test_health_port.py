@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
 import json
+import re
 import socket
 import threading
 import urllib.request
@@ -16,6 +19,7 @@ from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 
 from lancewal_core.cli.program import LogLevel, configure_logging
+from lancewal_core.errors import SettingsError
 from lancewal_core.process import health as http
 from lancewal_core.process.health import CONNECTIONS_MAX, HEAD_BYTES_MAX, REQUEST_S, Health, HealthServer
 from tests.support.fuzzing import memory_bound
@@ -48,6 +52,29 @@ def registry() -> CollectorRegistry:
 def port(clock: ManualClock, registry: CollectorRegistry) -> Iterator[int]:
     with HealthServer("127.0.0.1", 0, registry, Health(clock, list)) as server:
         yield server.port
+
+
+@pytest.mark.parametrize(("host", "family"), [("2001:db8::1", socket.AF_INET6), ("192.0.2.1", socket.AF_INET)])
+def test_an_address_is_listened_on_in_its_family(
+    host: str,
+    family: socket.AddressFamily,
+    clock: ManualClock,
+    registry: CollectorRegistry,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Up to ``bind``: no machine has these addresses, and not every one has IPv6."""
+    asked: list[tuple[int, object]] = []
+
+    def refuse(server: http._Server) -> None:
+        asked.append((server.address_family, server.server_address))
+        raise OSError(errno.EADDRNOTAVAIL, "not here")
+
+    monkeypatch.setattr(http._Server, "server_bind", refuse)
+    monkeypatch.setattr(socket, "socket", lambda *_: io.BytesIO())
+    shown = f"[{host}]" if family is socket.AF_INET6 else host
+    with pytest.raises(SettingsError, match=re.escape(f"cannot listen on {shown}:0: not here")):
+        HealthServer(host, 0, registry, Health(clock, list))
+    assert asked == [(family, (host, 0))]
 
 
 def connect(port: int, stack: ExitStack, said: bytes = b"GET /livez HTTP/1.1\r\n") -> socket.socket:

@@ -78,6 +78,7 @@ class _Server(ThreadingHTTPServer):
         self._open: dict[Any, float] = {}
         """Connections, oldest first, and when each began."""
         self._lock = threading.Lock()
+        self.address_family = address_family(address[0])
         super().__init__(address, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -123,6 +124,11 @@ class _Server(ThreadingHTTPServer):
                     request.shutdown(socket.SHUT_RDWR)
 
 
+def address_family(host: str) -> socket.AddressFamily:
+    """Of an address; names are looked up for IPv4."""
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
 class HealthServer:
     """Listens inside ``with``; ``port`` 0 takes a free one, ``self.port`` says which."""
 
@@ -130,8 +136,9 @@ class HealthServer:
         try:
             self._server = _Server((host, port), _handler(registry, health), health.clock)
         except OSError as error:
+            shown = f"[{host}]" if ":" in host else host
             raise SettingsError(
-                f"metrics.host and metrics.port: cannot listen on {host}:{port}: {error.strerror or error}. Another "
+                f"metrics.host and metrics.port: cannot listen on {shown}:{port}: {error.strerror or error}. Another "
                 "process may have it; set metrics.port to 0 for a free one"
             ) from error
         self.port = int(self._server.server_address[1])

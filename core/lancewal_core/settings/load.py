@@ -4,7 +4,8 @@ Guarantees of ``load_settings``
  1. A variable overrides a secret file, and that the YAML file, key by key.  ``LANCEWAL_INGEST__LINGER_MS`` is
     ``ingest: {linger_ms: ...}``; lists and mappings are written as JSON in a variable.
  2. What is unknown, misspelt, malformed or contradictory is an error: in the file, in a variable, in a secret file.
- 3. All errors are reported at once, each with its file and line or its variable, its key and what was expected.
+ 3. All errors are reported at once, each with its file and line or its variable, its key and what was expected, and where
+    no file was named that is said too.
     No message, ``repr`` or ``masked()`` shows a secret.
 
 A key that is not set has its default; the empty text, list or mapping means "not set".  A command names what it cannot
@@ -17,7 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
-from pydantic import BaseModel, ValidationError, model_validator
+from pydantic import BaseModel, PrivateAttr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from lancewal_core.errors import SettingsError
@@ -33,6 +34,11 @@ from lancewal_core.settings.sections import (
 )
 from lancewal_core.settings.sources import Problem, Source, closest, read_environment, read_secrets, read_yaml
 
+_NO_FILE = (
+    "No settings file was named (--config FILE, or LANCEWAL_CONFIG): settings were looked for in variables LANCEWAL_* and in "
+    "the folder of LANCEWAL_SECRETS_DIR alone"
+)
+
 
 class Settings(BaseSettings):
     """The whole tree.  Made by ``load_settings``; the class itself reads neither files nor the environment."""
@@ -46,6 +52,9 @@ class Settings(BaseSettings):
     ingest: IngestSettings = IngestSettings()
     flusher: FlusherSettings = FlusherSettings()
     metrics: MetricsSettings = MetricsSettings()
+
+    _file_named: bool = PrivateAttr(False)
+    """Whether a file was read, too."""
 
     BESIDE: ClassVar[frozenset[str]] = frozenset({"CONFIG", "SECRETS_DIR", "FAILPOINT", "TESTING", "EVENT_LOG"})
     """``LANCEWAL_*`` variables that are no settings."""
@@ -74,7 +83,8 @@ class Settings(BaseSettings):
         missing = [key for key in keys if not _at(self, key)]
         if missing:
             text = "is needed here and not set: set it in the file or as {}"
-            raise _error([Problem("settings", key, text.format(variable(key))) for key in missing])
+            problems = [Problem("settings", key, text.format(variable(key))) for key in missing]
+            raise _error(problems, file_named=self._file_named)
 
     def table_uri(self, named: str) -> str:
         """The table that a command names, or else ``table.uri``; ``SettingsError`` where neither is given."""
@@ -114,8 +124,9 @@ def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:
         problems += [_problem(line, sources) for line in error.errors(include_url=False)]
     else:
         if not problems:
+            settings._file_named = file is not None
             return settings
-    raise _error(problems)
+    raise _error(problems, file_named=file is not None)
 
 
 def variable(key: str) -> str:
@@ -187,7 +198,9 @@ def _problem(line: Any, sources: list[Source]) -> Problem:
     return Problem(where, key, text)
 
 
-def _error(problems: list[Problem]) -> SettingsError:
+def _error(problems: list[Problem], *, file_named: bool) -> SettingsError:
     lines = [f"{p.where}: {p.key}: {p.text}" if p.key else f"{p.where}: {p.text}" for p in problems]
     message = lines[0] if len(lines) == 1 else f"{len(lines)} problems:" + "".join(f"\n  {line}" for line in lines)
+    if not file_named:
+        message += (". " if len(lines) == 1 else "\n") + _NO_FILE
     return SettingsError(message, problems=tuple(lines))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
+from ipaddress import IPv6Address
 from typing import Annotated, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ByteSize,
@@ -48,6 +50,17 @@ def _start(value: object) -> object:
     if parsed is None or parsed.tzinfo is None:
         raise ValueError("expected earliest, latest or a time with zone such as 2026-01-31T00:00:00Z")
     return parsed
+
+
+def _host(value: str) -> str:
+    """Without the brackets that an IPv6 address has before a port."""
+    host = value[1:-1] if value.startswith("[") and value.endswith("]") else value
+    if ":" in host:
+        try:
+            IPv6Address(host)
+        except ValueError:
+            raise ValueError("expected an address or a name, the port is metrics.port") from None
+    return host
 
 
 Count = Annotated[int, BeforeValidator(_no_bool), Field(ge=1)]
@@ -321,7 +334,8 @@ class FlusherSettings(Section):
 class MetricsSettings(Section):
     """Prometheus metrics and health of ``ingest`` and ``flush``."""
 
-    host: str = "127.0.0.1"
-    """Address to listen on.  Loopback, so that nothing is exposed unasked; a container sets ``0.0.0.0``."""
+    host: Annotated[str, AfterValidator(_host)] = "127.0.0.1"
+    """Address to listen on, IPv4 or IPv6, or a name.  Loopback, so that nothing is exposed unasked; a container sets
+    ``0.0.0.0``."""
     port: Annotated[int, BeforeValidator(_no_bool), Field(ge=0, le=65535)] = 9464
     """The usual port of metrics in applications.  0 takes a free one.  Two services on one machine need two ports."""

@@ -182,7 +182,7 @@ def test_a_file_or_folder_that_is_missing(tmp_path: Path) -> None:
 
 def test_a_section_without_content_is_allowed(file: Path) -> None:
     file.write_text("kafka:\ntable:\n")
-    assert load_settings(file, {}) == Settings()
+    assert load_settings(file, {}).model_dump() == Settings().model_dump()
 
 
 def test_secret_files_with_unknown_names(tmp_path: Path) -> None:
@@ -218,6 +218,41 @@ def test_need_names_all_that_is_missing() -> None:
     assert "kafka.topic" not in str(caught.value)
     assert "LANCEWAL_TABLE__URI" in str(caught.value)
     assert "LANCEWAL_TABLE__COLUMNS" in str(caught.value)
+
+
+def test_where_settings_were_looked_for_is_said_where_no_file_was_named(file: Path) -> None:
+    file.write_text("kafka: {topic: t}")
+    unnamed = "No settings file was named (--config FILE, or LANCEWAL_CONFIG): settings were looked for in variables"
+    for path, environ, said in (
+        (None, {}, True), (None, {"LANCEWAL_CONFIG": ""}, True), (None, {"LANCEWAL_CONFIG": str(file)}, False),
+        (file, {}, False),
+    ):  # fmt: skip
+        with pytest.raises(SettingsError) as caught:
+            load_settings(path, environ).need("table.uri")
+        assert (unnamed in str(caught.value)) is said
+        with pytest.raises(SettingsError) as caught:
+            load_settings(path, {**environ, "LANCEWAL_INGEST__RETRY_S": "nan", "LANCEWAL_INGEST__LINGER_MS": "x"})
+        assert (unnamed in str(caught.value)) is said
+
+
+@pytest.mark.parametrize(
+    ("given_", "host"),
+    [
+        ("::1", "::1"),
+        ("[::1]", "::1"),
+        ("::", "::"),
+        ("fe80::1%eth0", "fe80::1%eth0"),
+        ("0.0.0.0", "0.0.0.0"),
+        ("a.b", "a.b"),
+    ],
+)
+def test_the_host_of_metrics_may_be_any_address(given_: str, host: str) -> None:
+    assert load_settings(None, {"LANCEWAL_METRICS__HOST": given_}).metrics.host == host
+
+
+@pytest.mark.parametrize("given_", ["127.0.0.1:9464", "[::1]:9464", "::1::", "localhost:1"])
+def test_the_host_of_metrics_has_no_port(given_: str) -> None:
+    assert "the port is metrics.port" in problems(None, {"LANCEWAL_METRICS__HOST": given_})[0]
 
 
 def test_derived_names() -> None:
