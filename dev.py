@@ -3,6 +3,8 @@
 
 python3 dev.py demo  [ARGS]   run the demonstration: a local Kafka, lancewal on top, Spark to read it
 python3 dev.py test  [ARGS]   ruff, ruff format, mypy and pytest; ARGS go to pytest
+python3 dev.py test --quick   the same in minutes: no servers, few cases of long tests; what each test of a run without ARGS
+                              took is in .durations
 python3 dev.py bench [ARGS]   run the benchmarks
 python3 dev.py bench-peers    the same beside Delta, Iceberg, Hudi, lance-spark and LakeSoul, which it fetches (--help)
 python3 dev.py soak  [ARGS]   everything for real, dying at random, for --minutes 30
@@ -89,11 +91,10 @@ def main(arguments: list[str]) -> int:
         become(PYTHON, "-m", "benchmarks", *rest)
     if command == "bench-peers":
         become(PYTHON, "-m", "benchmarks.peers", *rest)
+    if command == "test" and rest == ["--quick"]:
+        return checks(QUICK)
     if command == "test":
-        pytest = [str(PYTHON), "-m", "pytest"]
-        # Only one of two that run side by side may write what pytest remembers of failed tests.
-        others = [*GIVES_WAY, *pytest, "-m", f"not ({NEEDS_SERVERS})", "-p", "no:cacheprovider"]
-        return checks([*LINT, ("pytest", [[*pytest, *rest]] if rest else [[*pytest, "-m", NEEDS_SERVERS], others])])
+        return checks([*LINT, ("pytest", [[*PYTEST, *rest]] if rest else WHOLE)])
     if command == "lint":
         return checks(LINT)
     return 0
@@ -177,14 +178,39 @@ def pip(*arguments: str) -> None:
 
 # -- checks ----------------------------------------------------------------------------------------------------
 
-#: Tests that need a broker, an S3 server or Spark mostly wait: all others run beside them.
-NEEDS_SERVERS = "kafka or s3 or spark"
-GIVES_WAY = ("nice", "-n", "10") if shutil.which("nice") else ()
+PYTEST = [str(PYTHON), "-m", "pytest"]
+GIVES_WAY = ["nice", "-n", "10"] if shutil.which("nice") else []
+
+
+def part(name: str, *arguments: str, gives_way: bool = False) -> list[str]:
+    """One of several that run side by side, of which only one may write what pytest remembers of failed tests."""
+    cache = ["-p", "no:cacheprovider"] if gives_way else []
+    return [*(GIVES_WAY if gives_way else []), *PYTEST, f"--durations-file=.durations/{name}.json", *cache, *arguments]
+
+
+#: Tests that need a broker or an S3 server mostly wait: all others run beside them, on Spark too, so that both end about
+#: at the same time.
+WHOLE = [part("servers", "-m", "kafka or s3"), part("others", "-m", "not (kafka or s3)", gives_way=True)]
 
 LINT = [
     ("ruff check", [[str(PYTHON), "-m", "ruff", "check", "."]]),
     ("ruff format", [[str(PYTHON), "-m", "ruff", "format", "--check", "."]]),
     ("mypy", [[str(PYTHON), "-m", "mypy", *(name for name in CODE if (ROOT / name).exists())]]),
+]
+
+
+#: On two processors: about half of the work of the tests without servers is in these folders.
+HALF = ("tests/flusher", "tests/layering", "tests/benchmarks", "tests/demo", "tests/deploy", "tests/security")
+WITHOUT_SERVERS = ("--quick", "-m", "not (kafka or s3 or spark)")
+QUICK = [
+    *LINT,
+    (
+        "pytest",
+        [
+            part("quick-1", *WITHOUT_SERVERS, *HALF),
+            part("quick-2", *WITHOUT_SERVERS, *(f"--ignore={folder}" for folder in HALF), gives_way=True),
+        ],
+    ),
 ]
 
 

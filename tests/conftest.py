@@ -16,7 +16,7 @@ import pytest
 import structlog
 from hypothesis import settings
 
-from tests.support import budget, fuzzing
+from tests.support import budget, durations, fuzzing
 
 if TYPE_CHECKING:
     from lancewal_demo.stack import KafkaBroker, S3Server
@@ -31,12 +31,15 @@ _SERVERS = {"kafka": "kafka", "mortal_kafka": "kafka", "s3": "s3", "spark": "spa
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    budget.add_option(parser)
+    budget.add_options(parser)
+    durations.add_option(parser)
     fuzzing.add_option(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(budget.Budget(config.getoption("--budget-minutes")), "lancewal-budget")
+    plugin = budget.Budget(config.getoption("--budget-minutes"), quick=config.getoption("--quick"))
+    config.pluginmanager.register(plugin, "lancewal-budget")
+    durations.configure(config)
     fuzzing.configure(config)
 
 
@@ -103,6 +106,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSpark]:
 def topic_name(request: pytest.FixtureRequest) -> str:
     """A topic name that no other test has; the test creates the topic itself."""
     return f"{re.sub('[^A-Za-z0-9_.-]', '-', request.node.name)[:80]}-{secrets.token_hex(4)}"
+
+
+@pytest.fixture
+def quick(request: pytest.FixtureRequest) -> bool:
+    """Whether this is the quick run, of which little is asked."""
+    return bool(request.config.getoption("--quick"))
 
 
 @pytest.fixture

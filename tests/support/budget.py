@@ -1,32 +1,183 @@
-"""The wall budget of a test run: a suite that grows too slow fails, instead of being run less and less often.
+"""What a run of the tests may take, on two quiet cores, and what the quick one leaves out.
 
-1. No test starts after the budget is used up; the run then counts as failed.
-2. A run whose last test ends after the budget counts as failed too.
+| run | aim |
+|---|---|
+| ``dev.py test --quick`` | 4 minutes, with lint and types: no servers, few cases of long tests, a small simulation |
+| ``dev.py test`` | 32 minutes; with what is still to come 45 |
+
+1. No test starts after the wall budget is used up; the run then counts as failed.  So does one whose last test ends after
+   it.  The budget is far above the aims, so that a slow or busy machine fails nobody; the end of a run says what it took.
+2. What is long is said here, by name, and not measured where a run takes place: a run has the same tests everywhere.
+3. Of a long test with several cases the quick run takes every ``CASES_EACH``-th, from the first on; of one with a single
+   case none.
+4. What a run took, test by test, is in ``.durations`` (``durations``): where this list comes from.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import pytest
 
+QUICK_MINUTES = 4
+WHOLE_MINUTES = 32
 DEFAULT_MINUTES = 70.0
+CASES_EACH = 10
+QUICK_SCHEDULES = 40
+"""Of the simulation's seeds of each kind one in so many."""
+
+LONG: Mapping[str, Sequence[str]] = {
+    "audit/repair/index/test_repair.py": [
+        "test_a_crash_in_between_is_repeated_away",
+        "test_a_flush_of_a_generation_that_the_new_index_cuts_otherwise_changes_nothing",
+        "test_a_gap_stops_it_and_a_person_may_end_the_region_there",
+        "test_a_snapshot_is_lost_too",
+        "test_lost_versions",
+    ],
+    "audit/repair/test_restored.py": ["test_a_crash_leaves_the_decision_open", "test_after_a_restore"],
+    "audit/repair/test_segment.py": [
+        "test_a_crash_in_between_is_repeated_away",
+        "test_of_open_generations",
+        "test_of_sealed_generations",
+    ],
+    "audit/repair/test_segment_loss.py": ["test_a_crash_in_between_is_repeated_away", "test_of_open_generations"],
+    "audit/repair/test_snapshot.py": ["test_a_snapshot_is_made_anew_from_its_log"],
+    "audit/verify/records/test_wal.py": [
+        "test_every_type_in_shares_of_any_size",
+        "test_what_could_not_be_compared_is_no_difference",
+        "test_what_is_trimmed_is_not_covered",
+    ],
+    "audit/verify/test_indexes.py": [
+        "test_a_sound_table_is_equal_and_says_what_it_looked_at",
+        "test_every_type_can_be_asked_for",
+        "test_old_values_are_found_and_mended",
+        "test_rows_that_an_index_misses",
+    ],
+    "audit/verify/test_repaired.py": ["test_so_is_one_of_generations_that_had_ended_before"],
+    "benchmarks/test_peers.py": [
+        "test_a_peer_that_cannot_be_had_is_named_and_the_others_are_measured",
+        "test_a_peer_that_loses_a_row_is_no_peer",
+        "test_all_measured_is_exit_code_0",
+        "test_arrow_upserts_are_measured_in_turns",
+        "test_scans_are_measured_before_and_after_compaction",
+    ],
+    "core/cli/test_program.py": [
+        "test_config_show_masks_secrets_and_can_be_read_again",
+        "test_logs_are_json_lines_on_stderr",
+    ],
+    "core/keys/test_code.py": ["test_codes_are_equal_exactly_if_keys_are"],
+    "core/region/test_index.py": ["test_an_index_comes_back_as_it_was_and_its_bytes_are_stable"],
+    "core/rows/test_fold.py": [
+        "test_complete_overlays_the_tables_row_or_nulls",
+        "test_compose_of_folds_is_the_fold_of_all",
+        "test_fold_is_the_dict_wherever_batches_are_cut",
+        "test_partial_rows_are_projected_like_batches",
+    ],
+    "core/rows/test_region_key.py": ["test_all_forms_agree", "test_what_decodes_is_canonical"],
+    "core/table/lance/test_deletions.py": ["test_many_small_files_take_no_more_than_they_may"],
+    "core/table/lance/test_writing_rows.py": ["test_lance_has_a_thread_for_each_core"],
+    "core/wal/test_log.py": ["test_writer_and_claimers_race"],
+    "core/wal/test_segment.py": ["TestDamage::test_every_flipped_byte"],
+    "demo/test_services.py": ["test_a_command_that_fails_shows_the_end_of_its_log"],
+    "deploy/test_chart_rendered.py": ["test_wrong_values_are_refused"],
+    "faults/test_damage_matrix.py": ["test_a_damaged_object_is_named_and_nothing_wrong_is_read"],
+    "faults/test_flipped_bits.py": ["test_a_file_with_another_key_is_neither_read_nor_merged"],
+    "flusher/commands/test_compact.py": [
+        "test_a_run_does_what_looking_has_said",
+        "test_killed_between_the_writing_and_the_commit",
+        "test_wide_rows_take_bounded_memory",
+        "test_wide_texts_that_pack_well_take_bounded_memory",
+    ],
+    "flusher/commands/test_gc.py": [
+        "test_a_collector_that_starts_does_what_was_said",
+        "test_what_it_says_is_what_goes",
+    ],
+    "flusher/define/test_copies.py": ["test_a_copy_made_at_any_step_of_an_attach_is_another_table"],
+    "flusher/garbage/test_collect.py": ["test_generations_of_which_an_old_page_says_otherwise_stay_in_the_index"],
+    "flusher/load/test_part.py": ["test_random_loads_and_streams", "test_rows_without_a_row_come_in"],
+    "flusher/merge/test_conflicts.py": [
+        "test_a_compaction_under_way",
+        "test_a_follow_up_under_way",
+        "test_a_merge_under_way",
+        "test_an_index_extension_under_way",
+    ],
+    "flusher/merge/test_finish.py": ["test_the_next_round_repairs_a_crash_at"],
+    "flusher/merge/test_key_types.py": ["test_the_last_operation_of_each_key_wins", "test_upserts_patches_and_deletes"],
+    "flusher/merge/test_merge.py": ["test_random_histories", "test_scalar_indexes_stay_right"],
+    "flusher/merge/test_origin_conflict.py": [
+        "test_random_histories",
+        "test_what_was_merged_before_partitions_were_added_may_come_through_another",
+    ],
+    "flusher/service/test_compaction_turns.py": ["test_a_worn_fragment_is_written_anew_right_behind_the_merge"],
+    "flusher/service/test_round.py": ["test_flushers_and_ingest_at_the_same_time"],
+    "flusher/service/test_service.py": [
+        "test_a_killed_program_is_continued",
+        "test_damage_is_exit_code_1",
+        "test_errors_are_one_line_and_an_exit_code",
+        "test_once_as_a_program",
+        "test_signals_end_it_orderly",
+    ],
+    "flusher/upkeep/test_index_doubt.py": [
+        "test_columns_written_in_place_before",
+        "test_rows_that_a_user_updated_and_that_kept_their_ids",
+    ],
+    "flusher/upkeep/test_index_matrix.py": ["test_every_act_and_upkeep", "test_random_sequences"],
+    "flusher/upkeep/test_indexes.py": [
+        "test_queries_equal_brute_force",
+        "test_queries_equal_brute_force_whatever_is_merged",
+    ],
+    "fuzz/test_bounds.py": ["test_json_objects"],
+    "fuzz/test_json_objects.py": ["test_damaged_objects", "test_other_values_in_its_members"],
+    "fuzz/test_kafka_records.py": [
+        "test_a_damaged_record_changes_none_of_its_neighbours",
+        "test_any_records",
+        "test_large_and_deep_values_cost_what_they_weigh",
+    ],
+    "fuzz/test_key_index.py": ["test_any_and_damaged_parts"],
+    "fuzz/test_region_indexes.py": [
+        "test_damage_is_found",
+        "test_damage_under_a_checksum_that_matches",
+        "test_other_values_in_its_fields",
+        "test_sets_of_numbers",
+    ],
+    "fuzz/test_segments.py": [
+        "test_a_damaged_table_under_checksums_that_match",
+        "test_damaged_objects_are_never_other_rows",
+    ],
+    "reader/spark/test_parts.py": ["test_the_driver_never_holds_the_delta"],
+    "simulation/test_accidents.py": ["test_accident"],
+    "simulation/test_coverage.py": ["test_nearly_every_branch_of_the_protocol_is_taken"],
+    "simulation/test_crash_points.py": ["test_crash_at"],
+    "simulation/test_drain.py": ["test_old_then_new"],
+    "simulation/test_state_machine.py": ["TestDeployment::runTest"],
+}
+"""Tests whose cases take more than about a second of a processor, together: file below ``tests``, names."""
 
 
 class Budget:
     """A pytest plugin; ``minutes`` is wall time from the start of the run."""
 
-    def __init__(self, minutes: float) -> None:
+    def __init__(self, minutes: float, *, quick: bool = False) -> None:
         self.minutes = minutes
-        self._ends = time.monotonic() + minutes * 60
+        self._aim = QUICK_MINUTES if quick else WHOLE_MINUTES
+        self._quick = quick
+        self._began = time.monotonic()
 
     @property
     def exceeded(self) -> bool:
-        return time.monotonic() > self._ends
+        return time.monotonic() > self._began + self.minutes * 60
 
     @property
     def _message(self) -> str:
         return f"the test run took more than its budget of {self.minutes:g} minutes (--budget-minutes)"
+
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        if self._quick:
+            kept = left_in([item.nodeid for item in items])
+            config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
+            items[:] = [item for item in items if item.nodeid in kept]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> None:
@@ -39,14 +190,31 @@ class Budget:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        took = (time.monotonic() - self._began) / 60
         if self.exceeded:
             terminalreporter.write_line(self._message, red=True)
+        elif took > self._aim:
+            terminalreporter.write_line(f"{took:.1f} minutes; on two quiet cores {self._aim} are aimed at")
 
 
-def add_option(parser: pytest.Parser) -> None:
+def left_in(names: Sequence[str]) -> set[str]:
+    """Of these tests, all in a fixed order, those of the quick run."""
+    long = {f"tests/{file}::{name}" for file, tests in LONG.items() for name in tests}
+    tests = [name.partition("[")[0] for name in names]
+    cases, seen = Counter(tests), Counter[str]()
+    kept = set()
+    for name, test in zip(names, tests, strict=True):
+        if test not in long or (cases[test] > 1 and seen[test] % CASES_EACH == 0):
+            kept.add(name)
+        seen[test] += 1
+    return kept
+
+
+def add_options(parser: pytest.Parser) -> None:
     parser.addoption(
         "--budget-minutes",
         type=float,
         default=DEFAULT_MINUTES,
         help=f"fail a run that takes longer than this (default {DEFAULT_MINUTES:g})",
     )
+    parser.addoption("--quick", action="store_true", help="few cases of long tests, few schedules of the simulation")
