@@ -29,7 +29,7 @@ from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.key_checksum import key_sum
 from lancewal_core.region.snapshot import decode_snapshot
 from lancewal_core.rows.schema import COLUMNS_MAX
-from lancewal_core.settings.load import Settings
+from lancewal_core.settings.load import Settings, load_settings
 from lancewal_core.settings.sections import TableSettings
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table.contract import decode_contract
@@ -379,9 +379,7 @@ ADDRESSES = (
     "s3://[AKIAHUSH:hush@bucket/t",
 )
 TAKEN: dict[str, Callable[[str], object]] = {
-    "settings": lambda uri: __import__("lancewal_core.settings.load").settings.load_settings(
-        None, {"LANCEWAL_TABLE__URI": uri}
-    ),
+    "settings": lambda uri: load_settings(None, {"LANCEWAL_TABLE__URI": uri}),
     "open_table": open_table,
     "store": open_store,
     "Lance": lambda uri: LanceTable(uri).newest(),

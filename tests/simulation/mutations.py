@@ -10,6 +10,7 @@ import pytest
 
 import lancewal_core.region.durable_position
 import lancewal_core.region.end_region
+import lancewal_core.wal.walk
 import lancewal_core.wal.writer
 import lancewal_flusher.commit.send
 import lancewal_flusher.garbage.collect
@@ -95,7 +96,7 @@ def _no_proof_of_a_walk_s_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def _a_log_s_end_is_not_doubted(patch: pytest.MonkeyPatch) -> None:
-    for module in (lancewal_core.wal.writer, lancewal_core.region.durable_position, lancewal_reader.plan.strong):
+    for module in (lancewal_core.wal.walk, lancewal_core.region.durable_position, lancewal_reader.plan.strong):
         patch.setattr(module, "doubted", lambda store, walked, walk_on: walked)
 
 
