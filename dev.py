@@ -182,33 +182,38 @@ PYTEST = [str(PYTHON), "-m", "pytest"]
 GIVES_WAY = ["nice", "-n", "10"] if shutil.which("nice") else []
 
 
-def part(name: str, *arguments: str, gives_way: bool = False) -> list[str]:
-    """One of several that run side by side, of which only one may write what pytest remembers of failed tests."""
-    cache = ["-p", "no:cacheprovider"] if gives_way else []
-    return [*(GIVES_WAY if gives_way else []), *PYTEST, f"--durations-file=.durations/{name}.json", *cache, *arguments]
+#: Only one of two that run side by side may write what pytest remembers of failed tests.
+NO_CACHE = ("-p", "no:cacheprovider")
+
+
+def part(name: str, *arguments: str) -> list[str]:
+    """One of two that run side by side."""
+    return [*PYTEST, f"--durations-file=.durations/{name}.json", *arguments]
 
 
 #: Tests that need a broker or an S3 server mostly wait: all others run beside them, on Spark too, so that both end about
 #: at the same time.
-WHOLE = [part("servers", "-m", "kafka or s3"), part("others", "-m", "not (kafka or s3)", gives_way=True)]
+WHOLE = [part("servers", "-m", "kafka or s3"), [*GIVES_WAY, *part("others", "-m", "not (kafka or s3)", *NO_CACHE)]]
 
-LINT = [
+RUFF = [
     ("ruff check", [[str(PYTHON), "-m", "ruff", "check", "."]]),
     ("ruff format", [[str(PYTHON), "-m", "ruff", "format", "--check", "."]]),
-    ("mypy", [[str(PYTHON), "-m", "mypy", *(name for name in CODE if (ROOT / name).exists())]]),
 ]
+MYPY = [str(PYTHON), "-m", "mypy", *(name for name in CODE if (ROOT / name).exists())]
+LINT = [*RUFF, ("mypy", [MYPY])]
 
 
 #: On two processors: about half of the work of the tests without servers is in these folders.
 HALF = ("tests/flusher", "tests/layering", "tests/benchmarks", "tests/demo", "tests/deploy", "tests/security")
 WITHOUT_SERVERS = ("--quick", "-m", "not (kafka or s3 or spark)")
 QUICK = [
-    *LINT,
+    *RUFF,
     (
-        "pytest",
+        "pytest, mypy",
         [
             part("quick-1", *WITHOUT_SERVERS, *HALF),
-            part("quick-2", *WITHOUT_SERVERS, *(f"--ignore={folder}" for folder in HALF), gives_way=True),
+            part("quick-2", *WITHOUT_SERVERS, *NO_CACHE, *(f"--ignore={folder}" for folder in HALF)),
+            MYPY,
         ],
     ),
 ]

@@ -1,6 +1,6 @@
 """What every test may ask for: one broker, S3 server and Spark session a run, a fresh topic name, a seed; the run's budget.
 
-A test that asks for a server has its mark, by which ``dev.py test`` keeps these tests together: one process has the servers.
+A test that asks for a server has its mark, by which ``dev.py test`` divides a run: one process has broker and S3 server.
 """
 
 from __future__ import annotations
