@@ -1,0 +1,302 @@
+"""One suite for every format of record values: what a ``ValueDecoder`` guarantees (``lancewal_ingest.decode.value_decoder``).
+
+A format comes in with an entry in ``FORMATS``: how its decoder is made, and how a producer writes a row.  What is right is
+Arrow's own array of the row's Python values, never another decoder.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lancewal_core.rows.schema import Op, RowSchema
+from lancewal_core.table.contract import Contract
+from lancewal_ingest.decode.formats import value_decoder
+from lancewal_ingest.decode.json.decoder import JsonDecoder
+from lancewal_ingest.decode.outcomes import KINDS
+from lancewal_ingest.decode.value_decoder import DecodedValues, ValueDecoder
+from lancewal_ingest.decode.weight import slot_bits
+from tests.support.fuzzing import damaged, fuzz
+
+Row = Mapping[str, Any]
+
+COLUMNS = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("k", pa.string()),
+        ("small", pa.int8()),
+        ("f", pa.float64()),
+        ("ok", pa.bool_()),
+        ("s", pa.string()),
+        ("bin", pa.binary()),
+        ("day", pa.date32()),
+        ("at", pa.timestamp("us", tz="UTC")),
+        ("ints", pa.list_(pa.int32())),
+        ("st", pa.struct([("x", pa.int64()), ("t", pa.string())])),
+        ("vec", pa.list_(pa.float64(), 2)),
+        ("vecs", pa.list_(pa.list_(pa.float64(), 8))),
+    ]
+)
+ROWS = RowSchema(COLUMNS, primary_key=("id", "k"), region_key=("k",))
+SECRET = "xq7secretqx"
+
+
+@dataclass(frozen=True)
+class Format:
+    make: Callable[[RowSchema], ValueDecoder]
+    write: Callable[[Row], bytes]
+    """A row as a producer writes it; a column that is not named is absent, and one that the table has not is written too."""
+
+
+def as_json(row: Row) -> bytes:
+    def form(value: object) -> str:
+        match value:
+            case bytes():
+                return base64.b64encode(value).decode()
+            case datetime():
+                return value.isoformat().replace("+00:00", "Z")
+            case date():
+                return value.isoformat()
+        raise TypeError(type(value))
+
+    return json.dumps(row, default=form).encode()
+
+
+FORMATS = {"json": Format(JsonDecoder, as_json)}
+
+
+@pytest.fixture(params=FORMATS)
+def format_(request: pytest.FixtureRequest) -> Format:
+    return FORMATS[request.param]
+
+
+every_format = pytest.mark.parametrize("format_", FORMATS.values(), ids=FORMATS)
+"""For tests with drawn values, which share no fixture between examples."""
+
+WHOLE: Row = {
+    "id": 7, "k": "x", "small": -128, "f": 1.5, "ok": True, "s": SECRET, "bin": b"\x00\xff", "day": date(2024, 2, 29),
+    "at": datetime(2024, 2, 29, 12, 0, 0, 5, tzinfo=UTC), "ints": [1, None, -2], "st": {"x": 1, "t": None}, "vec": [1.0, 2.5],
+    "vecs": [None, [0.5] * 8],
+}  # fmt: skip
+KEY: Row = {"id": 1, "k": "a"}
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+numbers = st.floats(-(2.0**52), 2.0**52)
+cells: dict[str, st.SearchStrategy[Any]] = {
+    "small": st.integers(-128, 127),
+    "f": numbers,
+    "ok": st.booleans(),
+    "s": texts,
+    "bin": st.binary(max_size=8),
+    "day": st.dates(date(1000, 1, 1), date(8999, 12, 31)),
+    "at": st.datetimes(datetime(1000, 1, 1), datetime(8999, 12, 31)).map(lambda at: at.replace(tzinfo=UTC)),
+    "ints": st.lists(st.none() | st.integers(-(2**31), 2**31 - 1), max_size=3),
+    "st": st.fixed_dictionaries({"x": st.none() | st.integers(-(2**63), 2**63 - 1), "t": st.none() | texts}),
+    "vec": st.lists(numbers, min_size=2, max_size=2),
+    "vecs": st.lists(st.none() | st.lists(numbers, min_size=8, max_size=8), max_size=3),
+}
+rows = st.fixed_dictionaries(
+    {"id": st.integers(-(2**63), 2**63 - 1), "k": texts},
+    optional={name: st.none() | cell for name, cell in cells.items()},
+)
+ops = st.sampled_from([Op.UPSERT, Op.PATCH, Op.DELETE])
+
+
+def decoded(decoder: ValueDecoder, values: Sequence[bytes], of: Sequence[Op] | None = None) -> DecodedValues:
+    """What became of ``values``; each is one row or one refusal of a known kind, and all columns are the table's."""
+    found = decoder.decode(values, np.array(of or [Op.UPSERT] * len(values), dtype=np.uint8))
+    places = [int(place) for part in found.parts for place in part.indexes] + [one.place for one in found.refused]
+    assert sorted(places) == list(range(len(values)))
+    for part in found.parts:
+        assert [column.type for column in part.columns] == COLUMNS.types
+        for array in (*part.columns, part.ops, part.present):
+            array.validate(full=True)
+            assert len(array) == len(part.indexes)
+        assert [part.columns[COLUMNS.names.index(name)].null_count for name in ROWS.primary_key] == [0, 0]
+    assert {one.kind for one in found.refused} <= KINDS.keys()
+    return found
+
+
+def outcomes(found: DecodedValues) -> dict[int, str]:
+    """What became of each value, as text in which -0.0 is not 0.0 and a timestamp is a number."""
+    become = {one.place: f"{one.kind}: {one.message}" for one in found.refused}
+    for part in found.parts:
+        arrays = [a.cast(pa.int64()) if pa.types.is_timestamp(a.type) else a for a in part.columns]
+        columns = [array.to_pylist() for array in (*arrays, part.ops, part.present)]
+        become |= {int(place): repr(cells) for place, *cells in zip(part.indexes, *columns, strict=True)}
+    return become
+
+
+def refusals(found: DecodedValues) -> dict[int, str]:
+    return {one.place: one.kind for one in found.refused}
+
+
+@every_format
+@fuzz(25)
+@given(st.lists(st.tuples(rows, ops), min_size=1, max_size=6))
+def test_what_a_producer_has_written_is_what_the_columns_hold(format_: Format, written: list[tuple[Row, Op]]) -> None:
+    found = decoded(format_.make(ROWS), [format_.write(row) for row, _ in written], [op for _, op in written])
+    assert found.refused == []
+    for part in found.parts:
+        chosen = [written[place] for place in part.indexes]
+        for field, column in zip(COLUMNS, part.columns, strict=True):
+            expected = pa.array([row.get(field.name) for row, _ in chosen], type=field.type)
+            assert column.to_pylist() == expected.to_pylist(), field.name
+        assert part.ops.to_pylist() == [int(op) for _, op in chosen]
+        bits = [sum(1 << COLUMNS.names.index(name) for name in row) for row, _ in chosen]
+        expected_bits = [
+            number.to_bytes(2, "little") if op is Op.PATCH else None
+            for number, (_, op) in zip(bits, chosen, strict=True)
+        ]
+        assert part.present.to_pylist() == expected_bits
+
+
+def test_a_patch_tells_absent_from_null(format_: Format) -> None:
+    values = [format_.write(KEY), format_.write({**KEY, "s": None}), format_.write({**KEY, "vecs": None, "ok": True})]
+    (part,) = decoded(format_.make(ROWS), values, [Op.PATCH] * 3).parts
+    assert part.present.to_pylist() == [bytes([0b11, 0]), bytes([0b100011, 0]), bytes([0b10011, 0b10000])]
+
+
+@pytest.mark.parametrize("op", Op)
+@pytest.mark.parametrize(
+    ("row", "kinds"),
+    [
+        ({}, {"missing_key"}),
+        ({"id": 1}, {"missing_key"}),
+        ({"id": None, "k": "a"}, {"missing_key"}),
+        ({**KEY, "more": 1}, {"unknown_column"}),
+        ({**KEY, "st": {"x": 1, "more": None}}, {"unknown_column"}),
+        ({**KEY, "small": 128}, {"range"}),
+        ({**KEY, "ints": [2**31]}, {"range"}),
+        ({"id": 2**63, "k": "a"}, {"range"}),
+        ({**KEY, "small": 1.5}, {"type", "range"}),
+        ({**KEY, "small": "1.5"}, {"type"}),
+        ({**KEY, "s": 1}, {"type"}),
+        ({**KEY, "ok": 1}, {"type"}),
+        ({**KEY, "ints": {"x": 1}}, {"type"}),
+        ({**KEY, "st": [1]}, {"type"}),
+        ({**KEY, "vec": [1.0]}, {"type", "range"}),
+        ({**KEY, "vec": [1.0, None]}, {"type", "range"}),
+    ],
+    ids=str,
+)
+def test_what_no_row_can_say_is_refused_whatever_the_operation(
+    format_: Format, row: Row, kinds: set[str], op: Op
+) -> None:
+    """A format that cannot write such a value has nothing to refuse, and its ``write`` raises ``TypeError``."""
+    good = format_.write(WHOLE)
+    try:
+        bad = format_.write(row)
+    except TypeError:
+        pytest.skip("cannot be written in this format")
+    found = decoded(format_.make(ROWS), [good, bad, good], [op] * 3)
+    (refused,) = found.refused
+    assert (refused.place, refused.kind in kinds) == (1, True), refused
+
+
+@every_format
+@fuzz(80)
+@given(st.data())
+def test_any_bytes_are_a_row_or_refused_and_change_none_of_their_neighbours(
+    format_: Format, data: st.DataObject
+) -> None:
+    written = [format_.write(WHOLE), format_.write(KEY)]
+    values = data.draw(st.lists(damaged(written) | st.sampled_from(written), min_size=1, max_size=6))
+    of = data.draw(st.lists(ops, min_size=len(values), max_size=len(values)))
+    used = format_.make(ROWS)
+    together = outcomes(decoded(used, values, of))
+    alone = {
+        place: outcomes(decoded(format_.make(ROWS), [value], [op]))[0]
+        for place, (value, op) in enumerate(zip(values, of, strict=True))
+    }
+    assert together == alone
+    backwards = outcomes(decoded(used, values[::-1], of[::-1]))
+    assert [backwards[place] for place in reversed(range(len(values)))] == [
+        alone[place] for place in range(len(values))
+    ]
+
+
+@every_format
+@fuzz(80)
+@given(st.data())
+def test_a_refusal_tells_nothing_of_the_value(format_: Format, data: st.DataObject) -> None:
+    row = {
+        **WHOLE,
+        **data.draw(st.sampled_from([{"ok": SECRET}, {SECRET: 1}, {"day": SECRET}, {"st": {SECRET: 1}}, {}])),
+    }
+    for one in decoded(format_.make(ROWS), [data.draw(damaged([format_.write(row)]))]).refused:
+        assert SECRET not in one.message
+        assert len(one.message) < 1000
+
+
+def test_among_many_good_values_a_bad_one_is_refused_alone(format_: Format) -> None:
+    values = [format_.write({**WHOLE, "id": number}) for number in range(1000)]
+    of = [list(Op)[number % 3] for number in range(1000)]
+    bad = {17: values[17][: len(values[17]) // 2], 500: b"", 999: format_.write({"k": "a"})}
+    found = decoded(format_.make(ROWS), [bad.get(number, value) for number, value in enumerate(values)], of)
+    assert refusals(found).keys() == bad.keys()
+    ids = {
+        int(place): key
+        for part in found.parts
+        for place, key in zip(part.indexes, part.columns[0].to_pylist(), strict=True)
+    }
+    assert ids == {number: number for number in range(1000) if number not in bad}
+
+
+def test_no_values_give_no_rows(format_: Format) -> None:
+    assert outcomes(decoded(format_.make(ROWS), [])) == {}
+
+
+@every_format
+@fuzz(25)
+@given(st.lists(rows, min_size=1, max_size=6))
+def test_no_row_takes_more_than_its_value_may_grow_to(format_: Format, written: list[Row]) -> None:
+    decoder = format_.make(ROWS)
+    fixed = -(-sum(slot_bits(field.type) for field in COLUMNS) // 8)
+    values = [format_.write(row) for row in [*written, {**KEY, "vecs": [None] * 50}, {**KEY, "ints": [1] * 50}]]
+    for value, grown in zip(values, decoder.growth.each(values).tolist(), strict=True):
+        (part,) = decoded(decoder, [value]).parts
+        ends = 4 * sum(map(_offset_ends, COLUMNS.types))
+        took = pa.RecordBatch.from_arrays(list(part.columns), schema=COLUMNS).nbytes
+        assert took <= fixed + grown + ends
+        assert grown <= decoder.growth.largest(len(value))
+        assert decoder.growth.each([None, value]).tolist() == [0, grown]
+
+
+def _offset_ends(type_: pa.DataType) -> int:
+    """Arrow keeps an offset more than it has values; a batch of one row shows it."""
+    own = pa.types.is_string(type_) or pa.types.is_binary(type_) or pa.types.is_list(type_)
+    return int(own) + sum(_offset_ends(type_.field(number).type) for number in range(type_.num_fields))
+
+
+def test_threads_share_a_decoder(format_: Format) -> None:
+    decoder = format_.make(ROWS)
+    batches = [
+        [
+            format_.write({"id": number, "k": str(batch), list(cells)[number % len(cells)]: None})
+            for number in range(200)
+        ]
+        for batch in range(8)
+    ]
+    expected = [outcomes(decoded(format_.make(ROWS), values, [Op.PATCH] * 200)) for values in batches]
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda values: outcomes(decoded(decoder, values, [Op.PATCH] * 200)), batches))
+    assert found == expected
+
+
+def test_every_format_that_a_contract_can_name_is_in_this_suite() -> None:
+    named = Contract.model_fields["value_format"].annotation.__args__  # type: ignore[union-attr] # a Literal
+    assert set(named) == FORMATS.keys()
+    for name in named:
+        assert type(value_decoder(name, ROWS)) is FORMATS[name].make
