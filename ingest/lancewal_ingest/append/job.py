@@ -52,7 +52,7 @@ from lancewal_ingest.decode.outcomes import Rejected
 from lancewal_kafka.records import Records
 
 MISROUTED = "misrouted"
-"""Kind of rejection beside those of ``decode.records``: the record lies in another partition than it belongs in."""
+"""Kind of rejection beside those of ``decode.outcomes``: the record lies in another partition than it belongs in."""
 R = TypeVar("R", Rejected, RejectedOffset)
 _DECODERS = 2
 """Regions decoded at the same time: Arrow's JSON reader leaves the interpreter free, what comes before and after does not.

@@ -19,7 +19,7 @@ header                                value
 ``__connect.errors.connector.name``   the consumer group
 ``__connect.errors.task.id``          ``0``
 ``__connect.errors.stage``            ``VALUE_CONVERTER``
-``__connect.errors.class.name``       the kind (``decode.records.KINDS``, ``misrouted``)
+``__connect.errors.class.name``       the kind (``decode.outcomes.KINDS``, ``misrouted``)
 ``__connect.errors.exception.class.name``  ``lancewal.BadRecord``
 ``__connect.errors.exception.message``  what was expected
 ``lancewal.source``                   ``<topic>-<partition>-<offset>``: the record's identity

@@ -37,7 +37,7 @@ from lancewal_ingest.operator.entry import write_entry
 from lancewal_kafka.records import Records
 
 UNREADABLE = "unreadable"
-"""Kind of rejection beside those of ``decode.records``: nobody knows what the record is."""
+"""Kind of rejection beside those of ``decode.outcomes``: nobody knows what the record is."""
 _UNREADABLE_AT_ONCE = 10_000
 """Offsets of an entry that are rejected unread."""
 
