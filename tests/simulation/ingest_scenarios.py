@@ -31,9 +31,9 @@ def _unsettled(partition: int) -> None:
     stage.append(a, 0, records=3)
     a.script.puts.append((f"wal/{a.log}", PutFault.NEVER_ARRIVED))
     stage.send(partition, 3)
-    a.worker._seal_policy = ALWAYS
+    a.worker._sealing._policy = ALWAYS
     stage.step(a)
-    a.worker._seal_policy = NEVER
+    a.worker._sealing._policy = NEVER
     stage.step(a, 10)
     stage.check()
 
@@ -78,9 +78,10 @@ def region_is_reanchored_under_a_claimer() -> None:
     stage.append(a, 1)
 
     def move_on() -> None:
-        a.worker._seal_policy = ALWAYS
-        a.worker._seal_due()  # A is in the middle of a step, in which it has polled before B was assigned anything
-        a.worker._seal_policy = NEVER
+        a.worker._sealing._policy = ALWAYS
+        # A is in the middle of a step, in which it has polled before B was assigned anything
+        a.worker._sealing.advance(a.worker._writer)
+        a.worker._sealing._policy = NEVER
         stage.round(f)
         stage.round(f)
         stage.collect(f)

@@ -68,7 +68,7 @@ def _index_changes_while_unsettled(patch: pytest.MonkeyPatch) -> None:
 
     def start_and_seal(worker: IngestWorker, *, now: bool = False) -> None:
         start_job(worker, now=now)
-        worker._seal_due()
+        worker._sealing.advance(worker._writer)
 
     patch.setattr(lancewal_ingest.regions.seal, "_check_settled", lambda writer: None)
     patch.setattr(IngestWorker, "_start_job", start_and_seal)

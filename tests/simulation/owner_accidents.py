@@ -188,8 +188,8 @@ def owner_sleeps_through_a_claim() -> None:
     a, b = stage.member("a", 0, 1), stage.member("b")
     stage.append(a, 0)
     stage.take_over(a, b, 0, 1)
-    a.worker._seal_policy = ALWAYS
-    a.worker._seal_due()
+    a.worker._sealing._policy = ALWAYS
+    a.worker._sealing.advance(a.worker._writer)
     require(a.worker.durable == {}, "A still believes that it has", a.worker.durable)
     stage.append(b, 0)
     stage.check()
@@ -207,16 +207,16 @@ def index_would_change_too_early() -> None:
     stage = Stage()
     a = stage.member("a", 0, 1)
     stage.append(a, 0)
-    a.worker._seal_policy = _Wrong()
+    a.worker._sealing._policy = _Wrong()
     with stops(RuntimeError):
-        a.worker._seal_due()
+        a.worker._sealing.advance(a.worker._writer)
     a.script.puts.append((f"wal/{a.log}", PutFault.NEVER_ARRIVED))
-    a.worker._seal_policy = ALWAYS
+    a.worker._sealing._policy = ALWAYS
     stage.send(1)
     a.worker._consume(0.1)
     a.worker._start_job(now=True)
     with stops(RuntimeError):
-        a.worker._seal_due()
+        a.worker._sealing.advance(a.worker._writer)
     stage.step(a, 10)
     stage.check()
 
@@ -248,9 +248,10 @@ def log_is_trimmed_under_a_claimer() -> None:
     stage.append(a, 1)
 
     def move_on() -> None:
-        a.worker._seal_policy = ALWAYS
-        a.worker._seal_due()  # A is in the middle of a step, in which it has polled before B was assigned anything
-        a.worker._seal_policy = NEVER
+        a.worker._sealing._policy = ALWAYS
+        # A is in the middle of a step, in which it has polled before B was assigned anything
+        a.worker._sealing.advance(a.worker._writer)
+        a.worker._sealing._policy = NEVER
         for _ in range(2):
             stage.round(f)
         stage.collect(f)

@@ -157,7 +157,7 @@ def sealed_segment_is_lost() -> None:
     stage.append(a, 0)
     stage.append(a, 0)
     a.script.down += [("write rows", "table")] * 10
-    a.worker._seal_policy = ALWAYS
+    a.worker._sealing._policy = ALWAYS
     stage.step(a)
     index = stage.checker.indexes.read(stage.region(0))
     require(index is not None and index.generations[0].state is State.SEALED, "not flushed yet:", index)

@@ -1,7 +1,7 @@
 """The ingest loop of one process: consume, append, seal, flush, hand over, all its partitions together.
 
 One thread calls ``step``; the PUT in flight and the flush in flight run beside it as tasks.  An index changes only while
-no segment is unsettled (``seal``); so a step that wants to claim, seal or hand over first waits for the job in flight.
+no segment is unsettled (``sealing``); so a step that wants to claim, seal or hand over first waits for the job in flight.
 
 Guarantees
  1. At most one segment is in flight; what is consumed meanwhile goes together into the next one (group commit), at most
@@ -20,9 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import assert_never
 
-from lancewal_core.errors import InvalidInput, LancewalError, OwnershipLost, Refresh, Retry
+from lancewal_core.errors import InvalidInput, LancewalError, Retry
 from lancewal_core.ids import LogId, OwnerId, Position
 from lancewal_core.process.failpoints import point
 from lancewal_core.wal.writer import Durable, FencedOut, LogWriter
@@ -35,11 +34,10 @@ from lancewal_ingest.glibc_heap import use_own_pages
 from lancewal_ingest.kafka.source import KafkaSource, Polled, check_topic
 from lancewal_ingest.observer import Observer
 from lancewal_ingest.regions.flush_queue import FlushQueue
-from lancewal_ingest.regions.memtable import MemTable
 from lancewal_ingest.regions.offset_commits import OffsetCommits
-from lancewal_ingest.regions.partitions import OpenRegion, Partitions
-from lancewal_ingest.regions.policy import GENERATION_BYTES_MAX, GenerationStats, MemoryPolicy, SealDecision, SealPolicy
-from lancewal_ingest.regions.seal import reanchor_generation, seal_generation
+from lancewal_ingest.regions.partitions import Partitions
+from lancewal_ingest.regions.policy import GENERATION_BYTES_MAX, MemoryPolicy, SealPolicy
+from lancewal_ingest.regions.sealing import Sealing
 from lancewal_ingest.retention.long_pause import LongPause
 from lancewal_kafka.records import Records
 
@@ -50,8 +48,6 @@ _FLUSH_POLL_S = 0.01
 
 _LARGE_RECORD = 16 << 10
 """In the mean of a poll: a heap that nobody looks after gets holes from such records."""
-_SEALING_MAX_S = 5.0
-"""Longer than any seal that is merely slow."""
 
 SEGMENT_BYTES = 32 << 20
 LOG_SILENT_S_MAX = 24 * 3600.0
@@ -105,7 +101,6 @@ class IngestWorker:
         self._preparer = preparer
         self._owner = owner
         self._observer = observer
-        self._seal_policy = seal_policy or SealPolicy()
         self._memory_policy = memory_policy or MemoryPolicy()
         self._limits = limits or WorkerLimits()
         self._flushes = FlushQueue(context, observer, self._limits.retry_s)
@@ -119,6 +114,9 @@ class IngestWorker:
             retry_s=self._limits.retry_s,
             damaged_s=self._limits.damaged_s,
             turn_s=self._limits.open_s,
+        )
+        self._sealing = Sealing(
+            context, observer, self._partitions, self._flushes, seal_policy or SealPolicy(), self._memory_policy
         )
         self._writer = self._new_log()
         self._flight = SegmentInFlight(
@@ -142,8 +140,6 @@ class IngestWorker:
         self._long_pause = LongPause(context, lambda p: self._source.offsets(p), self._limits.open_s)
         self._resume_again_at = float("-inf")
         self._fenced = False
-        self._sealing_since: float | None = None
-        """Since when something should be sealed, or re-anchored; a try alone may take half a minute."""
 
     # -- what a service shows ------------------------------------------------------------------------------------
 
@@ -194,8 +190,7 @@ class IngestWorker:
     @property
     def idle_or_progressing(self) -> bool:
         """False while a segment cannot be stored, or no generation be sealed for a while."""
-        since = self._sealing_since
-        return not self._flight.late and (since is None or self._now() - since < _SEALING_MAX_S)
+        return not self._flight.late and not self._sealing.late
 
     # -- the loop ------------------------------------------------------------------------------------------------
 
@@ -220,7 +215,7 @@ class IngestWorker:
         self._settle_if_done()
         if not self._flight.busy:
             self._open_due()
-            self._seal_due()
+            self._sealing.advance(self._writer)
             self._start_job()
         self._flushes.advance()
         self._commits.commit_due(self._partitions.open)
@@ -500,55 +495,6 @@ class IngestWorker:
             # Who had our regions since may have ended this log, and its fence may be about to be collected.
             self._writer = self._new_log()
         self._partitions.open_due(self._writer, paused=self._paused)
-
-    def _seal_due(self) -> None:
-        largest = max(self._partitions.open.values(), key=lambda r: r.memtable.nbytes, default=None)
-        total = sum(r.memtable.nbytes for r in self._partitions.open.values())
-        early = largest if largest is not None and self._memory_policy.seal_largest(total) else None
-        for partition, region in list(self._partitions.open.items()):
-            memtable = region.memtable
-            stats = GenerationStats(
-                len(memtable.entries),
-                memtable.rows,
-                memtable.nbytes,
-                self._now() - memtable.opened_at,
-                self._writer.next_unsent - memtable.first_sequence,
-            )
-            decision = self._seal_policy.decide(stats)
-            if region is early and memtable.entries:
-                decision = SealDecision.SEAL
-            if decision is not SealDecision.KEEP and self._sealing_since is None:
-                self._sealing_since = self._now()
-            try:
-                match decision:
-                    case SealDecision.KEEP:
-                        pass
-                    case SealDecision.SEAL:
-                        self._seal(region)
-                    case SealDecision.REANCHOR:
-                        reanchor_generation(self._context, self._writer, memtable)
-                    case _:
-                        assert_never(decision)
-            except OwnershipLost as error:
-                self._partitions.drop(partition, error)
-            except Refresh as error:
-                self._observer.failed("seal", error)
-            except Retry as error:
-                self._observer.failed("seal", error)
-                return  # no use in asking the same store for each region: the loop must turn
-        self._sealing_since = None
-
-    def _seal(self, region: OpenRegion) -> None:
-        memtable = region.memtable
-        record, following = seal_generation(self._context, self._writer, memtable, hand_over=False)
-        if following is None:
-            raise AssertionError("sealing without a hand-over opens the next generation")
-        region.memtable = MemTable(
-            memtable.region, following.generation, following.first_sequence, memtable.position, self._now()
-        )
-        region.memtable.last_entry_at = memtable.last_entry_at
-        self._flushes.add(memtable, record)
-        self._observer.sealed(memtable.region, record)
 
     # -- bookkeeping ---------------------------------------------------------------------------------------------
 

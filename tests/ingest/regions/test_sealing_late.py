@@ -9,7 +9,7 @@ from typing import NoReturn
 import pytest
 
 from lancewal_core.errors import StoreUnavailable
-from lancewal_ingest.service import worker
+from lancewal_ingest.regions import sealing
 from tests.support.pipeline import Pipeline
 
 
@@ -30,7 +30,7 @@ def refuse(*_: object, **__: object) -> NoReturn:
 
 def test_for_as_long_as_it_lasts(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(worker, "seal_generation", refuse)
+        patched.setattr(sealing, "seal_generation", refuse)
         for id in range(5):
             pipeline.upsert("r1", id, a=id)
         pipeline.ingest()
@@ -56,7 +56,7 @@ def test_while_one_try_takes_long(pipeline: Pipeline, monkeypatch: pytest.Monkey
     for id in range(5):
         pipeline.upsert("r1", id, a=id)
     with monkeypatch.context() as patched:
-        patched.setattr(worker, "seal_generation", slow)
+        patched.setattr(sealing, "seal_generation", slow)
         while not seen:
             pipeline._worker.step(0)
     assert seen[:2] == [True, False]
