@@ -8,6 +8,7 @@ python3 dev.py test --quick   the same in minutes: no servers, few cases of long
 python3 dev.py bench [ARGS]   run the benchmarks
 python3 dev.py bench-peers    the same beside Delta, Iceberg, Hudi, lance-spark and LakeSoul, which it fetches (--help)
 python3 dev.py soak  [ARGS]   everything for real, dying at random, for --minutes 30
+python3 dev.py soak hostile    the services among producers, objects and clients that mean no good, for --minutes 10
 python3 dev.py lint           ruff, ruff format and mypy only
 python3 dev.py venv           make or renew .venv only
 python3 dev.py lock  [ARGS]   write the lock files anew; ARGS go to uv (--upgrade, --upgrade-package NAME)

@@ -9,6 +9,8 @@ saw (I1, I2, I5).  At the end all is merged and compared with the fold of the wh
 Its first half is scaled: sessions, latencies and pauses are a tenth of what they are outside.  From 20 minutes on the second
 half has them as they are (``pace``), with one outage of the store for three minutes (``outage``).
 
+``python3 dev.py soak hostile``: not what breaks, but who means no good (``tests.soak.hostile``).
+
 ``--storm``: the ingest processes live for about five seconds each, so that the group never comes to rest.
 
 Writes ``soak.jsonl``: the seed, every act and every audit.  The seed repeats the acts, not their exact moments.  Exit code
@@ -30,6 +32,7 @@ from pathlib import Path
 from lancewal_core.errors import OutsideHistoryWindow, StoreUnavailable, VersionGone
 from lancewal_demo.stack import KafkaBroker, S3Server
 from lancewal_reader import Receipt, open_table, receipt_of
+from tests.soak import hostile
 from tests.soak.outage import Outage
 from tests.soak.pace import PROTOCOLS, SCALED, Pace, paces
 from tests.soak.place import Place
@@ -176,6 +179,8 @@ def session_of(pace: Pace, protocol: str) -> dict[str, object]:
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["hostile"]:
+        return hostile.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000))

@@ -2,7 +2,8 @@
 
 Guarantees
  1. Only its owner writes data segments into a log, one after the other: segment n + 1 is not sent before segment n is
-    settled.  So a number that is taken holds our own segment (its reply was lost) or a fence.
+    settled.  So a number that is taken holds our own segment (its reply was lost) or a fence; where it holds anything else
+    (our segment damaged, or what somebody else has put there), this writer has no place to go on.
  2. ``LogWriter.put`` says Durable only if the store holds exactly our bytes under that number.
  3. A fence ends a log (``walk.end_log``): nothing behind its number is ever part of it.
 """
@@ -16,7 +17,7 @@ from typing import assert_never
 import pyarrow as pa
 
 from lancewal_core import paths
-from lancewal_core.errors import ObjectCorrupt
+from lancewal_core.errors import Corrupt, ObjectCorrupt
 from lancewal_core.ids import LogId, OwnerId, Sequence
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.failpoints import point
@@ -46,13 +47,21 @@ class FencedOut:
 
 
 @dataclass(frozen=True, slots=True)
+class Occupied:
+    """What lies under the number is neither our bytes nor a fence.  Whether our segment was ever there nobody knows: the log
+    cannot go on, and who claims its regions meets the same object."""
+
+    error: Corrupt
+
+
+@dataclass(frozen=True, slots=True)
 class Unsettled:
     """No verdict; ``put_again`` repeats the same PUT."""
 
     cause: str
 
 
-PutResult = Durable | FencedOut | Unsettled
+PutResult = Durable | FencedOut | Occupied | Unsettled
 
 
 class LogWriter:
@@ -98,24 +107,16 @@ class LogWriter:
         if data is None:
             raise RuntimeError(f"log {self.log} has no unsettled segment")
         key = paths.wal_segment(self.log, self._next)
-        with point("wal.put", object=key):
-            outcome = put_once(self._store, key, data)
+        try:
+            with point("wal.put", object=key):
+                outcome = put_once(self._store, key, data)
+        except Corrupt as error:  # too large to be read back
+            return Occupied(error)
         match outcome:
             case Done():
                 pass
             case Lost(found=found):
-                other = decode_segment(found, key)
-                match other:
-                    case Fence():
-                        return FencedOut(other)
-                    case Segment():
-                        raise ObjectCorrupt(
-                            f"{key} holds a data segment that this process did not write (writer {other.writer}, "
-                            f"we are {self.owner}): two processes share a log id",
-                            object=key,
-                        )
-                    case _:
-                        assert_never(other)
+                return self._met(found, key)
             case Unknown(cause=cause):
                 return Unsettled(cause)
             case _:
@@ -123,3 +124,19 @@ class LogWriter:
         sequence, self._next, self._unsettled = self._next, Sequence(self._next + 1), None
         self._alive_at = (self._clock.monotonic(), self._clock.now_ms())
         return Durable(sequence, len(data))
+
+    def _met(self, found: bytes, key: str) -> FencedOut | Occupied:
+        try:
+            other = decode_segment(found, key)
+        except Corrupt as error:
+            return Occupied(error)
+        match other:
+            case Fence():
+                return FencedOut(other)
+            case Segment():
+                told = f"writer {other.writer}, we are {self.owner}"
+                return Occupied(
+                    ObjectCorrupt(f"{key} holds a data segment that this process did not write ({told})", object=key)
+                )
+            case _:
+                assert_never(other)

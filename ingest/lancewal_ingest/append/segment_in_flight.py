@@ -2,7 +2,7 @@
 
 Guarantees
  1. A segment of unknown outcome is run again, every ``retry_s``, as the same job: it stays in flight until it is durable,
-    fenced out, or an error ends the process.
+    its log has ended, or an error ends the process.
  2. Nothing runs but through this: as long as ``busy``, no index may change (``seal``).
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from lancewal_core.errors import LancewalError, Retry
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Task, Tasks
-from lancewal_core.wal.writer import Durable, FencedOut, PutResult, Unsettled
+from lancewal_core.wal.writer import Durable, FencedOut, Occupied, PutResult, Unsettled
 from lancewal_ingest.append.job import AppendJob
 
 
@@ -23,7 +23,7 @@ class Outcome:
     """What became of a segment."""
 
     job: AppendJob
-    result: Durable | FencedOut | None
+    result: Durable | FencedOut | Occupied | None
     """None: its records left no entry to write."""
 
 

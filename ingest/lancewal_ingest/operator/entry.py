@@ -22,7 +22,7 @@ import pyarrow as pa
 from lancewal_core.errors import OwnershipLost, StoreUnavailable
 from lancewal_core.ids import LogId, OwnerId, Position, Region
 from lancewal_core.wal.segment import Entry
-from lancewal_core.wal.writer import Durable, FencedOut, LogWriter, Unsettled
+from lancewal_core.wal.writer import Durable, FencedOut, LogWriter, Occupied, Unsettled
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.kafka.source import Offsets
 from lancewal_ingest.regions.memtable import MemTable
@@ -75,6 +75,8 @@ def _store(context: IngestContext, writer: LogWriter, entry: Entry) -> None:
                     "run the command again",
                     region=entry.region.name,
                 )
+            case Occupied(error=error):
+                raise error
             case Unsettled(cause=cause):
                 if context.clock.monotonic() >= until:
                     raise StoreUnavailable(

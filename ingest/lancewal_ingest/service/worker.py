@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from lancewal_core.errors import InvalidInput, LancewalError, Retry
 from lancewal_core.ids import LogId, OwnerId, Position
 from lancewal_core.process.failpoints import point
-from lancewal_core.wal.writer import Durable, FencedOut, LogWriter
+from lancewal_core.wal.writer import Durable, FencedOut, LogWriter, Occupied
 from lancewal_ingest.append.draining import noting
 from lancewal_ingest.append.job import AppendJob, Consumed, DeadLetters, Preparer
 from lancewal_ingest.append.pending import Pending, divided, joined
@@ -438,12 +438,18 @@ class IngestWorker:
         outcome = self._flight.settle(lambda: self._writer.settled)
         if outcome is None:
             return
-        if isinstance(outcome.result, FencedOut):
-            self._fenced = True
-            self._partitions.open.clear()
-            self._observer.fenced(outcome.result.fence)
-        else:
-            self._apply(outcome.job, outcome.result)
+        match outcome.result:
+            case FencedOut(fence=fence):
+                self._observer.fenced(fence)
+            case Occupied(
+                error=error
+            ):  # opened again, a region meets that object, and waits until it is gone or repaired
+                self._observer.failed("append", error)
+            case result:
+                self._apply(outcome.job, result)
+                return
+        self._fenced = True
+        self._partitions.open.clear()
 
     def _wait_job(self, until: float) -> bool:
         """Wait until no segment is in flight; False if that did not come about in time."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core import paths
-from lancewal_core.errors import ObjectCorrupt, ObjectMissing, StoreUnavailable
+from lancewal_core.errors import ObjectMissing, StoreUnavailable
 from lancewal_core.ids import LogId, OwnerId, Position, Region, Sequence, TopicId
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.rows.schema import RowSchema
@@ -21,7 +21,7 @@ from lancewal_core.testing.scheduler import Scheduler
 from lancewal_core.testing.sim_clock import SimClock
 from lancewal_core.wal.segment import Entry, Fence, Segment, decode_segment, encode_fence
 from lancewal_core.wal.walk import SegmentCache, WalkOn, doubted, end_log, walk, walk_cached, walk_trailers
-from lancewal_core.wal.writer import Durable, FencedOut, LogWriter, Unsettled
+from lancewal_core.wal.writer import Durable, FencedOut, LogWriter, Occupied, Unsettled
 from tests.support.scripted import InlineTasks, ManualClock, ScriptedStore
 
 LOG = LogId("log-a")
@@ -155,12 +155,25 @@ def test_a_fence_stops_the_writer_for_good(store: ScriptedStore, writer: LogWrit
     assert store.plain.get(key(3)) is None
 
 
-def test_a_foreign_data_segment_is_corruption(store: ScriptedStore, clock: ManualClock, writer: LogWriter) -> None:
+def test_a_foreign_data_segment_leaves_the_log_no_place(
+    store: ScriptedStore, clock: ManualClock, writer: LogWriter
+) -> None:
     other = LogWriter(store.plain, clock, LOG, OwnerId("impostor"), SCHEMA.wal)
     assert isinstance(other.put([entry(NORTH, 0)]), Durable)
-    with pytest.raises(ObjectCorrupt, match="impostor") as caught:
-        writer.put([entry(NORTH, 0)])
-    assert caught.value.where["object"] == key(0)
+    met = writer.put([entry(NORTH, 0)])
+    assert isinstance(met, Occupied)
+    assert "impostor" in str(met.error)
+    assert met.error.where["object"] == key(0)
+    assert not writer.settled
+
+
+@pytest.mark.parametrize("garbage", [b"", b"{" * 999, b"LWAL" * 99], ids=["nothing", "braces", "magic"])
+def test_what_is_no_segment_leaves_the_log_no_place(store: ScriptedStore, writer: LogWriter, garbage: bytes) -> None:
+    fill(writer, 2)
+    store.plain.put_if_absent(key(2), garbage)
+    for met in (writer.put([entry(NORTH, 2)]), writer.put_again()):
+        assert isinstance(met, Occupied)
+        assert met.error.where["object"] == key(2)
 
 
 # -- walking -----------------------------------------------------------------------------------------------------

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -103,6 +104,44 @@ def test_other_partitions_are_opened_and_become_durable(
     assert not pipeline._worker.stopped
     assert any(isinstance(seen, how) for seen in failures.seen)
     path.write_bytes(data)
+    pipeline.ingest()
+    assert by_key(open_table(pipeline.uri).to_arrow()) == pipeline.oracle
+
+
+def _huge(path: Path) -> None:
+    """Of which the file system stores nothing."""
+    path.touch()
+    os.truncate(path, 3 << 30)
+
+
+IN_FRONT: dict[str, Callable[[Path, bytes], object]] = {
+    "nothing": lambda path, data: path.write_bytes(b""),
+    "noise": lambda path, data: path.write_bytes(b"\xa5" * 3_000),
+    "a later format": lambda path, data: path.write_bytes(of_format(data, 2)),
+    "another segment": lambda path, data: path.write_bytes(data),
+    "three GiB": lambda path, data: _huge(path),
+}
+
+
+@pytest.mark.parametrize("what", IN_FRONT)
+def test_what_somebody_puts_in_front_of_a_log_ends_no_process(
+    pipeline: Pipeline, failures: Failures, what: str
+) -> None:
+    """Under the number that the writer takes next: it begins another log, and the regions wait until that is gone."""
+    (folder,) = (Path(pipeline.uri) / "_lancewal/wal").iterdir()
+    last = max(folder.iterdir())
+    path = last.with_name(f"{int(last.stem) + 1:020d}.arrow")
+    IN_FRONT[what](path, last.read_bytes())
+    pipeline.produce(40)
+    with pytest.raises(Corrupt, match=path.stem):
+        pipeline.ingest()  # says what is waited for
+    worker = pipeline._worker
+    assert sorted(worker.refused) == worker.waiting == [0, 1]
+    assert not worker.stopped
+    assert any(isinstance(seen, Corrupt) and path.stem in str(seen) for seen in failures.seen)
+    with pytest.raises(Corrupt, match=path.stem):
+        open_table(pipeline.uri).to_arrow()
+    path.unlink()
     pipeline.ingest()
     assert by_key(open_table(pipeline.uri).to_arrow()) == pipeline.oracle
 
