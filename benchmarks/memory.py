@@ -6,6 +6,9 @@ Each case is a topic that is there before ingest starts, so that it comes as fas
 * ``vectors``: 600 records of 1 MB, each with one vector of 90,000 floats.
 * ``patches``: 300,000 patches of one number to a table with a vector of 1,536 floats.
 * ``partitions``: 64 partitions at once, each with 20,000 rows of the common kind and 20 records of 900 KB in zstd.
+* ``zstd_bomb``, ``lz4_bomb``: one batch of one record of 900 and 240 MB, in 1 MB or less.  The first is not read, and stops
+  its partition; of the other the client knows no limit.
+* ``tiny``: one batch of a million records of no bytes, in zstd; until 200,000 of them are durable, as dead letters.
 
 The measured process is the service as production runs it, from the first consume until all is durable.
 """
@@ -19,6 +22,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +38,11 @@ BUDGET = 512 << 20
 """``ingest.memory_bytes_max``, its default."""
 BESIDE = 300 << 20
 """What a process may take beside it."""
+_BATCHES = {"linger.ms": 20, "batch.size": 1_000_000, "message.max.bytes": 2_000_000,
+            "queue.buffering.max.kbytes": 256 << 10}  # fmt: skip
+_ONE_BATCH = {"linger.ms": 60_000, "batch.size": 1_000_000_000, "message.max.bytes": 1_000_000_000,
+              "batch.num.messages": 1_000_000, "queue.buffering.max.messages": 2_000_000,
+              "queue.buffering.max.kbytes": 2_000_000}  # fmt: skip
 _LARGE = "x" * 900_000
 _VECTOR = 90_000
 _SETS = 16
@@ -53,6 +62,8 @@ class Case:
     columns: Mapping[str, str]
     codec: str
     records: Callable[[], Iterator[Record]]
+    enough: int | None = None
+    """Position at which it ends, short of the end."""
 
 
 def _compressed(count: int) -> Iterator[Record]:
@@ -83,12 +94,19 @@ def _partitions(rows: int, large: int) -> Iterator[Record]:
             yield Record(region, f'{{"region":"{region}","id":{-n},"pad":"{_LARGE}"}}'.encode())
 
 
+def _bomb(nbytes: int) -> Iterator[Record]:
+    yield Record("", b" " * nbytes)
+
+
 _KEY = {"region": "string", "id": "int64"}
 CASES = {
     "compressed": Case(4, {**_KEY, "pad": "string"}, "zstd", lambda: _compressed(2_500)),
     "vectors": Case(4, {**_KEY, "v": f"fixed_size_list<float32>[{_VECTOR}]"}, "lz4", lambda: _vectors(600)),
     "patches": Case(4, {**_KEY, "trip": "int64", "v": "fixed_size_list<float32>[1536]"}, "lz4",
                     lambda: _patches(300_000)),
+    "zstd_bomb": Case(1, {**_KEY, "pad": "string"}, "zstd", lambda: _bomb(900_000_000)),
+    "lz4_bomb": Case(1, {**_KEY, "pad": "string"}, "lz4", lambda: _bomb(240_000_000)),
+    "tiny": Case(1, {**_KEY, "pad": "string"}, "zstd", lambda: repeat(Record("", b""), 1_000_000), enough=200_000),
     "partitions": Case(64, COLUMNS, "zstd", lambda: _partitions(64 * 20_000, 64 * 20)),
 }  # fmt: skip
 
@@ -126,15 +144,17 @@ def _produce(servers: str, topic: str, case: Case) -> None:
     for name, partitions in ((topic, case.partitions), (f"{topic}.dead-letters", 1)):
         admin.create_topics([NewTopic(name, partitions, 1, config={"max.message.bytes": "2000000"})])[name].result()
     producer = Producer(
-        {"bootstrap.servers": servers, "partitioner": "murmur2_random", "linger.ms": 20, "batch.size": 1_000_000,
-         "compression.type": case.codec, "message.max.bytes": 2_000_000, "queue.buffering.max.kbytes": 256 << 10}
+        {"bootstrap.servers": servers, "partitioner": "murmur2_random", "compression.type": case.codec,
+         **(_ONE_BATCH if case.partitions == 1 else _BATCHES)}
     )  # fmt: skip
     for record in case.records():
         headers: list[tuple[str, str | bytes | None]] | None
         headers = None if record.op == "upsert" else [("lancewal.op", record.op.encode())]
         while True:
             try:
-                producer.produce(topic, record.value, key=encode_region_key(record.region), headers=headers)
+                producer.produce(
+                    topic, record.value, key=record.region and encode_region_key(record.region), headers=headers
+                )
                 break
             except BufferError:
                 producer.poll(0.1)

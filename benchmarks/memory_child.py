@@ -35,7 +35,10 @@ metrics: {{port: 0}}
 
     def stop() -> bool:
         nonlocal ended
-        done = bool(running) and all(running[0].worker.durable.get(p, 0) >= end for p, end in ends.items())
+        worker = running[0].worker if running else None
+        done = worker is not None and all(
+            worker.durable.get(p, 0) >= min(end, case.enough or end) or p in worker.stopped for p, end in ends.items()
+        )
         ended = ended or (time.perf_counter() if done else 0.0)
         return done
 

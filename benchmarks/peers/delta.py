@@ -6,7 +6,6 @@ from pathlib import Path
 
 from benchmarks.peers.spark_peer import SparkPeer, session
 
-_PACKAGE = "io.delta:delta-spark_4.1_2.13:4.4.0"
 _OPTIONS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -27,4 +26,4 @@ class DeltaPeer(SparkPeer):
 
 def open_peer(folder: Path) -> DeltaPeer:
     place = folder / "table"
-    return DeltaPeer(session(_PACKAGE, _OPTIONS), f"delta.`{place}`", place)
+    return DeltaPeer(session(_OPTIONS), f"delta.`{place}`", place)

@@ -1,7 +1,7 @@
-"""A virtual environment for each lock of the peers, in the cache folder; made at the first use, each file checked by its hash.
+"""A virtual environment for each lock of the peers, and the jars of each peer in Spark, in the cache folder; made at the first
+use, each file checked by its hash, jars at every use.
 
-Spark fetches the Maven packages of a peer by itself, at the start of its session, into a folder beside these: checked by the
-checksums that the repository gives, not by ours.
+``python -m benchmarks.peers.fetch`` writes the locks of the jars anew (``dev.py lock`` does).
 """
 
 from __future__ import annotations
@@ -9,12 +9,23 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from benchmarks.peers.engines import Engine
+from benchmarks.peers.engines import ENGINES, Engine
 from lancewal_demo.stack import cache
+from lancewal_demo.stack.maven_jars import JarSet
 from lancewal_demo.stack.processes import run_logged
 
-IVY = "BENCHMARK_PEERS_IVY"
-"""Variable that names Spark's folder for Maven packages to a peer's process."""
+JARS = "BENCHMARK_PEERS_JARS"
+"""Variable that names the folder of its jars to a peer's process."""
+_DEPENDENCIES = """<ivy-module version="2.0">
+  <info organisation="lancewal" module="peer"/>
+  <configurations><conf name="default"/></configurations>
+  <dependencies>
+    <dependency org="{}" name="{}" rev="{}" conf="default->default"/>
+    <exclude module="scala-library"/>
+  </dependencies>
+</ivy-module>
+"""
+"""Spark has Scala itself, and leaves it out too where it resolves packages."""
 
 
 def python_of(engine: Engine) -> Path:
@@ -33,5 +44,20 @@ def python_of(engine: Engine) -> Path:
     return cache.entry(name, fill) / "bin" / "python"
 
 
-def ivy_folder() -> Path:
-    return cache.cache_directory() / "peers-ivy"
+def jars_of(engine: Engine) -> JarSet:
+    """Of an engine in Spark."""
+    dependencies = _DEPENDENCIES.format(*engine.package.split(":"))
+    return JarSet(engine.name, dependencies, Path(__file__).with_name(f"{engine.name}-jars.lock"), "once")
+
+
+def checked_jars(jars: JarSet) -> Path:
+    """Their folder; ``StackError`` if one of them is not what the lock says, also where it was when they were fetched."""
+    folder = jars.folder()
+    jars.check(folder)
+    return folder
+
+
+if __name__ == "__main__":
+    for engine in ENGINES.values():
+        if engine.by_spark:
+            jars_of(engine).write_lock()

@@ -7,7 +7,6 @@ from typing import Any
 
 from benchmarks.peers.spark_peer import SparkPeer, session
 
-_PACKAGE = "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0"
 _SESSION = {
     "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
     "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
@@ -52,4 +51,4 @@ class HudiPeer(SparkPeer):
 
 
 def open_peer(folder: Path) -> HudiPeer:
-    return HudiPeer(session(_PACKAGE, _SESSION), "", folder / "table")
+    return HudiPeer(session(_SESSION), "", folder / "table")

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from benchmarks.peers.spark_peer import SparkPeer, session
 
-_PACKAGE = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 _PROPERTIES = {
     "format-version": "3",
     "write.merge.mode": "merge-on-read",
@@ -35,4 +34,4 @@ def open_peer(folder: Path) -> IcebergPeer:
         "spark.sql.catalog.peer.type": "hadoop",
         "spark.sql.catalog.peer.warehouse": str(place),
     }
-    return IcebergPeer(session(_PACKAGE, catalog), "peer.db.upserted", place)
+    return IcebergPeer(session(catalog), "peer.db.upserted", place)

@@ -6,8 +6,6 @@ from pathlib import Path
 
 from benchmarks.peers.spark_peer import SparkPeer, session
 
-_PACKAGE = "org.lance:lance-spark-3.5_2.12:0.4.0"
-
 
 class LanceSparkPeer(SparkPeer):
     def create(self, rows: Path) -> None:
@@ -27,4 +25,4 @@ def open_peer(folder: Path) -> LanceSparkPeer:
         "spark.sql.catalog.peer.impl": "dir",
         "spark.sql.catalog.peer.root": str(place),
     }
-    return LanceSparkPeer(session(_PACKAGE, catalog), "peer.default.upserted", place)
+    return LanceSparkPeer(session(catalog), "peer.default.upserted", place)

@@ -11,7 +11,7 @@ from typing import Any, Self
 from benchmarks.keyed_rows import Model, Sums
 from benchmarks.peers.cpu_time import cpu_s
 from benchmarks.peers.engines import Engine
-from benchmarks.peers.fetch import IVY, ivy_folder, python_of
+from benchmarks.peers.fetch import JARS, checked_jars, jars_of, python_of
 from benchmarks.spent import Spent
 from lancewal_core.process.lance_threads import CORES_RESERVED
 from lancewal_demo.stack import StackError, spark_java_home
@@ -29,12 +29,13 @@ class RemotePeer:
         folder.mkdir(parents=True)
         self.name = engine.name
         self._log = folder / f"{engine.name}.log"
-        environment = {**os.environ, "PYTHONPATH": str(_ROOT), IVY: str(ivy_folder())}
+        environment = {**os.environ, "PYTHONPATH": str(_ROOT)}
         environment.pop(CORES_RESERVED, None)  # as Lance's own users have it
         python = str(python_of(engine))
         if engine.by_spark:
             spark = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python, "SPARK_LOCAL_IP": "127.0.0.1"}
-            environment |= spark | {"JAVA_HOME": str(spark_java_home())}
+            jars = str(checked_jars(jars_of(engine)))
+            environment |= spark | {"JAVA_HOME": str(spark_java_home()), JARS: jars}
             environment.pop("SPARK_HOME", None)
         with open(self._log, "ab") as log:
             self._child = subprocess.Popen(

@@ -25,13 +25,13 @@ _COMMON = {
 }
 
 
-def session(package: str, options: Mapping[str, str]) -> Any:
-    """A Spark session with one Maven package."""
+def session(options: Mapping[str, str]) -> Any:
+    """A Spark session with the jars of the peer (``fetch``); it fetches none by itself."""
     from pyspark.sql import SparkSession
 
-    fetching = {"spark.jars.packages": package, "spark.jars.ivy": os.environ["BENCHMARK_PEERS_IVY"]}
+    jars = sorted(map(str, Path(os.environ["BENCHMARK_PEERS_JARS"]).glob("*.jar")))
     builder: Any = SparkSession.builder
-    for name, value in {**_COMMON, **fetching, **options}.items():
+    for name, value in {**_COMMON, "spark.jars": ",".join(jars), **options}.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")

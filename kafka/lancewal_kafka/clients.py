@@ -47,6 +47,14 @@ _SHARED_PREFIXES = (
     "debug",
 )  # fmt: skip
 
+QUEUE_BYTES_MAX = 256 << 20
+"""More than this in librdkafka's queue makes nothing faster."""
+_RECEIVE = "receive.message.max.bytes"
+_RECEIVE_MOST = 2**31 - 1
+_ENVELOPE = 512
+"""What librdkafka wants beside the largest fetch."""
+_GROWTH = 3
+"""Where a frame of zstd does not say what it unpacks to, librdkafka makes its buffer so many times as large until it fits."""
 _UNPACKED = 10_000
 """About how many times as large as in the topic records can be, each a batch of its own: text that repeats itself, in zstd.
 librdkafka unpacks a whole answer before it looks whether there is room."""
@@ -57,6 +65,37 @@ _PARTITIONS_AT_ONCE = 10
 """Of more than a few partitions an answer holds what one in so many of the others may fill, too.  With 300 of them a client
 that gets one batch an answer took some hundred records a second, one that gets thirty times as much 30,000 (own measurement,
 two loaded cores)."""
+
+
+def client_bytes(memory_bytes_max: int) -> int:
+    """What of the budget is Kafka's client's."""
+    return min(memory_bytes_max // 4, QUEUE_BYTES_MAX)
+
+
+def unpacking_bounded(client: Mapping[str, str], memory_bytes_max: int, record_bytes_max: int) -> dict[str, str]:
+    """``client`` for who reads records: with ``receive.message.max.bytes``, unless it has one.  A batch of zstd that unpacks
+    to more is unreadable; of other codecs librdkafka knows no limit (``batch_check``).  The largest record always passes."""
+    if _RECEIVE in client:
+        return dict(client)
+    fetched = client.get("fetch.max.bytes", "")
+    least = max(_GROWTH * record_bytes_max + (1 << 20), int(fetched) + _ENVELOPE if fetched.isdecimal() else 0)
+    limit = max(least, _of_an_answer(client_bytes(memory_bytes_max)))
+    return {**client, _RECEIVE: str(min(limit, _RECEIVE_MOST))}
+
+
+def unpacked_bytes_max(client: Mapping[str, str]) -> int:
+    """What a batch of zstd may unpack to, of an ``unpacking_bounded`` client."""
+    try:
+        return int(client[_RECEIVE])
+    except ValueError:
+        raise SettingsError(
+            f"kafka.librdkafka: {_RECEIVE} is {client[_RECEIVE]!r}, no number", property=_RECEIVE
+        ) from None
+
+
+def _of_an_answer(queue_bytes: int) -> int:
+    """What one answer of the broker may unpack to."""
+    return queue_bytes * 3 // 4
 
 
 def bounded_consumer_properties(
@@ -70,7 +109,7 @@ def bounded_consumer_properties(
     of large batches with 4 KB; of records sent one by one from 16 KB on, and a quarter as fast with 8 KB).  Whoever is far
     from the broker and knows the producers sets ``fetch.max.bytes`` and ``max.partition.fetch.bytes``.
     """
-    answer = max(_FETCH_BYTES_MIN, memory_bytes * 3 // 4 // _UNPACKED)
+    answer = max(_FETCH_BYTES_MIN, _of_an_answer(memory_bytes) // _UNPACKED)
     whole = answer * (1 + max(0, partitions - _FEW_PARTITIONS) // _PARTITIONS_AT_ONCE)
     one = min(whole, 2 * answer)  # a batch of producers' default size at least, or only one comes with each answer
     sizes = {"fetch.max.bytes": whole, "max.partition.fetch.bytes": one, "message.max.bytes": answer}
@@ -104,7 +143,10 @@ def consumer_properties(client: Mapping[str, str], group: str, queue_bytes: int)
 def lone_consumer_properties(client: Mapping[str, str], group: str, queue_bytes: int) -> Properties:
     """Properties of a consumer that joins no group: it is assigned what it reads."""
     alone = {name: value for name, value in client.items() if name not in _MEMBERSHIP}
-    return consumer_properties(alone, group, queue_bytes)
+    properties = consumer_properties(alone, group, queue_bytes)
+    if "fetch.max.bytes" not in alone and _RECEIVE in alone and queue_bytes + _ENVELOPE > unpacked_bytes_max(alone):
+        properties["fetch.max.bytes"] = unpacked_bytes_max(alone) - _ENVELOPE
+    return properties
 
 
 def shared_properties(client: Mapping[str, str]) -> Properties:

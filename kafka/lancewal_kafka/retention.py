@@ -14,6 +14,7 @@ from lancewal_core.process.clock import Clock
 from lancewal_kafka.clients import Properties
 from lancewal_kafka.reread import lone_consumer
 from lancewal_kafka.topic import TopicConfig, TopicInspector
+from lancewal_kafka.unpacking import StoredBatches
 
 _PEEK_QUEUE_BYTES = 1 << 20
 _PEEK_WAIT_S = 0.1
@@ -38,6 +39,10 @@ class KafkaRetention:
     def config(self) -> TopicConfig:
         """How long the topic keeps records, and deletes where it is compacted."""
         return self._inspector.configuration(self._topic)
+
+    def stored_batches(self) -> StoredBatches:
+        """How the topic stores batches; ``InvalidInput`` where this user may not know."""
+        return self.config().stored
 
     def lows(self, partitions: Sequence[int]) -> dict[int, Position]:
         """The first offset of each partition that Kafka still has."""

@@ -15,7 +15,7 @@ import math
 import time
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, TypeVar
 
@@ -34,6 +34,7 @@ from lancewal_core.process.clock import ms_since_1970
 from lancewal_core.table.contract import Contract
 from lancewal_kafka.clients import REQUEST_TIMEOUT_S
 from lancewal_kafka.errors import code_of, explained, leaderless, not_accepted
+from lancewal_kafka.unpacking import StoredBatches
 
 T = TypeVar("T")
 
@@ -63,8 +64,7 @@ class TopicConfig:
     """How long a record is kept at least, by its age; infinite where age deletes nothing."""
     tombstones_s: float
     """How long a delete is kept at least; infinite for a topic that is not compacted."""
-    compression: str
-    """The effective ``compression.type``."""
+    stored: StoredBatches
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +75,7 @@ class TopicState:
     topic_id: str
     partitions: int
     compacted: bool
-    compression: str = "uncompressed"
-    """Its effective ``compression.type``."""
+    stored: StoredBatches = field(default=StoredBatches("uncompressed", 1 << 20))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,14 +128,14 @@ class TopicInspector:
             compacted,
             retention_ms / 1000 if "delete" in policies and retention_ms >= 0 else math.inf,
             int(config["delete.retention.ms"].value) / 1000 if compacted else math.inf,
-            config["compression.type"].value,
+            StoredBatches(config["compression.type"].value, int(config["max.message.bytes"].value)),
         )
 
     def describe(self, topic: str) -> TopicState:
         """Id, number of partitions, clean-up policy and compression."""
         check_topic(topic)
         facts, config = self.identify(topic), self.configuration(topic)
-        return TopicState(topic, facts.topic_id, facts.partitions, config.compacted, config.compression)
+        return TopicState(topic, facts.topic_id, facts.partitions, config.compacted, config.stored)
 
     def starts(self, topic: TopicState, start: Literal["earliest", "latest"] | datetime) -> tuple[int, ...]:
         """The start of each partition: ``EARLIEST``, or a position.

@@ -23,7 +23,7 @@ from benchmarks.spent import Spent
 from lancewal_demo.stack import StackError
 from tests.benchmarks.dict_peer import CLOSED, FAULT
 
-ENGINE = Engine("dict", "tests.benchmarks.dict_peer", "", by_spark=False)
+ENGINE = Engine("dict", "tests.benchmarks.dict_peer", "")
 SIZES = Sizes(rows=20_000, rounds=2, round_rows=2_000)
 
 
@@ -99,7 +99,7 @@ def test_scans_are_measured_before_and_after_compaction(base: Base, tmp_path: Pa
 def test_a_peer_that_cannot_be_had_is_named_and_the_others_are_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    absent = Engine("absent", "tests.benchmarks.no_such_module", "", by_spark=False)
+    absent = Engine("absent", "tests.benchmarks.no_such_module", "")
     monkeypatch.setattr(bench_peers, "ENGINES", {"absent": absent, "dict": ENGINE})
     output = tmp_path / "out.json"
     sizes = ["--rows", "2000", "--rounds", "1", "--round-rows", "100"]

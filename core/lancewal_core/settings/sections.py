@@ -248,6 +248,10 @@ class IngestSettings(Section):
     bad_records: Literal["dlq", "stop"] = "dlq"
     """A record that cannot become a row goes to the dead letters, or stops its partition.  Dead letters: one bad record
     should not hold back all others, and it stays listed and repairable."""
+    unbounded_batches: Literal["warn", "refuse"] = "warn"
+    """What becomes of a topic in which a batch may unpack to more than Kafka's client has room for: ``warn`` in the log, or
+    ``refuse`` it.  Warn: it is so of every topic with Kafka's default ``compression.type``.  Refuse where producers are not
+    trusted."""
     dead_letter_topic: str | None = None
     """Where bad records go; it must exist.  By default ``<topic>.dead-letters``."""
     drain_timeout_s: Seconds = 30.0

@@ -28,13 +28,19 @@ def no_warning(text: str) -> None:
 
 
 def unpacks_unseen(topic: TopicState) -> str | None:
-    """A warning where the broker stores batches as producers compress them: it looks only at what they are compressed, and
-    what little becomes when it is unpacked is ingest's to find out."""
-    if topic.compression == "uncompressed":
+    """A warning where the broker stores batches that are compressed: it looks only at what they take then, and what little
+    becomes when it is unpacked is ingest's to find out."""
+    compression = topic.stored.compression
+    if compression == "uncompressed":
         return None
+    if compression == "zstd":
+        found = "whoever produces can stop a partition by a batch that unpacks to more than ingest takes"
+    else:
+        most = topic.stored.unpacked_bytes_max(0)
+        found = f"the broker does not limit what a batch unpacks to, and {most} bytes are possible"
     return (
-        f"topic {topic.topic!r} has compression.type={topic.compression}: the broker does not limit what a batch unpacks to. "
-        "Where producers are not trusted set it to uncompressed: max.message.bytes then counts unpacked bytes"
+        f"topic {topic.topic!r} has compression.type={compression}: {found}. Where producers are not trusted set it to "
+        "uncompressed: max.message.bytes then counts unpacked bytes"
     )
 
 

@@ -77,11 +77,15 @@ def reject(
     from lancewal_ingest.context import new_owner
     from lancewal_ingest.kafka.dead_letters import KafkaDeadLetters
     from lancewal_ingest.operator.reject import reject
+    from lancewal_kafka.clients import unpacking_bounded
     from lancewal_kafka.reread import read_records
 
     settings = read_settings(config)
     with _opened(settings, topic, partition) as place:
-        client, group = settings.kafka.client(), settings.kafka.group(place.context.contract.table_uuid)
+        contract = place.context.contract
+        # What ingest cannot read is not read here either: so the whole batch is named.
+        client = unpacking_bounded(settings.kafka.client(), settings.ingest.memory_bytes_max, contract.record_bytes_max)
+        group = settings.kafka.group(contract.table_uuid)
         letters = KafkaDeadLetters(client, settings.dead_letter_topic(topic), group)
         letters.check()
 

@@ -17,7 +17,8 @@ Guarantees
     together stop consumption at the budget without that part.
 
 Not bounded by it: one batch of Kafka's that unpacks to more than that part.  Its client unpacks a batch whole; zstd up to
-``receive.message.max.bytes``, gzip without limit.  A topic with ``compression.type=uncompressed`` has none.
+``receive.message.max.bytes``, which is three quarters of that part, gzip and lz4 as far as the topic lets them come
+(``batch_check``).  And a batch of a great many records of few bytes: each takes the client some 320 bytes beside them.
 """
 
 from __future__ import annotations

@@ -41,16 +41,16 @@ from lancewal_ingest.kafka.source import DescribedTopic, KafkaSource, check_topi
 from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy
 from lancewal_ingest.retention.horizon import AdmissionPolicy
 from lancewal_ingest.retention.topic_watch import TopicWatch
+from lancewal_ingest.service.batch_check import BatchCheck
 from lancewal_ingest.service.metrics import IngestMetrics, TimedStore
 from lancewal_ingest.service.standstill import Standstill
 from lancewal_ingest.service.store_probe import check_store
 from lancewal_ingest.service.worker import SEGMENT_BYTES, IngestWorker, WorkerLimits
+from lancewal_kafka.clients import client_bytes, unpacked_bytes_max, unpacking_bounded
 from lancewal_kafka.group_member import member_id
 from lancewal_kafka.retention import KafkaRetention
 
 REFRESH_S = 1.0
-QUEUE_BYTES_MAX = 256 << 20
-"""More than this in librdkafka's queue makes nothing faster."""
 SEGMENTS_IN_BUDGET = 8
 """So many segments of the largest size are the budget: one waits, one is in flight, decoding holds that one twice; the rest is
 for MemTables and flushes."""
@@ -80,7 +80,7 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
     clock = SystemClock()
     with ExitStack() as stack:
         # Step 1
-        queue_bytes = min(settings.ingest.memory_bytes_max // 4, QUEUE_BYTES_MAX)
+        queue_bytes = client_bytes(settings.ingest.memory_bytes_max)
         memory = MemoryPolicy(nbytes=settings.ingest.memory_bytes_max - queue_bytes)
         metrics = IngestMetrics(clock, memory.nbytes)
         tasks = ThreadTasks(workers=_TASK_THREADS)
@@ -92,7 +92,7 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
         # Others see in the group by it whose member this is, unless a person has given the clients a name.
         client = {
             "client.id": member_id(contract.table_uuid, contract.place or settings.table.uri),
-            **settings.kafka.client(),
+            **unpacking_bounded(settings.kafka.client(), settings.ingest.memory_bytes_max, contract.record_bytes_max),
         }
         source = ConfluentSource(
             client,
@@ -105,6 +105,16 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
         stack.callback(_closed, source, metrics)
         context = replace(context, drain=drain_of(context, source))
         check_topic(contract, source, context.drain)
+        retention = KafkaRetention(client, contract.topic, group)
+        batches = BatchCheck(
+            contract.topic,
+            retention.stored_batches,
+            unpacked_bytes_max(client),
+            settings.ingest.unbounded_batches,
+            clock,
+            metrics.warning,
+        )
+        batches.look()
         dead_letters = _dead_letters(settings, contract, group)
         check_store(context.store, tasks, settings.table.uri, context.new_id)
         owner = new_owner()
@@ -119,8 +129,9 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
             memory,
             _limits(settings, memory),
         )
-        retention = KafkaRetention(client, contract.topic, group)
-        watch = TopicWatch(partial(_check_topic, context, source), source, retention, tasks, clock, metrics.failed)
+        watch = TopicWatch(
+            partial(_check_topic, context, source, batches), source, retention, tasks, clock, metrics.failed
+        )
         admission = _Admission(AdmissionPolicy(settings.ingest.retention_admission_s), worker, watch, metrics, clock)
         still = Standstill()
         control = ControlWatch(ControlReader(context.store, clock, Service.INGEST), tasks, clock)
@@ -197,8 +208,9 @@ def _closed(source: KafkaSource, metrics: IngestMetrics) -> None:
         metrics.failed("leaving the group", error)
 
 
-def _check_topic(context: IngestContext, source: DescribedTopic) -> None:
+def _check_topic(context: IngestContext, source: DescribedTopic, batches: BatchCheck) -> None:
     check_topic(context.contract, source, context.drain)
+    batches.look()
     check_not_altered(context)
 
 

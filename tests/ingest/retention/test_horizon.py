@@ -28,6 +28,7 @@ from lancewal_ingest.retention.topic_watch import TOPIC_CHECK_S, TopicWatch
 from lancewal_ingest.service import service
 from lancewal_kafka.retention import CONFIG_S, KafkaRetention
 from lancewal_kafka.topic import TopicConfig, TopicFacts
+from lancewal_kafka.unpacking import StoredBatches
 from tests.ingest.service.test_service import get, metric, serving, settings_tree, until
 from tests.ingest.service.test_worker import AtOnce, Place
 from tests.support.scripted import ManualClock
@@ -141,7 +142,9 @@ class Answers:
         self.asked += 1
         if self.error is not None:
             raise self.error
-        return TopicConfig(math.isfinite(self.tombstones), self.retention, self.tombstones, "uncompressed")
+        return TopicConfig(
+            math.isfinite(self.tombstones), self.retention, self.tombstones, StoredBatches("uncompressed", 1 << 20)
+        )
 
     def lows(self, partitions: Sequence[int]) -> dict[int, Position]:
         return {p: self.first.get(p, Position(0)) for p in partitions}

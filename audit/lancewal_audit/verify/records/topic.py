@@ -25,6 +25,7 @@ from lancewal_core.rows.schema import OFFSET
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.contract import Contract
 from lancewal_ingest.append.job import Consumed, Preparer
+from lancewal_kafka.clients import unpacking_bounded
 from lancewal_kafka.records import Records
 from lancewal_kafka.reread import OutOfRange, between, consumed, lone_consumer
 from lancewal_kafka.topic import TopicInspector, same_topic
@@ -40,7 +41,9 @@ class TopicRecords:
         contract = eras.newest
         self._eras = eras
         self._contract = contract
-        client, group = settings.kafka.client(), settings.kafka.group(contract.table_uuid)
+        # What ingest could not read, and a person led it past, is not read here either.
+        client = unpacking_bounded(settings.kafka.client(), settings.ingest.memory_bytes_max, contract.record_bytes_max)
+        group = settings.kafka.group(contract.table_uuid)
         self._inspector = TopicInspector(client)
         self.compacted = same_topic(self._inspector, contract, "Compare with the WAL: --from wal").compacted
         self._open = partial(lone_consumer, client, group, contract.topic)

@@ -1,0 +1,82 @@
+"""Jars of Maven packages and all that these depend on: resolved with the Ivy that PySpark carries, checked against a lock,
+kept in the cache.
+
+Ivy knows its default repository by itself.  The lock has one line ``sha256  file`` a jar (the format of sha256sum);
+more, fewer or other files than it names are an error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from lancewal_demo.stack import cache
+from lancewal_demo.stack.java import find_java
+from lancewal_demo.stack.processes import StackError, run_logged
+from lancewal_demo.stack.trust_store import trust_options
+
+
+@dataclass(frozen=True, slots=True)
+class JarSet:
+    """``dependencies`` is an Ivy file's text, ``lock`` the file with the sums, ``size`` what a person is told to wait for."""
+
+    name: str
+    dependencies: str
+    lock: Path
+    size: str
+
+    def folder(self) -> Path:
+        """The folder with the jars; the first call on a machine fetches them.  ``StackError`` if they are not the lock's."""
+        return cache.entry(f"{self.name}-jars-{cache.digest(self.lock.read_text())}", self._fetch)
+
+    def check(self, folder: Path) -> None:
+        """``StackError`` unless the folder holds the jars of the lock and no others."""
+        lines = (line.split() for line in self.lock.read_text().splitlines())
+        wanted, found = {name: digest for digest, name in lines}, _sums(folder)
+        wrong = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
+        if wrong:
+            raise StackError(f"These jars are not what {self.lock.name} says: {', '.join(wrong)} (in {folder}).")
+
+    def write_lock(self) -> None:
+        """Of what the repository has now."""
+        with tempfile.TemporaryDirectory() as scratch:
+            self._resolve(Path(scratch))
+            self.lock.write_text("".join(f"{digest}  {name}\n" for name, digest in _sums(Path(scratch)).items()))
+
+    def _fetch(self, folder: Path) -> None:
+        started = time.monotonic()
+        count = len(self.lock.read_text().splitlines())
+        cache.progress(f"fetching {count} jars of {self.name} ({self.size})")
+        self._resolve(folder)
+        self.check(folder)
+        cache.progress(f"jars of {self.name} are in place after {time.monotonic() - started:.0f} s")
+
+    def _resolve(self, folder: Path) -> None:
+        downloads, ivy_file = folder / "downloads", folder / "ivy.xml"
+        ivy_file.write_text(self.dependencies)
+        arguments: list[str | Path] = ["-cache", downloads, "-ivy", ivy_file, "-confs", "default"]
+        retrieve: list[str | Path] = ["-retrieve", folder / "[artifact]-[revision].[ext]"]
+        java = find_java()
+        trust = trust_options() if java.from_wheel else []
+        act = f"resolving jars of {self.name}"
+        run_logged([java.program, *trust, "-jar", _ivy(), *arguments, *retrieve], folder / "ivy.log", act)
+        shutil.rmtree(downloads)
+
+
+def _ivy() -> Path:
+    pyspark = importlib.util.find_spec("pyspark")
+    if pyspark is None or pyspark.origin is None:
+        raise StackError("pyspark is not installed: jars are resolved with the Ivy that it carries.")
+    found = sorted((Path(pyspark.origin).parent / "jars").glob("ivy-*.jar"))
+    if not found:
+        raise StackError(f"no ivy-*.jar beside {pyspark.origin}: is this pyspark complete?")
+    return found[-1]
+
+
+def _sums(folder: Path) -> dict[str, str]:
+    return {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in sorted(folder.glob("*.jar"))}

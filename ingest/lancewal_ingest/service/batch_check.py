@@ -1,0 +1,73 @@
+"""Whether a batch of the topic can unpack to more than Kafka's client has room for.
+
+The client unpacks a batch whole.  It ends at ``receive.message.max.bytes`` with zstd alone; what gzip, lz4 and snappy may
+become follows from what the topic lets in.
+
+Guarantees
+ 1. With ``refuse`` nothing is consumed before the topic's settings are known and bound every batch that came since they were
+    made; from then on they are looked at every ``CONFIG_S``, and ``TopicUnsuitable`` ends the process.
+ 2. With ``warn`` it is said once for each state of the topic's settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from lancewal_core.errors import InvalidInput, TopicUnsuitable
+from lancewal_core.process.clock import Clock
+from lancewal_kafka.retention import CONFIG_S
+from lancewal_kafka.unpacking import StoredBatches
+
+UnboundedBatches = Literal["warn", "refuse"]
+
+
+class BatchCheck:
+    """``ask`` gives the topic's settings; ``room`` is what the client lets a batch of zstd unpack to."""
+
+    def __init__(
+        self,
+        topic: str,
+        ask: Callable[[], StoredBatches],
+        room: int,
+        policy: UnboundedBatches,
+        clock: Clock,
+        warn: Callable[[str], None],
+    ) -> None:
+        self._topic = topic
+        self._ask = ask
+        self._room = room
+        self._policy = policy
+        self._clock = clock
+        self._warn = warn
+        self._said = ""
+        self._again_at = float("-inf")
+
+    def look(self) -> None:
+        """``TopicUnsuitable``, ``KafkaUnavailable``; with ``refuse`` also ``InvalidInput`` where a right is missing."""
+        if self._clock.monotonic() < self._again_at:
+            return
+        problem = self._problem()
+        self._again_at = self._clock.monotonic() + CONFIG_S
+        if problem and self._policy == "refuse":
+            raise TopicUnsuitable(f"{problem}; or set ingest.unbounded_batches: warn", topic=self._topic)
+        if problem and problem != self._said:
+            self._warn(problem)
+        self._said = problem
+
+    def _problem(self) -> str:
+        try:
+            stored = self._ask()
+        except InvalidInput as error:
+            if self._policy == "refuse":
+                raise
+            return str(error)
+        most = stored.unpacked_bytes_max(self._room)
+        if most <= self._room:
+            return ""
+        return (
+            f"topic {self._topic}: with compression.type={stored.compression} and max.message.bytes={stored.bytes_max} one "
+            f"batch may unpack to {most} bytes; Kafka's client has room for {self._room} (three sixteenths of "
+            "ingest.memory_bytes_max, or receive.message.max.bytes). Where producers are not trusted set the topic's "
+            "compression.type to uncompressed, or to zstd"
+        )
