@@ -365,6 +365,12 @@ class ObjectCorrupt(Corrupt):
     kind = "object_corrupt"
 
 
+class ObjectTooLarge(ObjectCorrupt):
+    """An object would have become larger than any reader takes; it was not written."""
+
+    kind = "object_too_large"
+
+
 class ObjectMissing(Corrupt):
     """An object that must exist is not there."""
 

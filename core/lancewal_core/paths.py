@@ -4,8 +4,8 @@ Keys are relative to the table's root and use ``/``.  Promises:
 
 1. ``parse_x(x(...))`` gives back the arguments; ``parse_x`` gives ``None`` for every key that ``x`` would not build,
    so that foreign objects in a listing are passed over and never misread.
-2. No part of a key that comes from outside (topic, topic id, log id) can leave its folder: it has only the characters
-   ``[a-zA-Z0-9._-]`` and is neither ``.`` nor ``..``; anything else raises ``InvalidInput``.
+2. No part of a key that comes from outside (topic, topic id, log id) can leave its folder: it is a word (``words``); anything
+   else raises ``InvalidInput``.
 3. Prefixes end with ``/``.
 4. Versioned objects sort newest first: see ``inverted_version``.
 """
@@ -17,6 +17,7 @@ from enum import Enum
 
 from lancewal_core.errors import InvalidInput
 from lancewal_core.ids import Generation, LogId, Position, Region, Sequence, TableVersion, TopicId
+from lancewal_core.words import FORM, WORD_MAX, is_word
 
 ROOT = "_lancewal/"
 """All state of lancewal below the table's root."""
@@ -41,7 +42,7 @@ def inverted_version(version: int) -> str:
 
 def is_data_file(name: str) -> bool:
     """Whether this can be the name of a data file in ``DATA``: one that leads nowhere else."""
-    return _DATA_FILE.fullmatch(name) is not None
+    return len(name) <= WORD_MAX and _DATA_FILE.fullmatch(name) is not None
 
 
 def data_file(name: str) -> str:
@@ -125,7 +126,7 @@ def load_record(name: str) -> str:
 
 def parse_load_record(key: str) -> str | None:
     match = re.fullmatch(rf"{loads_prefix()}({_WORD})\.json", key)
-    return match[1] if match and _is_word(match[1]) else None
+    return match[1] if match and is_word(match[1]) else None
 
 
 def probe(name: str) -> str:
@@ -135,7 +136,7 @@ def probe(name: str) -> str:
 
 def parse_probe(key: str) -> str | None:
     match = re.fullmatch(rf"{ROOT}probe/({_WORD})", key)
-    return match[1] if match and _is_word(match[1]) else None
+    return match[1] if match and is_word(match[1]) else None
 
 
 def parcels_prefix() -> str:
@@ -145,6 +146,13 @@ def parcels_prefix() -> str:
 
 def parcel_part(name: str, part: int) -> str:
     return f"{parcels_prefix()}{_word('parcel', name)}/{part:05d}"
+
+
+def parse_parcel_part(key: str) -> tuple[str, int] | None:
+    match = re.fullmatch(rf"{parcels_prefix()}({_WORD})/([0-9]{{5,10}})", key)
+    if not match or not is_word(match[1]) or match[2] != f"{int(match[2]):05d}":
+        return None
+    return match[1], int(match[2])
 
 
 # -- the key index ---------------------------------------------------------------------------------------------
@@ -174,7 +182,7 @@ def key_part(name: str) -> str:
 
 def parse_key_part(key: str) -> str | None:
     match = re.fullmatch(rf"{key_parts_prefix()}({_WORD})\.arrow", key)
-    return match[1] if match and _is_word(match[1]) else None
+    return match[1] if match and is_word(match[1]) else None
 
 
 # -- logs ------------------------------------------------------------------------------------------------------
@@ -192,7 +200,7 @@ def log_prefix(log: LogId) -> str:
 
 def parse_log_prefix(key: str) -> LogId | None:
     match = re.fullmatch(rf"{wal_prefix()}({_WORD})/", key)
-    return LogId(match[1]) if match and _is_word(match[1]) else None
+    return LogId(match[1]) if match and is_word(match[1]) else None
 
 
 def wal_segment(log: LogId, sequence: Sequence) -> str:
@@ -202,7 +210,7 @@ def wal_segment(log: LogId, sequence: Sequence) -> str:
 
 def parse_wal_segment(key: str) -> tuple[LogId, Sequence] | None:
     match = re.fullmatch(rf"{wal_prefix()}({_WORD})/({_DIGITS_20})\.arrow", key)
-    if not match or not _is_word(match[1]) or int(match[2]) > _U64_MAX:
+    if not match or not is_word(match[1]) or int(match[2]) > _U64_MAX:
         return None
     return LogId(match[1]), Sequence(int(match[2]))
 
@@ -316,13 +324,9 @@ def parse_snapshot_file(key: str) -> tuple[Region, Generation, str, SnapshotFile
 # -- parts of keys ---------------------------------------------------------------------------------------------
 
 
-def _is_word(text: str) -> bool:
-    return re.fullmatch(_WORD, text) is not None and text not in (".", "..")
-
-
 def _word(what: str, text: str) -> str:
-    if not _is_word(text):
-        raise InvalidInput(f"{what} {text!r} cannot be part of an object key: use [a-zA-Z0-9._-], not '.' or '..'")
+    if not is_word(text):
+        raise InvalidInput(f"{what} {text[:300]!r} cannot be part of an object key: use {FORM}")
     return text
 
 
@@ -343,7 +347,7 @@ def _parse_inverted(pattern: str, key: str) -> int | None:
 
 def _region_of(match: re.Match[str]) -> Region | None:
     """The region whose topic, topic id and partition are groups 1 to 3; None where no region can have them."""
-    if not _is_word(match[1]) or not _is_word(match[2]) or len(match[1]) > 249:
+    if not is_word(match[1]) or not is_word(match[2]) or len(match[1]) > 249:
         return None
     partition = int(match[3])
     return Region(match[1], TopicId(match[2]), partition) if partition < 2**31 else None

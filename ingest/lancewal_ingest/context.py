@@ -22,6 +22,7 @@ from lancewal_core.table.drain import Drain
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import Table
 from lancewal_core.table.watermarks import Watermarks
+from lancewal_core.words import as_word
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,4 +63,4 @@ def open_context(settings: Settings, store: ObjectStore, tasks: Tasks, clock: Cl
 
 def new_owner() -> OwnerId:
     """``<hostname>-<pid>-<8 hex digits>``: readable, and never the same twice."""
-    return OwnerId(f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}")
+    return OwnerId(f"{as_word(socket.gethostname(), 200)}-{os.getpid()}-{secrets.token_hex(4)}")

@@ -47,7 +47,7 @@ class Receipt:
             positions = content.inner("cut")
             cut = {region_named(name): Position(positions.whole(name)) for name in positions.members}
             return Receipt(
-                TableUuid(content.text("table")),
+                TableUuid(content.word("table")),
                 TableVersion(content.whole("version", low=1)),
                 cut,
                 content.text("place"),

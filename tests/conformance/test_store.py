@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from lancewal_core import paths
-from lancewal_core.errors import ObjectCorrupt
+from lancewal_core.errors import ObjectCorrupt, ObjectTooLarge
 from lancewal_core.ids import TableVersion
 from lancewal_core.process.clock import SystemClock
-from lancewal_core.store.object_limits import SMALL_BYTES_MAX
+from lancewal_core.store.object_kinds import SMALL_BYTES_MAX
 from lancewal_core.store.object_store import Done, Lost, ObjectStore, Stored, Taken, put_once
 from lancewal_core.store.obstore import open_store
 from lancewal_core.testing.memory_store import MemoryStore
@@ -49,10 +49,18 @@ def test_what_is_not_there_is_none(store: ObjectStore) -> None:
     store.delete(["a/missing", "a/missing too"])
 
 
-def test_what_is_larger_than_any_of_its_kind_is_not_read(store: ObjectStore) -> None:
+def test_what_is_larger_than_any_of_its_kind_is_neither_written_nor_read(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As told by their keys: a mark of a finished merge is a short text, and any object may be larger than it."""
     large = bytes(SMALL_BYTES_MAX + 1)
     key = paths.merge_finished(TableVersion(7))
+    with pytest.raises(ObjectTooLarge, match=r"would have 1048577 bytes, more than the 1048576") as caught:
+        store.put_if_absent(key, large)
+    assert key in str(caught.value)
+    assert store.get(key) is None
+    for module in ("store_obstore", "testing.memory_store"):  # as others would put it
+        monkeypatch.setattr(f"lancewal_core.{module}.check_written", lambda key, size: None)
     for put in (key, "_lancewal/a/b"):
         assert store.put_if_absent(put, large) == Stored()
     assert store.get("_lancewal/a/b") == large

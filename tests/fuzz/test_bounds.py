@@ -31,10 +31,12 @@ from lancewal_core.region.index import decode_history, decode_index
 from lancewal_core.region.loss_record import decode_loss
 from lancewal_core.region.snapshot import decode_snapshot, side_rows
 from lancewal_core.region.u64_segment import U64Segment, encode_u64_segment
+from lancewal_core.store import object_kinds
 from lancewal_core.table.contract import decode_contract
 from lancewal_core.table.control import decode_control
+from lancewal_core.table.drain import decode_drain
 from lancewal_core.table.load_record import decode_load
-from lancewal_core.table.watermarks import decode_merge_record
+from lancewal_core.table.watermarks import decode_merge_finished, decode_merge_record
 from lancewal_core.wal.segment import decode_segment
 from tests.fuzz.test_segments import seal
 from tests.support.fuzzing import memory_bound, outcome
@@ -71,6 +73,7 @@ def snapshot(content: Any) -> bytes:
 SNAPSHOT_KEY = paths.snapshot_file(REGION, Generation(4), "0badcafe", SnapshotFile.MANIFEST)
 SIDE_KEY = paths.snapshot_file(REGION, Generation(4), "0badcafe", SnapshotFile.DELETES)
 LOSS_KEY = paths.loss_record(REGION, Position(5))
+DRAIN_KEY = paths.drain_version(1)
 MERGE_KEY = paths.merge_record(TableVersion(7))
 KINDS: dict[str, Kind] = {
     name: Kind(key, decode, made)
@@ -80,6 +83,7 @@ KINDS: dict[str, Kind] = {
         ("catalog", paths.key_catalog_version(1), lambda d: decode_catalog(d, paths.key_catalog_version(1)), plain),
         ("load", paths.load_record("n"), lambda d: decode_load(d, paths.load_record("n")), plain),
         ("loss", LOSS_KEY, lambda d: decode_loss(d, LOSS_KEY), plain),
+        ("drain", DRAIN_KEY, lambda d: decode_drain(d, DRAIN_KEY), plain),
         ("merge", MERGE_KEY, lambda d: decode_merge_record(d, MERGE_KEY), plain),
         ("snapshot", SNAPSHOT_KEY, lambda d: decode_snapshot(d, SNAPSHOT_KEY), snapshot),
     )
@@ -90,7 +94,8 @@ MEMBERS: dict[str, tuple[str, ...]] = {
     "catalog": ("runs",),
     "load": ("merged",),
     "loss": ("segment",),
-    "merge": ("regions", "merge"),
+    "merge": ("watermarks", "merge", "kind"),
+    "drain": ("to", "new"),
     "snapshot": ("fragments", "deletes"),
 }
 COLUMN = {"name": "k", "type": "int64", "field_ids": [0]}
@@ -122,12 +127,19 @@ SOUND: dict[str, dict[str, Any]] = {
     "catalog": {"format": 1, "runs": [], "write_id": "w"},
     "load": {"began_at_ms": 1, "topic_id": "t", "merged": {}},
     "loss": {"first": 5, "next": 6, "accepted_at_ms": 1, "accepted_by": "o"},
-    "merge": {"format": 1, "version": 6, "merge": "m", "kind": "checkpoint", "regions": {}},
+    "merge": {"format": "1", "set_by": 6, "merge": "m", "kind": "checkpoint", "watermarks": {}},
+    "drain": {"contract_version": 1, "partitions": 2, "to": [0], "write_id": "w"},
     "snapshot": {
         "format": 1, "region": REGION.name, "generation": 4, "first": 10, "next": 25, "contract_version": 1,
         "fragments": [], "rows": 0, "rows_bytes": 0, "deletes": None, "patches": None, "keys_crc32c": 0,
     },
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_what_is_repeated_in_is_sound(name: str) -> None:
+    """Else all that follows would be refused before it is looked at."""
+    KINDS[name].decode(KINDS[name].made(SOUND[name]))
 
 
 def steps_of(decode: Decode, data: bytes, where: str) -> int:
@@ -251,3 +263,24 @@ def test_parts_of_key_runs() -> None:
         return encode_part(Entries(CodedKeys(numbers, None), numbers.astype(np.uint32), numbers.astype(np.uint32)))
 
     judge(lambda data: decode_part(pa.py_buffer(data), key), made, key)
+
+
+@pytest.mark.parametrize("count", [COUNT, 100 * COUNT])
+def test_the_mark_of_a_finished_merge(count: int) -> None:
+    key = paths.merge_finished(TableVersion(7))
+    judge(lambda data: decode_merge_finished(data, key), lambda n: b"x" * (n * count // COUNT), key)
+
+
+TESTED = {
+    "contract": "contract", "control": "control", "key catalog": "catalog", "beginning of a load": "load",
+    "accepted loss": "loss", "merge record": "merge", "snapshot": "snapshot", "drain": "drain",
+    "region index": test_indexes, "history page": test_indexes, "segment": test_segments, "deleted keys": test_side_files,
+    "patches": test_side_files, "part of a key run": test_parts_of_key_runs,
+    "finished merge": test_the_mark_of_a_finished_merge,
+}  # fmt: skip
+"""By kind: what of ``KINDS``, or the test."""
+
+
+def test_every_kind_that_is_decoded_is_here() -> None:
+    assert TESTED.keys() == {kind.name for kind in object_kinds.KINDS if kind.shown_by is not None}
+    assert {name for name in TESTED.values() if isinstance(name, str)} == KINDS.keys()

@@ -8,7 +8,6 @@ import json
 import os
 import unicodedata
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,8 +19,6 @@ from lancewal_core import paths
 from lancewal_core.cli.program import app
 from lancewal_core.cli.program import run as run_program
 from lancewal_core.cli.shown import json_text, many_lines, one_line, say
-from lancewal_core.ids import OwnerId
-from lancewal_core.region.index import encode_index
 from lancewal_core.settings.load import load_settings
 from lancewal_flusher.commands.status import status_text
 from lancewal_flusher.status.status import table_status
@@ -40,7 +37,7 @@ HOSTILE = (
 )
 NAME = "n\x1b[2J\u202ex\ny"
 """Of a column."""
-OWNER = "host\nproblem: all is lost\x1b[2J\x9b"
+OTHER = "host\nproblem: all is lost\x1b[2J\x9b"
 SPARED = {"\n"}
 
 
@@ -70,21 +67,11 @@ def test_every_character_that_is_obeyed_is_escaped_and_no_letter_is() -> None:
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlusherTable]:
-    """Rows, a column and an owner with everything that is hostile."""
+    """Rows and a column with everything that is hostile; owners and write ids can be none such (``words``)."""
     folder = tmp_path_factory.mktemp("shown")
     made = FlusherTable(folder, columns=pa.schema([*COLUMNS, pa.field(NAME, pa.string())]))
     made.generation(0, [upsert(i, a=-i, s=text, tags=[text]) for i, text in enumerate((*HOSTILE, "=1+1", " @x", "-5"))])
     made.round()
-    index = made.index(0)
-    generations = (*index.generations[:-1], replace(index.generations[-1], owner=OwnerId(OWNER)))
-    version = max(
-        found[1] for info in made.store.list(paths.index_prefix(index.region))
-        if (found := paths.parse_index_version(info.key)) is not None
-    )  # fmt: skip
-    made.store.put_if_absent(
-        paths.index_version(index.region, version + 1),
-        encode_index(replace(index, generations=generations, write_id=OWNER)),
-    )
     yield made
     made.close()
 
@@ -141,14 +128,11 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_names_and_owners(table: FlusherTable, command: str) -> None:
+def test_names(table: FlusherTable, command: str) -> None:
     shown = run(*COMMANDS[command])
     assert not obeyed(shown)
-    assert not [line for line in shown.splitlines() if line.startswith("problem: all")], "a line was faked"
     if "JSON" in command:
         assert json.loads(shown)
-    else:
-        assert r"\x1b[2J" in shown
     if command in ("table show", "contract"):
         assert one_line(NAME) in shown
 
@@ -164,7 +148,6 @@ def test_status(table: FlusherTable, capsys: pytest.CaptureFixture[str]) -> None
     say(status_text(table_status(load_settings(None, os.environ), table.uri, kafka_timeout_s=0.1)))
     shown = capsys.readouterr().out
     assert not obeyed(shown)
-    assert r"host\nproblem: all is lost\x1b[2J\x9b" in shown
 
 
 def test_an_error_s_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -177,10 +160,10 @@ def test_an_error_s_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 def test_an_index_s_name_in_a_report_of_verify() -> None:
     """It stays in its cell, and what stands behind it is aligned."""
     indexes = tuple(
-        IndexReport(name, "BTREE", NAME, 0, 1, 0, looked_at=True, why_not="", repair="") for name in (OWNER, "plain")
+        IndexReport(name, "BTREE", NAME, 0, 1, 0, looked_at=True, why_not="", repair="") for name in (OTHER, "plain")
     )
     report = Report(
-        "t", "u", {"version": 1}, "the WAL", 1.0, (), 0, 0, 0, 0, 0, 0, {}, (), 0, (f"note of {OWNER}",), indexes
+        "t", "u", {"version": 1}, "the WAL", 1.0, (), 0, 0, 0, 0, 0, 0, {}, (), 0, (f"note of {OTHER}",), indexes
     )
     lines = report_text(report).split("\n")
     assert not [line for line in lines if line.startswith("problem")]

@@ -12,8 +12,7 @@ are milliseconds since 1970 (UTC).
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
@@ -31,6 +30,7 @@ from lancewal_core.region.index import GenerationRecord, decode_history, decode_
 from lancewal_core.region.indexes import index_family
 from lancewal_core.region.loss_record import decode_loss
 from lancewal_core.region.snapshot import read_snapshot, side_rows
+from lancewal_core.store.object_kinds import kind_of
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.versioned import newest_version
 from lancewal_core.table.contract import decode_contract
@@ -38,7 +38,8 @@ from lancewal_core.table.control import decode_control
 from lancewal_core.table.drain import decode_drain
 from lancewal_core.table.load_record import decode_load
 from lancewal_core.table.protocol import fragment_files
-from lancewal_core.table.watermarks import decode_merge_record
+from lancewal_core.table.watermarks import decode_merge_finished, decode_merge_record
+from lancewal_core.table.watermarks import kind_of as kind_of_record
 from lancewal_core.wal.segment import Fence, decode_segment, decode_trailer
 
 T = TypeVar("T")
@@ -56,7 +57,9 @@ class Inspected:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stored:
+class Stored:
+    """What the functions that show a kind (``object_kinds``) are given."""
+
     store: ObjectStore
     key: str
     data: bytes
@@ -65,8 +68,9 @@ class _Stored:
 def inspect_object(store: ObjectStore, key: str) -> Inspected:
     """The object at ``key``.  ``InvalidInput`` for a key that is none of lancewal's, ``ObjectMissing``, ``ObjectCorrupt``,
     ``FormatUnknown``."""
-    reader = next((read for parse, read in _READERS if parse(key) is not None), None)
-    if reader is None:
+    kind = kind_of(key)
+    show = None if kind is None else kind.shower()
+    if show is None:
         raise InvalidInput(
             f"{key!r} is not the key of an object that can be inspected: contract, control, drain, segment or fence, region "
             "index, history page, snapshot, accepted loss, merge record, key catalog or part of a key run; keys are complete, "
@@ -76,8 +80,8 @@ def inspect_object(store: ObjectStore, key: str) -> Inspected:
     data = store.get(key)
     if data is None:
         raise ObjectMissing(f"{key} is missing", object=key)
-    kind, content = reader(_Stored(store, key, data))
-    return Inspected(key, kind, len(data), content)
+    what, content = show(Stored(store, key, data))
+    return Inspected(key, what, len(data), content)
 
 
 def inspect_region(store: ObjectStore, region: Region) -> Inspected:
@@ -89,15 +93,15 @@ def inspect_region(store: ObjectStore, region: Region) -> Inspected:
             region=region.name,
         )
     key = paths.index_version(region, found.version)
-    kind, content = _index(_Stored(store, key, found.data))
+    kind, content = show_index(Stored(store, key, found.data))
     return Inspected(key, kind, len(found.data), content)
 
 
-def _contract(stored: _Stored) -> tuple[str, Content]:
+def show_contract(stored: Stored) -> tuple[str, Content]:
     return "contract", decode_contract(stored.data, stored.key).model_dump(mode="json")
 
 
-def _control(stored: _Stored) -> tuple[str, Content]:
+def show_control(stored: Stored) -> tuple[str, Content]:
     control = decode_control(stored.data, stored.key)
     return "control", {
         "version": paths.parse_control_version(stored.key),
@@ -107,12 +111,12 @@ def _control(stored: _Stored) -> tuple[str, Content]:
     }
 
 
-def _drain(stored: _Stored) -> tuple[str, Content]:
+def show_drain(stored: Stored) -> tuple[str, Content]:
     version = paths.parse_drain_version(stored.key)
     return "drain", {"version": version, **decode_drain(stored.data, stored.key).model_dump(mode="json")}
 
 
-def _segment(stored: _Stored) -> tuple[str, Content]:
+def show_segment(stored: Stored) -> tuple[str, Content]:
     trailer = decode_trailer(stored.data, stored.key, len(stored.data))
     if isinstance(trailer, Fence):
         return "fence", asdict(trailer)
@@ -138,7 +142,7 @@ def _segment(stored: _Stored) -> tuple[str, Content]:
     }
 
 
-def _index(stored: _Stored) -> tuple[str, Content]:
+def show_index(stored: Stored) -> tuple[str, Content]:
     index = decode_index(stored.data, stored.key)
     _, version = _known(paths.parse_index_version(stored.key))
     return "region index", {
@@ -152,7 +156,7 @@ def _index(stored: _Stored) -> tuple[str, Content]:
     }
 
 
-def _history(stored: _Stored) -> tuple[str, Content]:
+def show_history(stored: Stored) -> tuple[str, Content]:
     page = decode_history(stored.data, stored.key)
     return "history page", {
         "region": page.region.name,
@@ -178,7 +182,7 @@ def _generation(record: GenerationRecord) -> Content:
     }
 
 
-def _key_catalog(stored: _Stored) -> tuple[str, Content]:
+def show_key_catalog(stored: Stored) -> tuple[str, Content]:
     catalog = decode_catalog(stored.data, stored.key)
     return "key catalog", {
         "version": paths.parse_key_catalog_version(stored.key),
@@ -192,7 +196,7 @@ def _key_catalog(stored: _Stored) -> tuple[str, Content]:
     }
 
 
-def _key_part(stored: _Stored) -> tuple[str, Content]:
+def show_key_part(stored: Stored) -> tuple[str, Content]:
     entries = decode_part(pa.py_buffer(stored.data), stored.key)
     numbers = entries.keys.numbers
     return "part of a key run", {
@@ -206,10 +210,8 @@ def _key_part(stored: _Stored) -> tuple[str, Content]:
     }
 
 
-def _snapshot(stored: _Stored) -> tuple[str, Content]:
-    _, generation, attempt, file = _known(paths.parse_snapshot_file(stored.key))
-    if file is not SnapshotFile.MANIFEST:
-        return _side_file(stored)
+def show_snapshot(stored: Stored) -> tuple[str, Content]:
+    _, generation, attempt, _ = _known(paths.parse_snapshot_file(stored.key))
     found = read_snapshot(stored.store, stored.key)
     sides = (("deletes", found.deletes), ("patches", found.patches))
     return "snapshot", {
@@ -227,7 +229,7 @@ def _snapshot(stored: _Stored) -> tuple[str, Content]:
     }
 
 
-def _side_file(stored: _Stored) -> tuple[str, Content]:
+def show_side_file(stored: Stored) -> tuple[str, Content]:
     """Keys that are Gone, or Partial rows: checked against what ``snapshot.json`` beside it says, if there is one."""
     region, generation, attempt, file = _known(paths.parse_snapshot_file(stored.key))
     manifest = paths.snapshot_file(region, generation, attempt, SnapshotFile.MANIFEST)
@@ -253,20 +255,20 @@ def _side_file(stored: _Stored) -> tuple[str, Content]:
     }
 
 
-def _loss(stored: _Stored) -> tuple[str, Content]:
+def show_loss(stored: Stored) -> tuple[str, Content]:
     return "accepted loss", decode_loss(stored.data, stored.key).model_dump(mode="json")
 
 
-def _load(stored: _Stored) -> tuple[str, Content]:
+def show_load(stored: Stored) -> tuple[str, Content]:
     name = paths.parse_load_record(stored.key)
     return "beginning of a load", {"name": name, **decode_load(stored.data, stored.key).model_dump(mode="json")}
 
 
-def _merge_record(stored: _Stored) -> tuple[str, Content]:
+def show_merge_record(stored: Stored) -> tuple[str, Content]:
     in_force = decode_merge_record(stored.data, stored.key)
     return "merge record", {
         "version": paths.parse_merge_record(stored.key),
-        "kind": json.loads(stored.data).get("kind"),
+        "kind": kind_of_record(stored.data, stored.key),
         "set_by": in_force.version,
         "merge": in_force.merge,
         "watermarks": [
@@ -276,31 +278,11 @@ def _merge_record(stored: _Stored) -> tuple[str, Content]:
     }
 
 
-def _finished(stored: _Stored) -> tuple[str, Content]:
-    try:
-        merge = stored.data.decode("ascii")
-    except UnicodeDecodeError as error:
-        raise ObjectCorrupt(f"{stored.key} does not hold the uuid of a merge", object=stored.key) from error
+def show_merge_finished(stored: Stored) -> tuple[str, Content]:
+    merge = decode_merge_finished(stored.data, stored.key)
     return "finished merge", {"version": paths.parse_merge_finished(stored.key), "merge": merge}
 
 
 def _known(parsed: T | None) -> T:
     assert parsed is not None, "the reader was chosen by this parser"
     return parsed
-
-
-_READERS: tuple[tuple[Callable[[str], object], Callable[[_Stored], tuple[str, Content]]], ...] = (
-    (paths.parse_contract_version, _contract),
-    (paths.parse_control_version, _control),
-    (paths.parse_drain_version, _drain),
-    (paths.parse_wal_segment, _segment),
-    (paths.parse_index_version, _index),
-    (paths.parse_history_page, _history),
-    (paths.parse_snapshot_file, _snapshot),
-    (paths.parse_loss_record, _loss),
-    (paths.parse_load_record, _load),
-    (paths.parse_merge_record, _merge_record),
-    (paths.parse_merge_finished, _finished),
-    (paths.parse_key_catalog_version, _key_catalog),
-    (paths.parse_key_part, _key_part),
-)

@@ -23,7 +23,7 @@ from lancewal_core.errors import Corrupt, FormatUnknown, ObjectCorrupt, StoreInc
 from lancewal_core.ids import Position
 from lancewal_core.keys.origin import MergedFrom
 from lancewal_core.process.clock import Clock
-from lancewal_core.store.json_model import decode_model
+from lancewal_core.store.json_model import Word, decode_model
 from lancewal_core.store.json_object import JsonFault, region_named
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.versioned import Declined, Family, Swapped, Version, newest_version, swap
@@ -59,7 +59,7 @@ class KeyPart(_Stored):
 class CoveredFile(_Stored):
     """A data file of which a run has all physical rows."""
 
-    name: str
+    name: Word
     rows: _Count
 
 
@@ -73,7 +73,7 @@ class RunRegion(_Stored):
 class KeyRun(_Stored):
     """See ``run``.  An entry's ``file`` is a place in ``files``, its ``region`` one in ``regions``; parts ascend."""
 
-    name: str
+    name: Word
     files: Annotated[tuple[CoveredFile, ...], FailFast()]
     parts: Annotated[tuple[KeyPart, ...], FailFast()]
     regions: Annotated[tuple[RunRegion, ...], FailFast(), Field(exclude_if=lambda regions: not regions)] = ()
@@ -93,11 +93,11 @@ class KeyCatalog(_Stored):
 
     format: Literal[1] = 1
     runs: Annotated[tuple[KeyRun, ...], FailFast()]
-    write_id: str
+    write_id: Word
     """Differs in every version: tells a lost reply from a lost race."""
 
 
-EMPTY = KeyCatalog(runs=(), write_id="")
+EMPTY = KeyCatalog(runs=(), write_id="none")
 
 
 def encode_catalog(catalog: KeyCatalog) -> bytes:

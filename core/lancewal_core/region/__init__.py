@@ -5,5 +5,5 @@ left behind. ``flush`` makes a ``snapshot`` of a generation (of it a merge may t
 stands); ``durable_position`` and ``loss_record`` say from where ingest goes on. ``u64_segment`` and ``key_checksum``
 are parts of what is stored.
 
-May import: errors, ids, paths, process, proto, rows, store, table, wal.
+May import: errors, ids, paths, process, proto, rows, store, table, wal, words.
 """

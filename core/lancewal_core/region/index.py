@@ -28,6 +28,7 @@ from lancewal_core.errors import FormatUnknown, InvalidInput, ObjectCorrupt
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion, TopicId
 from lancewal_core.proto import mem_wal_pb2
 from lancewal_core.region.u64_segment import U64Segment, decode_u64_segment, encode_u64_segment
+from lancewal_core.words import FORM, is_word
 
 FORMAT_VERSION = 1
 _CHECKSUM_TAG = b"\xfd\x07"
@@ -89,8 +90,8 @@ class GenerationRecord:
         first_entry, last_entry = self.wal_entries.first, self.wal_entries.last
         rules = (
             (self.generation >= 1, "generations are numbered from 1"),
-            (bool(self.owner), "it names no owner"),
-            (bool(self.log), "it names no log"),
+            (is_word(self.owner), f"its owner_id {self.owner[:60]!a} is no identifier: {FORM}"),
+            (is_word(self.log), f"its log {self.log[:60]!a} is no identifier: {FORM}"),
             ((self.next is not None) == sealed, "it must have a next position from SEALED on, not before"),
             ((self.end_sequence is not None) == sealed, "it must have an end sequence from SEALED on, not before"),
             ((self.snapshot is not None) == flushed, "it must have a snapshot from FLUSHED on, not before"),
@@ -136,8 +137,8 @@ class RegionIndex:
         _check_chain(self.region, self.generations)
         if self.contract_version < 1:
             raise _broken(self.region, f"contract versions are numbered from 1, not {self.contract_version}")
-        if not self.write_id:
-            raise _broken(self.region, "the write id is empty")
+        if not is_word(self.write_id):
+            raise _broken(self.region, f"its write_id {self.write_id[:60]!a} is no identifier: {FORM}")
         if self.trimmed_generation < 0 or self.trimmed < 0:
             raise _broken(self.region, f"trimmed at generation {self.trimmed_generation}, position {self.trimmed}")
         if self.newest is not None and self.trimmed_generation > self.newest.generation:

@@ -11,11 +11,17 @@ from lancewal_core.errors import StoreInconsistent
 from lancewal_core.ids import Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.region.index import RegionIndex, decode_index, encode_index
+from lancewal_core.store.object_kinds import INDEX_BYTES_MAX
+from lancewal_core.store.object_limits import too_large
 from lancewal_core.store.object_store import ObjectStore
-from lancewal_core.store.versioned import Declined, Family, Swapped, Version, newest_version, swap
+from lancewal_core.store.versioned import FIRST_VERSION, Declined, Family, Swapped, Version, newest_version, swap
 
 KNOWN_FOR_S = 3600.0
 """An index read longer ago is read anew by a listing: versions after it may have been deleted."""
+
+OPENED_BELOW = INDEX_BYTES_MAX // 3
+"""Bytes of an index in which a generation may be opened.  What is in a larger one becomes FLUSHED and MERGED before more
+comes: until its generations leave it, that makes it longer, by about as much as it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +65,31 @@ class RegionIndexes:
     def swap(
         self, region: Region, decide: Callable[[RegionIndex | None], RegionIndex | None]
     ) -> tuple[bool, RegionIndex | None]:
-        """Compare-and-swap: (True, our index) or, where ``decide`` declined, (False, the index it saw)."""
+        """Compare-and-swap: (True, our index) or, where ``decide`` declined, (False, the index it saw).
+
+        ``ObjectTooLarge`` where a generation would be opened in an index that is too large for that.
+        """
 
         before = self._known.get(region)
+        seen: RegionIndex | None = None
 
         def decide_version(version: Version | None) -> RegionIndex | None:
+            nonlocal seen
             _check_not_older(region, version, before)
-            return decide(None if version is None else self._remember(region, version))
+            seen = None if version is None else self._remember(region, version)
+            return decide(seen)
 
-        outcome = swap(self._store, index_family(region), self._clock, decide_version, encode_index, self._hint(region))
+        def encode(index: RegionIndex) -> bytes:
+            data = encode_index(index)
+            if len(data) > OPENED_BELOW and _opens(index, seen):
+                raise too_large(
+                    paths.index_version(region, FIRST_VERSION),
+                    f"{len(data)} bytes at its next version, with one generation more than now: that is above {OPENED_BELOW}, "
+                    f"and all marks on those there are have to fit in the {INDEX_BYTES_MAX}",
+                )
+            return data
+
+        outcome = swap(self._store, index_family(region), self._clock, decide_version, encode, self._hint(region))
         match outcome:
             case Swapped(version=version, value=value):
                 self._keep(region, IndexRead(version, value, self._clock.monotonic()))
@@ -96,6 +118,13 @@ class RegionIndexes:
         known = self._known.get(region)
         if known is None or known.version.version <= read.version.version:  # another thread may have been faster
             self._known[region] = read
+
+
+def _opens(index: RegionIndex, found: RegionIndex | None) -> bool:
+    """Whether ``index`` has a generation that is newer than all that were found."""
+    if index.newest is None:
+        return False
+    return found is None or found.newest is None or index.newest.generation > found.newest.generation
 
 
 def _check_not_older(region: Region, found: Version | None, before: IndexRead | None) -> None:

@@ -13,17 +13,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import count
-from typing import Literal, assert_never
+from typing import Annotated, Literal, assert_never
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from lancewal_core import paths
 from lancewal_core.errors import StoreUnavailable
 from lancewal_core.ids import Position, Region
-from lancewal_core.store.json_model import decode_model
+from lancewal_core.store.json_model import Word, decode_model
 from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, put_once
 
 FORMAT = 1
+
+
+def _key_of_a_segment(text: str) -> str:
+    if paths.parse_wal_segment(text) is None:
+        raise ValueError("it is not the key of a WAL segment")
+    return text
 
 
 class LossRecord(BaseModel):
@@ -35,13 +41,13 @@ class LossRecord(BaseModel):
     first: int = Field(ge=0)
     next: int = Field(ge=1)
     accepted_at_ms: int
-    accepted_by: str
+    accepted_by: Word
     """Owner id of the command."""
     kind: Literal["offsets", "tombstones", "replaced"] = "offsets"
     """``offsets``: all of them are in no table.  ``tombstones``: deletes among them may be.  ``replaced``: Kafka ended at
     ``first`` while [first, next) was durable; what it gets there anew is never read."""
 
-    segment: str | None = None
+    segment: Annotated[str, AfterValidator(_key_of_a_segment)] | None = None
     """Where they had been durable in a WAL segment that is lost: its key.  Reads from before may have seen what it held."""
 
     def same(self, other: LossRecord) -> bool:

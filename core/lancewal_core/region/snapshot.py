@@ -33,7 +33,8 @@ from lancewal_core.rows.fold import Folded, partial_schema
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.store.arrow_message import LZ4_RATIO_MAX, declared_stream
 from lancewal_core.store.json_object import JsonFault, JsonObject, region_named
-from lancewal_core.store.object_limits import SIDE_FILE_ROWS_BYTES_MAX, check_size
+from lancewal_core.store.object_kinds import SIDE_FILE_ROWS_BYTES_MAX
+from lancewal_core.store.object_limits import check_unpacked
 from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, put_once
 from lancewal_core.table.protocol import Table, files_of, fragment_bytes
 
@@ -265,7 +266,7 @@ def _put_side(store: ObjectStore, key: str, content: pa.Table) -> SideFile:
     with pa.ipc.new_stream(sink, content.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
         writer.write_table(content)
     data = sink.getvalue().to_pybytes()
-    check_size(key, len(data))
+    check_unpacked(key, declared_stream(pa.py_buffer(data)).raw_bytes)
     _put(store, key, data)
     return SideFile(key, content.num_rows, len(data), google_crc32c.value(data))
 

@@ -5,5 +5,5 @@ swap loop; ``watch`` asks beside a loop whether it answers. ``address`` and ``pl
 ``object_limits`` how large an object may be; ``json_object`` and ``json_model`` read stored JSON strictly,
 ``arrow_message`` looks into Arrow without unpacking it.
 
-May import: errors, ids, paths, process.
+May import: errors, ids, paths, process, words.
 """

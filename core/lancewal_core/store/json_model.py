@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import AfterValidator, BaseModel, ValidationError
 
 from lancewal_core.errors import FormatUnknown, ObjectCorrupt
+from lancewal_core.words import word
 
 M = TypeVar("M", bound=BaseModel)
+Word = Annotated[str, AfterValidator(lambda text: word(text, "text"))]
+"""An identifier (``words``)."""
 _SHOWN = 300
 _FAULTS_MAX = 1000
 """Of more faults none is looked at: each takes pydantic 10 us and some hundred bytes, and an object may have millions."""

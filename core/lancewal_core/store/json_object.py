@@ -17,6 +17,7 @@ from typing import NoReturn
 
 from lancewal_core import paths
 from lancewal_core.ids import Region
+from lancewal_core.words import FORM, is_word
 
 WHOLE_MAX = 2**63 - 1
 """Positions, versions and sizes are signed 64-bit numbers where they come from."""
@@ -74,6 +75,13 @@ class JsonObject:
         found = self._member(name)
         if not isinstance(found, str):
             raise self._wrong(name, "a string")
+        return found
+
+    def word(self, name: str) -> str:
+        """An identifier."""
+        found = self.text(name)
+        if not is_word(found):
+            raise self._wrong(name, f"an identifier: {FORM}")
         return found
 
     def whole(self, name: str, low: int = 0, high: int = WHOLE_MAX) -> int:

@@ -9,6 +9,7 @@ Guarantees that an implementation gives
  4. Keys are relative to the store's root, ``/``-separated, without a leading slash.  One that cannot be a key, which only
     stored bytes can have brought, is ``ObjectCorrupt``.
  5. ``get`` fetches no object that is larger than any of its kind (``object_limits``): ``ObjectCorrupt``.
+ 6. ``put_if_absent`` sends no such object: ``ObjectTooLarge``.
 
 ``put_once`` turns 2 into what the protocols use, by reading the object back.
 """

@@ -28,7 +28,7 @@ from lancewal_core.errors import ObjectCorrupt, SettingsError, StoreUnavailable,
 from lancewal_core.process.clock import ms_since_1970
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.store.address import split_address
-from lancewal_core.store.object_limits import check_size
+from lancewal_core.store.object_limits import check_size, check_written
 from lancewal_core.store.object_store import ObjectInfo, PutOutcome, PutUnknown, Stored, Taken
 
 _CLIENT_OPTIONS = {"allow_http": "allow_http", "aws_allow_http": "allow_http", "timeout": "timeout",
@@ -101,6 +101,7 @@ class ObstoreStore:
             raise self._unavailable("look at", key, error) from error
 
     def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
+        check_written(key, len(data))
         try:
             obstore.put(self._store, key, data, mode="create")
         except (AlreadyExistsError, FileExistsError, PreconditionError):

@@ -4,5 +4,5 @@
 is; ``watermarks`` what a version has merged; ``control`` and ``load_record`` are what operators and loads have said,
 ``drain`` how far old partitions go.
 
-May import: errors, ids, paths, process, rows, settings, store.
+May import: errors, ids, paths, process, rows, settings, store, words.
 """

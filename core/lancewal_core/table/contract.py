@@ -18,7 +18,7 @@ from lancewal_core.ids import Position, Region, TableUuid, TopicId
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.schema import COLUMNS_MAX, RegionEncoding, RowSchema, check_region_key, check_row_schema
 from lancewal_core.rows.ttl import Ttl, check_ttl
-from lancewal_core.store.json_model import decode_model
+from lancewal_core.store.json_model import Word, decode_model
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.versioned import Family, newest_version
 
@@ -51,7 +51,7 @@ class Contract(BaseModel):
 
     format: Literal[1] = 1
     version: int = Field(default=1, ge=1)
-    table_uuid: str
+    table_uuid: Word
     """New with each table, and with each place that it is taken to: no two tables that services work on share one."""
     place: str | None = None
     """Where the table lies (``place``), as the command said that gave it its uuid; None: not known, made by other means."""

@@ -29,7 +29,7 @@ from lancewal_core import paths
 from lancewal_core.errors import Corrupt, Refresh, Retry
 from lancewal_core.process.clock import Clock, utc_text
 from lancewal_core.process.tasks import Task, Tasks
-from lancewal_core.store.json_model import decode_model
+from lancewal_core.store.json_model import Word, decode_model
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.versioned import Declined, Family, Version, newest_version, swap
 
@@ -57,7 +57,7 @@ class Control(BaseModel):
     format: Literal[1] = 1
     ingest: Until | None = None
     flusher: Until | None = None
-    write_id: str
+    write_id: Word
     """Differs in every version: tells a lost reply from a lost race."""
 
     def paused(self, service: Service, now_ms: int) -> Until | None:
@@ -66,7 +66,7 @@ class Control(BaseModel):
         return None if until is None or (until != RESUMED and until <= now_ms) else until
 
 
-RUNNING = Control(write_id="")
+RUNNING = Control(write_id="none")
 """What holds while nobody has said anything."""
 
 FAMILY = Family(paths.control_prefix(), paths.control_version, paths.parse_control_version)

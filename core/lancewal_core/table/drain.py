@@ -33,7 +33,7 @@ from lancewal_core import paths
 from lancewal_core.errors import ContractMismatch, ObjectCorrupt, PartitionCountChanged
 from lancewal_core.ids import Position
 from lancewal_core.process.clock import Clock
-from lancewal_core.store.json_model import decode_model
+from lancewal_core.store.json_model import Word, decode_model
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.versioned import Declined, Family, Version, newest_version, swap
 from lancewal_core.table.contract import Contract
@@ -58,7 +58,7 @@ class Drain(BaseModel):
     """Partitions that end before a record of the topic's number."""
     closed: bool = False
     """The contract is being changed, or was."""
-    write_id: str
+    write_id: Word
     """Differs in every version: tells a lost reply from a lost race."""
 
 
@@ -149,7 +149,7 @@ def close(
         if before is not None and before.closed:
             return None
         if before is None:
-            before = Drain(contract_version=contract.version, partitions=partitions, to=tuple(ended), write_id="")
+            before = Drain(contract_version=contract.version, partitions=partitions, to=tuple(ended), write_id=new_id())
         return before.model_copy(update={"closed": True, "write_id": new_id()})
 
     swap(store, FAMILY, clock, decide, encode_drain)

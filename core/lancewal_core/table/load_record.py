@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from lancewal_core import paths
 from lancewal_core.errors import InvalidInput, ObjectCorrupt, StoreUnavailable
 from lancewal_core.ids import Generation, Region
-from lancewal_core.store.json_model import decode_model
+from lancewal_core.store.json_model import Word, decode_model
 from lancewal_core.store.json_object import JsonFault, region_named
 from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, put_once
 from lancewal_core.table.contract import Contract
@@ -31,7 +31,7 @@ class LoadRecord(BaseModel):
 
     format: Literal[1] = 1
     began_at_ms: int
-    topic_id: str
+    topic_id: Word
     """Of the contract then: regions of another topic are not those of today."""
     merged: dict[str, Annotated[int, Field(ge=0, le=2**63 - 1)]]
     """By the region's name."""

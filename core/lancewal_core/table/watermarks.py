@@ -38,6 +38,7 @@ from lancewal_core.process.failpoints import point
 from lancewal_core.store.json_object import WHOLE_MAX, JsonFault, JsonObject, region_named
 from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, put_once
 from lancewal_core.table.protocol import PinnedTable, Table, TransactionGone, TransactionInfo, TransactionUnreadable
+from lancewal_core.words import is_word, word
 
 FORMAT = "1"
 PROPERTY_FORMAT = "lancewal.format"
@@ -88,6 +89,7 @@ class InForce:
         return None if found is None else found.next
 
 
+_KINDS = ("merge", "checkpoint", "keep", "replay", "accepted")
 Decision = Literal["keep", "replay", "accepted"]
 """What a person said: after a restore what becomes of the rows merged since, or that a conclusion is right."""
 
@@ -137,7 +139,10 @@ def watermarks_of(info: TransactionInfo, version: int) -> InForce | None:
     where = f"transaction of table version {version}"
     if info.properties.get(PROPERTY_FORMAT) != FORMAT:
         raise FormatUnknown(f"{where}: format {info.properties.get(PROPERTY_FORMAT)!r} is not read by this release")
-    return InForce(TableVersion(version), info.properties.get(PROPERTY_MERGE), decode_watermarks(text, where))
+    merge = info.properties.get(PROPERTY_MERGE)
+    if merge is not None and not is_word(merge):
+        raise ObjectCorrupt(f"{where}: its {PROPERTY_MERGE} is not the uuid of a merge", object=where)
+    return InForce(TableVersion(version), merge, decode_watermarks(text, where))
 
 
 class _Found:
@@ -346,9 +351,24 @@ def says_keep(data: bytes, key: str) -> bool:
 def kind_of(data: bytes, key: str) -> str:
     """What a record under ``merges/`` is, a person's word or not: the ``kind`` that it was written as."""
     try:
-        return JsonObject.parse(data).text("kind")
+        return _kind(JsonObject.parse(data))
     except JsonFault as error:
         raise ObjectCorrupt(f"{key} is not a merge record: {error}", object=key) from error
+
+
+def _kind(content: JsonObject) -> str:
+    kind = content.text("kind")
+    if kind not in _KINDS:
+        raise JsonFault(f"its 'kind' is none of {', '.join(_KINDS)}")
+    return kind
+
+
+def decode_merge_finished(data: bytes, key: str) -> str:
+    """The uuid of the merge that is finished, or ``ObjectCorrupt``."""
+    try:
+        return word(data.decode("ascii"), "uuid")
+    except ValueError as error:
+        raise ObjectCorrupt(f"{key} does not hold the uuid of a merge", object=key) from error
 
 
 def decode_merge_record(data: bytes, key: str) -> InForce:
@@ -362,7 +382,8 @@ def decode_merge_record(data: bytes, key: str) -> InForce:
             )
         # What is in force at a version was set there or below it.
         set_by = content.whole("set_by", high=WHOLE_MAX if version is None else version)
-        merge = None if content.raw("merge") is None else content.text("merge")
+        merge = None if content.raw("merge") is None else content.word("merge")
+        _kind(content)
         return InForce(TableVersion(set_by), merge, _regions(content.inner("watermarks")))
     except JsonFault as error:
         raise ObjectCorrupt(f"{key} is not a merge record: {error}", object=key) from error

@@ -14,7 +14,7 @@ from typing import assert_never
 
 from lancewal_core.errors import StoreUnavailable
 from lancewal_core.process.clock import Clock
-from lancewal_core.store.object_limits import check_size
+from lancewal_core.store.object_limits import check_size, check_written
 from lancewal_core.store.object_store import ObjectInfo, PutOutcome, PutUnknown, Stored, Taken
 from lancewal_core.testing.faults import Faultless, Faults, ListFault, PutFault
 from lancewal_core.testing.scheduler import Switch, no_switch
@@ -103,6 +103,7 @@ class MemoryStore:
         return None if found is None else found[start:end]
 
     def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
+        check_written(key, len(data))
         self._switch("store.put")
         self._land()
         fault = self._faults.put(key)

@@ -3,5 +3,5 @@
 ``segment`` is one object as bytes; ``writer`` puts segments one after the other; ``walk`` reads a log to its end, and
 ends it with a fence.
 
-May import: errors, ids, paths, process, proto, rows, store.
+May import: errors, ids, paths, process, proto, rows, store, words.
 """

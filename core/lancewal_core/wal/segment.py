@@ -25,7 +25,7 @@ Promises:
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -40,7 +40,8 @@ from lancewal_core.ids import LogId, Position, Region, Sequence
 from lancewal_core.proto import wal_segment_pb2
 from lancewal_core.rows.schema import OFFSET, SYSTEM_FIELDS
 from lancewal_core.store.arrow_message import END_OF_STREAM, LZ4_RATIO_MAX, declared_batch, message_length
-from lancewal_core.store.object_limits import SEGMENT_ROWS_BYTES_MAX, SEGMENT_TRAILER_BYTES_MAX
+from lancewal_core.store.object_kinds import SEGMENT_ROWS_BYTES_MAX, SEGMENT_TRAILER_BYTES_MAX
+from lancewal_core.words import NoWord, word
 
 FORMAT_VERSION = 1
 MAGIC = b"LWAL"
@@ -99,7 +100,8 @@ class Segment:
     """Milliseconds since 1970, by the writer's clock."""
 
     def check(self) -> None:
-        """Raise ``InvalidInput`` unless every entry is sound and each region has one."""
+        """Raise ``InvalidInput`` unless every entry is sound, each region has one, and identifiers are words."""
+        _check_words(self.writer, (entry.rejected for entry in self.entries))
         _check_once([entry.region for entry in self.entries])
         for entry in self.entries:
             entry.check()
@@ -227,8 +229,10 @@ def _section(body: pa.Buffer, start: int, end: int) -> _Table.Section:
 
 
 def encode_fence(fence: Fence) -> bytes:
-    """The fence as an object's bytes; raises ``InvalidInput`` when its log or sequence cannot be a key."""
+    """The fence as an object's bytes; raises ``InvalidInput`` when its log or sequence cannot be a key, or its writer or the
+    writer's log are no words."""
     paths.wal_segment(fence.log, fence.sequence)
+    _check_fence(fence)
     table = _Table(
         log=fence.log,
         sequence=fence.sequence,
@@ -303,7 +307,7 @@ def decode_trailer(tail: bytes, where: str, object_size: int) -> Trailer | Fence
         case "fence":
             if body_length:
                 raise _corrupt(where, "it is a fence, but has a body")
-            return _decode_fence(message)
+            return _decode_fence(message, where)
         case "body":
             return _decode_table(message, body_length, where)
         case _:
@@ -331,14 +335,19 @@ def _read_footer(tail: bytes, where: str) -> tuple[int, int, int]:
     return body_length, table_length, table_checksum
 
 
-def _decode_fence(message: _Table) -> Fence:
-    return Fence(
+def _decode_fence(message: _Table, where: str) -> Fence:
+    fence = Fence(
         log=LogId(message.log),
         sequence=Sequence(message.sequence),
         writer=message.writer,
         written_at_ms=message.written_at_ms,
         writer_log=LogId(message.fence.writer_log) if message.fence.HasField("writer_log") else None,
     )
+    try:
+        _check_fence(fence)
+    except InvalidInput as error:
+        raise _corrupt(where, str(error)) from error
+    return fence
 
 
 def _decode_table(message: _Table, body_length: int, where: str) -> Trailer:
@@ -352,6 +361,7 @@ def _decode_table(message: _Table, body_length: int, where: str) -> Trailer:
     if end + len(END_OF_STREAM) != body_length:
         raise _corrupt(where, f"its sections end at {end}, its body at {body_length}")
     try:
+        _check_words(message.writer, (header.rejected for header in entries))
         _check_once([header.region for header in entries])
         rows_bytes = sum(header.raw_bytes for header in entries)
         if rows_bytes > SEGMENT_ROWS_BYTES_MAX:
@@ -462,6 +472,24 @@ def _has_dictionary(type_: pa.DataType) -> bool:
     if pa.types.is_dictionary(type_):
         return True
     return any(_has_dictionary(type_.field(i).type) for i in range(type_.num_fields))
+
+
+def _check_words(writer: str, rejected: Iterable[tuple[RejectedOffset, ...]]) -> None:
+    try:
+        word(writer, "writer")
+        for kind in {record.kind for records in rejected for record in records}:
+            word(kind, "kind of a rejected record")
+    except NoWord as error:
+        raise InvalidInput(str(error)) from error
+
+
+def _check_fence(fence: Fence) -> None:
+    _check_words(fence.writer, ())
+    try:
+        if fence.writer_log is not None:
+            word(fence.writer_log, "writer_log")
+    except NoWord as error:
+        raise InvalidInput(str(error)) from error
 
 
 def _check_once(regions: list[Region]) -> None:

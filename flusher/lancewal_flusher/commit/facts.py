@@ -16,6 +16,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from lancewal_core import paths
 from lancewal_core.errors import ObjectCorrupt
 from lancewal_core.ids import Generation, Region, TableVersion
 from lancewal_core.store.json_object import JsonFault, JsonObject, region_named
@@ -83,8 +84,10 @@ def facts_of(info: TransactionInfo, version: TableVersion) -> MergeFacts:
 
 
 def _names(values: object) -> frozenset[str]:
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise JsonFault("files are not a list of names")
+    if not isinstance(values, list) or not all(
+        isinstance(value, str) and paths.is_data_file(value) for value in values
+    ):
+        raise JsonFault("files are not a list of names of data files")
     return frozenset(values)
 
 

@@ -7,7 +7,8 @@ Guarantees
     What cannot be seen whole (an index below the table's watermark, a page missing from a listing, a newer contract)
     ends the round.
  2. The boundary moves forward in the index before anything below it is deleted.
- 3. Only objects under ``_lancewal/`` are deleted; adopted data files are the table's.
+ 3. Only objects under ``_lancewal/`` are deleted, and of these only such kinds as ``object_kinds`` gives over to garbage
+    collection; adopted data files are the table's.
  4. A running reader has the grace period: a free object is deleted by a later round, at least that long after it was
     first found free, if it still is.  The same rule covers an index change that is still on its way.
  5. A fence outlives its log's segments by seven days, so that a process frozen for hours still meets it.
@@ -44,6 +45,7 @@ from lancewal_core.process.failpoints import point
 from lancewal_core.region.history import History
 from lancewal_core.region.index import GenerationRecord, decode_history, encode_history
 from lancewal_core.region.transitions import paged, trim
+from lancewal_core.store.object_kinds import Collected, kind_of
 from lancewal_core.store.object_store import Done, Lost, Unknown, put_once
 from lancewal_flusher.context import FlusherContext, check_contract
 from lancewal_flusher.garbage.find import boundary, find_garbage, list_candidates, page_due, read_histories
@@ -141,6 +143,10 @@ def _put_page(
 
 
 def _delete(context: FlusherContext, keys: Seq[str]) -> None:
+    for key in keys:
+        kind = kind_of(key)
+        if kind is None or kind.collected not in (Collected.WHEN_FREE, Collected.WHEN_OLD):
+            raise AssertionError(f"{key} is never deleted")  # guarantee 3
     if keys:
         with point("trim.delete", first=keys[0], objects=len(keys)):
             context.store.delete(keys)

@@ -102,7 +102,11 @@ def find_garbage(
     ]
     old += _old_versions(context, FAMILY, now, CATALOGS_KEPT_MS, VERSIONS_KEPT)
     old += [key for history in histories.values() for key in _old_pages(history)]
-    old += [i.key for i in context.store.list(paths.parcels_prefix()) if now - i.modified_ms >= PARCEL_KEPT_MS]
+    old += [
+        info.key
+        for info in context.store.list(paths.parcels_prefix())
+        if now - info.modified_ms >= PARCEL_KEPT_MS and paths.parse_parcel_part(info.key) is not None
+    ]
     return Garbage(frozenset(free), tuple(old))
 
 

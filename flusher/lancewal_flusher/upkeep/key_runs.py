@@ -40,6 +40,7 @@ from lancewal_core.process.failpoints import point
 from lancewal_core.store.object_store import Done, put_once
 from lancewal_core.table.checks import check_table
 from lancewal_core.table.protocol import Fragment, PinnedTable
+from lancewal_core.words import is_word
 from lancewal_flusher.context import FlusherContext, check_contract
 from lancewal_flusher.upkeep.adopted_keys import AdoptedKeys
 from lancewal_flusher.upkeep.key_origins import EntryRegions
@@ -62,7 +63,7 @@ class UpkeepState:
 
     done_for: TableVersion | None = None
     unfit: set[str] = field(default_factory=set)
-    """Files that cannot be indexed: rows whose key is null, or too much of them."""
+    """Files that cannot be indexed: rows whose key is null, too much of them, or a name that is no word."""
     adopted: AdoptedKeys = field(default_factory=AdoptedKeys)
     """Of the merges since the last call, which forgets them."""
 
@@ -149,7 +150,8 @@ def _runs(
     keys: list[CodedKeys] = []
     through: list[Regions] = []
     for name, fragment in missing.items():
-        coded = _keys_of(context, pinned, fragment, state.adopted.take(name))
+        # A file that others brought may have any name: a catalog takes no such one.
+        coded = _keys_of(context, pinned, fragment, state.adopted.take(name)) if is_word(name) else None
         if coded is None:
             state.unfit.add(name)
             continue

@@ -26,7 +26,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from lancewal_core.errors import Corrupt, InvalidInput, LancewalError, OwnershipLost, Refresh, Retry
+from lancewal_core.errors import Corrupt, InvalidInput, LancewalError, ObjectTooLarge, OwnershipLost, Refresh, Retry
 from lancewal_core.ids import Position
 from lancewal_core.wal.writer import LogWriter
 from lancewal_ingest.append.pending import Pending
@@ -168,6 +168,16 @@ class Partitions:
         self._observer.ownership_lost(region.memtable.region, error)
         if partition in self.assigned and partition not in self.stopped:
             self.to_open[partition] = self._now() + self._retry_s
+
+    def put_off(self, partition: int, error: ObjectTooLarge) -> None:
+        """Its index takes no further generation now: nothing of it is read until it does.  What is durable stays so, and what
+        the MemTable held is read from our log then."""
+        self.open.pop(partition)
+        self._source.stop(partition)
+        self._observer.failed("seal", error)
+        if partition in self.assigned and partition not in self.stopped:
+            self.to_open[partition] = self._now() + self._damaged_s
+            self._refused[partition] = error
 
     # -- leaving -------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,8 @@
 
 Guarantees
  1. It is called while no segment is unsettled: an index changes only then (``seal``).
- 2. A region that another owner has claimed is dropped; the others go on.  A store that fails is asked once a turn: the loop
+ 2. A region that another owner has claimed is dropped, one whose index has no room for a further generation put off; the others
+    go on.  A store that fails is asked once a turn: the loop
     must turn.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from lancewal_core.errors import OwnershipLost, Refresh, Retry
+from lancewal_core.errors import ObjectTooLarge, OwnershipLost, Refresh, Retry
 from lancewal_core.wal.writer import LogWriter
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.observer import Observer
@@ -73,6 +74,8 @@ class Sealing:
                         assert_never(decision)
             except OwnershipLost as error:
                 self._partitions.drop(partition, error)
+            except ObjectTooLarge as error:
+                self._partitions.put_off(partition, error)
             except Refresh as error:
                 self._observer.failed("seal", error)
             except Retry as error:

@@ -17,11 +17,12 @@ hides them at once.  So
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
-from lancewal_core.errors import VersionGone, WatermarkUnknown
+from lancewal_core.errors import ObjectCorrupt, VersionGone, WatermarkUnknown
 from lancewal_core.ids import Position, Region, TableVersion
 from lancewal_core.table.protocol import Table, TransactionGone, TransactionInfo, TransactionUnreadable
 from lancewal_core.table.watermarks import (
@@ -35,6 +36,7 @@ from lancewal_core.table.watermarks import (
 
 STEPS_MAX = 200
 """Farthest that a version is looked for, each way."""
+_VERSION = re.compile("[0-9]{1,20}")
 _SAME_ROWS = frozenset({"Rewrite", "CreateIndex", "UpdateConfig", "BaseOperation"})
 """Lance's names; the binding calls what it has no class for ``BaseOperation``: above all the reservation of fragment ids."""
 
@@ -166,6 +168,10 @@ class Lineage:
 def _classify(info: TransactionInfo) -> _Commit:
     if PROPERTY_WATERMARKS in info.properties:
         read_version = info.properties.get(PROPERTY_READ_VERSION)
+        if read_version is not None and _VERSION.fullmatch(read_version) is None:
+            raise ObjectCorrupt(
+                f"a merge's transaction is corrupt: its {PROPERTY_READ_VERSION} is no version of a table"
+            )
         return _Merge(info.properties.get(PROPERTY_MERGE), None if read_version is None else int(read_version))
     if PROPERTY_FOLLOWUP in info.properties:
         return _FollowUp(info.properties[PROPERTY_FOLLOWUP])

@@ -237,7 +237,7 @@ def test_offsets_that_were_accepted_as_lost_are_asked_of_nobody(pipeline: Pipeli
     damage(path, "its trailer")
     for region, found in survey.pieces.items():
         for p in (p for p in found if p.sequence == int(path.stem)):
-            loss = LossRecord(first=p.first, next=p.next, accepted_at_ms=1, accepted_by="a person")
+            loss = LossRecord(first=p.first, next=p.next, accepted_at_ms=1, accepted_by="person")
             write_loss(pipeline.store, region, loss)
     topic = MemoryRecords(pipeline, lows={p: len(pipeline.messages(p)) for p in range(2)})
     assert repair(pipeline, path, topic)

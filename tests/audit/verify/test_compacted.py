@@ -125,7 +125,7 @@ def test_a_topic_that_is_not_compacted_judges_from_its_beginning(
 def test_an_accepted_loss_of_deletes_alone_leaves_no_record_out(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loss = LossRecord(first=1, next=3, accepted_at_ms=0, accepted_by="a person", kind="tombstones")
+    loss = LossRecord(first=1, next=3, accepted_at_ms=0, accepted_by="person", kind="tombstones")
     write_loss(pipeline.store, pipeline.contract.regions[0], loss)
     report = verify(pipeline, monkeypatch, set(), compacted=False)
     assert (report.equal, report.counts) == (True, {}), report_text(report)

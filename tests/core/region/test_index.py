@@ -90,7 +90,7 @@ def indexes(draw: st.DrawFn) -> RegionIndex:
     merged = [r for r in generations if r.state is State.MERGED]
     boundary = draw(st.sampled_from([None, *merged]))
     trimmed = (Generation(0), Position(0)) if boundary is None else (boundary.generation, boundary.next or Position(0))
-    write_id = draw(st.text(min_size=1, max_size=5))
+    write_id = draw(st.text("ab.-_0", min_size=3, max_size=5))
     return RegionIndex(region, draw(st.integers(1, 99)), tuple(generations), *trimmed, write_id)
 
 

@@ -89,7 +89,9 @@ def segments(draw: st.DrawFn) -> Segment:
         rows = rows.set_column(at, ROWS.wal.field("_offset"), pa.array(good, pa.int64()))
         region = Region("t", TopicId("id"), partition)
         entries.append(entry(region, first, next_, rows, *(RejectedOffset(o, "bad") for o in sorted(bad))))
-    return Segment(LOG, SEQUENCE, draw(st.text(max_size=8)), tuple(entries), draw(st.integers(0, 2**60)))
+    return Segment(
+        LOG, SEQUENCE, draw(st.text("ab.-_0", min_size=3, max_size=8)), tuple(entries), draw(st.integers(0, 2**60))
+    )
 
 
 @given(segments())

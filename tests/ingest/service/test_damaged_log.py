@@ -20,10 +20,12 @@ from lancewal_core.errors import (
     LancewalError,
     ObjectCorrupt,
     ObjectMissing,
+    ObjectTooLarge,
     OwnershipLost,
     StoreInconsistent,
 )
 from lancewal_core.ids import Sequence
+from lancewal_core.region import indexes as regions
 from lancewal_ingest.service.service import _problems
 from lancewal_reader import open_table
 from tests.audit.repair.test_segment import index_of
@@ -144,6 +146,32 @@ def test_what_somebody_puts_in_front_of_a_log_ends_no_process(
     path.unlink()
     pipeline.ingest()
     assert by_key(open_table(pipeline.uri).to_arrow()) == pipeline.oracle
+
+
+def test_an_index_that_takes_no_further_generation_holds_up_its_partition_alone(
+    tmp_path: Path, failures: Failures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = Pipeline(tmp_path, partitions=2, seed=3, seal_rows=15, batch=12, observer=failures)
+    pipeline.produce(20)
+    pipeline.ingest()
+    with monkeypatch.context() as patched:
+        patched.setattr(regions, "OPENED_BELOW", 0)
+        patched.setattr(regions, "_opens", lambda index, found: index.region.partition == 0)
+        pipeline.produce(80)
+        end = time.monotonic() + 240
+        while list(pipeline._worker.refused) != [0] or pipeline._worker.durable.get(1) != len(pipeline.messages(1)):
+            assert time.monotonic() < end
+            pipeline._worker.step(0.01)
+    (refused,) = pipeline._worker.refused.values()
+    assert isinstance(refused, ObjectTooLarge)
+    assert "let the flusher work" in str(refused)
+    assert not pipeline._worker.stopped
+    while pipeline._worker.refused:
+        assert time.monotonic() < end
+        pipeline._worker.step(0.01)
+    pipeline.ingest()
+    assert by_key(open_table(pipeline.uri).to_arrow()) == pipeline.oracle
+    pipeline.close()
 
 
 @HOW

@@ -89,13 +89,13 @@ def test_stand_in(case: Case) -> None:
                 merges += 1
                 marks = {REGION: Watermark(Generation(merges), Position(10 * merges))}
                 read = version - (1 if commit == "M" else 2)
-                properties = merge_properties(marks, f"merge {merges}") | {PROPERTY_READ_VERSION: str(read)}
+                properties = merge_properties(marks, f"merge-{merges}") | {PROPERTY_READ_VERSION: str(read)}
                 dataset.add(version - 1, "Update", (), properties=properties)
                 if case.recorded:
-                    in_force = InForce(TableVersion(version), f"merge {merges}", marks)
+                    in_force = InForce(TableVersion(version), f"merge-{merges}", marks)
                     watermarks.record(in_force, TableVersion(version), "merge")
             case "F":
-                dataset.add(version - 1, "Update", (), properties={PROPERTY_FOLLOWUP: f"merge {merges}"})
+                dataset.add(version - 1, "Update", (), properties={PROPERTY_FOLLOWUP: f"merge-{merges}"})
             case _:
                 names = {"C": "Rewrite", "X": "Rewrite", "I": "CreateIndex", "A": "Append", "U": "Update"}
                 dataset.add(version - 1, names[commit], (), readable=commit != "X")

@@ -41,7 +41,7 @@ _BEYOND_ITS_END = re.compile(
 _DAMAGE = re.compile(
     r"corrupt file|failed to decode protobuf|not appear to be a lance file|panicked with message"
     r"|encountered internal error|terminated before end of stream|references parent id"
-    r"|/rust/lance-(file|encoding)/src/|lance-table/src/io/deletion\.rs",
+    r"|version conflict error|/rust/lance-(file|encoding)/src/|lance-table/src/io/deletion\.rs|lance/src/dataset/versions/",
     re.IGNORECASE,
 )
 
@@ -58,6 +58,17 @@ def reading(act: str, file: str | None = None, *, names_nothing: bool = False) -
         if found is error:
             raise
         raise found from error
+
+
+@contextmanager
+def no_panic(act: str) -> Iterator[None]:
+    """The same for panics alone, where the caller tells other errors by what it does."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != _PANIC:
+            raise
+        raise _corrupt(error, act, None) from error
 
 
 def read_error(

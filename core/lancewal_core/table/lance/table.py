@@ -41,7 +41,7 @@ from lancewal_core.store.obstore import ObstoreStore, open_store
 from lancewal_core.table.lance.base_paths import BasePaths, check_base_paths
 from lancewal_core.table.lance.columns import write_column_file
 from lancewal_core.table.lance.deletions import DeletionFiles
-from lancewal_core.table.lance.errors import IO_ERROR, NOT_FOUND, file_corrupt, read_error, reading
+from lancewal_core.table.lance.errors import IO_ERROR, NOT_FOUND, file_corrupt, no_panic, read_error, reading
 from lancewal_core.table.lance.index_build import SYSTEM_INDEX, rebuild
 from lancewal_core.table.lance.rewrite import rewrite_fragments
 from lancewal_core.table.protocol import (
@@ -334,7 +334,8 @@ class LanceTable:
 
     def newest(self) -> LancePinnedTable:
         try:
-            opened = lance.dataset(self.uri, storage_options=self._options, session=self._session)
+            with no_panic(f"opening {self.uri}"):
+                opened = lance.dataset(self.uri, storage_options=self._options, session=self._session)
         except ValueError as error:
             if NOT_FOUND in str(error).lower():
                 raise TableMissing(
@@ -347,7 +348,8 @@ class LanceTable:
 
     def at(self, version: int) -> LancePinnedTable:
         try:
-            opened = lance.dataset(self.uri, version=version, storage_options=self._options, session=self._session)
+            with no_panic(f"opening version {version} of {self.uri}"):
+                opened = lance.dataset(self.uri, version=version, storage_options=self._options, session=self._session)
         except ValueError as error:
             if NOT_FOUND in str(error).lower():
                 raise VersionGone(
@@ -369,7 +371,8 @@ class LanceTable:
         except VersionGone:
             return TransactionGone()
         try:
-            transaction = dataset.read_transaction(version)
+            with no_panic(f"reading the transaction of version {version}"):
+                transaction = dataset.read_transaction(version)
         except (TypeError, ValueError) as error:
             # The manifest was just read, so the version exists; only its transaction does not convert.
             if isinstance(error, ValueError) and NOT_FOUND in str(error).lower():

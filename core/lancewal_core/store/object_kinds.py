@@ -1,0 +1,153 @@
+"""The kinds of objects below ``_lancewal/``: one entry for each, which is all that is said of a kind by its key.
+
+Readers and writers take from here how large an object may be (``object_limits``), garbage collection what it may delete and
+how it counts, ``lancewal inspect`` how an object is shown.  A key that no entry parses is no object of lancewal's.
+
+The limits are far above what lancewal writes by any setting.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from typing import Any
+
+from lancewal_core import paths
+from lancewal_core.ids import Region
+from lancewal_core.paths import SnapshotFile
+
+_MIB = 1 << 20
+SEGMENT_ROWS_BYTES_MAX = 512 * _MIB
+"""Rows of a WAL segment, unpacked.  Ingest cuts segments at 32 MiB, but for one record that is larger."""
+SEGMENT_TRAILER_BYTES_MAX = 32 * _MIB
+"""The section table of a segment: that of half a million rejected records."""
+SIDE_FILE_ROWS_BYTES_MAX = 2048 * _MIB
+"""Rows of a side file of a snapshot, unpacked: twice what ``ingest.seal_bytes`` allows."""
+SMALL_BYTES_MAX = _MIB
+"""What a person or one process has to say."""
+INDEX_BYTES_MAX = 64 * _MIB
+"""Of a region index: that of some 200,000 generations, of which all but the newest wait for their merge."""
+
+
+class Collected(Enum):
+    """What garbage collection does with the objects of a kind."""
+
+    WHEN_FREE = "deleted a grace period after nothing needs it any more"
+    WHEN_OLD = "deleted when a newer one has long taken its place, or what it was for is over"
+    NEVER = "kept for ever"
+    NEVER_BUT_SHOWN = "left alone, and shown as left over when it is old"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectKind:
+    """One kind."""
+
+    name: str
+    """Of one object, as ``lancewal inspect`` says."""
+    counted_as: str
+    """Of many, as ``lancewal gc`` says."""
+    parse: Callable[[str], object | None]
+    """What its key says; None for every other key."""
+    bytes_max: int
+    unpacked_bytes_max: int | None
+    """What an object may unpack to; None: nothing in it is compressed."""
+    collected: Collected
+    shown_by: str | None
+    """The function of ``inspection`` that checks and shows it, loaded when it is used; None: only its writer reads it."""
+    outgrown: str = "nothing was written"
+    """What is so where one would have to be larger, and what a person does."""
+
+    def region(self, key: str) -> Region | None:
+        """The region that the object belongs to, where it belongs to one."""
+        parsed = self.parse(key)
+        of = parsed[0] if isinstance(parsed, tuple) else None
+        return of if isinstance(of, Region) else None
+
+    def shower(self) -> Callable[..., tuple[str, Mapping[str, Any]]] | None:
+        """The function that ``shown_by`` names."""
+        if self.shown_by is None:
+            return None
+        module = importlib.import_module("lancewal_core.cli.stored_object")
+        found: Callable[..., tuple[str, Mapping[str, Any]]] = getattr(module, self.shown_by)
+        return found
+
+
+def _snapshot_file(file: SnapshotFile, key: str) -> tuple[Any, ...] | None:
+    parsed = paths.parse_snapshot_file(key)
+    return parsed if parsed is not None and parsed[3] is file else None
+
+
+KINDS: tuple[ObjectKind, ...] = (
+    ObjectKind(
+        "segment", "WAL segments", paths.parse_wal_segment, SEGMENT_ROWS_BYTES_MAX + SEGMENT_TRAILER_BYTES_MAX,
+        SEGMENT_ROWS_BYTES_MAX, Collected.WHEN_FREE, "show_segment",
+    ),
+    ObjectKind(
+        "snapshot", "snapshot files", partial(_snapshot_file, SnapshotFile.MANIFEST), 16 * _MIB, None,
+        Collected.WHEN_FREE, "show_snapshot",
+    ),
+    ObjectKind(
+        "deleted keys", "snapshot files", partial(_snapshot_file, SnapshotFile.DELETES), 1024 * _MIB,
+        SIDE_FILE_ROWS_BYTES_MAX, Collected.WHEN_FREE, "show_side_file",
+    ),
+    ObjectKind(
+        "patches", "snapshot files", partial(_snapshot_file, SnapshotFile.PATCHES), 1024 * _MIB,
+        SIDE_FILE_ROWS_BYTES_MAX, Collected.WHEN_FREE, "show_side_file",
+    ),
+    ObjectKind(
+        "part of a key run", "parts of key runs", paths.parse_key_part, 2048 * _MIB, None, Collected.WHEN_FREE,
+        "show_key_part", "the runs stay as they are, and lookups are slower",
+    ),
+    ObjectKind(
+        "region index", "index versions", paths.parse_index_version, INDEX_BYTES_MAX, None, Collected.WHEN_OLD,
+        "show_index", "let the flusher work: generations that are merged leave the index",
+    ),
+    ObjectKind(
+        "key catalog", "key catalog versions", paths.parse_key_catalog_version, 256 * _MIB, None, Collected.WHEN_OLD,
+        "show_key_catalog", "files without a run are scanned; `lancewal compact` makes fewer of them",
+    ),
+    ObjectKind(
+        "history page", "history pages", paths.parse_history_page, INDEX_BYTES_MAX, None, Collected.WHEN_OLD,
+        "show_history", "its generations stay in the index until they are older than the history window",
+    ),
+    ObjectKind(
+        "parcel", "parcels of tasks", paths.parse_parcel_part, 64 * _MIB, None, Collected.WHEN_OLD, None,
+    ),
+    ObjectKind(
+        "contract", "contract versions", paths.parse_contract_version, 16 * _MIB, None, Collected.NEVER, "show_contract",
+        "the table needs fewer columns, shorter names or fewer partitions",
+    ),
+    ObjectKind(
+        "control", "control versions", paths.parse_control_version, SMALL_BYTES_MAX, None, Collected.NEVER, "show_control",
+    ),
+    ObjectKind(
+        "drain", "ends of old partitions", paths.parse_drain_version, 16 * _MIB, None, Collected.NEVER, "show_drain",
+    ),
+    ObjectKind(
+        "merge record", "merge records", paths.parse_merge_record, 64 * _MIB, None, Collected.NEVER, "show_merge_record",
+    ),
+    ObjectKind(
+        "finished merge", "merge records", paths.parse_merge_finished, SMALL_BYTES_MAX, None, Collected.NEVER,
+        "show_merge_finished",
+    ),
+    ObjectKind(
+        "accepted loss", "accepted losses", paths.parse_loss_record, SMALL_BYTES_MAX, None, Collected.NEVER, "show_loss",
+    ),
+    ObjectKind(
+        "beginning of a load", "beginnings of loads", paths.parse_load_record, 64 * _MIB, None, Collected.NEVER, "show_load",
+    ),
+    ObjectKind(
+        "probe", "probes", paths.parse_probe, SMALL_BYTES_MAX, None, Collected.NEVER_BUT_SHOWN, None,
+    ),
+)  # fmt: skip
+"""In the order in which ``lancewal gc`` counts them.  No key is of two kinds."""
+
+
+def kind_of(key: str) -> ObjectKind | None:
+    """The kind of the object with this key; None where no object of lancewal has such a key."""
+    if not key.startswith(paths.ROOT):
+        return None
+    return next((kind for kind in KINDS if kind.parse(key) is not None), None)

@@ -1,0 +1,40 @@
+"""Words: the form of every identifier that is stored, such as an owner, a log, a write id, a uuid, the name of a file.
+
+Guarantees
+ 1. A word has 1 to ``WORD_MAX`` characters of ``[a-zA-Z0-9._-]`` and is neither ``.`` nor ``..``: it leads nowhere as part of
+    a path, and shows as what it is wherever it is printed.
+ 2. Every decoder takes identifiers by ``word``, or by the types made of it (``stored_model.Word``, ``JsonObject.word``); what
+    writes them makes nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+
+WORD_MAX = 255
+"""What a file may be named."""
+FORM = rf"1 to {WORD_MAX} characters of [a-zA-Z0-9._-], neither '.' nor '..'"
+_WORD = re.compile(rf"[a-zA-Z0-9._-]{{1,{WORD_MAX}}}")
+_OTHER = re.compile(r"[^a-zA-Z0-9._-]")
+_SHOWN = 60
+
+
+class NoWord(ValueError):
+    """A text that stands for an identifier cannot be one."""
+
+
+def is_word(text: str) -> bool:
+    return _WORD.fullmatch(text) is not None and text not in (".", "..")
+
+
+def word(text: str, what: str) -> str:
+    """``text``; ``NoWord``, which says ``what`` it was to be, unless it is a word."""
+    if not is_word(text):
+        raise NoWord(f"its {what} {text[:_SHOWN]!a} is no identifier: {FORM}")
+    return text
+
+
+def as_word(text: str, length: int = WORD_MAX) -> str:
+    """A word that looks like ``text``, which comes from the machine, of at most ``length`` characters."""
+    made = _OTHER.sub("-", text)[:length]
+    return made if is_word(made) else "none"

@@ -1,0 +1,255 @@
+"""The table of kinds: each object is of one kind, and of none is more written than is read.
+
+Every test goes over the table itself, so a kind that is new fails here until its limits, its writer and its reader are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lancewal_core import paths
+from lancewal_core.cli.stored_object import inspect_object
+from lancewal_core.errors import InvalidInput, ObjectCorrupt, ObjectTooLarge
+from lancewal_core.ids import Generation, LogId, OwnerId, Position, Sequence, TableVersion
+from lancewal_core.keys.catalog import KeyCatalogs
+from lancewal_core.paths import SnapshotFile
+from lancewal_core.process.clock import SystemClock
+from lancewal_core.region import indexes as regions
+from lancewal_core.region import snapshot
+from lancewal_core.region.index import RegionIndex, encode_index
+from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.transitions import Claimant, claim, first_claim, flushed, merged, paged, seal
+from lancewal_core.store import object_limits
+from lancewal_core.store.object_kinds import INDEX_BYTES_MAX, KINDS, ObjectKind, kind_of
+from lancewal_core.store.object_limits import OTHER_BYTES_MAX
+from lancewal_core.store.object_store import ObjectStore, put_once
+from lancewal_core.store.obstore import open_store
+from lancewal_core.testing.memory_store import MemoryStore
+from lancewal_core.wal import segment
+from lancewal_flusher.garbage import collect as gc
+from tests.golden import core_formats as golden
+from tests.golden import json_formats as texts
+from tests.support.stored_objects import SOUND, stream
+
+BY_NAME = {kind.name: kind for kind in KINDS}
+every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+NOT_SHOWN = {"parcel", "probe"}
+
+
+class Sized(bytes):
+    """Bytes that say to be more than they are: nobody has to have gigabytes to be refused."""
+
+    size = 0
+
+    def __len__(self) -> int:
+        return self.size
+
+
+def sized(size: int) -> bytes:
+    found = Sized(b"x")
+    found.size = size
+    return found
+
+
+def test_every_kind_has_a_sound_object_and_a_name_of_its_own() -> None:
+    assert SOUND.keys() == BY_NAME.keys()
+    assert len(BY_NAME) == len(KINDS)
+
+
+@every_kind
+def test_a_key_is_of_one_kind(kind: ObjectKind) -> None:
+    key = SOUND[kind.name].key
+    assert [other.name for other in KINDS if other.parse(key) is not None] == [kind.name]
+    assert kind_of(key) is kind
+    for foreign in (f"{key}~", f"{key}/x", f"a/{key}", key.replace("/", "//", 1), f"{key}\n"):
+        assert kind_of(foreign) is None, foreign
+
+
+@every_kind
+def test_a_sound_object_is_shown_by_its_kind(kind: ObjectKind) -> None:
+    sound = SOUND[kind.name]
+    for data in sound.objects:
+        store = MemoryStore(SystemClock())
+        store.put_if_absent(sound.key, data)
+        if kind.name in NOT_SHOWN:
+            with pytest.raises(InvalidInput, match="can be inspected"):
+                inspect_object(store, sound.key)
+        else:
+            assert inspect_object(store, sound.key).kind == kind.name
+
+
+# -- bytes ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["memory", "folder"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    return MemoryStore(SystemClock()) if request.param == "memory" else open_store(str(tmp_path))
+
+
+@every_kind
+def test_what_no_reader_takes_is_not_written(kind: ObjectKind, store: ObjectStore) -> None:
+    key = SOUND[kind.name].key
+    for put in (store.put_if_absent, lambda key, data: put_once(store, key, data)):
+        with pytest.raises(ObjectTooLarge, match=f"a {kind.name}, would have {kind.bytes_max + 1} bytes") as caught:
+            put(key, sized(kind.bytes_max + 1))
+        assert caught.value.where == {"object": key}
+    assert store.get(key) is None
+
+
+@every_kind
+def test_what_a_writer_may_write_a_reader_takes(kind: ObjectKind) -> None:
+    """To the byte."""
+    memory = MemoryStore(SystemClock())
+    key = SOUND[kind.name].key
+    memory.bucket.put(key, sized(kind.bytes_max), 0)
+    assert memory.get(key) is not None
+    memory.bucket.delete(key)
+    memory.bucket.put(key, sized(kind.bytes_max + 1), 0)
+    with pytest.raises(ObjectCorrupt, match=f"more than the {kind.bytes_max} that any object of its kind has"):
+        memory.get(key)
+
+
+def test_other_objects_have_a_limit_too() -> None:
+    memory = MemoryStore(SystemClock())
+    with pytest.raises(ObjectTooLarge, match="_deletions/x"):
+        memory.put_if_absent("_deletions/x.arrow", sized(OTHER_BYTES_MAX + 1))
+
+
+# -- what it unpacks to ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """How a kind with something compressed in it is written and read; ``module`` has the ``limit`` by which it is read."""
+
+    write: Callable[[], object]
+    read: Callable[[], object]
+    module: object
+    limit: str
+
+
+def _put_side(name: str) -> None:
+    snapshot._put_side(MemoryStore(SystemClock()), SOUND[name].key, pa.table({"id": [1] * 1000}))
+
+
+PACKED: dict[str, Packed] = {
+    "segment": Packed(
+        lambda: segment.encode_segment(golden.SEGMENT, golden.ROWS.wal),
+        lambda: segment.decode_segment(SOUND["segment"].objects[0], golden.SEGMENT_KEY),
+        segment,
+        "SEGMENT_ROWS_BYTES_MAX",
+    ),
+    **{
+        name: Packed(
+            lambda name=name: _put_side(name),  # type: ignore[misc] # mypy does not take a default for a closure
+            lambda: snapshot.side_rows(stream(pa.table({"id": [1] * 1000}))),
+            snapshot,
+            "SIDE_FILE_ROWS_BYTES_MAX",
+        )
+        for name in ("deleted keys", "patches")
+    },
+}
+
+
+def test_every_kind_that_is_compressed_has_a_writer_and_a_reader_here() -> None:
+    assert PACKED.keys() == {kind.name for kind in KINDS if kind.unpacked_bytes_max is not None}
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_what_no_reader_unpacks_is_not_written(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = PACKED[name]
+    assert getattr(packed.module, packed.limit) == BY_NAME[name].unpacked_bytes_max
+    packed.write()
+    packed.read()
+    small = replace(BY_NAME[name], unpacked_bytes_max=100)
+    monkeypatch.setattr(object_limits, "kind_of", lambda key: small)
+    monkeypatch.setattr(packed.module, packed.limit, 100)
+    with pytest.raises((ObjectTooLarge, InvalidInput)):
+        packed.write()
+    with pytest.raises(ObjectCorrupt):
+        packed.read()
+
+
+# -- an index that grows, a catalog that grows ------------------------------------------------------------------------
+
+
+def test_a_generation_is_opened_only_where_its_marks_will_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the limits of an index of some generations: all that are in it become MERGED, and leave it, without a new one."""
+    store, clock = MemoryStore(SystemClock()), SystemClock()
+    indexes, ids = RegionIndexes(store, clock), (f"w{i}" for i in range(10**6))
+    region, claimant = golden.NORTH, Claimant(OwnerId("o"), LogId("l"), Sequence(3))
+    monkeypatch.setattr(regions, "OPENED_BELOW", 4000 * regions.OPENED_BELOW // INDEX_BYTES_MAX)
+    small = replace(BY_NAME["region index"], bytes_max=4000)
+    monkeypatch.setattr(object_limits, "kind_of", lambda key: small)
+
+    def change(decide: Callable[[RegionIndex], RegionIndex | None]) -> RegionIndex:
+        ours, index = indexes.swap(region, lambda found: found and decide(found))
+        assert ours
+        assert index is not None
+        return index
+
+    indexes.swap(region, lambda _: first_claim(region, 1, Position(0), claimant, next(ids)))
+
+    def sealed_by(generation: int, *, hand_over: bool) -> None:
+        end, entries = Position(generation), (generation - 1,)
+        change(lambda i: seal(i, Generation(generation), claimant, end, entries, next(ids), hand_over=hand_over))
+
+    def fill() -> None:
+        for generation in range(1, 10**6):
+            opened.append(generation)
+            sealed_by(generation, hand_over=False)
+
+    opened: list[int] = []
+    with pytest.raises(ObjectTooLarge, match="let the flusher work") as caught:
+        fill()
+    assert "/index/" in str(caught.value.where["object"])
+    assert len(opened) > 10
+    sealed = opened[-1]
+    # Who stops may seal its last one still.
+    sealed_by(sealed, hand_over=True)
+    for g in range(1, sealed + 1):
+        key = paths.snapshot_file(region, Generation(g), "0badcafe", SnapshotFile.MANIFEST)
+        change(lambda i, g=g, key=key: flushed(i, Generation(g), key, next(ids)))  # type: ignore[misc] # mypy does not take a default for a closure
+    index = change(lambda i: merged(i, Generation(sealed), TableVersion(9), 1_700_000_000_000, next(ids)))
+    assert len(encode_index(index)) > regions.OPENED_BELOW
+    change(lambda i: paged(i, index.generations[:-2], next(ids)))
+    change(lambda i: claim(i, None, 1, claimant, next(ids)))
+
+
+def test_a_catalog_that_is_too_large_is_not_written_and_the_one_before_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    catalogs = KeyCatalogs(MemoryStore(SystemClock()), SystemClock())
+    ids = (f"w{i}" for i in range(100))
+    first = catalogs.swap(lambda _: texts.CATALOG.runs, lambda: next(ids))
+    monkeypatch.setattr(object_limits, "kind_of", lambda key: replace(BY_NAME["key catalog"], bytes_max=500))
+    assert catalogs.swap(lambda now: now.runs * 9, lambda: next(ids)) is None
+    assert isinstance(catalogs.problem, ObjectTooLarge)
+    assert catalogs.read() == first
+    assert catalogs.problem is None
+
+
+# -- what is kept ------------------------------------------------------------------------------------------------------
+
+KEPT = {
+    "contract", "control", "drain", "merge record", "finished merge", "accepted loss", "beginning of a load", "probe",
+}  # fmt: skip
+
+
+@every_kind
+def test_garbage_collection_deletes_no_kind_that_is_kept(kind: ObjectKind, tmp_path: Path) -> None:
+    """Whatever else goes wrong in it: the last step asks the table."""
+    store, key = MemoryStore(SystemClock()), SOUND[kind.name].key
+    store.put_if_absent(key, b"x")
+    context: Any = SimpleNamespace(store=store)
+    if kind.name in KEPT:
+        with pytest.raises(AssertionError, match="never deleted"):
+            gc._delete(context, [key])
+    else:
+        gc._delete(context, [key])
+    assert (store.get(key) is None) == (kind.name not in KEPT)

@@ -1,0 +1,85 @@
+"""One sound object or more of each kind (``object_kinds``), by the kind's name: what tests of every kind begin from.
+
+A kind without an entry fails ``tests/core/store/test_object_kinds.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lancewal_core import paths
+from lancewal_core.ids import Generation, Position, TableVersion
+from lancewal_core.keys.catalog import encode_catalog
+from lancewal_core.keys.run import encode_part
+from lancewal_core.paths import SnapshotFile
+from lancewal_core.region.index import encode_history, encode_index
+from lancewal_core.region.loss_record import encode_loss
+from lancewal_core.region.snapshot import encode_snapshot
+from lancewal_core.rows.fold import partial_schema
+from lancewal_core.table.contract import encode_contract
+from lancewal_core.table.control import encode_control
+from lancewal_core.table.drain import encode_drain
+from lancewal_core.table.load_record import encode_load
+from lancewal_core.table.watermarks import encode_merge_record
+from lancewal_core.wal.segment import encode_segment
+from tests.golden import core_formats as core
+from tests.golden import json_formats as texts
+
+
+@dataclass(frozen=True, slots=True)
+class Sound:
+    """Objects that may lie at ``key``."""
+
+    key: str
+    objects: tuple[bytes, ...]
+
+
+def stream(table: pa.Table) -> bytes:
+    """A side file, as a snapshot is written."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _side_key(file: SnapshotFile) -> str:
+    return paths.snapshot_file(core.NORTH, Generation(7), "0badcafe", file)
+
+
+_GONE = pa.Table.from_pylist([{"id": i, "country": "k" * i} for i in range(30)], core.ROWS.key)
+_PARTIAL = pa.Table.from_pylist(
+    [{"id": 1, "country": "a", "weight": 2.0, "_present": b"\x0b\x00"}], partial_schema(core.ROWS)
+)
+
+SOUND: dict[str, Sound] = {
+    "segment": Sound(core.SEGMENT_KEY, (encode_segment(core.SEGMENT, core.ROWS.wal),)),
+    "snapshot": Sound(texts.SNAPSHOT_KEY, (encode_snapshot(texts.SNAPSHOT), encode_snapshot(texts.REPAIRED))),
+    "deleted keys": Sound(_side_key(SnapshotFile.DELETES), (stream(_GONE),)),
+    "patches": Sound(_side_key(SnapshotFile.PATCHES), (stream(_PARTIAL),)),
+    "part of a key run": Sound(
+        paths.key_part("2233"), (encode_part(core.KEY_ENTRIES), encode_part(core.KEY_ENTRIES_WITH_REGIONS))
+    ),
+    "region index": Sound(core.INDEX_KEY, (encode_index(core.INDEX),)),
+    "key catalog": Sound(
+        paths.key_catalog_version(4), (encode_catalog(texts.CATALOG), encode_catalog(texts.CATALOG_WITH_REGIONS))
+    ),
+    "history page": Sound(
+        core.PAGE_KEY,
+        (encode_history(core.SOUTH, core.PAGE_OF_FORMS.contract_version, core.PAGE_OF_FORMS.generations),),
+    ),
+    "parcel": Sound(paths.parcel_part("p1", 0), (b"tasks",)),
+    "contract": Sound(paths.contract_version(1), (encode_contract(texts.CONTRACT),)),
+    "control": Sound(paths.control_version(3), (encode_control(texts.CONTROL),)),
+    "drain": Sound(paths.drain_version(2), (encode_drain(texts.DRAIN),)),
+    "merge record": Sound(
+        paths.merge_record(TableVersion(11)), (encode_merge_record(texts.IN_FORCE, "checkpoint"),)
+    ),
+    "finished merge": Sound(paths.merge_finished(TableVersion(9)), (b"fedcba9876543210fedcba9876543210",)),
+    "accepted loss": Sound(
+        paths.loss_record(core.NORTH, Position(1010)), (encode_loss(texts.LOSS), encode_loss(texts.LOST_SEGMENT))
+    ),
+    "beginning of a load": Sound(paths.load_record("nightly"), (encode_load(texts.LOAD),)),
+    "probe": Sound(paths.probe("00aa"), (b"who",)),
+}  # fmt: skip
