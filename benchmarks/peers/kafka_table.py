@@ -23,9 +23,8 @@ from confluent_kafka.cimpl import NewTopic
 from benchmarks.keyed_rows import KEY
 from benchmarks.peers.cpu_time import cpu_s
 from benchmarks.spent import Spent
+from lancewal_core.open import Address
 from lancewal_core.settings.load import load_settings
-from lancewal_core.store.obstore import open_store
-from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.watermarks import Watermarks
 from lancewal_demo.stack import KafkaBroker, Process, StackError
 from lancewal_demo.stack.processes import log_tail
@@ -74,7 +73,7 @@ class KafkaTable:
         }
         config.write_text(yaml.safe_dump(settings))
         attach_table(load_settings(config, {}))
-        self._watermarks = Watermarks(open_store(str(table)), LanceTable(str(table)))
+        self._watermarks = Watermarks(Address(str(table)).store(), Address(str(table)).table())
         self._topic = topic
         self._produced = 0
         self._producer = Producer(

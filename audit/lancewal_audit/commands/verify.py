@@ -129,10 +129,9 @@ def _verify(
 
 
 def _partitions(settings: Settings, uri: str, names: list[str]) -> frozenset[int]:
-    from lancewal_core.store.obstore import open_store
-    from lancewal_core.table.contract import read_contract
+    from lancewal_core.open import Address
 
-    regions = read_contract(open_store(uri, settings.store.options), uri).regions
+    regions = Address.of(settings, uri).contract().regions
     known = {region.name: region.partition for region in regions} | {str(r.partition): r.partition for r in regions}
     unknown = [name for name in names if name not in known]
     if unknown:

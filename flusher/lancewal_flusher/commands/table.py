@@ -112,12 +112,10 @@ def show(
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Show the table's contract."""
-    from lancewal_core.store.obstore import open_store
-    from lancewal_core.table.contract import read_contract
+    from lancewal_core.open import Address
 
     settings = read_settings(config)
-    where = settings.table_uri(uri)
-    _show(read_contract(open_store(where, settings.store.options), where), output)
+    _show(Address.of(settings, settings.table_uri(uri)).contract(), output)
 
 
 app.command("load")(load_command)

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lancewal_core.errors import ContractMismatch, SchemaError
+from lancewal_core.open import Address
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.rows.ttl import check_ttl
 from lancewal_core.settings.load import Settings
-from lancewal_core.store.obstore import open_store
 from lancewal_core.table.contract import Contract, column_texts
-from lancewal_core.table.lance.table import LancePinnedTable, LanceTable
+from lancewal_core.table.lance.table import LancePinnedTable
 from lancewal_flusher.define.register import (
     begun_contract,
     declared_keys,
@@ -57,8 +57,8 @@ def attach_table(
         "kafka.bootstrap_servers",
         "kafka.topic",
     )
-    uri, options = settings.table.uri, settings.store.options
-    store, table = open_store(uri, options), LanceTable(uri, options, settings.table.base_paths)
+    address = Address.of(settings)
+    store, table = address.store(), address.table()
     pinned = table.newest()
     begun = begun_contract(store, table)
     if begun is not None:
@@ -78,7 +78,7 @@ def attach_table(
         try:
             pinned.dataset.alter_columns(*({"path": name, "nullable": False} for name in nullable))
         except OSError as error:
-            raise store_error(error, f"declaring {nullable} of {uri} not nullable") from error
+            raise store_error(error, f"declaring {nullable} of {address.uri} not nullable") from error
         changes += 1
     # Steps 2 to 4
     pinned = table.newest()

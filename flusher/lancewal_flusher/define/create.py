@@ -19,11 +19,11 @@ import lance
 import pyarrow as pa
 
 from lancewal_core.errors import TableExists, TableMissing
+from lancewal_core.open import Address
 from lancewal_core.rows.column_types import parse_type
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.rows.ttl import check_ttl
 from lancewal_core.settings.load import Settings
-from lancewal_core.store.obstore import open_store
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.lance.table import LancePinnedTable, LanceTable
 from lancewal_flusher.define.register import (
@@ -59,11 +59,11 @@ def create_table(
     )
     rows = declared_rows(settings)
     check_ttl(declared_ttl(settings.table), rows, settings.table.patches)
-    uri, options = settings.table.uri, settings.store.options
-    table = LanceTable(uri, options, settings.table.base_paths)
+    address = Address.of(settings)
+    uri, table = address.uri, address.table()
     there, begun = _what_is_there(table, rows, settings)
     if there is not None and begun is not None:
-        return go_on(open_store(uri, options), table, there, begun, settings)
+        return go_on(address.store(), table, there, begun, settings)
     inspector = inspector or brokers_of(settings)
     topic = inspector.describe(settings.kafka.topic)
     check_carries(topic, rows, settings.table)
@@ -71,14 +71,14 @@ def create_table(
     # Step 1
     if there is None:
         try:
-            lance.write_dataset(rows.table.empty_table(), uri, mode="create", storage_options=options)
+            lance.write_dataset(rows.table.empty_table(), uri, mode="create", storage_options=settings.store.options)
         except OSError as error:
             if "already exists" not in str(error).lower():
                 raise store_error(error, f"creating a Lance table at {uri}") from error
             if _what_is_there(table, rows, settings)[0] is None:
                 raise
     # Steps 2 to 4
-    contract = register(open_store(uri, options), table, table.newest(), rows, settings.table, topic, start)
+    contract = register(address.store(), table, table.newest(), rows, settings.table, topic, start)
     if unseen := unpacks_unseen(topic):
         warn(unseen)
     return contract
@@ -95,7 +95,7 @@ def _what_is_there(
 ) -> tuple[LancePinnedTable | None, Contract | None]:
     """None, or the empty table that an earlier try has left, and its contract if it got so far; else ``TableExists``."""
     try:
-        begun = begun_contract(open_store(table.uri, settings.store.options), table)
+        begun = begun_contract(Address.of(settings).store(), table)
         pinned = table.newest()
     except TableMissing:
         return None, None

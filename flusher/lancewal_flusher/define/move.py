@@ -19,12 +19,11 @@ from __future__ import annotations
 from uuid import uuid4
 
 from lancewal_core.errors import SettingsError
+from lancewal_core.open import Address
 from lancewal_core.settings.load import Settings
-from lancewal_core.store.obstore import open_store
 from lancewal_core.store.place import place_of, same_place
 from lancewal_core.table.checks import check_columns, check_settings, check_table
 from lancewal_core.table.contract import Contract, read_contract, read_contract_version
-from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.watermarks import TABLE_UUID
 from lancewal_flusher.define.alter import put_next
 from lancewal_flusher.define.register import identify
@@ -37,8 +36,8 @@ def move_table(settings: Settings, former: str) -> Contract:
     ``ContractMismatch`` if the Lance table is not the contract's.
     """
     settings.need("table.uri")
-    uri, options = settings.table.uri, settings.store.options
-    store, table = open_store(uri, options), LanceTable(uri, options, settings.table.base_paths)
+    address = Address.of(settings)
+    uri, store, table = address.uri, address.store(), address.table()
     pinned = table.newest()
     old = read_contract(store, uri)
     check_settings(settings, old)

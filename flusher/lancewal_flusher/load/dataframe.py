@@ -16,10 +16,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from lancewal_core.errors import InvalidInput, SparkJobFailed, TableMissing
+from lancewal_core.open import Address
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.obstore import open_store
-from lancewal_core.table.contract import read_contract
 from lancewal_flusher.load.columns import check_columns
 from lancewal_flusher.load.keep import Keep
 from lancewal_flusher.load.part import PartLoaded
@@ -53,7 +53,7 @@ def load_dataframe(
 
     name = name or f"spark-{hashlib.sha256(staging.encode()).hexdigest()[:32]}"
     address = staging.replace("s3a://", "s3://", 1)
-    contract = read_contract(open_store(settings.table.uri, settings.store.options), settings.table.uri)
+    contract = Address.of(settings).contract()
     schema: Any = to_arrow_schema(dataframe.schema, timezone="UTC")
     check_columns(schema, contract.rows, "the DataFrame")
     begin(settings, name)

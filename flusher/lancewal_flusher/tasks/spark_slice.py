@@ -20,12 +20,11 @@ from typing import TypeAlias, assert_never
 import pyarrow as pa
 
 from lancewal_core.errors import LancewalError
+from lancewal_core.open import Address
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.settings.executor import start_worker, storage_options
-from lancewal_core.store.obstore import open_store
 from lancewal_core.table.lance.base_paths import BasePaths
-from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import Table
 from lancewal_flusher.tasks.merge_task import FragmentResult, FragmentTask, run_task
 from lancewal_flusher.tasks.parcel import OpenParcel, Parcel
@@ -99,9 +98,9 @@ class _Opened:
     """A table in this process, and the parcel that it works on."""
 
     def __init__(self, job: Job) -> None:
-        options = storage_options(os.environ)
-        self.table = LanceTable(job.uri, options, job.base_paths)
-        self._store = open_store(job.uri, options)
+        address = Address(job.uri, storage_options(os.environ), job.base_paths)
+        self.table = address.table()
+        self._store = address.store()
         self._pool = ThreadTasks(io_threads=_IO_THREADS)
         self.take(job)
 

@@ -1,0 +1,72 @@
+"""Opening a table: by an address, or by the settings of a service, which asks more of it.
+
+``Address`` leads to the store and to the Lance table, whatever lies there; ``open_at`` gives a lancewal table for reading,
+``open_by`` one to work on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lancewal_core.process.clock import Clock
+from lancewal_core.process.tasks import Tasks
+from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.settings.load import Settings
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.store.obstore import ObstoreStore, open_store
+from lancewal_core.table.checks import check_place, check_settings, check_table
+from lancewal_core.table.contract import Contract, read_contract
+from lancewal_core.table.lance.base_paths import BasePaths
+from lancewal_core.table.lance.table import LanceTable
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a table lies, and what leads there."""
+
+    uri: str
+    options: Mapping[str, str] | None = None
+    """Lance's storage options."""
+    base_paths: BasePaths = "refuse"
+
+    @staticmethod
+    def of(settings: Settings, uri: str | None = None) -> Address:
+        """The table that the settings name, or another one in the same store."""
+        return Address(uri or settings.table.uri, settings.store.options, settings.table.base_paths)
+
+    def store(self) -> ObstoreStore:
+        """``TableMissing`` where the folder is not there."""
+        return open_store(self.uri, self.options)
+
+    def table(self) -> LanceTable:
+        return LanceTable(self.uri, self.options, self.base_paths)
+
+    def contract(self) -> Contract:
+        """The newest; ``NotALancewalTable`` if there is none."""
+        return read_contract(self.store(), self.uri)
+
+
+def open_at(address: Address, tasks: Tasks, clock: Clock) -> OpenedTable:
+    """For reading: it may be a copy, and nothing says yet that its newest version is the contract's.
+
+    ``TableMissing``, or else ``NotALancewalTable``.
+    """
+    store, table = address.store(), address.table()
+    table.newest()
+    return OpenedTable.over(store, table, read_contract(store, address.uri), tasks, clock)
+
+
+def open_by(settings: Settings, tasks: Tasks, clock: Clock, store: ObjectStore | None = None) -> OpenedTable:
+    """For working on it: contract, place, settings and the table's newest version agree, or the error says which does not.
+
+    ``store``: that of the table, where it is open already.
+    """
+    address = Address.of(settings)
+    store = store or address.store()
+    contract = read_contract(store, address.uri)
+    check_place(address.uri, contract)
+    check_settings(settings, contract)
+    table = address.table()
+    check_table(table.newest(), contract)
+    return OpenedTable.over(store, table, contract, tasks, clock)

@@ -1,0 +1,45 @@
+"""An open table: everything with an effect that the protocols of every part use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lancewal_core.ids import Region
+from lancewal_core.process.clock import Clock
+from lancewal_core.process.tasks import Tasks
+from lancewal_core.region.index import RegionIndex
+from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.table.contract import Contract
+from lancewal_core.table.protocol import Table
+from lancewal_core.table.watermarks import Watermarks
+
+Parts = tuple[ObjectStore, Table, RegionIndexes, Watermarks, Tasks, Clock, Contract]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedTable:
+    """Made by ``lancewal_core.open``, or by a test on twins.  A context extends it by what its part needs besides."""
+
+    store: ObjectStore
+    table: Table
+    indexes: RegionIndexes
+    watermarks: Watermarks
+    tasks: Tasks
+    clock: Clock
+    contract: Contract
+
+    @staticmethod
+    def over(store: ObjectStore, table: Table, contract: Contract, tasks: Tasks, clock: Clock) -> OpenedTable:
+        """With indexes and watermarks that remember nothing yet."""
+        return OpenedTable(store, table, RegionIndexes(store, clock), Watermarks(store, table), tasks, clock, contract)
+
+    @property
+    def parts(self) -> Parts:
+        """What a context that extends it begins with."""
+        return self.store, self.table, self.indexes, self.watermarks, self.tasks, self.clock, self.contract
+
+    def read_indexes(self) -> dict[Region, RegionIndex]:
+        """The newest index of every region that has one; regions are enumerated from the contract."""
+        found = self.tasks.map(lambda region: (region, self.indexes.read(region)), self.contract.regions)
+        return {region: index for region, index in found if index is not None}
