@@ -12,14 +12,13 @@ from benchmarks.memory_source import MemorySource
 from benchmarks.workload import PRIMARY_KEY, REGION_KEY, SCHEMA, Message
 from lancewal_core import paths
 from lancewal_core.ids import OwnerId
+from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
-from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.column_types import format_type
 from lancewal_core.store.object_store import put_once
-from lancewal_core.store.obstore import open_store
 from lancewal_core.table.contract import Column, Contract, encode_contract
-from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.watermarks import NOTHING_MERGED, TABLE_UUID, Watermarks
 from lancewal_ingest.append.job import Preparer
 from lancewal_ingest.context import IngestContext
@@ -34,7 +33,7 @@ def create(path: Path, topic: str, topic_id: str, partitions: int) -> Contract:
     dataset = lance.write_dataset(SCHEMA.empty_table(), str(path), mode="create", schema=SCHEMA)
     dataset.update_config({TABLE_UUID: table_uuid})
     dataset = lance.dataset(str(path))
-    store, table = open_store(str(path)), LanceTable(str(path))
+    store, table = Address(str(path)).store(), Address(str(path)).table()
     Watermarks(store, table).record(NOTHING_MERGED, table.newest().version, "checkpoint")
     columns = tuple(
         Column(name=f.name(), type=format_type(SCHEMA.field(f.name()).type), field_ids=(f.id(),))
@@ -52,11 +51,9 @@ class MemoryIngest:
     """The ingest worker over a ``MemorySource``."""
 
     def __init__(self, path: Path, contract: Contract, source: MemorySource, seal_rows: int, segment_rows: int) -> None:
-        store, table, clock = open_store(str(path)), LanceTable(str(path)), SystemClock()
-        context = IngestContext(
-            store, table, RegionIndexes(store, clock), Watermarks(store, table), ThreadTasks(), clock, contract,
-            lambda: uuid.uuid4().hex,
-        )  # fmt: skip
+        address = Address(str(path))
+        opened = OpenedTable.over(address.store(), address.table(), contract, ThreadTasks(), SystemClock())
+        context = IngestContext(*opened.parts, lambda: uuid.uuid4().hex)
         self.source = source
         self.worker = IngestWorker(
             context, self.source, _NoDeadLetters(), Preparer(contract, "stop"), OwnerId("benchmark"), SilentObserver(),

@@ -23,12 +23,13 @@ from lancewal_core.ids import LogId, OwnerId, Position
 from lancewal_core.keys.catalog import KeyCatalogs
 from lancewal_core.keys.index import KeyIndex
 from lancewal_core.keys.parts import MappedParts
+from lancewal_core.open import Folder
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.lance_threads import use_all_cores
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.flush import flush_generation
 from lancewal_core.region.index import State
-from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.transitions import Claimant, first_claim, seal
 from lancewal_core.rows.fold import fold
 from lancewal_core.rows.schema import Op
@@ -38,7 +39,6 @@ from lancewal_core.store.obstore import open_store
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import CommitOutcome, TableCommit
-from lancewal_core.table.watermarks import Watermarks
 from lancewal_core.wal.segment import Entry
 from lancewal_core.wal.writer import Durable, LogWriter
 from lancewal_flusher.commit.send import Refused
@@ -82,11 +82,9 @@ class UpsertedTable:
         self._tasks, self._threads = ThreadTasks(), ThreadTasks(io_threads=2, caller_helps=True)
         store = open_store(str(path))
         self.contract = _attach(store, self._table)
-        self._context = FlusherContext(
-            store, self._table, RegionIndexes(store, self._clock), Watermarks(store, self._table),
-            KeyIndex(KeyCatalogs(store, self._clock), MappedParts(store, path, path, 1 << 40), self._threads),
-            ThreadRunner(self._table, self._threads), self._tasks, self._clock, self.contract, _new_id,
-        )  # fmt: skip
+        opened = OpenedTable.over(store, self._table, self.contract, self._tasks, self._clock)
+        keys = KeyIndex(KeyCatalogs(store, self._clock), MappedParts(store, path, path, 1 << 40), self._threads)
+        self._context = FlusherContext(*opened.parts, keys, ThreadRunner(self._table, self._threads), _new_id)
         self._owner = OwnerId("benchmark")
         self._log = LogWriter(store, self._clock, LogId("benchmark-log"), self._owner, self.contract.rows.wal)
         (self._region,) = self.contract.regions
@@ -97,7 +95,9 @@ class UpsertedTable:
         """What it took to index the rows that were there already; a service does it once, between its first merges."""
         claimant = Claimant(self._owner, self._log.log, self._log.next_unsent)
         region, version = self._region, self.contract.version
-        self._context.indexes.swap(region, lambda _: first_claim(region, version, Position(0), claimant, _new_id()))
+        self._context.indexes.swap({region: lambda _: first_claim(region, version, Position(0), claimant, _new_id())})[
+            region
+        ]
 
     def _index(self) -> float:
         start = time.perf_counter()
@@ -125,25 +125,26 @@ class UpsertedTable:
         claimant = Claimant(self._owner, self._log.log, self._log.next_unsent)
         end = Position(self._position)
         ours, _ = self._context.indexes.swap(
-            self._region,
-            lambda found: (
-                found
-                and seal(found, found.generations[-1].generation, claimant, end, entries, _new_id(), hand_over=False)
-            ),
-        )
+            {
+                self._region: lambda found: (
+                    found
+                    and seal(
+                        found, found.generations[-1].generation, claimant, end, entries, _new_id(), hand_over=False
+                    )
+                )
+            }
+        )[self._region]
         if not ours:
             raise AssertionError("somebody else has changed the region's index")
 
     def flush(self) -> float:
         """From the MemTable to FLUSHED, in seconds."""
         context = self._context
-        index = context.indexes.read(self._region)
+        index = context.indexes.read([self._region]).get(self._region)
         record = next(r for r in (index.generations if index else ()) if r.state is State.SEALED)
         start = time.perf_counter()
         folded = fold(self._sealed, self.contract.rows)
-        done = flush_generation(
-            context.store, context.table, context.indexes, self.contract, self._region, record, folded, _new_id
-        )
+        done = flush_generation(context, self._region, record, folded, _new_id)
         seconds = time.perf_counter() - start
         if done is None:
             raise AssertionError("somebody else has flushed it")
@@ -224,7 +225,7 @@ def _attach(store: ObjectStore, table: LanceTable) -> Contract:
     settings = Settings.model_validate({"table": {"uri": table.uri, "primary_key": [KEY], "region_key": [KEY]}})
     pinned = table.newest()
     topic = TopicState("benchmark", "benchmark-id", 1, compacted=False)
-    return register(store, table, pinned, existing_rows(pinned, settings), settings.table, topic, (EARLIEST,))
+    return register(Folder(store, table), pinned, existing_rows(pinned, settings), settings.table, topic, (EARLIEST,))
 
 
 class _TimedTable(LanceTable):

@@ -22,6 +22,14 @@ from lancewal_core.table.lance.table import LanceTable
 
 
 @dataclass(frozen=True, slots=True)
+class Folder:
+    """A table's folder, whatever lies there: its objects, and the Lance table in it."""
+
+    store: ObjectStore
+    table: LanceTable
+
+
+@dataclass(frozen=True, slots=True)
 class Address:
     """Where a table lies, and what leads there."""
 
@@ -41,6 +49,9 @@ class Address:
 
     def table(self) -> LanceTable:
         return LanceTable(self.uri, self.options, self.base_paths)
+
+    def folder(self) -> Folder:
+        return Folder(self.store(), self.table())
 
     def contract(self) -> Contract:
         """The newest; ``NotALancewalTable`` if there is none."""

@@ -1,4 +1,4 @@
-"""What the flusher's protocols work on: everything with an effect, put together once in ``main`` (or by a test)."""
+"""What the flusher's protocols work on: an open table, and what merging needs besides."""
 
 from __future__ import annotations
 
@@ -7,39 +7,19 @@ from dataclasses import dataclass, field
 
 from lancewal_core import paths
 from lancewal_core.errors import ContractMismatch
-from lancewal_core.ids import Region
 from lancewal_core.keys.index import KeyIndex
-from lancewal_core.process.clock import Clock
-from lancewal_core.process.tasks import Tasks
-from lancewal_core.region.index import RegionIndex
-from lancewal_core.region.indexes import RegionIndexes
-from lancewal_core.store.object_store import ObjectStore
-from lancewal_core.table.contract import Contract
-from lancewal_core.table.protocol import Table
-from lancewal_core.table.watermarks import Watermarks
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_flusher.tasks.runner import Runner
 
 
 @dataclass(frozen=True, slots=True)
-class FlusherContext:
-    store: ObjectStore
-    table: Table
-    indexes: RegionIndexes
-    watermarks: Watermarks
+class FlusherContext(OpenedTable):
     keys: KeyIndex
     runner: Runner
-    tasks: Tasks
-    clock: Clock
-    contract: Contract
     new_id: Callable[[], str]
     """A fresh random text of at least 8 hex digits."""
     untold: set[str] = field(default_factory=set)
     """Data files of which no commit says through which regions their rows came (``commit.row_origins``): that stays so."""
-
-    def read_indexes(self) -> dict[Region, RegionIndex]:
-        """The newest index of every region that has one; regions are enumerated from the contract."""
-        found = self.tasks.map(lambda region: (region, self.indexes.read(region)), self.contract.regions)
-        return {region: index for region, index in found if index is not None}
 
 
 def check_contract(context: FlusherContext) -> None:

@@ -12,18 +12,13 @@ from tempfile import TemporaryDirectory, gettempdir
 from lancewal_core.keys.catalog import KeyCatalogs
 from lancewal_core.keys.index import KeyIndex
 from lancewal_core.keys.parts import MappedParts
-from lancewal_core.process.clock import Clock, SystemClock
+from lancewal_core.open import Address, open_by
+from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.lance_threads import use_all_cores
 from lancewal_core.process.tasks import Tasks, ThreadTasks
-from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.settings.load import Settings
-from lancewal_core.store.object_store import ObjectStore
-from lancewal_core.store.obstore import local_folder, open_store
-from lancewal_core.table.checks import check_place, check_settings, check_table
-from lancewal_core.table.contract import read_contract
-from lancewal_core.table.lance.base_paths import BasePaths
-from lancewal_core.table.lance.table import LanceTable
-from lancewal_core.table.watermarks import Watermarks
+from lancewal_core.store.obstore import local_folder
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.tasks.runner import Runner, ThreadRunner
 
@@ -42,46 +37,33 @@ def open_context(settings: Settings, stack: ExitStack, *, on_threads: bool = Fal
     """
     settings.need("table.uri")
     use_all_cores()
-    clock = SystemClock()
-    uri, options = settings.table.uri, settings.store.options
-    store = open_store(uri, options)
-    contract = read_contract(store, uri)
-    check_place(uri, contract)
-    check_settings(settings, contract)
-    table = LanceTable(uri, options, settings.table.base_paths)
-    check_table(table.newest(), contract)
     tasks, computing = ThreadTasks(), ThreadTasks(io_threads=settings.flusher.threads, caller_helps=True)
     stack.callback(tasks.close)
     stack.callback(computing.close)
+    opened = open_by(settings, tasks, SystemClock())
     runner = "threads" if on_threads else settings.flusher.runner
     return FlusherContext(
-        store=store,
-        table=table,
-        indexes=RegionIndexes(store, clock),
-        watermarks=Watermarks(store, table),
-        keys=_key_index(store, uri, clock, computing, stack),
-        runner=ThreadRunner(table, computing, clock)
+        *opened.parts,
+        keys=_key_index(opened, settings.table.uri, computing, stack),
+        runner=ThreadRunner(opened.table, computing, opened.clock)
         if runner == "threads"
-        else _spark_runner(uri, store, tasks, clock, settings.table.base_paths),
-        tasks=tasks,
-        clock=clock,
-        contract=contract,
+        else _spark_runner(opened, Address.of(settings)),
         new_id=lambda: uuid.uuid4().hex,
     )
 
 
-def _key_index(store: ObjectStore, uri: str, clock: Clock, tasks: Tasks, stack: ExitStack) -> KeyIndex:
+def _key_index(opened: OpenedTable, uri: str, computing: Tasks, stack: ExitStack) -> KeyIndex:
     for old in Path(gettempdir()).glob(f"{_KEYS_FOLDER}{os.getpid()}-*"):
         # Of a process that was killed: a container's first process has the same number again.
         shutil.rmtree(old, ignore_errors=True)
     folder = Path(stack.enter_context(TemporaryDirectory(prefix=f"{_KEYS_FOLDER}{os.getpid()}-")))
-    parts = MappedParts(store, local_folder(uri), folder, KEY_PARTS_BYTES_MAX)
-    return KeyIndex(KeyCatalogs(store, clock), parts, tasks)
+    parts = MappedParts(opened.store, local_folder(uri), folder, KEY_PARTS_BYTES_MAX)
+    return KeyIndex(KeyCatalogs(opened.store, opened.clock), parts, computing)
 
 
-def _spark_runner(uri: str, store: ObjectStore, tasks: Tasks, clock: Clock, base_paths: BasePaths) -> Runner:
+def _spark_runner(opened: OpenedTable, address: Address) -> Runner:
     from lancewal_flusher.tasks.spark_runner import SparkRunner
     from lancewal_flusher.tasks.spark_session import the_session
 
     the_session()  # what cannot work is said at the start
-    return SparkRunner(the_session, uri, store, tasks, clock, base_paths)
+    return SparkRunner(the_session, address.uri, opened.store, opened.tasks, opened.clock, address.base_paths)

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -61,16 +63,16 @@ def scan_plan(
     context: DeltaContext, pinned: PinnedTable, plan: ReadPlan, columns: Sequence[str], filter: str | None
 ) -> Iterator[pa.RecordBatch]:
     """All rows of the plan.  The delta is loaded at once, before the first batch."""
-    whole = context.contract.rows
+    whole, scan = context.contract.rows, partial(pinned.scan, filter=filter)
     if not any(delta.sources for delta in plan.deltas):
-        yield from base_batches(context.tasks, pinned, None, whole, columns, filter, None)
+        yield from base_batches(context.tasks, scan, None, whole, columns)
         return
     projected = _projected(whole, columns, filter)
 
     def mask() -> KeySet:
         return load(context, plan.deltas, projected).mask
 
-    yield from base_batches(context.tasks, pinned, mask, whole, columns, filter, None)
+    yield from base_batches(context.tasks, scan, mask, whole, columns)
     rows = delta_rows(context, pinned, plan.deltas, columns, filter)
     yield from rows.to_batches(max_chunksize=batch_rows(rows.schema))
 
@@ -99,26 +101,30 @@ def delta_rows(
     return filter_rows(rows, filter, columns).cast(result_schema(whole, columns))
 
 
+class Scan(Protocol):
+    """``PinnedTable.scan`` of the fragments and by the filter that are wanted."""
+
+    def __call__(self, columns: Sequence[str], *, batch_rows: int) -> Iterator[pa.RecordBatch]: ...
+
+
 def base_batches(
     tasks: Tasks,
-    pinned: PinnedTable,
+    scan: Scan,
     mask: Callable[[], KeySet] | None,
     schema: RowSchema,
     columns: Sequence[str],
-    filter: str | None,
-    fragment_ids: Sequence[int] | None,
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of the table, all fragments or these, without those whose key is in the mask.
+    """Rows of the table that ``scan`` gives, without those whose key is in the mask.
 
     The scan begins before ``mask`` is called, so that reading and folding overlap.  None: there is no delta.
     """
     target = result_schema(schema, columns)
     if mask is None:
-        for batch in pinned.scan(columns, filter=filter, fragment_ids=fragment_ids, batch_rows=batch_rows(target)):
+        for batch in scan(columns, batch_rows=batch_rows(target)):
             yield batch.cast(target)
         return
     wanted = [*columns, *(name for name in schema.primary_key if name not in columns)]
-    batches = pinned.scan(wanted, filter=filter, fragment_ids=fragment_ids, batch_rows=batch_rows(target))
+    batches = scan(wanted, batch_rows=batch_rows(target))
     begun = tasks.start(lambda: next(batches, None))
     try:
         keys = mask()

@@ -20,16 +20,14 @@ from lancewal_core.errors import (
     VersionGone,
 )
 from lancewal_core.ids import Position, Region
+from lancewal_core.open import Address, open_at
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
-from lancewal_core.region.indexes import RegionIndexes
-from lancewal_core.store.obstore import open_store
 from lancewal_core.store.place import place_of, same_place
 from lancewal_core.table.contract import Contract, read_contract
 from lancewal_core.table.lance.base_paths import BasePaths
-from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import PinnedTable
-from lancewal_core.table.watermarks import TABLE_UUID, Watermarks
+from lancewal_core.table.watermarks import TABLE_UUID
 from lancewal_core.wal.walk import SegmentCache
 from lancewal_reader.filter import check_filter
 from lancewal_reader.plan.at_receipt import plan_at
@@ -65,19 +63,11 @@ class LancewalTable:
             raise InvalidInput(f"base_paths {base_paths!r} is unknown: use 'refuse' or 'allow'")
         self.uri = uri
         self._place = place_of(uri)
-        store = open_store(uri, storage_options)
-        table = LanceTable(uri, storage_options, base_paths)
-        table.newest()  # TableMissing before NotALancewalTable
-        self._contract = read_contract(store, uri)
-        tasks = ThreadTasks(io_threads=16)
+        opened = open_at(Address(uri, storage_options, base_paths), ThreadTasks(io_threads=16), SystemClock())
+        self._contract = opened.contract
         segments = SegmentCache(CACHE_BYTES)
-        clock = SystemClock()
-        self._plan = PlanContext(
-            store, table, RegionIndexes(store, clock), Watermarks(store, table), tasks, clock, self._contract, segments
-        )
-        self._delta = DeltaContext(
-            store, table, tasks, self._contract, segments, SnapshotCache(CACHE_BYTES), LoadedCache()
-        )
+        self._plan = PlanContext(*opened.parts, segments)
+        self._delta = DeltaContext(*opened.parts, segments, SnapshotCache(CACHE_BYTES), LoadedCache())
         self._seen: dict[str, tuple[int, dict[Region, Position]]] = {}
 
     @property

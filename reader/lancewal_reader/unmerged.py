@@ -27,15 +27,14 @@ from lancewal_core.errors import LOG_LOST, Corrupt, ObjectMissing, PlanStale
 from lancewal_core.ids import Position, Region
 from lancewal_core.keys.origin import conflict, meeting
 from lancewal_core.keys.scan import find_keys
-from lancewal_core.process.tasks import Tasks
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.snapshot import Snapshot, read_gone, read_partials, read_rows, read_snapshot
 from lancewal_core.rows.fold import Folded, complete, extend, fold, fold_onto, partial_schema
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.rows.projection import project_rows
 from lancewal_core.rows.schema import OFFSET, RowSchema
-from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.contract import Contract
-from lancewal_core.table.protocol import PinnedTable, Table
+from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.wal.segment import Entry, Fence, Segment, decode_segment
 from lancewal_core.wal.walk import SegmentCache, read_segment, walk
 from lancewal_reader.plan.strong import EntryRef, RegionDelta, SnapshotRef
@@ -136,13 +135,9 @@ def _made_since(deltas: Sequence[RegionDelta], known: Sequence[RegionDelta]) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class DeltaContext:
+class DeltaContext(OpenedTable):
     """What loading uses."""
 
-    store: ObjectStore
-    table: Table
-    tasks: Tasks
-    contract: Contract
     segments: SegmentCache | None
     """None: segments are decoded for the entries wanted of them and not remembered."""
     snapshots: SnapshotCache

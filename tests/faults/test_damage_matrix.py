@@ -33,6 +33,7 @@ from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import fragment_files
 from lancewal_flusher.status.status import table_status
 from lancewal_reader import open_table, receipt_of
+from tests.support.indexes import newest_index
 from tests.support.pipeline import Failures, Key, Pipeline, Row, by_key
 
 
@@ -92,7 +93,7 @@ Finder = Callable[[Pipeline], Path]
 
 def generation(pipeline: Pipeline, state: State) -> GenerationRecord:
     """The newest one in that state of the first region."""
-    index = RegionIndexes(pipeline.store, pipeline.clock).read(pipeline.contract.regions[0])
+    index = newest_index(pipeline.store, pipeline.clock, pipeline.contract.regions[0])
     assert index is not None
     return next(record for record in reversed(index.generations) if record.state is state)
 
@@ -105,7 +106,7 @@ def segments(pipeline: Pipeline, state: State) -> list[Path]:
 
 def snapshot(pipeline: Pipeline) -> Snapshot:
     """The newest one that is not merged and has rows, deletes and patches."""
-    index = RegionIndexes(pipeline.store, pipeline.clock).read(pipeline.contract.regions[0])
+    index = newest_index(pipeline.store, pipeline.clock, pipeline.contract.regions[0])
     assert index is not None
     waiting = [r.snapshot for r in index.generations if r.state is State.FLUSHED and r.snapshot is not None]
     found = [read_snapshot(pipeline.store, key) for key in waiting]
@@ -127,9 +128,8 @@ def newest(pipeline: Pipeline, folder: str, name: str = "") -> Path:
 
 
 def sealed(pipeline: Pipeline) -> bool:
-    read = RegionIndexes(pipeline.store, pipeline.clock).read
-    found = [index for index in map(read, pipeline.contract.regions) if index is not None]
-    return any(record.state is State.SEALED for index in found for record in index.generations)
+    found = RegionIndexes(pipeline.store, pipeline.clock).read(pipeline.contract.regions)
+    return any(record.state is State.SEALED for index in found.values() for record in index.generations)
 
 
 def fold(pipeline: Pipeline, cut: Mapping[int, int]) -> dict[Key, Row]:

@@ -82,7 +82,7 @@ def inspected(store: MemoryStore, key: str) -> str | None:
         found = inspect_object(store, key)
     except ObjectMissing as error:
         raise ObjectCorrupt(str(error)) from error
-    return as_text(found) + as_json(found)
+    return as_text(found) + json.dumps(as_json(found))
 
 
 def judge(key: str, data: bytes) -> None:

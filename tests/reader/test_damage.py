@@ -10,6 +10,7 @@ from typing import Any
 import lance
 import pytest
 
+import lancewal_core.open
 from lancewal_core.errors import (
     LancewalError,
     ObjectCorrupt,
@@ -145,7 +146,7 @@ class ReadOnlyStore:
 
 
 def test_reading_writes_nothing(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_module, "open_store", lambda *args: ReadOnlyStore(open_store(*args)))
+    monkeypatch.setattr(lancewal_core.open, "open_store", lambda *args: ReadOnlyStore(open_store(*args)))
 
     def files() -> dict[Path, int]:
         return {p: p.stat().st_mtime_ns for p in Path(pipeline.uri).rglob("*") if p.is_file()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -224,7 +225,8 @@ def test_base_rows_of_a_key_of_one_or_two_columns_are_masked(
     schema = RowSchema(columns, key, key[:1])
     mask = KeySet(rows.select(list(key)).take(masked))
     tasks = ThreadTasks()
-    found = base_batches(tasks, LanceTable(str(tmp_path / "t")).newest(), lambda: mask, schema, ["a"], filter, [0, 2])
+    scan = partial(LanceTable(str(tmp_path / "t")).newest().scan, filter=filter, fragment_ids=[0, 2])
+    found = base_batches(tasks, scan, lambda: mask, schema, ["a"])
     expected = [i for i in [*range(30), *range(60, 90)] if i % 3 and (filter is None or i < 70)]
     assert sorted(v for batch in found for v in batch.column("a").to_pylist()) == expected
     tasks.close()

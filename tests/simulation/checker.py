@@ -22,14 +22,13 @@ from lancewal_core import paths
 from lancewal_core.errors import ObjectMissing
 from lancewal_core.ids import Generation, OwnerId, Region, Sequence
 from lancewal_core.process import failpoints
-from lancewal_core.process.tasks import Tasks
 from lancewal_core.region.flush import entries_of
 from lancewal_core.region.index import TRANSITIONS, GenerationRecord, RegionIndex, State, decode_index
-from lancewal_core.region.indexes import RegionIndexes, index_family
+from lancewal_core.region.indexes import index_family
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.snapshot import read_folded, read_snapshot
 from lancewal_core.rows.fold import Folded, fold
 from lancewal_core.rows.schema import OFFSET, PRESENT
-from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.contract import Contract
 from lancewal_core.testing.memory_table import MemoryTable
 from lancewal_core.wal.segment import Entry, Fence, decode_segment
@@ -86,29 +85,27 @@ class _Seen:
 
 
 class Checker:
-    """``store``, ``table`` and ``tasks`` work without faults and switches.  ``writer_of`` tells whose a write id is."""
+    """``opened`` and its ``table`` work without faults and switches.  ``writer_of`` tells whose a write id is."""
 
     def __init__(
         self,
-        store: ObjectStore,
+        opened: OpenedTable,
         table: MemoryTable,
-        tasks: Tasks,
-        indexes: RegionIndexes,
-        contract: Contract,
         topic: MemoryTopic,
         writer_of: Mapping[str, str],
     ) -> None:
         self.rejected: dict[int, set[int]] = {}
         """Offsets acknowledged as dead letters, by partition."""
         self.checks = 0
-        self.store = store
+        self._opened = opened
+        self.store = opened.store
         self.table = table
-        self._tasks = tasks
-        self.indexes = indexes
-        self._contract = contract
+        self._tasks = opened.tasks
+        self.indexes = opened.indexes
+        self._contract = opened.contract
         self._topic = topic
         self._writer_of = writer_of
-        self._seen = {region: _Seen() for region in contract.regions}
+        self._seen = {region: _Seen() for region in opened.contract.regions}
 
     def follow(self, contract: Contract) -> None:
         """The contract was changed; regions that it had stay what they were."""
@@ -129,7 +126,7 @@ class Checker:
         active, failpoints._active = failpoints._active, None
         try:
             self._check_history(region)
-            index = self.indexes.read(region)
+            index = self.indexes.read([region]).get(region)
             if index is not None:
                 end = self._check_generations(region, index)
                 require(end >= known, f"{region.name}: acknowledged up to", known, "but the log ends at", end, index)
@@ -231,7 +228,7 @@ class Checker:
     def _check_sealed(self, region: Region, record: GenerationRecord) -> None:
         seen = self._seen[region]
         if record.generation not in seen.entries:
-            entries = entries_of(self.store, self._tasks, region, record)
+            entries = entries_of(self._opened, region, record)
             end = self._check_entries(region, record, entries)
             require(end == record.next, f"{region.name}: entries end at", end, "the generation is", record)
             seen.entries.add(record.generation)

@@ -58,7 +58,7 @@ def alter(stage: Stage, uncommitted: int = 0) -> Contract:
     """The command of an operator; who is on stage afterwards works by the new contract."""
     process = stage.process("alter")
     asked = _Asked(stage.topic, uncommitted)
-    add_partitions(process.store, process.table, process.clock, process.new_id, stage.contract, NEW, asked)
+    add_partitions(process.opened(stage.contract), process.new_id, NEW, asked)
     new = read_contract(process.store, "memory")
     stage.altered(new)
     return new

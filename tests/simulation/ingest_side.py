@@ -70,10 +70,7 @@ def ingest_worker(
 ) -> tuple[IngestWorker, MemorySource]:
     """An ingest worker with limits so small that everything happens often."""
     faults = world.faults_of(process.group)
-    context = IngestContext(
-        process.store, process.table, process.indexes, process.watermarks, process.tasks, process.clock,
-        world.contract, process.new_id,
-    )  # fmt: skip
+    context = IngestContext(*process.opened(world.contract).parts, process.new_id)
     source = MemorySource(
         process.name, world.topic, world.group, world.scheduler, process.rng,
         lambda: faults.unavailable("kafka", "broker"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -22,10 +22,11 @@ import lancewal_ingest.regions.open
 import lancewal_ingest.regions.seal
 import lancewal_reader.plan.strong
 from lancewal_core import paths
-from lancewal_core.ids import Position, Sequence
-from lancewal_core.region.history import History, read_history
+from lancewal_core.ids import Position, Region, Sequence
+from lancewal_core.region.history import History, read_histories
 from lancewal_core.region.transitions import claim, trim
 from lancewal_core.store.object_store import Done, Unknown, put_once
+from lancewal_core.table.watermarks import InForce
 from lancewal_core.testing.memory_table import MemoryDataset
 from lancewal_core.wal.segment import Fence
 from lancewal_core.wal.walk import Walk, walk
@@ -55,10 +56,16 @@ def _no_sentinel(patch: pytest.MonkeyPatch) -> None:
 
 
 def _delete_before_the_boundary_moves(patch: pytest.MonkeyPatch) -> None:
-    def shorten(context: Any, history: History, watermark: Any, now: int) -> History | None:
-        reached = boundary(history, watermark, now, context.contract.history_window_s * 1000)
-        trimmed = None if reached is None else trim(history.index, reached, context.new_id())
-        return None if trimmed is None else History(trimmed, history.pages)
+    def shorten(
+        context: Any, histories: Mapping[Region, History], in_force: InForce, now: int
+    ) -> dict[Region, History]:
+        changed = {}
+        for region, history in histories.items():
+            reached = boundary(history, in_force.generation(region), now, context.contract.history_window_s * 1000)
+            trimmed = None if reached is None else trim(history.index, reached, context.new_id())
+            if trimmed is not None:
+                changed[region] = History(trimmed, history.pages)
+        return changed
 
     patch.setattr(lancewal_flusher.garbage.collect, "_shorten", shorten)
 
@@ -128,10 +135,11 @@ def _candidates_after_the_indexes(patch: pytest.MonkeyPatch) -> None:
 
 
 def _regions_by_listing(patch: pytest.MonkeyPatch) -> None:
-    def of_listing(store: Any, indexes: Any, region: Any, in_force: Any) -> Any:
-        return read_history(store, indexes, region, in_force) if store.list(paths.index_prefix(region)) else None
+    def of_listing(opened: Any, regions: Any, in_force: Any) -> Any:
+        listed = [region for region in regions if opened.store.list(paths.index_prefix(region))]
+        return read_histories(opened, listed, in_force)
 
-    patch.setattr(lancewal_flusher.garbage.find, "read_history", of_listing)
+    patch.setattr(lancewal_flusher.garbage.find, "read_histories", of_listing)
 
 
 def compare_with_what_exists(patch: pytest.MonkeyPatch) -> None:

@@ -223,7 +223,7 @@ def attempts_that_lost_are_garbage() -> None:
     a.script.down += [("write rows", "table")] * 10
     a.worker._sealing._policy = ALWAYS
     stage.step(a)
-    index = stage.checker.indexes.read(stage.region(0))
+    index = stage.checker.indexes.read([stage.region(0)]).get(stage.region(0))
     assert index is not None
     sealed = next(r for r in index.generations if r.state is State.SEALED)
     attempt = f"{paths.snapshot_prefix(stage.region(0), sealed.generation, 'f' * 8)}snapshot.json"

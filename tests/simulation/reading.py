@@ -28,13 +28,9 @@ class SimTable(LancewalTable):
         cache = segments if process.rng.random() < 0.5 else None
         self.uri = self._place = "memory"
         self._contract = world.contract
-        self._plan = PlanContext(
-            process.store, process.table, process.indexes, process.watermarks, process.tasks, process.clock,
-            world.contract, cache,
-        )  # fmt: skip
-        self._delta = DeltaContext(
-            process.store, process.table, process.tasks, world.contract, segments, SnapshotCache(1 << 20), LoadedCache()
-        )
+        opened = process.opened(world.contract)
+        self._plan = PlanContext(*opened.parts, cache)
+        self._delta = DeltaContext(*opened.parts, segments, SnapshotCache(1 << 20), LoadedCache())
         self._seen = {}
 
 

@@ -8,11 +8,13 @@ from lancewal_core import paths
 from lancewal_core.errors import (
     ContractMismatch,
     ObjectMissing,
+    PlanStale,
     StoreInconsistent,
     StoreUnavailable,
 )
-from lancewal_core.ids import LogId, Sequence
-from lancewal_core.region.index import State
+from lancewal_core.ids import Generation, LogId, Sequence
+from lancewal_core.region.history import generations_behind
+from lancewal_core.region.index import State, decode_history, encode_history
 from lancewal_core.table.contract import encode_contract
 from lancewal_core.testing.faults import ListFault, PutFault
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
@@ -77,6 +79,53 @@ def region_lives_long() -> None:
     stage.bucket.put(paths.index_version(region, 4), version, 0)
     stage.scripts["f"].before("list", paths.index_prefix(region), lambda: None)
     collect_garbage(f, GarbageState())
+    stage.check()
+
+
+def old_receipt_is_read_from_a_page() -> None:
+    """What a reader saw when nothing was merged lies in generations that have left the index for a page: it is read again
+    whole, or a named error says why not."""
+    stage = Stage(partitions=1, history_window_s=1_000)
+    a, f = stage.member("a", 0), stage.flusher("f")
+    region = stage.region(0)
+    with stops(PlanStale):  # nobody has claimed what a receipt names
+        generations_behind(f, region, None, Generation(0))
+    stage.append_and_seal(a, 0)
+    stage.reader("r").read("strong")
+    early = stage.reads[-1]
+
+    def read(note: str) -> None:
+        before = stage.counts.get(note, 0)
+        stage.reader("again").read_again(*early)
+        require(stage.counts.get(note, 0) == before + 1, f"not {note}:", stage.counts)
+
+    for number in range(130):
+        stage.append_and_seal(a, 0)
+        if number % 8 == 7:
+            stage.round(f)
+    stage.append(a, 0)
+    read("read again")
+    for _ in range(2):
+        collect_garbage(f, GarbageState())
+    stage.bucket.put(f"{paths.history_prefix(region)}note.txt", b"of an operator", 0)
+    read("read again")
+    stage.reader("r").read("strong")
+    pages = [info.key for info in stage.bucket.listing(paths.history_prefix(region)) if "note" not in info.key]
+    page, data = pages[0], stage.bucket.get(pages[0]) or b""
+    records = decode_history(data, page).generations
+    for left in ((), records[:-1]):
+        stage.bucket.delete(page)
+        if left:
+            stage.bucket.put(page, encode_history(region, 1, left), 0)
+        read("read again: PlanRetriesExhausted")
+    stage.bucket.delete(page)
+    stage.bucket.put(page, data, 0)
+    stage.scripts["again"].before("get", page, lambda: stage.bucket.delete(page))
+    read("read again: PlanRetriesExhausted")
+    stage.bucket.put(page, data, 0)
+    stage.scheduler.now += 1_000
+    stage.collect(f)
+    read("read again: OutsideHistoryWindow")
     stage.check()
 
 
@@ -159,7 +208,7 @@ def sealed_segment_is_lost() -> None:
     a.script.down += [("write rows", "table")] * 10
     a.worker._sealing._policy = ALWAYS
     stage.step(a)
-    index = stage.checker.indexes.read(stage.region(0))
+    index = stage.checker.indexes.read([stage.region(0)]).get(stage.region(0))
     require(index is not None and index.generations[0].state is State.SEALED, "not flushed yet:", index)
     newest = max(info.key for info in stage.bucket.listing(paths.wal_prefix()))
     stage.bucket.delete(newest)
@@ -170,6 +219,7 @@ def sealed_segment_is_lost() -> None:
 ACCIDENTS: list[Callable[[], None]] = [
     contract_is_newer,
     region_lives_long,
+    old_receipt_is_read_from_a_page,
     two_collectors,
     region_is_trimmed_under_a_plan,
     log_is_trimmed_while_its_end_is_proven,

@@ -74,7 +74,7 @@ def _lose_files(world: World, rng: Random) -> None:
     dataset = world.dataset
     referred = {name for version in dataset.versions.values() for f in version.fragments for name in f.files}
     for region in world.contract.regions:
-        index = world.checker.indexes.read(region)
+        index = world.checker.indexes.read([region]).get(region)
         for record in () if index is None else index.generations:
             if record.state is State.FLUSHED and record.snapshot is not None and rng.random() < 0.5:
                 try:

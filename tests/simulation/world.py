@@ -18,6 +18,7 @@ from lancewal_core.errors import Refresh, Retry
 from lancewal_core.ids import Region
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.table.contract import Column, Contract, encode_contract
@@ -52,6 +53,10 @@ class Process:
     clock: SimClock
     rng: Random
     new_id: Callable[[], str]
+
+    def opened(self, contract: Contract) -> OpenedTable:
+        """What its contexts build on."""
+        return OpenedTable(self.store, self.table, self.indexes, self.watermarks, self.tasks, self.clock, contract)
 
 
 class World:
@@ -97,7 +102,7 @@ class World:
         table = MemoryTable(self.dataset)
         tasks = SimTasks(self.scheduler, Random(0), 0.0)
         self.checker = Checker(
-            store, table, tasks, RegionIndexes(store, clock), self.contract, self.topic, self.writer_of
+            OpenedTable.over(store, table, self.contract, tasks, clock), table, self.topic, self.writer_of
         )
 
     # -- processes -----------------------------------------------------------------------------------------------
@@ -122,7 +127,16 @@ class World:
 
         self.incarnation[group] = name
         return Process(
-            name, group, store, table, RegionIndexes(store, clock), Watermarks(store, table), tasks, clock, rng, new_id
+            name,
+            group,
+            store,
+            table,
+            RegionIndexes(store, clock, tasks),
+            Watermarks(store, table),
+            tasks,
+            clock,
+            rng,
+            new_id,
         )
 
     def draws(self, name: str) -> Random:

@@ -11,7 +11,7 @@ import itertools
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.flush import flush_from_log
 from lancewal_core.region.index import GenerationRecord, RegionIndex
-from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.snapshot import Snapshot, read_snapshot
 from lancewal_core.region.transitions import Claimant, claim, first_claim, seal
 from lancewal_core.rows.column_types import format_type
@@ -45,6 +45,7 @@ from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.service.round import RoundReport, RoundState, run_round
 from lancewal_flusher.tasks.runner import ThreadRunner
+from tests.support.indexes import newest_index
 
 COLUMNS = pa.schema(
     [
@@ -173,18 +174,9 @@ class FlusherTable:
     def context(self, table: LanceTable | None = None) -> FlusherContext:
         """A flusher that has just started."""
         table = table or LanceTable(self.uri)
-        return FlusherContext(
-            self.store,
-            table,
-            RegionIndexes(self.store, self._clock),
-            Watermarks(self.store, table),
-            KeyIndex(KeyCatalogs(self.store, self._clock), StoredParts(self.store)),
-            ThreadRunner(table, self.tasks),
-            self.tasks,
-            self._clock,
-            self.contract,
-            self.new_id,
-        )
+        opened = OpenedTable.over(self.store, table, self.contract, self.tasks, self._clock)
+        keys = KeyIndex(KeyCatalogs(self.store, self._clock), StoredParts(self.store))
+        return FlusherContext(*opened.parts, keys, ThreadRunner(table, self.tasks), self.new_id)
 
     def close(self) -> None:
         self.tasks.close()
@@ -220,12 +212,13 @@ class FlusherTable:
             at = int(next_)
         claimant = Claimant(self._owner, self._log.log, self._log.next_unsent)
         ours, _ = self._feeding.indexes.swap(
-            region,
-            lambda found: (
-                found
-                and seal(found, record.generation, claimant, Position(at), entries, self.new_id(), hand_over=False)
-            ),
-        )
+            {
+                region: lambda found: (
+                    found
+                    and seal(found, record.generation, claimant, Position(at), entries, self.new_id(), hand_over=False)
+                )
+            }
+        )[region]
         assert ours
         for operation in operations:
             self._apply(keyed, operation)
@@ -234,21 +227,22 @@ class FlusherTable:
 
     def flush(self, partition: int) -> Snapshot:
         """The oldest SEALED generation becomes FLUSHED."""
-        snapshot = flush_from_log(
-            self.store, self._feeding.table, self._feeding.indexes, self.tasks, self.contract, self.regions[partition],
-            self.new_id,
-        )  # fmt: skip
+        snapshot = flush_from_log(replace(self._feeding, contract=self.contract), self.regions[partition], self.new_id)
         assert snapshot is not None
         return snapshot
 
     def _open(self, region: Region) -> RegionIndex:
-        index = self._feeding.indexes.read(region)
+        index = self._feeding.indexes.read([region]).get(region)
         claimant = Claimant(self._owner, self._log.log, self._log.next_unsent)
         if index is None:
-            self._feeding.indexes.swap(region, lambda _: first_claim(region, 1, Position(0), claimant, self.new_id()))
+            self._feeding.indexes.swap(
+                {region: lambda _: first_claim(region, 1, Position(0), claimant, self.new_id())}
+            )[region]
         elif index.generations[-1].next is not None:
-            self._feeding.indexes.swap(region, lambda found: found and claim(found, None, 1, claimant, self.new_id()))
-        opened = self._feeding.indexes.read(region)
+            self._feeding.indexes.swap(
+                {region: lambda found: found and claim(found, None, 1, claimant, self.new_id())}
+            )[region]
+        opened = self._feeding.indexes.read([region]).get(region)
         assert opened is not None
         return opened
 
@@ -310,7 +304,7 @@ class FlusherTable:
             self.store.put_if_absent(key, data)
 
     def index(self, partition: int) -> RegionIndex:
-        found = RegionIndexes(self.store, self._clock).read(self.regions[partition])
+        found = newest_index(self.store, self._clock, self.regions[partition])
         assert found is not None
         return found
 

@@ -30,8 +30,7 @@ from lancewal_core.store.object_store import Done, put_once
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table.contract import encode_contract
 from lancewal_flusher.load.files import find_files
-from lancewal_flusher.load.keep import Keep
-from lancewal_flusher.load.whole import LoadBounds, load
+from lancewal_flusher.load.whole import LoadAsked, load
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, NothingToCompact, compact_next
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
@@ -196,7 +195,7 @@ class AllIndexes(KeyedTable):
         self.next_id += 20
         file = self.folder / f"load-{self.age}.parquet"
         pq.write_table(pa.Table.from_pylist([*rows, {"id": 1, **values(1, self.age)}], SCHEMA), file)
-        load(self.context(), find_files([str(file)], {}), f"load-{self.age}", Keep.ERROR, LoadBounds())
+        load(self.context(), find_files([str(file)], {}), LoadAsked(f"load-{self.age}"))
         for row in rows:  # key 1 has a row: that one stays
             self.model[(row["id"],)] = row
 

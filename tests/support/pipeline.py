@@ -31,7 +31,7 @@ from lancewal_core.keys.index import KeyIndex
 from lancewal_core.keys.parts import StoredParts
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
-from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.column_types import format_type
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.region_key import encode_region_key
@@ -369,35 +369,19 @@ class Pipeline:
         return {**dict.fromkeys(self.columns.names), "region": region, "id": id}
 
     def _flusher(self) -> FlusherContext:
-        tasks = self._new_tasks()
-        return FlusherContext(
-            self.store,
-            self.table,
-            RegionIndexes(self.store, self.clock),
-            Watermarks(self.store, self.table),
-            KeyIndex(KeyCatalogs(self.store, self.clock), StoredParts(self.store)),
-            ThreadRunner(self.table, tasks),
-            tasks,
-            self.clock,
-            self.contract,
-            lambda: uuid.uuid4().hex,
-        )
+        opened = self._opened()
+        keys = KeyIndex(KeyCatalogs(self.store, self.clock), StoredParts(self.store))
+        return FlusherContext(*opened.parts, keys, ThreadRunner(self.table, opened.tasks), lambda: uuid.uuid4().hex)
+
+    def _opened(self) -> OpenedTable:
+        return OpenedTable.over(self.store, self.table, self.contract, self._new_tasks(), self.clock)
 
     def _new_tasks(self) -> ThreadTasks:
         self._tasks.append(ThreadTasks())
         return self._tasks[-1]
 
     def _new_worker(self) -> IngestWorker:
-        context = IngestContext(
-            self.store,
-            self.table,
-            RegionIndexes(self.store, self.clock),
-            Watermarks(self.store, self.table),
-            self._new_tasks(),
-            self.clock,
-            self.contract,
-            lambda: uuid.uuid4().hex,
-        )
+        context = IngestContext(*self._opened().parts, lambda: uuid.uuid4().hex)
         source = MemoryTopic(len(self._messages), self._polls, self._messages, self._batch)
         worker = IngestWorker(
             context,

@@ -14,9 +14,8 @@ from lancewal_audit.commands.repair import app
 from lancewal_audit.repair.context import RepairContext
 from lancewal_core.errors import LancewalError
 from lancewal_core.process.tasks import ThreadTasks
-from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.store.object_store import ObjectStore, PutOutcome
-from lancewal_core.table.watermarks import Watermarks
 from lancewal_reader import open_table
 from tests.support.pipeline import Pipeline, by_key
 
@@ -27,10 +26,8 @@ def repairing(pipeline: Pipeline, store: ObjectStore | None = None) -> Iterator[
     tasks = ThreadTasks(workers=1)
     found = store or pipeline.store
     try:
-        yield RepairContext(
-            found, pipeline.table, RegionIndexes(found, pipeline.clock), Watermarks(found, pipeline.table), tasks,
-            pipeline.clock, pipeline.contract, lambda: uuid.uuid4().hex,
-        )  # fmt: skip
+        opened = OpenedTable.over(found, pipeline.table, pipeline.contract, tasks, pipeline.clock)
+        yield RepairContext(*opened.parts, lambda: uuid.uuid4().hex)
     finally:
         tasks.close()
 

@@ -71,10 +71,22 @@ def command(
     from pyarrow import ArrowException
 
     try:
-        asked_of_indexes = index_keys if indexes else None
-        found = _verify(
-            read_settings(config), uri, from_, at, sample, keys, region, asked_of_indexes, no_foreign_rows, limit
+        from lancewal_audit.verify.verification import Asked, verify_table
+
+        settings = read_settings(config)
+        uri = settings.table_uri(uri)
+        _check(settings, from_, sample, keys)
+        asked = Asked(
+            sources=from_.value,
+            at=at or None,
+            fraction=1.0 if sample is None else sample,
+            keys=keys,
+            partitions=_partitions(settings, uri, region) if region else None,
+            foreign_rows_differ=no_foreign_rows,
+            findings_max=limit,
+            index_keys=index_keys if indexes else None,
         )
+        found = verify_table(settings, uri, asked)
         if report is not None:
             _write(report, found)
     except LancewalError as error:
@@ -102,30 +114,13 @@ def _hint(error: Exception) -> str:
     return ""
 
 
-def _verify(
-    settings: Settings, uri: str, from_: From, at: str, sample: float | None, keys: int | None,
-    region: list[str] | None, index_keys: int | None, no_foreign_rows: bool, limit: int,
-) -> Report:  # fmt: skip
-    from lancewal_audit.verify.verification import Asked, verify_table
-
-    uri = settings.table_uri(uri)
+def _check(settings: Settings, from_: From, sample: float | None, keys: int | None) -> None:
     if sample is not None and keys is not None:
         raise InvalidInput("expected --sample or --keys, not both")
     if sample is not None and not 0 < sample <= 1:
         raise InvalidInput(f"--sample {sample:g}: expected a fraction above 0 and up to 1")
     if from_ is not From.WAL and not settings.kafka.bootstrap_servers:
         raise InvalidInput("kafka.bootstrap_servers is not set: set it, or compare with the WAL alone: --from wal")
-    asked = Asked(
-        sources=from_.value,
-        at=at or None,
-        fraction=1.0 if sample is None else sample,
-        keys=keys,
-        partitions=_partitions(settings, uri, region) if region else None,
-        foreign_rows_differ=no_foreign_rows,
-        findings_max=limit,
-        index_keys=index_keys,
-    )
-    return verify_table(settings, uri, asked)
 
 
 def _partitions(settings: Settings, uri: str, names: list[str]) -> frozenset[int]:

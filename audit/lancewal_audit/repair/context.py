@@ -10,7 +10,6 @@ from lancewal_core.ids import Region
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.settings.load import Settings
-from lancewal_core.store.obstore import open_store
 from lancewal_ingest.context import IngestContext, open_context
 
 RepairContext = IngestContext
@@ -23,8 +22,7 @@ def opened(settings: Settings) -> Iterator[RepairContext]:
     with ExitStack() as stack:
         tasks = ThreadTasks(workers=1)
         stack.callback(tasks.close)
-        store = open_store(settings.table.uri, settings.store.options)
-        yield open_context(settings, store, tasks, SystemClock())
+        yield open_context(settings, tasks, SystemClock())
 
 
 def region_of(context: RepairContext, topic: str, partition: int) -> Region:

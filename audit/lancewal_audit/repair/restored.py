@@ -23,7 +23,7 @@ Steps
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -117,8 +117,7 @@ def plan_restored(context: RepairContext, choice: Choice) -> RestoredPlan:
     before = _in_force(context, restores[-1].version - 1, decided)
     _check_contract(context, before, records[-1])
     again = {}
-    for region in context.contract.regions:
-        found = _above(context, region, records[-1].generation(region))
+    for region, found in _above(context, context.contract.regions, records[-1]).items():
         if any(r.state is State.MERGED for r in found):
             _check_readable(context, region, found)
             again[region] = tuple(r for r in found if r.state is State.MERGED)
@@ -128,8 +127,8 @@ def plan_restored(context: RepairContext, choice: Choice) -> RestoredPlan:
 def repair_restored(context: RepairContext, plan: RestoredPlan) -> list[str]:
     """Steps 3 and 4; what was done."""
     # Step 3
-    for region in sorted(plan.again):
-        _revive(context, region, plan.in_force.generation(region))
+    if plan.again:
+        _revive(context, sorted(plan.again), plan.in_force)
     # Step 4
     for record in plan.records:
         found = context.watermarks.decide(record, plan.choice)
@@ -213,13 +212,24 @@ def before_alteration(context: RepairContext, in_force: InForce) -> list[str]:
     return [r.name for r in regions if (in_force.position(r) or 0) < altered[r.partition]]
 
 
-def _above(context: RepairContext, region: Region, merged: Generation) -> list[GenerationRecord]:
-    index = context.indexes.read(region)
-    newest = None if index is None else index.newest
-    if newest is None or (newest.generation == merged and index is not None):
-        return []
+Above = dict[Region, list[GenerationRecord]]
+
+
+def _above(context: RepairContext, regions: Collection[Region], in_force: InForce) -> Above:
+    """What each of them has above ``in_force``; without those that have nothing."""
+    indexes = context.indexes.read(regions)
+    newest = {region: index.newest for region, index in indexes.items()}
+    return {
+        region: _behind(context, indexes[region], in_force.generation(region))
+        for region, record in newest.items()
+        if record is not None and record.generation != in_force.generation(region)
+    }
+
+
+def _behind(context: RepairContext, index: RegionIndex, merged: Generation) -> list[GenerationRecord]:
+    region = index.region
     try:
-        return generations_behind(context.store, context.indexes, region, merged, context.contract.history_window_s)
+        return generations_behind(context, region, index, merged)
     except OutsideHistoryWindow as error:
         raise RepairRefused(
             f"region {region.name}: what was merged behind generation {merged} cannot be merged again: it is trimmed, as "
@@ -242,16 +252,19 @@ def _check_readable(context: RepairContext, region: Region, records: list[Genera
             )
 
 
-def _revive(context: RepairContext, region: Region, merged: Generation) -> None:
-    """Step 3 for one region; again where a collector has moved generations to a page meanwhile."""
+def _revive(context: RepairContext, regions: Collection[Region], in_force: InForce) -> None:
+    """Step 3; again where a collector has moved generations to a page meanwhile."""
     for attempt in range(_TRIES):
-        records = [r for r in _above(context, region, merged) if r.state is State.MERGED]
+        records = _above(context, regions, in_force)
 
-        def decide(index: RegionIndex | None, records: list[GenerationRecord] = records) -> RegionIndex | None:
-            return index and revived(index, merged, records, context.new_id())
+        def decide(index: RegionIndex | None, above: Above = records) -> RegionIndex | None:
+            if index is None:
+                return None
+            merged = [r for r in above.get(index.region, ()) if r.state is State.MERGED]
+            return revived(index, in_force.generation(index.region), merged, context.new_id())
 
         try:
-            context.indexes.swap(region, decide)
+            context.indexes.swap(dict.fromkeys(regions, decide))
             return
         except (StoreInconsistent, PlanStale):
             if attempt == _TRIES - 1:

@@ -39,10 +39,9 @@ from lancewal_audit.repair.topic_records import TopicRecords
 from lancewal_core import paths
 from lancewal_core.errors import InvalidInput, ObjectCorrupt, RepairRefused, TopicUnsuitable
 from lancewal_core.ids import LogId, OwnerId, Position, Region, Sequence
-from lancewal_core.region.flush import flush_generation
+from lancewal_core.region.flush import flush_generation, replace_snapshot
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
-from lancewal_core.region.snapshot import write_snapshot
-from lancewal_core.region.transitions import Claimant, refreshed, seal
+from lancewal_core.region.transitions import Claimant, seal
 from lancewal_core.rows.fold import Folded, fold
 from lancewal_core.wal.segment import decode_segment
 from lancewal_core.wal.walk import end_log
@@ -130,9 +129,8 @@ def plan_segment(context: RepairContext, topic: TopicRecords, key: str, *, accep
     inside = survey is not None and sequence < (survey.behind if survey.fence is None else survey.fence)
     # Step 2
     needed: list[NeededGeneration] = []
-    for region in context.contract.regions:
-        index = context.indexes.read(region)
-        needed += [] if index is None else _needed(context, index, log, sequence, surveys, inside)
+    for index in context.read_indexes().values():
+        needed += _needed(context, index, log, sequence, surveys, inside)
     if not needed and not inside:
         raise RepairRefused(f"{key} is no part of a log: nothing is known behind the log's end. Nothing was changed")
     compacted = any(g.gaps for g in needed) and is_compacted(topic)
@@ -232,28 +230,15 @@ def _folded(context: RepairContext, topic: TopicRecords, generation: NeededGener
 
 def _flush(context: RepairContext, generation: NeededGeneration, record: GenerationRecord, folded: Folded) -> bool:
     region, repaired = generation.region, not generation.log_suffices
-    if record.snapshot is None:
-        made = flush_generation(
-            context.store, context.table, context.indexes, context.contract, region, record, folded, context.new_id,
-            repaired=repaired,
-        )  # fmt: skip
-        return made is not None
-    old = record.snapshot
-    contract = context.contract
-    snapshot = write_snapshot(
-        context.store, context.table, region, record, contract.version, folded, context.new_id()[:8], repaired=repaired
-    )
-    ours, _ = context.indexes.swap(
-        region, lambda index: index and refreshed(index, record.generation, old, snapshot.key, context.new_id())
-    )
-    return ours
+    make = flush_generation if record.snapshot is None else replace_snapshot
+    return make(context, region, record, folded, context.new_id, repaired=repaired) is not None
 
 
 def _sealed(context: RepairContext, generation: NeededGeneration) -> GenerationRecord | None:
     """The generation to be flushed: an OPEN one SEALED at its end and handed over; None if somebody has changed it."""
     record = generation.record
     if record.state is not State.OPEN:
-        found = context.indexes.read(generation.region)
+        found = context.indexes.read([generation.region]).get(generation.region)
         return record if found is not None and record in found.generations else None
     end = _fence_of(context, record.log)
 
@@ -264,7 +249,7 @@ def _sealed(context: RepairContext, generation: NeededGeneration) -> GenerationR
         claimant = Claimant(record.owner, record.log, end)
         return seal(index, record.generation, claimant, generation.end, entries, context.new_id(), hand_over=True)
 
-    ours, index = context.indexes.swap(generation.region, decide)
+    ours, index = context.indexes.swap({generation.region: decide})[generation.region]
     return index.generations[-1] if ours and index is not None else None
 
 

@@ -48,7 +48,7 @@ class SnapshotPlan:
 def plan_snapshots(context: RepairContext, region: Region, generation: Generation | None) -> SnapshotPlan:
     """Steps 1 and 2.  ``generation``: that one alone, to be rebuilt whatever it looks like."""
     # Step 1
-    index = context.indexes.read(region)
+    index = context.indexes.read([region]).get(region)
     records = _waiting(context, region, index)
     if generation is not None:
         records = [r for r in records if r.generation == generation]
@@ -75,10 +75,7 @@ def repair_snapshots(context: RepairContext, plan: SnapshotPlan) -> list[str]:
     done = []
     for state in plan.rebuild:
         record = state.record
-        snapshot = rebuild_snapshot(
-            context.store, context.table, context.indexes, context.tasks, context.contract, plan.region, record,
-            context.new_id,
-        )  # fmt: skip
+        snapshot = rebuild_snapshot(context, plan.region, record, context.new_id)
         said = "somebody else was faster" if snapshot is None else f"rebuilt as {snapshot.key}"
         done.append(f"generation {record.generation}: {said}")
     return done

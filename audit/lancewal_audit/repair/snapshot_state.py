@@ -60,7 +60,7 @@ def _stored(context: RepairContext, record: GenerationRecord) -> tuple[Folded | 
 
 def _expected(context: RepairContext, region: Region, record: GenerationRecord) -> tuple[Folded | None, str | None]:
     try:
-        entries = entries_of(context.store, context.tasks, region, record)
+        entries = entries_of(context, region, record)
     except (PlanStale, ObjectCorrupt) as error:
         return None, str(error)
     return fold([e.rows for e in entries], context.contract.rows), None

@@ -100,10 +100,9 @@ def plan_watermark(context: RepairContext) -> WatermarkPlan | None:
     # Step 3
     marked: dict[Region, Watermark] = {}
     waiting: dict[Region, tuple[GenerationRecord, ...]] = {}
-    for region in context.contract.regions:
-        index = context.indexes.read(region)
-        mark = None if index is None else _marked(index)
-        if index is None or mark is None:
+    for region, index in context.read_indexes().items():
+        mark = _marked(index)
+        if mark is None:
             continue
         if mark.generation > 0:
             marked[region] = mark

@@ -9,13 +9,11 @@ from lancewal_audit.verify.records.eras import Eras
 from lancewal_core import paths
 from lancewal_core.errors import VersionGone
 from lancewal_core.ids import Position, Region
-from lancewal_core.process.tasks import Tasks
 from lancewal_core.region.loss_record import LossRecord, read_losses, replaced_below
-from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.lance.table import LancePinnedTable
 from lancewal_core.table.load_record import read_loads
-from lancewal_core.table.protocol import Table
 from lancewal_core.table.watermarks import InForce, decode_merge_record, says_keep
 from lancewal_reader import Receipt
 from lancewal_reader.plan.contract_eras import contracts_up_to
@@ -25,7 +23,6 @@ from lancewal_reader.plan.contract_eras import contracts_up_to
 class Scope:
     """One state of the table, and the regions that are looked at."""
 
-    store: ObjectStore
     contract: Contract
     eras: Eras
     receipt: Receipt
@@ -56,20 +53,17 @@ class Scope:
 
 
 def find_scope(
-    store: ObjectStore,
-    table: Table,
-    contract: Contract,
+    opened: OpenedTable,
     receipt: Receipt,
     pinned: LancePinnedTable,
     in_force: InForce,
     partitions: frozenset[int] | None,
-    tasks: Tasks,
-    now_ms: int,
 ) -> Scope:
     """``partitions``: only keys that belong to these; None: all.
 
     Where the number of partitions was changed, a key's records may lie in any region, so all are read.
     """
+    store, contract, now_ms = opened.store, opened.contract, opened.clock.now_ms()
     eras = Eras(contracts_up_to(store, contract))
     wanted = None if partitions is None or eras.altered else partitions
     cut = {
@@ -80,43 +74,43 @@ def find_scope(
     accepted = {region: read_losses(store, region) for region in cut}
     losses = {region: tuple(loss for loss in accepted[region] if loss.kind == "offsets") for region in cut}
     replaced = {region: replaced_below(accepted[region]) for region in cut}
-    dropped = _dropped(store, tasks, receipt.version)
-    empty_before = _empty_before(store, table, eras)
-    return Scope(store, contract, eras, receipt, pinned, in_force, cut, losses, replaced, dropped, empty_before, now_ms)
+    dropped = _dropped(opened, receipt.version)
+    empty_before = _empty_before(opened, eras)
+    return Scope(contract, eras, receipt, pinned, in_force, cut, losses, replaced, dropped, empty_before, now_ms)
 
 
-def _dropped(store: ObjectStore, tasks: Tasks, version: int) -> dict[Region, Position]:
+def _dropped(opened: OpenedTable, version: int) -> dict[Region, Position]:
     """By all records of the decision ``keep`` up to a version."""
     keys = [
         info.key
-        for info in store.list(paths.merges_prefix())
+        for info in opened.store.list(paths.merges_prefix())
         if (found := paths.parse_merge_record(info.key)) is not None and found <= version
     ]
     dropped: dict[Region, Position] = {}
-    for key, data in zip(keys, tasks.map(store.get, keys), strict=True):
+    for key, data in zip(keys, opened.tasks.map(opened.store.get, keys), strict=True):
         if data is not None and says_keep(data, key):
             for region, mark in decode_merge_record(data, key).regions.items():
                 dropped[region] = max(mark.next, dropped.get(region, mark.next))
     return dropped
 
 
-def _empty_before(store: ObjectStore, table: Table, eras: Eras) -> bool:
+def _empty_before(opened: OpenedTable, eras: Eras) -> bool:
     """Whether the version at which the table became a lancewal table is still there, and has no rows.
 
     It is the first that has a record of watermarks, and they are empty.  What was loaded counts as there before.
     """
-    if eras.rebound or read_loads(store):
+    if eras.rebound or read_loads(opened.store):
         return False
     versions = [
-        v for info in store.list(paths.merges_prefix()) if (v := paths.parse_merge_record(info.key)) is not None
+        v for info in opened.store.list(paths.merges_prefix()) if (v := paths.parse_merge_record(info.key)) is not None
     ]
     if not versions:
         return False
     first = min(versions)
-    data = store.get(paths.merge_record(first))
+    data = opened.store.get(paths.merge_record(first))
     if data is None or decode_merge_record(data, paths.merge_record(first)).version != 0:
         return False
     try:
-        return not table.at(first).fragments()
+        return not opened.table.at(first).fragments()
     except VersionGone:
         return False

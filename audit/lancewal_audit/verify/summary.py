@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 
 from lancewal_audit.verify.compare import Tally
 from lancewal_audit.verify.evidence import Evidence
@@ -12,43 +13,44 @@ from lancewal_core.ids import Region
 from lancewal_reader import Receipt
 
 
-def summarise(
-    uri: str,
-    scope: Scope,
-    evidence: Evidence,
-    tally: Tally,
-    findings: Findings,
-    *,
-    rows_read: int,
-    rows_merged: int,
-    fraction: float,
-    foreign_rows_differ: bool,
-    asked_at: str | None,
-    indexes: tuple[IndexReport, ...] | None,
-) -> Report:
-    """See ``Report``.  ``indexes`` None: they were not looked at."""
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What was asked, and how much was read."""
+
+    uri: str
+    asked_at: str | None
+    fraction: float
+    foreign_rows_differ: bool
+    rows_read: int
+    rows_merged: int
+    indexes: tuple[IndexReport, ...] | None
+    """None: they were not looked at."""
+
+
+def summarise(run: Run, scope: Scope, evidence: Evidence, tally: Tally, findings: Findings) -> Report:
+    """See ``Report``."""
     # What is hidden is missing or differs as well.
-    only_named = ("hidden", "wal_held") if foreign_rows_differ else ("hidden", "wal_held", "foreign")
+    only_named = ("hidden", "wal_held") if run.foreign_rows_differ else ("hidden", "wal_held", "foreign")
     named_only = sum(findings.counts[kind] for kind in only_named)
     names = [name for name, side in (("the topic", evidence.topic), ("the WAL", evidence.wal)) if side]
     return Report(
-        uri=uri,
+        uri=run.uri,
         table_uuid=scope.contract.table_uuid,
         receipt=json.loads(scope.receipt.to_json()),
         sources=" and ".join(names) or "nothing",
-        sample=fraction,
+        sample=run.fraction,
         regions=tuple(_region(scope, evidence, region) for region in sorted(scope.cut)),
         records=tally.records,
         keys=tally.keys,
         keys_partly=tally.keys_partly,
-        rows_read=rows_read,
-        rows_merged=rows_merged,
+        rows_read=run.rows_read,
+        rows_merged=run.rows_merged,
         rows_not_covered=tally.rows_not_covered,
         counts={kind: count for kind, count in findings.counts.items() if count},
         findings=tuple(findings.kept),
         differences=sum(findings.counts.values()) - named_only,
-        notes=(*_notes(scope, tally, rows_read, asked_at), *_index_notes(scope, indexes)),
-        indexes=indexes or (),
+        notes=(*_notes(scope, tally, run), *_index_notes(scope, run.indexes)),
+        indexes=run.indexes or (),
     )
 
 
@@ -72,13 +74,13 @@ def _region(scope: Scope, evidence: Evidence, region: Region) -> RegionReport:
     )
 
 
-def _notes(scope: Scope, tally: Tally, rows_read: int, asked_at: str | None) -> list[str]:
+def _notes(scope: Scope, tally: Tally, run: Run) -> list[str]:
     notes = []
-    if asked_at is not None and Receipt.from_json(asked_at).version != scope.receipt.version:
+    if run.asked_at is not None and Receipt.from_json(run.asked_at).version != scope.receipt.version:
         notes.append(f"the receipt's table version is gone; version {scope.receipt.version} shows the same rows")
     if scope.eras.rebound:
         notes.append("rows of an earlier topic of this name may be in the table: no record of it is left")
-    if tally.rows_not_covered and not tally.keys and rows_read:
+    if tally.rows_not_covered and not tally.keys and run.rows_read:
         notes.append("no row could be compared: no record of any of them is left")
     elif tally.rows_not_covered and not scope.empty_before:
         notes.append(

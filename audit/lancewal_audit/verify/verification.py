@@ -37,16 +37,14 @@ from lancewal_audit.verify.report import Findings, Report
 from lancewal_audit.verify.scope import Scope, find_scope
 from lancewal_audit.verify.shares.by_share import Gathering
 from lancewal_audit.verify.shares.sample import KeyChoice
-from lancewal_audit.verify.summary import summarise
+from lancewal_audit.verify.summary import Run, summarise
+from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock
-from lancewal_core.process.tasks import Tasks, ThreadTasks
-from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.settings.load import Settings
-from lancewal_core.store.obstore import open_store
 from lancewal_core.table.checks import check_table
 from lancewal_core.table.lance.errors import reading
-from lancewal_core.table.lance.table import LanceTable
-from lancewal_core.table.watermarks import Watermarks
 from lancewal_reader import open_table, receipt_of
 
 SHARE_ROWS = 100_000
@@ -82,26 +80,23 @@ def verify_table(settings: Settings, uri: str, asked: Asked) -> Report:
     tasks = ThreadTasks(workers=1, io_threads=_IO_THREADS)
     with closing(tasks), tempfile.TemporaryDirectory(prefix="lancewal-verify-") as folder:
         # Step 1
-        options, base_paths = settings.store.options, settings.table.base_paths
-        opened = open_table(uri, options, base_paths)
-        store, table = open_store(uri, options), LanceTable(uri, options, base_paths)
-        check_table(table.newest(), opened.contract)
-        read = opened.scan(at=asked.at)
+        address = Address.of(settings, uri)
+        reader = open_table(uri, address.options, address.base_paths)
+        table = address.table()
+        check_table(table.newest(), reader.contract)
+        opened = OpenedTable.over(address.store(), table, reader.contract, tasks, SystemClock())
+        read = reader.scan(at=asked.at)
         receipt = receipt_of(read.schema)
         # Step 2
-        in_force = Watermarks(store, table).at(receipt.version)
-        pinned = table.at(receipt.version)
-        scope = find_scope(
-            store, table, opened.contract, receipt, pinned, in_force, asked.partitions, tasks, SystemClock().now_ms()
-        )
-        evidence = _evidence(settings, scope, tasks, asked.sources)
+        in_force = opened.watermarks.at(receipt.version)
+        scope = find_scope(opened, receipt, table.at(receipt.version), in_force, asked.partitions)
+        evidence = _evidence(settings, opened, scope, asked.sources)
         return _compare(uri, asked, scope, evidence, read, Path(folder))
 
 
-def _evidence(settings: Settings, scope: Scope, tasks: Tasks, sources: Sources) -> Evidence:
-    wal = WalRecords(scope.store, tasks, RegionIndexes(scope.store, SystemClock()), scope.contract.history_window_s)
+def _evidence(settings: Settings, opened: OpenedTable, scope: Scope, sources: Sources) -> Evidence:
     topic = None if sources == "wal" else TopicRecords(settings, scope.eras)
-    return Evidence(scope, wal, topic, from_wal=sources != "topic")
+    return Evidence(scope, WalRecords(opened), topic, from_wal=sources != "topic")
 
 
 def _compare(
@@ -132,11 +127,8 @@ def _compare(
         findings.add(finding)
     # Step 6
     index_reports = None if indexes is None else indexes.run(findings)
-    return summarise(
-        uri, scope, evidence, judge.tally, findings,
-        rows_read=read_rows.rows, rows_merged=merged_rows.rows, fraction=fraction,
-        foreign_rows_differ=asked.foreign_rows_differ, asked_at=asked.at, indexes=index_reports,
-    )  # fmt: skip
+    run = Run(uri, asked.at, fraction, asked.foreign_rows_differ, read_rows.rows, merged_rows.rows, index_reports)
+    return summarise(run, scope, evidence, judge.tally, findings)
 
 
 def _fraction(asked: Asked, scope: Scope) -> float:

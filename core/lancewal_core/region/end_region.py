@@ -18,36 +18,25 @@ from collections.abc import Callable
 
 from lancewal_core.errors import ObjectMissing, OwnershipLost, StoreInconsistent
 from lancewal_core.ids import OwnerId, Region
-from lancewal_core.process.clock import Clock
 from lancewal_core.process.failpoints import point
-from lancewal_core.process.tasks import Tasks
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
-from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.transitions import Ended, retire
-from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.wal.segment import Segment
 from lancewal_core.wal.walk import Walk, end_log
 
 
-def end_region(
-    store: ObjectStore,
-    tasks: Tasks,
-    clock: Clock,
-    indexes: RegionIndexes,
-    new_id: Callable[[], str],
-    ender: OwnerId,
-    region: Region,
-) -> None:
+def end_region(opened: OpenedTable, new_id: Callable[[], str], ender: OwnerId, region: Region) -> None:
     """Steps 1 to 3."""
     while True:
         # Step 1
-        index = indexes.read(region)
+        index = opened.indexes.read([region]).get(region)
         newest = None if index is None else index.newest
         if newest is None or newest.state is not State.OPEN:
             return
         # Step 2
         try:
-            ended = end_generation(store, tasks, clock, indexes, ender, region, newest)
+            ended = end_generation(opened, ender, region, newest)
         except OwnershipLost:
             continue
 
@@ -56,25 +45,17 @@ def end_region(
             return found and retire(found, ended, new_id())
 
         with point("handover.cas", region=region.name, generation=newest.generation):
-            ours, _ = indexes.swap(region, decide)
+            ours, _ = opened.indexes.swap({region: decide})[region]
         if ours:
             return
 
 
-def end_generation(
-    store: ObjectStore,
-    tasks: Tasks,
-    clock: Clock,
-    indexes: RegionIndexes,
-    ender: OwnerId,
-    region: Region,
-    record: GenerationRecord,
-) -> Ended:
+def end_generation(opened: OpenedTable, ender: OwnerId, region: Region, record: GenerationRecord) -> Ended:
     """The end of the OPEN generation ``record``, after fencing its log.  ``OwnershipLost`` where the region went on."""
     try:
-        walked = end_log(store, tasks, clock, record.log, record.first_sequence, ender, region)
+        walked = end_log(opened.store, opened.tasks, opened.clock, record.log, record.first_sequence, ender, region)
     except ObjectMissing as error:
-        newer = indexes.read(region)
+        newer = opened.indexes.read([region]).get(region)
         if newer is not None and record in newer.generations:
             raise  # nothing from its first segment on was trimmed
         raise OwnershipLost(f"region {region.name}: another process went on with it", region=region.name) from error

@@ -20,26 +20,24 @@ from lancewal_core import paths
 from lancewal_core.errors import LOG_LOST, Corrupt, ObjectMissing, PlanStale
 from lancewal_core.ids import Region
 from lancewal_core.process.failpoints import point
-from lancewal_core.process.tasks import Tasks
-from lancewal_core.region.index import GenerationRecord, State
-from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.snapshot import Snapshot, write_snapshot
 from lancewal_core.region.transitions import flushed, refreshed
 from lancewal_core.region.u64_segment import U64Segment
 from lancewal_core.rows.fold import Folded, fold
-from lancewal_core.store.object_store import ObjectStore
-from lancewal_core.table.contract import Contract
-from lancewal_core.table.protocol import Table
 from lancewal_core.wal.segment import Entry
 from lancewal_core.wal.walk import walk
 
 
-def entries_of(store: ObjectStore, tasks: Tasks, region: Region, record: GenerationRecord) -> list[Entry]:
+def entries_of(opened: OpenedTable, region: Region, record: GenerationRecord) -> list[Entry]:
     """The entries of a SEALED or later generation, from its log.
 
     ``PlanStale`` when one is not there: it may have been trimmed since the index was read (``kept_entries`` looks).
     """
-    walked = walk(store, tasks, record.log, record.first_sequence, before=record.end_sequence, regions=(region,))
+    walked = walk(
+        opened.store, opened.tasks, record.log, record.first_sequence, before=record.end_sequence, regions=(region,)
+    )
     entries = [
         e
         for s in walked.segments
@@ -57,18 +55,16 @@ def entries_of(store: ObjectStore, tasks: Tasks, region: Region, record: Generat
     return entries
 
 
-def kept_entries(
-    store: ObjectStore, tasks: Tasks, indexes: RegionIndexes, region: Region, record: GenerationRecord
-) -> list[Entry]:
+def kept_entries(opened: OpenedTable, region: Region, record: GenerationRecord) -> list[Entry]:
     """``entries_of`` a generation that its index must keep as it is until somebody has done what the caller is about to do.
 
     ``PlanStale`` when that has happened: somebody flushed, rebuilt or merged it first.  ``Corrupt`` names what of its log is
     damaged or lost.
     """
     try:
-        return entries_of(store, tasks, region, record)
+        return entries_of(opened, region, record)
     except (PlanStale, Corrupt) as error:
-        newer = indexes.read(region)
+        newer = opened.indexes.read([region]).get(region)
         if newer is None or record not in newer.generations:
             raise PlanStale(
                 f"region {region.name}: generation {record.generation} was flushed, rebuilt, merged or trimmed meanwhile",
@@ -80,10 +76,7 @@ def kept_entries(
 
 
 def flush_generation(
-    store: ObjectStore,
-    table: Table,
-    indexes: RegionIndexes,
-    contract: Contract,
+    opened: OpenedTable,
     region: Region,
     record: GenerationRecord,
     folded: Folded,
@@ -96,70 +89,68 @@ def flush_generation(
     Also None where an index that was rebuilt says otherwise of this generation: the fold is then of other entries.
     """
     # Step 2
-    snapshot = write_snapshot(store, table, region, record, contract.version, folded, new_id()[:8], repaired=repaired)
+    snapshot = write_snapshot(opened, region, record, folded, new_id()[:8], repaired=repaired)
+
     # Step 3
+    def decide(index: RegionIndex | None) -> RegionIndex | None:
+        if index is None or record not in index.generations:
+            return None
+        return flushed(index, record.generation, snapshot.key, new_id())
+
     with point("flushed.cas", region=region.name, generation=record.generation):
-        ours, _ = indexes.swap(
-            region,
-            lambda index: (
-                flushed(index, record.generation, snapshot.key, new_id())
-                if index is not None and record in index.generations
-                else None
-            ),
-        )
+        ours, _ = opened.indexes.swap({region: decide})[region]
     return snapshot if ours else None
 
 
-def flush_from_log(
-    store: ObjectStore,
-    table: Table,
-    indexes: RegionIndexes,
-    tasks: Tasks,
-    contract: Contract,
-    region: Region,
-    new_id: Callable[[], str],
-) -> Snapshot | None:
+def flush_from_log(opened: OpenedTable, region: Region, new_id: Callable[[], str]) -> Snapshot | None:
     """Flush the oldest SEALED generation of a region from its log; None if there is none or another was faster.
 
     ``Corrupt`` names what is damaged or lost of the log.
     """
-    index = indexes.read(region)
+    index = opened.indexes.read([region]).get(region)
     record = None if index is None else next((r for r in index.generations if r.state is State.SEALED), None)
     if record is None:
         return None
     try:
-        entries = kept_entries(store, tasks, indexes, region, record)
+        entries = kept_entries(opened, region, record)
     except PlanStale:
         return None
-    folded = fold([e.rows for e in entries], contract.rows)
-    return flush_generation(store, table, indexes, contract, region, record, folded, new_id)
+    folded = fold([e.rows for e in entries], opened.contract.rows)
+    return flush_generation(opened, region, record, folded, new_id)
 
 
 def rebuild_snapshot(
-    store: ObjectStore,
-    table: Table,
-    indexes: RegionIndexes,
-    tasks: Tasks,
-    contract: Contract,
-    region: Region,
-    record: GenerationRecord,
-    new_id: Callable[[], str],
+    opened: OpenedTable, region: Region, record: GenerationRecord, new_id: Callable[[], str]
 ) -> Snapshot | None:
     """Make the snapshot of a FLUSHED generation anew from its log, because its files are missing; None if somebody else
     rebuilt or merged it first.  ``Corrupt`` names what is damaged or lost of the log.
     """
-    if record.snapshot is None:
-        raise ValueError(f"generation {record.generation} of {region.name} has no snapshot to rebuild")
-    old = record.snapshot
     try:
-        entries = kept_entries(store, tasks, indexes, region, record)
+        entries = kept_entries(opened, region, record)
     except PlanStale:
         return None
-    folded = fold([e.rows for e in entries], contract.rows)
-    snapshot = write_snapshot(store, table, region, record, contract.version, folded, new_id()[:8])
-    ours, _ = indexes.swap(
-        region, lambda index: index and refreshed(index, record.generation, old, snapshot.key, new_id())
-    )
+    return replace_snapshot(opened, region, record, fold([e.rows for e in entries], opened.contract.rows), new_id)
+
+
+def replace_snapshot(
+    opened: OpenedTable,
+    region: Region,
+    record: GenerationRecord,
+    folded: Folded,
+    new_id: Callable[[], str],
+    *,
+    repaired: bool = False,
+) -> Snapshot | None:
+    """Another snapshot of a FLUSHED generation, with its fold; None if somebody else replaced or merged it first."""
+    old = record.snapshot
+    if old is None:
+        raise ValueError(f"generation {record.generation} of {region.name} has no snapshot to rebuild")
+    snapshot = write_snapshot(opened, region, record, folded, new_id()[:8], repaired=repaired)
+
+    def decide(index: RegionIndex | None) -> RegionIndex | None:
+        return index and refreshed(index, record.generation, old, snapshot.key, new_id())
+
+    ours, _ = opened.indexes.swap({region: decide})[region]
     return snapshot if ours else None
 
 

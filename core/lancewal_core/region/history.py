@@ -1,12 +1,12 @@
 """What is kept of a region: generations in its index, and in the history pages that its index left behind.
 
 Guarantees
- 1. ``read_history`` names every generation above the trimmed boundary, without a gap up to the newest, or raises.  Pages are
+ 1. ``read_histories`` names every generation above the trimmed boundary, without a gap up to the newest, or raises.  Pages are
     found by a listing, which is a hint; generations are numbered without holes, so a page that it leaves out shows.
  2. ``generations_behind`` names every generation above the given one, oldest first, without a gap up to the newest, or raises.
 
 Steps of ``generations_behind``
- 1. Read the newest index.  Its trimmed boundary above the given generation: ``OutsideHistoryWindow``.
+ 1. The newest index.  Its trimmed boundary above the given generation: ``OutsideHistoryWindow``.
  2. Where the index begins later, the pages that hold what is missing.  A page is written before its generations leave the
     index, so pages read after the index have them; it is deleted only behind the boundary.
  3. A gap, or a page that has vanished: the boundary has moved since, or the listing is short: ``PlanStale``.
@@ -14,7 +14,7 @@ Steps of ``generations_behind``
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -22,7 +22,7 @@ from lancewal_core import paths
 from lancewal_core.errors import INDEX_LOST, OutsideHistoryWindow, PlanStale, StoreInconsistent
 from lancewal_core.ids import Generation, Region
 from lancewal_core.region.index import GenerationRecord, RegionIndex, decode_history
-from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.watermarks import InForce
 
@@ -45,15 +45,23 @@ class History:
         return tuple(r for _, r in sorted(known.items()) if r.generation > self.index.trimmed_generation)
 
 
-def read_history(store: ObjectStore, indexes: RegionIndexes, region: Region, in_force: InForce) -> History | None:
-    """None if nobody has claimed the region yet.
+def read_histories(opened: OpenedTable, regions: Collection[Region], in_force: InForce) -> dict[Region, History]:
+    """Of those regions that somebody has claimed.
 
-    ``StoreInconsistent`` where the index ends below ``in_force``, read before, or generations are missing.
+    ``StoreInconsistent`` where an index ends below ``in_force``, read before, or generations are missing.
     """
+    indexes = opened.indexes.read(regions)
+    found = {region: _history(opened, region, indexes.get(region), in_force) for region in regions}
+    return {region: history for region, history in found.items() if history is not None}
+
+
+def _history(opened: OpenedTable, region: Region, index: RegionIndex | None, in_force: InForce) -> History | None:
+    """From an index that was just read; it is read again where its pages do not go with it."""
     merged = in_force.generation(region)
     gap = ""
-    for _ in range(_READS):
-        index = indexes.read(region)
+    for attempt in range(_READS):
+        if attempt:
+            index = opened.indexes.read([region]).get(region)
         newest = None if index is None else index.newest
         if merged > (0 if newest is None else newest.generation):
             raise StoreInconsistent(
@@ -63,7 +71,7 @@ def read_history(store: ObjectStore, indexes: RegionIndexes, region: Region, in_
             )
         if index is None or newest is None:
             return None
-        history = History(index, tuple(sorted(_pages(store, region))))
+        history = History(index, tuple(sorted(_pages(opened.store, region))))
         named = [r.generation for r in history.generations]
         if named == list(range(index.trimmed_generation + 1, newest.generation + 1)):
             return history
@@ -85,24 +93,24 @@ def _pages(store: ObjectStore, region: Region) -> Iterator[tuple[str, tuple[Gene
 
 
 def generations_behind(
-    store: ObjectStore, indexes: RegionIndexes, region: Region, merged: Generation, window_s: int
+    opened: OpenedTable, region: Region, index: RegionIndex | None, merged: Generation
 ) -> list[GenerationRecord]:
-    """See the module docstring.  ``window_s``: the history window, for the error's text."""
+    """See the module docstring.  ``index``: the region's, just read."""
     # Step 1
-    index = indexes.read(region)
     if index is None:
         raise PlanStale(f"region {region.name}: the store shows no index of it", region=region.name)
     if index.trimmed_generation > merged:
         raise OutsideHistoryWindow(
             f"region {region.name}: the read needs what follows generation {merged}, and generations up to "
-            f"{index.trimmed_generation} are trimmed. A receipt is outside the history window {window_s} s after a "
-            "generation behind its table version was merged; a longer window is set by history_window_s of the table",
+            f"{index.trimmed_generation} are trimmed. A receipt is outside the history window "
+            f"{opened.contract.history_window_s} s after a generation behind its table version was merged; a longer "
+            "window is set by history_window_s of the table",
             region=region.name,
         )
     known = {record.generation: record for record in index.generations if record.generation > merged}
     # Step 2
     if merged + 1 not in known:
-        known = _paged(store, index, merged) | known  # a page may be from before a restore
+        known = _paged(opened.store, index, merged) | known  # a page may be from before a restore
     # Step 3
     records = [record for _, record in sorted(known.items())]
     if not records or records[0].generation != merged + 1:

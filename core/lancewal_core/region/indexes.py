@@ -1,15 +1,16 @@
-"""Reading and swapping the index of one region."""
+"""Reading and swapping the indexes of regions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from lancewal_core import paths
 from lancewal_core.errors import StoreInconsistent
 from lancewal_core.ids import Region
 from lancewal_core.process.clock import Clock
+from lancewal_core.process.tasks import Tasks
 from lancewal_core.region.index import RegionIndex, decode_index, encode_index
 from lancewal_core.store.object_kinds import INDEX_BYTES_MAX
 from lancewal_core.store.object_limits import too_large
@@ -44,32 +45,54 @@ def index_family(region: Region) -> Family:
     return Family(paths.index_prefix(region), lambda version: paths.index_version(region, version), parse)
 
 
+Decide = Callable[[RegionIndex | None], RegionIndex | None]
+"""From the newest index of a region, or None for one that nobody has claimed, to the next one; None where it stays."""
+
+
+class Swap(NamedTuple):
+    """``ours``: ``found`` is what was decided.  Else it was declined, and ``found`` is what it was declined against."""
+
+    ours: bool
+    found: RegionIndex | None
+
+
 class RegionIndexes:
     """Indexes by region; remembers the last version read of each as the place to look on from.
 
-    No call returns an older version than a call that ended before it began: ``StoreInconsistent`` instead.
+    No call returns an older version than a call that ended before it began: ``StoreInconsistent`` instead.  Calls take as many
+    regions as the caller has; each is decided by itself, and where one raises, those before it have been swapped, perhaps.
     """
 
-    def __init__(self, store: ObjectStore, clock: Clock) -> None:
+    def __init__(self, store: ObjectStore, clock: Clock, tasks: Tasks | None = None) -> None:
+        """``tasks`` read several regions at the same time; None: one after the other."""
         self._store = store
         self._clock = clock
+        self._tasks = tasks
         self._known: dict[Region, IndexRead] = {}
 
-    def read(self, region: Region) -> RegionIndex | None:
-        """The newest index, or None for a region that nobody has claimed yet."""
+    def read(self, regions: Collection[Region]) -> dict[Region, RegionIndex]:
+        """The newest index of each, but for regions that nobody has claimed yet; in their order."""
+        asked = list(regions)
+        if self._tasks is None or len(asked) == 1:
+            found = [self._read(region) for region in asked]
+        else:
+            found = self._tasks.map(self._read, asked)
+        return {region: index for region, index in zip(asked, found, strict=True) if index is not None}
+
+    def swap(self, decisions: Mapping[Region, Decide]) -> dict[Region, Swap]:
+        """Compare-and-swap of each, in their order; an answer for each.  A ``Decide`` may be asked several times.
+
+        ``ObjectTooLarge`` where a generation would be opened in an index that is too large for that.
+        """
+        return {region: self._swap(region, decide) for region, decide in decisions.items()}
+
+    def _read(self, region: Region) -> RegionIndex | None:
         before = self._known.get(region)
         found = newest_version(self._store, index_family(region), self._hint(region))
         _check_not_older(region, found, before)
         return None if found is None else self._remember(region, found)
 
-    def swap(
-        self, region: Region, decide: Callable[[RegionIndex | None], RegionIndex | None]
-    ) -> tuple[bool, RegionIndex | None]:
-        """Compare-and-swap: (True, our index) or, where ``decide`` declined, (False, the index it saw).
-
-        ``ObjectTooLarge`` where a generation would be opened in an index that is too large for that.
-        """
-
+    def _swap(self, region: Region, decide: Decide) -> Swap:
         before = self._known.get(region)
         seen: RegionIndex | None = None
 
@@ -93,9 +116,9 @@ class RegionIndexes:
         match outcome:
             case Swapped(version=version, value=value):
                 self._keep(region, IndexRead(version, value, self._clock.monotonic()))
-                return True, value
+                return Swap(True, value)
             case Declined(found=found):
-                return False, None if found is None else self._remember(region, found)
+                return Swap(False, None if found is None else self._remember(region, found))
             case _:
                 assert_never(outcome)
 

@@ -32,7 +32,8 @@ class OpenedTable:
     @staticmethod
     def over(store: ObjectStore, table: Table, contract: Contract, tasks: Tasks, clock: Clock) -> OpenedTable:
         """With indexes and watermarks that remember nothing yet."""
-        return OpenedTable(store, table, RegionIndexes(store, clock), Watermarks(store, table), tasks, clock, contract)
+        indexes = RegionIndexes(store, clock, tasks)
+        return OpenedTable(store, table, indexes, Watermarks(store, table), tasks, clock, contract)
 
     @property
     def parts(self) -> Parts:
@@ -41,5 +42,4 @@ class OpenedTable:
 
     def read_indexes(self) -> dict[Region, RegionIndex]:
         """The newest index of every region that has one; regions are enumerated from the contract."""
-        found = self.tasks.map(lambda region: (region, self.indexes.read(region)), self.contract.regions)
-        return {region: index for region, index in found if index is not None}
+        return self.indexes.read(self.contract.regions)

@@ -28,6 +28,7 @@ from lancewal_core.process.failpoints import point
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.region.index import GenerationRecord
 from lancewal_core.region.key_checksum import key_sum
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.snapshot_fragment import fragment_text
 from lancewal_core.rows.fold import Folded, partial_schema
 from lancewal_core.rows.schema import RowSchema
@@ -83,11 +84,9 @@ class Snapshot:
 
 
 def write_snapshot(
-    store: ObjectStore,
-    table: Table,
+    opened: OpenedTable,
     region: Region,
     record: GenerationRecord,
-    contract_version: int,
     folded: Folded,
     attempt: str,
     *,
@@ -98,20 +97,20 @@ def write_snapshot(
         raise ValueError(f"generation {record.generation} of {region.name} is still OPEN")
     manifest = paths.snapshot_file(region, record.generation, attempt, SnapshotFile.MANIFEST)
     with point("snapshot.write", region=region.name, generation=record.generation, object=manifest):
-        fragments = table.write_rows(folded.rows) if folded.rows.num_rows else ()
+        fragments = opened.table.write_rows(folded.rows) if folded.rows.num_rows else ()
         sides: dict[SnapshotFile, SideFile | None] = {}
         for file, content in ((SnapshotFile.DELETES, folded.gone), (SnapshotFile.PATCHES, folded.partials)):
             sides[file] = None
             if content.num_rows:
                 key = paths.snapshot_file(region, record.generation, attempt, file)
-                sides[file] = _put_side(store, key, content)
+                sides[file] = _put_side(opened.store, key, content)
         snapshot = Snapshot(
             key=manifest,
             region=region,
             generation=record.generation,
             first=record.first,
             next=record.next,
-            contract_version=contract_version,
+            contract_version=opened.contract.version,
             fragments=fragments,
             rows=folded.rows.num_rows,
             rows_bytes=sum(fragment_bytes(f) for f in fragments),
@@ -120,7 +119,7 @@ def write_snapshot(
             keys_crc32c=key_sum(folded.rows.select(folded.gone.column_names)),
             repaired=repaired,
         )
-        _put(store, manifest, encode_snapshot(snapshot))
+        _put(opened.store, manifest, encode_snapshot(snapshot))
     return snapshot
 
 

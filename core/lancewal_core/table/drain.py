@@ -134,10 +134,12 @@ def close(
     new_id: Callable[[], str],
     contract: Contract,
     looked_at: Drain | None,
-    partitions: int,
-    ended: Sequence[Position],
+    ended: Drain,
 ) -> None:
-    """Step 3.  ``ContractMismatch`` where the newest version is another than ``looked_at``."""
+    """Step 3; ``ended`` is what is closed where nothing was drained.
+
+    ``ContractMismatch`` where the newest version is another than ``looked_at``.
+    """
 
     def decide(found: Version | None) -> Drain | None:
         before = _of(contract, found)
@@ -148,9 +150,7 @@ def close(
             )
         if before is not None and before.closed:
             return None
-        if before is None:
-            before = Drain(contract_version=contract.version, partitions=partitions, to=tuple(ended), write_id=new_id())
-        return before.model_copy(update={"closed": True, "write_id": new_id()})
+        return (before or ended).model_copy(update={"closed": True, "write_id": new_id()})
 
     swap(store, FAMILY, clock, decide, encode_drain)
 

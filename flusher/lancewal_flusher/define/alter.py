@@ -21,30 +21,28 @@ Steps
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from lancewal_core.errors import ContractMismatch, InvalidInput, SettingsError
 from lancewal_core.ids import OwnerId, Position, Region
-from lancewal_core.process.clock import Clock, SystemClock
+from lancewal_core.open import Address, open_by
+from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
-from lancewal_core.region.durable_position import durable_position
+from lancewal_core.region.durable_position import durable_positions
 from lancewal_core.region.end_region import end_region
 from lancewal_core.region.index import State
-from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.ttl import Ttl, check_ttl
 from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import Start
 from lancewal_core.store.object_store import ObjectStore
-from lancewal_core.store.obstore import open_store
 from lancewal_core.store.versioned import Declined, Swapped, Version, swap
 from lancewal_core.table.checks import check_place, check_settings, check_table
 from lancewal_core.table.contract import FAMILY, Contract, decode_contract, encode_contract, read_contract
 from lancewal_core.table.drain import Drain, close, read_drain
-from lancewal_core.table.lance.table import LanceTable
-from lancewal_core.table.protocol import Table
-from lancewal_core.table.watermarks import Watermarks
 from lancewal_flusher.define.topic import brokers_of
 
 if TYPE_CHECKING:
@@ -69,21 +67,13 @@ _ALTER = OwnerId("table-alter")
 
 def alter_partitions(settings: Settings, partitions: int, inspector: TopicInspector | None = None) -> Contract:
     """Take up partitions that were added to the topic.  ``InvalidInput`` where guarantee 1 does not hold."""
-    store, table, old = _opened(settings)
-    inspector = inspector or brokers_of(settings)
-    return add_partitions(store, table, SystemClock(), lambda: uuid.uuid4().hex, old, partitions, inspector)
+    with _opened(settings) as opened:
+        return add_partitions(opened, lambda: uuid.uuid4().hex, partitions, inspector or brokers_of(settings))
 
 
-def add_partitions(
-    store: ObjectStore,
-    table: Table,
-    clock: Clock,
-    new_id: Callable[[], str],
-    old: Contract,
-    partitions: int,
-    kafka: AskedTopic,
-) -> Contract:
-    """All steps, for the table whose newest contract is ``old``."""
+def add_partitions(opened: OpenedTable, new_id: Callable[[], str], partitions: int, kafka: AskedTopic) -> Contract:
+    """All steps, for a table opened with its newest contract."""
+    store, old = opened.store, opened.contract
     # Step 1
     topic = kafka.describe(old.topic)
     if topic.topic_id != old.topic_id:
@@ -92,11 +82,10 @@ def add_partitions(
         raise _not_so(old, f"has {topic.partitions} partitions, not {partitions}")
     if partitions <= old.partitions:
         raise SettingsError(f"the contract says {old.partitions} partitions already: {partitions} adds none")
-    indexes = RegionIndexes(store, clock)
     drain = read_drain(store, old)
     if drain is None or not drain.closed:
         # Step 2
-        reached = _reached(store, table, indexes, old)
+        reached = _reached(opened)
         # Step 3
         numbers = range(old.partitions)
         lows, ends = kafka.begins(old.topic, numbers), kafka.ends(old.topic, numbers)
@@ -105,15 +94,13 @@ def add_partitions(
         left = [one for p, at in enumerate(reached) for one in _left(old.topic, at, spans[p], drain, partitions)]
         if left:
             raise _not_yet(old, left, reached)
-        close(store, clock, new_id, old, drain, partitions, [at.merged for at in reached])
+        to = tuple(at.merged for at in reached)
+        ended = Drain(contract_version=old.version, partitions=partitions, to=to, write_id=new_id())
+        close(store, opened.clock, new_id, old, drain, ended)
     # Step 4
-    tasks = ThreadTasks(workers=1)
-    try:
-        for region in old.regions:
-            end_region(store, tasks, clock, indexes, new_id, _ALTER, region)
-    finally:
-        tasks.close()
-    reached = _reached(store, table, indexes, old)
+    for region in old.regions:
+        end_region(opened, new_id, _ALTER, region)
+    reached = _reached(opened)
     late = [one for at in reached for one in _unmerged(at)]
     if late:
         raise _not_merged(old, late)
@@ -213,22 +200,17 @@ def _refused(contract: Contract, left: list[_Left], way_on: str) -> InvalidInput
     )
 
 
-def _reached(store: ObjectStore, table: Table, indexes: RegionIndexes, contract: Contract) -> list[_Reached]:
-    _, in_force = Watermarks(store, table).newest()
-    tasks = ThreadTasks(workers=1)
-    try:
-        found = []
-        for region in contract.regions:
-            durable = durable_position(store, tasks, indexes, contract, region)
-            mark = in_force.regions.get(region)
-            merged = mark.next if mark is not None else contract.start_of(region.partition) or Position(0)
-            index = indexes.read(region)
-            newest = None if index is None else index.newest
-            open_from = newest.first if newest is not None and newest.state is State.OPEN else None
-            found.append(_Reached(region, durable, merged, open_from))
-        return found
-    finally:
-        tasks.close()
+def _reached(opened: OpenedTable) -> list[_Reached]:
+    _, in_force = opened.watermarks.newest()
+    contract, indexes = opened.contract, opened.read_indexes()
+    found = []
+    for region, durable in durable_positions(opened, contract.regions).items():
+        mark = in_force.regions.get(region)
+        merged = mark.next if mark is not None else contract.start_of(region.partition) or Position(0)
+        newest = indexes[region].newest if region in indexes else None
+        open_from = newest.first if newest is not None and newest.state is State.OPEN else None
+        found.append(_Reached(region, durable, merged, open_from))
+    return found
 
 
 def rebind_topic(
@@ -236,8 +218,12 @@ def rebind_topic(
 ) -> Contract:
     """Take up a topic that was deleted and made again under its name: from its first record, from its end, or from the first
     record at or after a time.  What lies before is never read: of a topic restored from a backup the table has it already."""
-    store, table, old = _opened(settings)
-    inspector = inspector or brokers_of(settings)
+    with _opened(settings) as opened:
+        return _rebind(opened, topic_id, inspector or brokers_of(settings), start)
+
+
+def _rebind(opened: OpenedTable, topic_id: str, inspector: TopicInspector, start: Start) -> Contract:
+    old = opened.contract
     # Step 1
     topic = inspector.describe(old.topic)
     if topic.topic_id != topic_id:
@@ -245,7 +231,7 @@ def rebind_topic(
     if topic_id == old.topic_id:
         raise SettingsError(f"the contract names topic id {topic_id} already")
     # Step 2
-    for at in _reached(store, table, RegionIndexes(store, SystemClock()), old):
+    for at in _reached(opened):
         if at.durable is not None and at.durable > at.merged:
             raise _unfinished(
                 old, at.region.partition, f"offsets {at.merged} to {at.durable - 1} are not merged yet", _MERGE
@@ -258,17 +244,17 @@ def rebind_topic(
             "altered_at": (),
         }
     )  # fmt: skip
-    return put_next(store, old, new)
+    return put_next(opened.store, old, new)
 
 
 def alter_ttl(settings: Settings, ttl: Ttl | None) -> Contract:
     """Let rows expire, after another time, or no more.  Which rows a record makes does not change: nothing need be merged."""
     settings.need("table.uri")
-    uri, options = settings.table.uri, settings.store.options
-    store = open_store(uri, options)
-    old = read_contract(store, uri)
-    check_place(uri, old)
-    check_table(LanceTable(uri, options, settings.table.base_paths).newest(), old)
+    address = Address.of(settings)
+    store = address.store()
+    old = read_contract(store, address.uri)
+    check_place(address.uri, old)
+    check_table(address.table().newest(), old)
     check_ttl(ttl, old.rows, old.patches)
     column, seconds = (None, None) if ttl is None else (ttl.column, ttl.seconds)
     new = old.model_copy(update={"version": old.version + 1, "ttl_column": column, "ttl_s": seconds})
@@ -285,15 +271,11 @@ def alter_ttl(settings: Settings, ttl: Ttl | None) -> Contract:
     return put_next(store, old, new)
 
 
-def _opened(settings: Settings) -> tuple[ObjectStore, Table, Contract]:
+@contextmanager
+def _opened(settings: Settings) -> Iterator[OpenedTable]:
     settings.need("table.uri", "kafka.bootstrap_servers")
-    uri, options = settings.table.uri, settings.store.options
-    store, table = open_store(uri, options), LanceTable(uri, options, settings.table.base_paths)
-    old = read_contract(store, uri)
-    check_place(uri, old)
-    check_settings(settings, old)
-    check_table(table.newest(), old)
-    return store, table, old
+    with closing(ThreadTasks(workers=1)) as tasks:
+        yield open_by(settings, tasks, SystemClock())
 
 
 def put_next(store: ObjectStore, old: Contract, new: Contract) -> Contract:

@@ -58,12 +58,12 @@ def attach_table(
         "kafka.topic",
     )
     address = Address.of(settings)
-    store, table = address.store(), address.table()
-    pinned = table.newest()
-    begun = begun_contract(store, table)
+    folder = address.folder()
+    pinned = folder.table.newest()
+    begun = begun_contract(folder)
     if begun is not None:
         check_unique_keys(pinned, begun.rows)
-        return go_on(store, table, pinned, begun, settings)
+        return go_on(folder, pinned, begun, settings)
     rows = existing_rows(pinned, settings)
     check_ttl(declared_ttl(settings.table), rows, settings.table.patches)
     inspector = inspector or brokers_of(settings)
@@ -81,10 +81,10 @@ def attach_table(
             raise store_error(error, f"declaring {nullable} of {address.uri} not nullable") from error
         changes += 1
     # Steps 2 to 4
-    pinned = table.newest()
+    pinned = folder.table.newest()
     if pinned.version != checked + changes:
         check_unique_keys(pinned, existing_rows(pinned, settings))
-    contract = register(store, table, pinned, rows, settings.table, topic, start)
+    contract = register(folder, pinned, rows, settings.table, topic, start)
     if unseen := unpacks_unseen(topic):
         warn(unseen)
     return contract

@@ -19,7 +19,7 @@ import lance
 import pyarrow as pa
 
 from lancewal_core.errors import TableExists, TableMissing
-from lancewal_core.open import Address
+from lancewal_core.open import Address, Folder
 from lancewal_core.rows.column_types import parse_type
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.rows.ttl import check_ttl
@@ -63,7 +63,7 @@ def create_table(
     uri, table = address.uri, address.table()
     there, begun = _what_is_there(table, rows, settings)
     if there is not None and begun is not None:
-        return go_on(address.store(), table, there, begun, settings)
+        return go_on(Folder(address.store(), table), there, begun, settings)
     inspector = inspector or brokers_of(settings)
     topic = inspector.describe(settings.kafka.topic)
     check_carries(topic, rows, settings.table)
@@ -78,7 +78,7 @@ def create_table(
             if _what_is_there(table, rows, settings)[0] is None:
                 raise
     # Steps 2 to 4
-    contract = register(address.store(), table, table.newest(), rows, settings.table, topic, start)
+    contract = register(Folder(address.store(), table), table.newest(), rows, settings.table, topic, start)
     if unseen := unpacks_unseen(topic):
         warn(unseen)
     return contract
@@ -95,7 +95,7 @@ def _what_is_there(
 ) -> tuple[LancePinnedTable | None, Contract | None]:
     """None, or the empty table that an earlier try has left, and its contract if it got so far; else ``TableExists``."""
     try:
-        begun = begun_contract(Address.of(settings).store(), table)
+        begun = begun_contract(Folder(Address.of(settings).store(), table))
         pinned = table.newest()
     except TableMissing:
         return None, None

@@ -31,13 +31,14 @@ import pyarrow as pa
 from lancewal_core import paths
 from lancewal_core.errors import LancewalError, StoreNotWritable, StoreUnavailable, TableExists, TableMissing
 from lancewal_core.ids import TableVersion
+from lancewal_core.open import Folder
 from lancewal_core.process.library_errors import first_line, no_way_in, way_on
 from lancewal_core.rows.column_types import format_type
 from lancewal_core.rows.schema import RowSchema, check_region_key, check_row_schema
 from lancewal_core.rows.ttl import Ttl
 from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import TableSettings
-from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, put_once
+from lancewal_core.store.object_store import Done, Lost, Unknown, put_once
 from lancewal_core.store.place import place_of, same_place
 from lancewal_core.store.versioned import newest_version
 from lancewal_core.table.checks import check_columns, check_settings, elsewhere_advice
@@ -71,16 +72,16 @@ def needed_region_key(settings: TableSettings) -> tuple[str, ...]:
     return ("table.region_key",) if settings.region_encoding == "canonical" else ()
 
 
-def begun_contract(store: ObjectStore, table: LanceTable) -> Contract | None:
+def begun_contract(folder: Folder) -> Contract | None:
     """The contract that an interrupted run has put, to go on with; None where nothing was put.
 
     ``TableExists`` if this is a lancewal table, or a copy of one, or holds what one has left; ``StoreNotWritable`` if the
     store lets nobody in.
     """
-    uri = table.uri
+    uri = folder.table.uri
     try:
-        found = newest_version(store, FAMILY)
-        regions = store.list(paths.regions_prefix(), limit=1)
+        found = newest_version(folder.store, FAMILY)
+        regions = folder.store.list(paths.regions_prefix(), limit=1)
     except StoreUnavailable as error:
         raise store_error(error, f"looking for a contract at {uri}") from error
     if found is None:
@@ -97,7 +98,7 @@ def begun_contract(store: ObjectStore, table: LanceTable) -> Contract | None:
             f"{here} is a lancewal table, and its contract is that of the table at {contract.place}. "
             f"{elsewhere_advice(contract.place)}"
         )
-    if regions or contract.place is None or contract.version > 1 or _names(table, contract):
+    if regions or contract.place is None or contract.version > 1 or _names(folder.table, contract):
         raise TableExists(
             f"{uri} is already a lancewal table: topic {contract.topic}, contract version {contract.version}; "
             "see `lancewal table show`"
@@ -113,20 +114,17 @@ def _names(table: LanceTable, contract: Contract) -> bool:
         return True
 
 
-def go_on(
-    store: ObjectStore, table: LanceTable, pinned: LancePinnedTable, contract: Contract, settings: Settings
-) -> Contract:
+def go_on(folder: Folder, pinned: LancePinnedTable, contract: Contract, settings: Settings) -> Contract:
     """Steps 2 to 4 under the contract of an interrupted run; the settings must be those that it was made from."""
     check_settings(settings, contract)
     check_columns(pinned, contract)
-    _checkpoint(store, table, pinned)
-    _take_effect(store, table, contract)
+    _checkpoint(folder, pinned)
+    _take_effect(folder, contract)
     return contract
 
 
 def register(
-    store: ObjectStore,
-    table: LanceTable,
+    folder: Folder,
     pinned: LancePinnedTable,
     rows: RowSchema,
     settings: TableSettings,
@@ -136,7 +134,7 @@ def register(
     """Steps 1 to 4, for a table whose newest version is ``pinned``."""
     contract = Contract(
         table_uuid=str(uuid4()),
-        place=place_of(table.uri),
+        place=place_of(folder.table.uri),
         topic=topic.topic,
         topic_id=topic.topic_id,
         partitions=topic.partitions,
@@ -156,27 +154,27 @@ def register(
     )
     # Step 1
     key = paths.contract_version(contract.version)
-    outcome = put_once(store, key, encode_contract(contract))
+    outcome = put_once(folder.store, key, encode_contract(contract))
     match outcome:
         case Done():
             pass
         case Lost():
-            raise TableExists(f"{table.uri} was made a lancewal table by somebody else at the same time")
+            raise TableExists(f"{folder.table.uri} was made a lancewal table by somebody else at the same time")
         case Unknown(cause=cause):
             raise store_error(OSError(cause), f"writing {key}")
         case _:
             assert_never(outcome)
     # Step 2
-    _checkpoint(store, table, pinned)
-    _take_effect(store, table, contract)
+    _checkpoint(folder, pinned)
+    _take_effect(folder, contract)
     return contract
 
 
-def _take_effect(store: ObjectStore, table: LanceTable, contract: Contract) -> None:
+def _take_effect(folder: Folder, contract: Contract) -> None:
     # Step 3
-    identify(table, contract)
+    identify(folder.table, contract)
     # Step 4.  Services may be at work already.
-    watermarks = Watermarks(store, table)
+    watermarks = Watermarks(folder.store, folder.table)
     pinned, in_force = watermarks.newest()
     watermarks.record(in_force, TableVersion(pinned.version), "checkpoint")
 
@@ -196,13 +194,13 @@ def identify(table: LanceTable, contract: Contract) -> None:
         raise StoreUnavailable(f"others keep changing the config of {table.uri}; run the same command again")
 
 
-def _checkpoint(store: ObjectStore, table: LanceTable, pinned: LancePinnedTable) -> None:
+def _checkpoint(folder: Folder, pinned: LancePinnedTable) -> None:
     """Step 2."""
     version = TableVersion(pinned.version)
-    Watermarks(store, table).record(NOTHING_MERGED, version, "checkpoint")
-    if store.get(paths.merge_record(version)) is None:
+    Watermarks(folder.store, folder.table).record(NOTHING_MERGED, version, "checkpoint")
+    if folder.store.get(paths.merge_record(version)) is None:
         raise StoreNotWritable(
-            f"{paths.merge_record(version)} could not be written into {table.uri}: check that there is room, that the "
+            f"{paths.merge_record(version)} could not be written into {folder.table.uri}: check that there is room, that the "
             "folder is writable and that the store's credentials allow PutObject, then run the same command again"
         )
 

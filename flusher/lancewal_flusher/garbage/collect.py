@@ -44,11 +44,13 @@ from lancewal_core.ids import Generation, Region
 from lancewal_core.process.failpoints import point
 from lancewal_core.region.history import History
 from lancewal_core.region.index import GenerationRecord, decode_history, encode_history
+from lancewal_core.region.indexes import Decide
 from lancewal_core.region.transitions import paged, trim
 from lancewal_core.store.object_kinds import Collected, kind_of
 from lancewal_core.store.object_store import Done, Lost, Unknown, put_once
+from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.context import FlusherContext, check_contract
-from lancewal_flusher.garbage.find import boundary, find_garbage, list_candidates, page_due, read_histories
+from lancewal_flusher.garbage.find import boundary, claimed_histories, find_garbage, list_candidates, page_due
 
 
 @dataclass(slots=True)
@@ -82,14 +84,11 @@ def collect_garbage(context: FlusherContext, state: GarbageState) -> GarbageRepo
     candidates = list_candidates(context)
     # Step 2
     check_contract(context)
-    in_force, histories = read_histories(context)
+    in_force, histories = claimed_histories(context)
     # Step 3
-    trimmed: dict[Region, Generation] = {}
-    for region, history in list(histories.items()):
-        changed = _shorten(context, history, in_force.generation(region), now)
-        if changed is not None:
-            histories[region] = changed
-            trimmed[region] = changed.index.trimmed_generation
+    changed = _shorten(context, histories, in_force, now)
+    histories |= changed
+    trimmed = {region: history.index.trimmed_generation for region, history in changed.items()}
     # Step 4, 5
     found = find_garbage(context, candidates, histories, now)
     # Step 6
@@ -103,24 +102,43 @@ def collect_garbage(context: FlusherContext, state: GarbageState) -> GarbageRepo
     return GarbageReport((*due, *found.old), tuple(sorted(state.free_since)), trimmed)
 
 
-def _shorten(context: FlusherContext, history: History, watermark: Generation, now: int) -> History | None:
-    """Step 3 for one region; the new state, or None when nothing changed."""
-    region = history.index.region
-    changed: History | None = None
-    page = page_due(history, watermark)
-    if page:
-        key = paths.history_page(region, page[0].generation)
-        page = _put_page(context, region, history.index.contract_version, key, page)
-        ours, index = context.indexes.swap(region, lambda found: found and paged(found, page, context.new_id()))
+def _shorten(
+    context: FlusherContext, histories: Mapping[Region, History], in_force: InForce, now: int
+) -> dict[Region, History]:
+    """Step 3; the new state of the regions that changed."""
+    changed: dict[Region, History] = {}
+    pages: dict[Region, tuple[str, tuple[GenerationRecord, ...]]] = {}
+    for region, history in histories.items():
+        page = page_due(history, in_force.generation(region))
+        if page:
+            key = paths.history_page(region, page[0].generation)
+            pages[region] = key, _put_page(context, region, history.index.contract_version, key, page)
+    for region, (ours, index) in context.indexes.swap(
+        {region: _paged(context, page) for region, (_, page) in pages.items()}
+    ).items():
         if ours and index is not None:
-            changed = history = History(index, (*history.pages, (key, page)))
-    reached = boundary(history, watermark, now, context.contract.history_window_s * 1000)
-    if reached is not None:
-        with point("trim.cas", region=region.name, generation=reached.generation):
-            ours, index = context.indexes.swap(region, lambda found: found and trim(found, reached, context.new_id()))
-        if ours and index is not None:
-            changed = History(index, history.pages)
+            changed[region] = History(index, (*histories[region].pages, pages[region]))
+    window_ms = context.contract.history_window_s * 1000
+    reached = {
+        region: found
+        for region, history in {**histories, **changed}.items()
+        if (found := boundary(history, in_force.generation(region), now, window_ms)) is not None
+    }
+    if reached:
+        with point("trim.cas", regions=len(reached)):
+            swapped = context.indexes.swap({region: _trimmed(context, record) for region, record in reached.items()})
+        for region, (ours, index) in swapped.items():
+            if ours and index is not None:
+                changed[region] = History(index, changed.get(region, histories[region]).pages)
     return changed
+
+
+def _paged(context: FlusherContext, page: Seq[GenerationRecord]) -> Decide:
+    return lambda found: found and paged(found, page, context.new_id())
+
+
+def _trimmed(context: FlusherContext, reached: GenerationRecord) -> Decide:
+    return lambda found: found and trim(found, reached, context.new_id())
 
 
 def _put_page(

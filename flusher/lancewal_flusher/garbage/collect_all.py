@@ -26,7 +26,7 @@ from lancewal_core.store.object_store import ObjectInfo
 from lancewal_core.table.control import ControlReader, Service, until_text
 from lancewal_flusher.context import FlusherContext, check_contract
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
-from lancewal_flusher.garbage.find import find_garbage, list_candidates, read_histories, shortened
+from lancewal_flusher.garbage.find import claimed_histories, find_garbage, list_candidates, shortened
 from lancewal_flusher.garbage.kinds import Group, Orphan, grouped, orphans
 from lancewal_flusher.garbage.unnamed_data_files import LooseData, loose_data
 from lancewal_flusher.upkeep.expiry import count_expired
@@ -66,12 +66,13 @@ def look(context: FlusherContext) -> GarbageSummary:
     listed = context.store.list(paths.ROOT)
     candidates = list_candidates(context)
     check_contract(context)
-    in_force, before = read_histories(context)
+    in_force, before = claimed_histories(context)
     window_ms = context.contract.history_window_s * 1000
     after = {r: shortened(h, in_force.generation(r), now, window_ms) for r, h in before.items()}
     histories = {region: history for region, (history, _) in after.items()}
     found = find_garbage(context, candidates, histories, now, {region: swaps for region, (_, swaps) in after.items()})
-    looked = _summary(context, listed, 0, found.old, found.free, _boundaries(before), _boundaries(histories), histories)
+    trimmed = _moved(_boundaries(before), _boundaries(histories))
+    looked = _summary(context, listed, found.old, found.free, trimmed, histories)
     ttl = context.contract.ttl
     return looked if ttl is None else replace(looked, expired_rows=count_expired(context, ttl))
 
@@ -88,7 +89,7 @@ def collect_to_the_end(
     control = ControlReader(context.store, context.clock, Service.FLUSHER)
     _refuse_paused(control)
     listed = context.store.list(paths.ROOT)
-    before = _boundaries(read_histories(context)[1])
+    before = _boundaries(claimed_histories(context)[1])
     trimmed: dict[Region, Generation] = {}
     state, deleted, rounds = GarbageState(), list[str](), 0
     first: frozenset[str] | None = None
@@ -108,31 +109,35 @@ def collect_to_the_end(
         if stopping():
             break
         _refuse_paused(control)
-    histories = read_histories(context)[1]
-    return _summary(context, listed, rounds, deleted, report.waiting_keys, before, trimmed, histories)
+    histories = claimed_histories(context)[1]
+    summary = _summary(context, listed, deleted, report.waiting_keys, _moved(before, trimmed), histories)
+    return replace(summary, rounds=rounds)
 
 
 def _summary(
     context: FlusherContext,
     listed: Iterable[ObjectInfo],
-    rounds: int,
     deleted: Iterable[str],
     waiting: Iterable[str],
-    before: Mapping[Region, Generation],
-    trimmed: Mapping[Region, Generation],
+    trimmed: tuple[Trimmed, ...],
     histories: Mapping[Region, History],
 ) -> GarbageSummary:
     now, sizes = context.clock.now_ms(), {info.key: info.size for info in listed}
-    ends = {region: (before.get(region, Generation(0)), end) for region, end in trimmed.items()}
     return GarbageSummary(
-        rounds,
+        0,
         grouped(deleted, sizes),
         grouped(waiting, sizes),
         context.contract.grace_s,
-        tuple(Trimmed(region.name, start + 1, end) for region, (start, end) in ends.items() if end > start),
+        trimmed,
         orphans(listed, context.contract, now),
         loose_data(context, histories.values(), now),
     )
+
+
+def _moved(before: Mapping[Region, Generation], after: Mapping[Region, Generation]) -> tuple[Trimmed, ...]:
+    """The generations between the boundaries."""
+    ends = {region: (before.get(region, Generation(0)), end) for region, end in after.items()}
+    return tuple(Trimmed(region.name, start + 1, end) for region, (start, end) in ends.items() if end > start)
 
 
 def _boundaries(histories: Mapping[Region, History]) -> dict[Region, Generation]:

@@ -4,7 +4,7 @@ Guarantee: nothing here changes anything; ``collect`` acts on what is found, ``l
 
 Steps, as numbered in ``collect``
  1. ``list_candidates``.
- 2. ``read_histories``.
+ 2. ``claimed_histories``.
  3. ``page_due`` and ``boundary`` say what a region's index has to leave behind; ``shortened`` is that history without a
     compare-and-swap.
  4, 5. ``find_garbage``.
@@ -20,7 +20,7 @@ from lancewal_core import paths
 from lancewal_core.errors import ObjectCorrupt
 from lancewal_core.ids import Generation, LogId, Region, Sequence
 from lancewal_core.keys.catalog import FAMILY
-from lancewal_core.region.history import History, read_history
+from lancewal_core.region.history import History, read_histories
 from lancewal_core.region.index import GenerationRecord, State
 from lancewal_core.region.indexes import index_family
 from lancewal_core.region.transitions import trim
@@ -72,11 +72,10 @@ def list_candidates(context: FlusherContext) -> Candidates:
     )
 
 
-def read_histories(context: FlusherContext) -> tuple[InForce, dict[Region, History]]:
+def claimed_histories(context: FlusherContext) -> tuple[InForce, dict[Region, History]]:
     """Step 2 but for the check of the contract: W of the newest version, then every region that was claimed."""
     in_force = context.watermarks.newest()[1]
-    found = (read_history(context.store, context.indexes, region, in_force) for region in context.contract.regions)
-    return in_force, {history.index.region: history for history in found if history is not None}
+    return in_force, read_histories(context, context.contract.regions, in_force)
 
 
 def find_garbage(

@@ -17,7 +17,7 @@ import pyarrow as pa
 from lancewal_core.errors import ObjectMissing, OutsideHistoryWindow
 from lancewal_core.ids import Generation, Region
 from lancewal_core.region.flush import entries_of
-from lancewal_core.region.history import read_history
+from lancewal_core.region.history import read_histories
 from lancewal_core.region.index import GenerationRecord
 from lancewal_core.region.snapshot import Snapshot, read_gone, read_snapshot
 from lancewal_core.rows.fold import fold
@@ -38,11 +38,11 @@ class DeletesSince:
 
     def keys(self, in_force: InForce) -> Iterator[pa.Table]:
         """The keys that each generation deletes, up to W; tables of the key columns, none empty."""
-        for region in self.context.contract.regions:
+        unseen = [region for region in self.context.contract.regions if not self._seen(region, in_force)]
+        histories = read_histories(self.context, unseen, in_force)
+        for region in unseen:
             first, last = self.began.generation(region), in_force.generation(region)
-            if last <= first or all((region, Generation(g)) in self._without for g in range(first + 1, last + 1)):
-                continue
-            history = read_history(self.context.store, self.context.indexes, region, in_force)
+            history = histories.get(region)
             if history is None or history.index.trimmed_generation > first:
                 raise OutsideHistoryWindow(
                     f"the load {self.name} began before generation {first + 1} of region {region.name} was merged, and "
@@ -59,6 +59,11 @@ class DeletesSince:
                     else:
                         self._without.add((region, record.generation))
 
+    def _seen(self, region: Region, in_force: InForce) -> bool:
+        """Whether nothing was merged of it since, or nothing that deletes."""
+        merged = range(self.began.generation(region) + 1, in_force.generation(region) + 1)
+        return all((region, Generation(g)) in self._without for g in merged)
+
     def _gone(self, region: Region, record: GenerationRecord) -> pa.Table:
         context = self.context
         try:
@@ -67,5 +72,5 @@ class DeletesSince:
                 return read_gone(context.store, snapshot, context.contract.rows)
         except ObjectMissing:
             pass
-        entries = entries_of(context.store, context.tasks, region, record)
+        entries = entries_of(context, region, record)
         return fold([e.rows for e in entries], context.contract.rows).gone

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -70,6 +70,15 @@ class LoadSummary:
     """False if it was stopped; the same load again goes on."""
 
 
+@dataclass(frozen=True, slots=True)
+class LoadAsked:
+    """What a person says of a load, beside what is loaded."""
+
+    name: str
+    keep: Keep = Keep.ERROR
+    bounds: LoadBounds = field(default_factory=LoadBounds)
+
+
 def load_files(
     settings: Settings,
     addresses: Sequence[str],
@@ -89,7 +98,8 @@ def load_files(
     with ExitStack() as stack:
         context = open_context(settings, stack, on_threads=True)
         files = find_files(addresses, settings.store.options)
-        return load(context, files, name or name_of(files), keep, bounds or LoadBounds(), landed, stopping)
+        asked = LoadAsked(name or name_of(files), keep, bounds or LoadBounds())
+        return load(context, files, asked, landed, stopping)
 
 
 def begin(settings: Settings, name: str) -> LoadRecord:
@@ -101,13 +111,12 @@ def begin(settings: Settings, name: str) -> LoadRecord:
 def load(
     context: FlusherContext,
     files: Sequence[LoadFile],
-    name: str,
-    keep: Keep,
-    bounds: LoadBounds,
+    asked: LoadAsked,
     landed: Callable[[PartLoaded], None] = lambda _: None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> LoadSummary:
     """Steps 1 to 5."""
+    name, keep, bounds = asked.name, asked.keep, asked.bounds
     rows = context.contract.rows
     # Step 1
     for file in files:

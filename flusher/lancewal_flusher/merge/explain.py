@@ -14,7 +14,7 @@ import pyarrow as pa
 from lancewal_core.keys.index import KeyRows, live_rows
 from lancewal_core.keys.scan import find_keys
 from lancewal_core.rows.key_set import KeySet
-from lancewal_core.table.protocol import Fragment, PinnedTable
+from lancewal_core.table.protocol import PinnedTable
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.merge.first_seen import FirstSeen
@@ -22,7 +22,7 @@ from lancewal_flusher.merge.inputs import Stock, take_stock
 from lancewal_flusher.merge.merge import shall_defer
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.tasks.cost import KEY_ENTRY_BYTES, Cost, FragmentChange, Rates, Strategy, costs, least
-from lancewal_flusher.tasks.in_place import InPlace, PatchesInPlace, change_of, choose_in_place
+from lancewal_flusher.tasks.in_place import InPlace, change_of, choose_in_place
 from lancewal_flusher.upkeep.compaction import FileSizes, stored
 from lancewal_flusher.upkeep.compaction_plan import Choice, CompactionLimits
 
@@ -83,9 +83,7 @@ def look(
     keys = stock.keys() if stock.works else context.contract.rows.key.empty_table()
     lookup = context.keys.find(pinned, keys) if stock.works else KeyRows({}, ())
     partials = stock.partials(context)
-    choice = choose_in_place(
-        pinned, lookup, partials, context.contract.rows, context.tasks, limits.in_place_rows, limits.deleted_share
-    )
+    choice = choose_in_place(context, pinned, lookup, partials, limits.in_place_rows, limits.deleted_share)
     in_place = choice.chosen
     replaced = {i: len(live_rows(pinned, i, rows).rows) for i, rows in lookup.covered.items()}
     if lookup.uncovered:
@@ -103,8 +101,8 @@ def look(
         for i, count in sorted(replaced.items())
         if count
     ]
-    fragments = {f.fragment_id: f for f in pinned.fragments()}
-    return _sum(pinned, stock, lookup, in_place, found, fragments, rates or Rates(), threads, limits)
+    patched = sum(len(patches.places) for patches in in_place.values())
+    return _sum(pinned, stock, lookup, found, patched, _Terms(rates or Rates(), threads, limits))
 
 
 def _left_alone(
@@ -149,20 +147,26 @@ def _entry_bytes(stock: Stock) -> float:
     return float(KEY_ENTRY_BYTES + keys.nbytes / max(keys.num_rows, 1))
 
 
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    rates: Rates
+    threads: int
+    limits: MergeLimits
+
+
 def _sum(
     pinned: PinnedTable,
     stock: Stock,
     lookup: KeyRows,
-    in_place: Mapping[int, PatchesInPlace],
     found: list[tuple[FragmentOutlook, Cost]],
-    fragments: Mapping[int, Fragment],
-    rates: Rates,
-    threads: int,
-    limits: MergeLimits,
+    patched: int,
+    terms: _Terms,
 ) -> MergeOutlook:
+    """``patched``: rows in place."""
+    rates = terms.rates
+    fragments = {f.fragment_id: f for f in pinned.fragments()}
     works = stock.works
     adopted = sum(w.merge.snapshots[0].rows for w in works if w.adopted)
-    patched = sum(len(patches.places) for patches in in_place.values())
     combined = sum(w.rows.num_rows for w in works)
     written = combined + sum(w.partials.num_rows for w in works) - patched
     rows = sum(f.physical_rows for f in fragments.values())
@@ -170,7 +174,9 @@ def _sum(
     keys = sum(w.keys.num_rows for w in works)
     scanned = sum(fragments[i].physical_rows for i in lookup.uncovered)
     tasks = sum(cost.seconds for _, cost in found) + rates.scanned_row_s * scanned
-    seconds = rates.commit_s + rates.key_s * keys + rates.new_row_s * written + tasks / max(1, min(threads, len(found)))
+    seconds = (
+        rates.commit_s + rates.key_s * keys + rates.new_row_s * written + tasks / max(1, min(terms.threads, len(found)))
+    )
     return MergeOutlook(
         int(pinned.version),
         {
@@ -182,7 +188,7 @@ def _sum(
         written,
         patched,
         len(lookup.uncovered),
-        bool(works) and shall_defer(pinned, lookup, stock, limits),
+        bool(works) and shall_defer(pinned, lookup, stock, terms.limits),
         tuple(outlook for outlook, _ in found),
         int(
             sum(cost.bytes_written for _, cost in found)

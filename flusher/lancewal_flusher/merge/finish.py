@@ -23,7 +23,7 @@ Steps of ``finish_newest``
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import assert_never
 
 import pyarrow as pa
@@ -152,9 +152,9 @@ def _follow_up(context: FlusherContext, in_force: InForce, facts: MergeFacts) ->
     if not hidden and not missing:
         return Finished(in_force.version, 0, 0)
     # Step 5
-    replaced, rebuilt, regions = _rebuild(context, in_force, facts, missing) if missing else (set(), (), {})
-    broken = [f for f in ours if replaced.intersection(f.files)]
-    return _commit(context, current, hidden, broken, rebuilt, regions, in_force)
+    rebuilt = _rebuild(context, in_force, facts, missing) if missing else _Rebuilt()
+    broken = [f for f in ours if rebuilt.replaced.intersection(f.files)]
+    return _commit(context, current, hidden, broken, rebuilt, in_force)
 
 
 def _hidden(
@@ -184,26 +184,36 @@ def _followed_up(context: FlusherContext, in_force: InForce, current: PinnedTabl
     return False
 
 
+@dataclass(frozen=True, slots=True)
+class _Rebuilt:
+    """Adopted snapshots written anew."""
+
+    replaced: frozenset[str] = frozenset()
+    """All their files."""
+    fragments: tuple[str, ...] = ()
+    regions: Mapping[str, Spans] = field(default_factory=dict)
+    """Through which regions the rows of the new fragments came."""
+
+
 def _commit(
     context: FlusherContext,
     current: PinnedTable,
     hidden: dict[int, list[int]],
     broken: list[Fragment],
-    rebuilt: tuple[str, ...],
-    regions: Mapping[str, Spans],
+    rebuilt: _Rebuilt,
     in_force: InForce,
 ) -> Finished | None:
     changed = hide(current, hidden)
     removed = (*(f.fragment_id for f in broken), *changed.removed)
     commit = TableCommit(
         read_version=current.version,
-        new_fragments=rebuilt,
+        new_fragments=rebuilt.fragments,
         updated_fragments=with_sentinel(current, changed.updated, {*hidden, *removed}),
         removed_fragment_ids=removed,
         properties={
             PROPERTY_FOLLOWUP: in_force.merge or "",
             PROPERTY_FOLLOWUP_ID: context.new_id(),
-            **region_properties(regions),
+            **region_properties(rebuilt.regions),
         },
         strict=False,
     )
@@ -247,19 +257,14 @@ def _merged_keys(context: FlusherContext, facts: MergeFacts) -> pa.Table:
             keys.append(read_gone(context.store, snapshot, rows))
             keys.append(read_partials(context.store, snapshot, rows).select(names))
         except ObjectMissing:
-            entries = kept_entries(context.store, context.tasks, context.indexes, region, record)
+            entries = kept_entries(context, region, record)
             keys.append(fold([e.rows for e in entries], rows).keys(rows))
     table = pa.concat_tables(keys).combine_chunks()
     return table.group_by(names).aggregate([]).select(names).cast(rows.key)
 
 
-def _rebuild(
-    context: FlusherContext, in_force: InForce, facts: MergeFacts, missing: set[str]
-) -> tuple[set[str], tuple[str, ...], Mapping[str, Spans]]:
-    """Write the rows of adopted snapshots of which a file is missing anew, from their WAL entries.
-
-    All files of these snapshots, the new fragments, and through which regions their rows came.
-    """
+def _rebuild(context: FlusherContext, in_force: InForce, facts: MergeFacts, missing: set[str]) -> _Rebuilt:
+    """Write the rows of adopted snapshots of which a file is missing anew, from their WAL entries."""
     tables: list[pa.Table] = []
     spans: list[Span] = []
     replaced: set[str] = set()
@@ -267,7 +272,7 @@ def _rebuild(
         files = facts.adopted.get(region, frozenset())
         if files & missing:
             replaced |= files
-            entries = kept_entries(context.store, context.tasks, context.indexes, region, record)
+            entries = kept_entries(context, region, record)
             tables.append(fold([e.rows for e in entries], context.contract.rows).rows)
             spans.append((MergedFrom(region, entries[-1].next), tables[-1].num_rows))
     if missing - replaced:
@@ -277,4 +282,5 @@ def _rebuild(
             version=in_force.version,
         )
     written = context.table.write_rows(pa.concat_tables(tables))
-    return replaced, written, divided(written, spans) if context.contract.keyed_by_bytes else {}
+    regions = divided(written, spans) if context.contract.keyed_by_bytes else {}
+    return _Rebuilt(frozenset(replaced), written, regions)

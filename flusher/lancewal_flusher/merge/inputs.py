@@ -164,16 +164,7 @@ def _snapshots(
 def _rebuild(context: FlusherContext, region: Region, record: GenerationRecord) -> Snapshot | Corrupt | None:
     """None when somebody else rebuilt, or merged, it first; the error if its log does not give it."""
     try:
-        return rebuild_snapshot(
-            context.store,
-            context.table,
-            context.indexes,
-            context.tasks,
-            context.contract,
-            region,
-            record,
-            context.new_id,
-        )
+        return rebuild_snapshot(context, region, record, context.new_id)
     except ObjectMissing as error:
         return ObjectMissing(f"{record.snapshot} cannot be rebuilt: {error}", object=record.snapshot)
     except Corrupt as error:

@@ -200,10 +200,8 @@ def _plan(
     if shall_defer(pinned, lookup, stock, limits):
         return NothingToMerge(pinned.version, stock.in_force, stock.indexes, deferred=True, damaged=stock.damaged)
     regions_not_known = check_regions(context, pinned, works, keys, lookup)
-    partials, schema = stock.partials(context), context.contract.rows
-    in_place = choose_in_place(
-        pinned, lookup, partials, schema, context.tasks, limits.in_place_rows, limits.deleted_share
-    ).chosen
+    partials = stock.partials(context)
+    in_place = choose_in_place(context, pinned, lookup, partials, limits.in_place_rows, limits.deleted_share).chosen
     try:
         results = _run_tasks(context, pinned, keys, partials.num_rows, lookup, in_place)
     except RewriteFailed:

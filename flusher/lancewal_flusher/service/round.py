@@ -36,6 +36,10 @@ from lancewal_flusher.merge.merge import Merged, MergeResult, NothingToMerge, me
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.upkeep.key_runs import UpkeepReport, UpkeepState, keep_up
 
+MERGES_MAX = 1_000
+REFUSALS_MAX = 8
+"""In a row."""
+
 
 @dataclass(frozen=True, slots=True)
 class RoundReport:
@@ -75,8 +79,6 @@ def run_round(
     state: RoundState,
     sealed_grace_s: float,
     stopping: Callable[[], bool] = lambda: False,
-    merges_max: int = 1_000,
-    refusals_max: int = 8,
     enough: Callable[[], bool] = lambda: False,
 ) -> RoundReport:
     """See the module docstring.  ``sealed_grace_s``: how long an ingester may take to flush what it sealed."""
@@ -98,7 +100,7 @@ def run_round(
     kept_up: list[UpkeepReport] = []
     in_a_row = 0
     left: NothingToMerge | None = None
-    while left is None and len(merges) < merges_max and in_a_row < refusals_max and not stopping():
+    while left is None and len(merges) < MERGES_MAX and in_a_row < REFUSALS_MAX and not stopping():
         if merges and enough():
             break
         result: MergeResult = merge_next(context, limits, state.waiting, state.upkeep.adopted)
@@ -128,18 +130,21 @@ def run_round(
 
 def mark(context: FlusherContext, indexes: dict[Region, RegionIndex], in_force: InForce) -> None:
     """Compare-and-swap to MERGED what the table has merged; ``in_force`` of a finished merge."""
-    for region, index in sorted(indexes.items()):
-        watermark = in_force.generation(region)
-        if not any(r.state is State.FLUSHED and r.generation <= watermark for r in index.generations):
-            continue
-        with point("merged.cas", region=region.name):
-            context.indexes.swap(
-                region,
-                lambda found, watermark=watermark: (
-                    found  # type: ignore[misc] # mypy infers no type for a default
-                    and merged(found, watermark, in_force.version, context.clock.now_ms(), context.new_id())
-                ),
-            )
+    due = [
+        region
+        for region, index in sorted(indexes.items())
+        if any(r.state is State.FLUSHED and r.generation <= in_force.generation(region) for r in index.generations)
+    ]
+
+    def decide(found: RegionIndex | None) -> RegionIndex | None:
+        if found is None:
+            return None
+        watermark = in_force.generation(found.region)
+        return merged(found, watermark, in_force.version, context.clock.now_ms(), context.new_id())
+
+    if due:
+        with point("merged.cas", regions=len(due)):
+            context.indexes.swap(dict.fromkeys(due, decide))
 
 
 def _flush_orphans(
@@ -153,9 +158,7 @@ def _flush_orphans(
         if region in damaged:
             continue  # they are flushed in order
         try:
-            snapshot = flush_from_log(
-                context.store, context.table, context.indexes, context.tasks, context.contract, region, context.new_id
-            )
+            snapshot = flush_from_log(context, region, context.new_id)
         except Corrupt as error:
             damaged[region] = error
         else:

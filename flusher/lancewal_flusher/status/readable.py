@@ -33,15 +33,12 @@ from lancewal_core.errors import (
     VersionGone,
 )
 from lancewal_core.ids import Region
-from lancewal_core.process.tasks import Tasks
 from lancewal_core.region.flush import entries_of
 from lancewal_core.region.index import GenerationRecord, RegionIndex
-from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.snapshot import Snapshot, read_gone, read_partials
-from lancewal_core.store.object_store import ObjectStore
-from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import PinnedTable, Table
-from lancewal_core.table.watermarks import InForce, Watermarks
+from lancewal_core.table.watermarks import InForce
 from lancewal_core.wal.segment import decode_segment
 
 BYTES_MAX = 64 << 20
@@ -92,19 +89,8 @@ class Look:
             self.problems.append(f"{error.kind}: {error}")
 
 
-@dataclass(frozen=True, slots=True)
-class ReadContext:
-    """Everything with an effect that looking uses."""
-
-    store: ObjectStore
-    table: Table
-    tasks: Tasks
-    indexes: RegionIndexes
-    contract: Contract
-
-
 def look(
-    context: ReadContext,
+    opened: OpenedTable,
     pinned: PinnedTable,
     in_force: InForce,
     unmerged: Sequence[Unmerged],
@@ -113,19 +99,19 @@ def look(
     """Steps 1 to 4."""
     found = Look()
     for region in unmerged:
-        found.tried(lambda region=region: _check_index(context, in_force, region))  # type: ignore[misc] # called now
-    _check_segments(context, segments, found)
-    _check_snapshots(context, unmerged, found)
-    found.tried(lambda: _check_files(context, pinned, found))
+        found.tried(lambda region=region: _check_index(opened, in_force, region))  # type: ignore[misc] # called now
+    _check_segments(opened, segments, found)
+    _check_snapshots(opened, unmerged, found)
+    found.tried(lambda: _check_files(opened, pinned, found))
     return found
 
 
-def _check_index(context: ReadContext, in_force: InForce, unmerged: Unmerged) -> None:
+def _check_index(opened: OpenedTable, in_force: InForce, unmerged: Unmerged) -> None:
     """Step 1."""
     problem = _index_problem(unmerged.region, unmerged.index, in_force)
     if problem is not None:  # or merged, and trimmed, since these were read
-        _, now = Watermarks(context.store, context.table).newest()
-        problem = _index_problem(unmerged.region, context.indexes.read(unmerged.region), now)
+        _, now = opened.watermarks.newest()
+        problem = _index_problem(unmerged.region, opened.indexes.read([unmerged.region]).get(unmerged.region), now)
     if problem is not None:
         raise problem
 
@@ -149,14 +135,14 @@ def _index_problem(region: Region, index: RegionIndex | None, in_force: InForce)
     return None
 
 
-def _check_segments(context: ReadContext, segments: Sequence[SegmentSize], found: Look) -> None:
+def _check_segments(opened: OpenedTable, segments: Sequence[SegmentSize], found: Look) -> None:
     """Step 2."""
     order = sorted(segments, key=lambda segment: segment.written_at_ms, reverse=True)
     wanted = [segment for segment in order if found.take(segment.nbytes)]
 
     def check(segment: SegmentSize) -> None:
         def read() -> None:
-            data = context.store.get(segment.key)
+            data = opened.store.get(segment.key)
             if data is None:
                 return  # flushed and trimmed since: that it is missing was looked at before
             try:
@@ -169,14 +155,14 @@ def _check_segments(context: ReadContext, segments: Sequence[SegmentSize], found
 
         found.tried(read)
 
-    context.tasks.map(check, wanted)
+    opened.tasks.map(check, wanted)
     left = len(order) - len(wanted)
     if left:
         nbytes = sum(segment.nbytes for segment in order) - sum(segment.nbytes for segment in wanted)
         found.not_looked_at.append(f"the rows of {left} unmerged segments, {nbytes} bytes")
 
 
-def _check_snapshots(context: ReadContext, unmerged: Sequence[Unmerged], found: Look) -> None:
+def _check_snapshots(opened: OpenedTable, unmerged: Sequence[Unmerged], found: Look) -> None:
     """Step 3."""
     items = [(one, record, snapshot) for one in unmerged for record, snapshot in one.snapshots]
     sides = [sum(side.size for side in (s.deletes, s.patches) if side is not None) for _, _, s in items]
@@ -190,15 +176,15 @@ def _check_snapshots(context: ReadContext, unmerged: Sequence[Unmerged], found: 
         def read() -> None:
             try:
                 if wanted[at]:
-                    read_gone(context.store, snapshot, context.contract.rows)
-                    read_partials(context.store, snapshot, context.contract.rows)
-                _check_rows(context.table, snapshot)
+                    read_gone(opened.store, snapshot, opened.contract.rows)
+                    read_partials(opened.store, snapshot, opened.contract.rows)
+                _check_rows(opened.table, snapshot)
             except ObjectMissing as error:
-                _check_log(context, one.region, record, error)
+                _check_log(opened, one.region, record, error)
 
         found.tried(read)
 
-    context.tasks.map(check, range(len(items)))
+    opened.tasks.map(check, range(len(items)))
 
 
 def _check_rows(table: Table, snapshot: Snapshot) -> None:
@@ -215,12 +201,12 @@ def _check_rows(table: Table, snapshot: Snapshot) -> None:
             )
 
 
-def _check_log(context: ReadContext, region: Region, record: GenerationRecord, missing: ObjectMissing) -> None:
+def _check_log(opened: OpenedTable, region: Region, record: GenerationRecord, missing: ObjectMissing) -> None:
     """A snapshot that is missing is read from the log, which must have all of it."""
     try:
-        entries_of(context.store, context.tasks, region, record)
+        entries_of(opened, region, record)
     except PlanStale:
-        index = context.indexes.read(region)
+        index = opened.indexes.read([region]).get(region)
         if index is None or record not in index.generations:
             return  # merged or rebuilt since
         raise ObjectMissing(
@@ -230,17 +216,17 @@ def _check_log(context: ReadContext, region: Region, record: GenerationRecord, m
         ) from missing
 
 
-def _check_files(context: ReadContext, pinned: PinnedTable, found: Look) -> None:
+def _check_files(opened: OpenedTable, pinned: PinnedTable, found: Look) -> None:
     """Step 4."""
     wanted = _files_of(pinned)
     listed = {
         info.key: info.size
         for prefix in (paths.DATA, _DELETIONS)
-        for info in context.store.list(prefix, limit=LISTED_MAX)
+        for info in opened.store.list(prefix, limit=LISTED_MAX)
     }
     absent = [key for key in wanted if key not in listed]
     asked = absent[:FILES_MAX]
-    parts = context.tasks.map(lambda key: context.store.get_range(key, 0, 1), asked)
+    parts = opened.tasks.map(lambda key: opened.store.get_range(key, 0, 1), asked)
     wrong = {key: ("object_missing", "is missing") for key, part in zip(asked, parts, strict=True) if part is None}
     if len(absent) > FILES_MAX:
         found.not_looked_at.append(f"{len(absent) - FILES_MAX} data files that a listing does not show")
@@ -249,7 +235,7 @@ def _check_files(context: ReadContext, pinned: PinnedTable, found: Look) -> None
             wrong[key] = ("object_corrupt", f"has {listed[key]} bytes, not {size}")
     if wrong:
         # A clean-up may have taken what only older versions need.
-        newest = context.table.newest()
+        newest = opened.table.newest()
         needed = wanted if newest.version == pinned.version else _files_of(newest)
         found.problems += [
             f"{kind}: {key} of table version {pinned.version} {what}: put it back (an object store with versioning has it); "

@@ -16,29 +16,28 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from lancewal_core import paths
 from lancewal_core.errors import LancewalError
 from lancewal_core.ids import LogId, Region
+from lancewal_core.open import Address
 from lancewal_core.process.clock import Clock, SystemClock
-from lancewal_core.process.tasks import Tasks, ThreadTasks
-from lancewal_core.region.index import GenerationRecord, State
-from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.snapshot import read_snapshot
 from lancewal_core.settings.load import Settings
-from lancewal_core.store.object_store import ObjectStore
-from lancewal_core.store.obstore import open_store
 from lancewal_core.store.place import place_of, same_place
 from lancewal_core.table.checks import check_place, check_settings, check_table
 from lancewal_core.table.contract import Contract, read_contract
 from lancewal_core.table.control import RUNNING, Service, Until, read_control
-from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import PinnedTable
-from lancewal_core.table.watermarks import InForce, Watermarks
+from lancewal_core.table.watermarks import InForce
 from lancewal_core.wal.segment import Trailer
-from lancewal_flusher.status.readable import Look, ReadContext, SegmentSize, Unmerged, look
+from lancewal_flusher.status.readable import Look, SegmentSize, Unmerged, look
 from lancewal_flusher.status.stopped_partitions import (
     STANDS_S,
     KafkaSpan,
@@ -116,24 +115,24 @@ class TableStatus:
 def table_status(settings: Settings, uri: str, kafka_timeout_s: float = 5.0, clock: Clock | None = None) -> TableStatus:
     """The status of the table at ``uri``.  ``NotALancewalTable`` or ``TableMissing`` if it is none."""
     clock = clock or SystemClock()
-    store = open_store(uri, settings.store.options)
-    contract = read_contract(store, uri)
-    table = LanceTable(uri, settings.store.options, settings.table.base_paths)
+    address = Address.of(settings, uri)
+    store = address.store()
+    contract = read_contract(store, uri)  # checked below: what is wrong is a problem among others
+    table = address.table()
     pinned = table.newest()
     problems: list[str] = []
     _try(lambda: check_place(uri, contract), problems)
     _try(lambda: check_table(pinned, contract), problems)
     if uri == settings.table.uri:  # of another table they say nothing
         _try(lambda: check_settings(settings, contract), problems)
-    in_force = _try(lambda: Watermarks(store, table).at(pinned.version), problems)
+    tasks = ThreadTasks(workers=1, io_threads=_IO_THREADS)
+    opened = OpenedTable.over(store, table, contract, tasks, clock)
+    in_force = _try(lambda: opened.watermarks.at(pinned.version), problems)
     control = _try(lambda: read_control(store), problems) or RUNNING
     now_ms = clock.now_ms()
-    tasks = ThreadTasks(workers=1, io_threads=_IO_THREADS)
-    try:
-        tallies, segments = _tallies(store, tasks, contract, in_force, problems)
-        looked = _look(
-            ReadContext(store, table, tasks, RegionIndexes(store, clock), contract), pinned, in_force, tallies, segments
-        )
+    with closing(tasks):
+        tallies, segments = _tallies(opened, in_force, problems)
+        looked = _look(opened, pinned, in_force, tallies, segments)
         problems += looked.problems
         group = settings.kafka.group(contract.table_uuid)
         spans: Mapping[int, KafkaSpan] = {}
@@ -145,9 +144,7 @@ def table_status(settings: Settings, uri: str, kafka_timeout_s: float = 5.0, clo
             members = _try(lambda: inspector.members(contract.topic, group), []) if spans else None
         problems += foreign_members(group, members or (), contract, uri)
         paused = {s.value: until for s in Service if (until := control.paused(s, now_ms)) is not None}
-        standing = _standing(store, tasks, tallies, spans, Service.INGEST.value in paused, now_ms, problems)
-    finally:
-        tasks.close()
+        standing = _standing(opened, tallies, spans, Service.INGEST.value in paused, now_ms, problems)
     problems += [found.text for found in standing.values()]
     return TableStatus(
         uri=uri,
@@ -172,7 +169,7 @@ def table_status(settings: Settings, uri: str, kafka_timeout_s: float = 5.0, clo
 
 
 def _look(
-    context: ReadContext,
+    opened: OpenedTable,
     pinned: PinnedTable,
     in_force: InForce | None,
     tallies: Sequence[Tally],
@@ -185,7 +182,7 @@ def _look(
         SegmentSize(paths.wal_segment(s.log, s.sequence), sum(e.section.length for e in s.entries), s.written_at_ms)
         for s in segments
     ]
-    return look(context, pinned, in_force, unmerged, sizes)
+    return look(opened, pinned, in_force, unmerged, sizes)
 
 
 def _status(tally: Tally, in_force: InForce | None, span: KafkaSpan | None, standing: Standing | None) -> RegionStatus:
@@ -208,19 +205,28 @@ def _status(tally: Tally, in_force: InForce | None, span: KafkaSpan | None, stan
     )
 
 
-def _tallies(
-    store: ObjectStore, tasks: Tasks, contract: Contract, in_force: InForce | None, problems: list[str]
-) -> tuple[list[Tally], list[Trailer]]:
-    indexes = RegionIndexes(store, SystemClock())
+def _indexes(opened: OpenedTable, problems: list[str]) -> dict[Region, RegionIndex | None]:
+    """Of the regions whose index could be read: None for one that nobody has claimed."""
+    regions = opened.contract.regions
+    try:
+        read = opened.read_indexes()
+        return {region: read.get(region) for region in regions}
+    except LancewalError:
+        pass  # of some region: those of the others are found one after another
+    found: dict[Region, RegionIndex | None] = {}
+    for region in regions:
+        read_one = _try(lambda: opened.indexes.read([region]), problems)  # noqa: B023 # called now
+        if read_one is not None:
+            found[region] = read_one.get(region)
+    return found
+
+
+def _tallies(opened: OpenedTable, in_force: InForce | None, problems: list[str]) -> tuple[list[Tally], list[Trailer]]:
+    store = opened.store
+    indexes = _indexes(opened, problems)
 
     def tally(region: Region) -> Tally:
-        result = Tally(region)
-
-        def read() -> None:
-            result.index = indexes.read(region)
-            result.index_read = True
-
-        _try(read, problems)
+        result = Tally(region, indexes.get(region), region in indexes)
         for record in result.index.generations if result.index is not None else ():
             result.durable = record.next  # of an OPEN one its log tells
             if in_force is not None and record.generation <= in_force.generation(region):
@@ -239,20 +245,19 @@ def _tallies(
                 result.snapshots.append((record, snapshot))
         return result
 
-    tallies = tasks.map(tally, contract.regions)
+    tallies = opened.tasks.map(tally, opened.contract.regions)
     by_log: dict[LogId, list[tuple[Tally, GenerationRecord]]] = defaultdict(list)
     for found in tallies:
         for record in found.in_log:
             by_log[record.log].append((found, record))
     segments: list[Trailer] = []
     for log, held in by_log.items():
-        segments += _try(lambda: count_entries(store, tasks, indexes, log, held), problems) or []  # noqa: B023 # called now
+        segments += _try(lambda: count_entries(opened, log, held), problems) or []  # noqa: B023 # called now
     return tallies, segments
 
 
 def _standing(
-    store: ObjectStore,
-    tasks: Tasks,
+    opened: OpenedTable,
     tallies: Sequence[Tally],
     spans: Mapping[int, KafkaSpan],
     paused: bool,
@@ -268,14 +273,14 @@ def _standing(
         gone = gone_from_kafka(region, durable, span)
         if gone is not None or paused or not waits(durable, span):
             return gone
-        infos = _try(lambda: store.list(paths.index_prefix(region), limit=1), problems)
+        infos = _try(lambda: opened.store.list(paths.index_prefix(region), limit=1), problems)
         if infos is None:
             return None  # when it changed last is not known
         # The newest version is the first; a local folder gives all.
         changed_at_ms = max([tally.entry_at_ms, *(info.modified_ms for info in infos)])
         return stands(region, durable, span, Signs(changed_at_ms, tally.owner_wrote_at_ms), now_ms)
 
-    found = zip(tallies, tasks.map(look, tallies), strict=True)
+    found = zip(tallies, opened.tasks.map(look, tallies), strict=True)
     return {tally.region.partition: standing for tally, standing in found if standing is not None}
 
 

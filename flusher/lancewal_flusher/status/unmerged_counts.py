@@ -16,11 +16,9 @@ from functools import partial
 from lancewal_core.errors import PlanStale
 from lancewal_core.ids import LogId, Position, Region
 from lancewal_core.ids import Sequence as Number
-from lancewal_core.process.tasks import Tasks
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
-from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.snapshot import Snapshot
-from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.wal.segment import Trailer
 from lancewal_core.wal.walk import Walk, doubted, segment_lost, walk_trailers
 
@@ -46,13 +44,7 @@ class Tally:
     """The other unmerged ones."""
 
 
-def count_entries(
-    store: ObjectStore,
-    tasks: Tasks,
-    indexes: RegionIndexes,
-    log: LogId,
-    held: Sequence[tuple[Tally, GenerationRecord]],
-) -> list[Trailer]:
+def count_entries(opened: OpenedTable, log: LogId, held: Sequence[tuple[Tally, GenerationRecord]]) -> list[Trailer]:
     """Add the entries of these generations, all in ``log``, to their regions' tallies; also those before a lost segment.
 
     Gives the segments that hold some."""
@@ -63,10 +55,10 @@ def count_entries(
     for tally, record in held:
         by_region[tally.region].append((tally, record))
     start = min(record.first_sequence for _, record in held)
-    walk_log = partial(walk_trailers, store, tasks, log)
+    walk_log = partial(walk_trailers, opened.store, opened.tasks, log)
     walked = walk_log(start, before=before)
     if before is None or walked.end < before:
-        walked = doubted(store, walked, walk_log)
+        walked = doubted(opened.store, walked, walk_log)
     elif before is not None:
         walk_log(walked.end, before=Number(walked.end + 1))  # reads go on to the log's end: its fence must be whole
     reached = {tally.region: record.first for tally, record in held if record.state is State.OPEN}
@@ -84,7 +76,7 @@ def count_entries(
             tally.entry_at_ms = max(tally.entry_at_ms, trailer.written_at_ms)
             if record.state is State.OPEN:
                 reached[header.region] = header.next
-    _check_end(indexes, walked, before, held)
+    _check_end(opened, walked, before, held)
     for tally, record in held:
         if record.state is State.OPEN:
             tally.durable = reached[tally.region]
@@ -93,7 +85,7 @@ def count_entries(
 
 
 def _check_end(
-    indexes: RegionIndexes,
+    opened: OpenedTable,
     walked: Walk[Trailer],
     before: int | None,
     held: Sequence[tuple[Tally, GenerationRecord]],
@@ -102,7 +94,7 @@ def _check_end(
     if walked.fence is not None or (walked.later is None if before is None else walked.end >= before):
         return
     _, region = min((record.first_sequence, tally.region) for tally, record in held)
-    index = indexes.read(region)
+    index = opened.indexes.read([region]).get(region)
     if index is None or not any(r.log == walked.log and r.first_sequence <= walked.end for r in index.generations):
         raise PlanStale(f"log {walked.log} was trimmed meanwhile: look again", log=walked.log)
     why = "a generation reaches beyond it" if walked.later is None else f"segment {walked.later} of its log is there"

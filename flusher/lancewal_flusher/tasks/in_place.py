@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lancewal_core.keys.index import KeyRows, RowsOfKeys, live_rows
-from lancewal_core.process.tasks import Tasks
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.fold import columns_set, complete
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.protocol import Fragment, PinnedTable, TableIndex
@@ -84,15 +84,15 @@ NOT_IN_PLACE = InPlace({}, {})
 
 
 def choose_in_place(
+    opened: OpenedTable,
     pinned: PinnedTable,
     found: KeyRows,
     partials: pa.Table,
-    schema: RowSchema,
-    tasks: Tasks,
     rows_min: int,
     deleted_share: float,
 ) -> InPlace:
     """By fragment; ``partials`` are the patches of the merge, whose keys are its first places."""
+    tasks, schema = opened.tasks, opened.contract.rows
     # Step 1
     if partials.num_rows == 0 or found.uncovered:
         return NOT_IN_PLACE

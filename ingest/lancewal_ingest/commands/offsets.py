@@ -76,7 +76,7 @@ def reject(
     from lancewal_core.ids import Position
     from lancewal_ingest.context import new_owner
     from lancewal_ingest.kafka.dead_letters import KafkaDeadLetters
-    from lancewal_ingest.operator.reject import reject
+    from lancewal_ingest.operator.reject import Partition, reject
     from lancewal_kafka.clients import unpacking_bounded
     from lancewal_kafka.reread import read_records
 
@@ -95,9 +95,8 @@ def reject(
             return found
 
         last = Position(offset if through is None else through)
-        passed = reject(
-            place.context, new_owner(), place.region, Position(offset), last, place.offsets, read, letters
-        )  # fmt: skip
+        kafka = Partition(place.offsets, read, letters)
+        passed = reject(place.context, new_owner(), place.region, Position(offset), last, kafka)
     more = (
         ""
         if passed.unreadable_to is None
@@ -130,7 +129,6 @@ def _opened(settings: Settings, topic: str, partition: int) -> Iterator[_Place]:
     from lancewal_core.errors import SettingsError
     from lancewal_core.process.clock import SystemClock
     from lancewal_core.process.tasks import ThreadTasks
-    from lancewal_core.store.obstore import open_store
     from lancewal_ingest.append.draining import drain_of
     from lancewal_ingest.context import open_context
     from lancewal_ingest.kafka.consumer import ConfluentSource
@@ -140,8 +138,7 @@ def _opened(settings: Settings, topic: str, partition: int) -> Iterator[_Place]:
     with ExitStack() as stack:
         tasks = ThreadTasks(workers=1)
         stack.callback(tasks.close)
-        store = open_store(settings.table.uri, settings.store.options)
-        context = open_context(settings, store, tasks, SystemClock())
+        context = open_context(settings, tasks, SystemClock())
         contract = context.contract
         if topic != contract.topic or partition >= contract.partitions:
             raise SettingsError(

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core.rows.schema import OFFSET, Op, RowSchema, check_row_schema
-from lancewal_core.store.object_limits import SEGMENT_ROWS_BYTES_MAX
+from lancewal_core.store.object_kinds import SEGMENT_ROWS_BYTES_MAX
 from lancewal_ingest.decode.operations import OP_HEADER, OPS, Headers, op_of, record_bytes
 from lancewal_ingest.decode.outcomes import TOO_LARGE, Decoded, Refusal, Rejected
 from lancewal_ingest.decode.part import Part, assemble

@@ -42,7 +42,7 @@ class Accepted:
 def accept_loss(context: IngestContext, owner: OwnerId, region: Region, offsets: Callable[[], Offsets]) -> Accepted:
     """Steps 1 and 2; what was accepted.  ``InvalidInput`` where nothing is lost."""
     # Step 1
-    position = durable_position(context.store, context.tasks, context.indexes, context.contract, region)
+    position = durable_position(context, region)
     kafka = offsets()
     low = kafka.low
     if position is None:
@@ -88,8 +88,8 @@ def _tombstones(
     context: IngestContext, owner: OwnerId, region: Region, position: Position, kafka: Offsets
 ) -> LossRecord | None:
     """The record of deletes from ``position`` on that may be lost."""
-    index, compaction = context.indexes.read(region), kafka.compaction
-    problem = lost_tombstones(context.store, context.tasks, context.clock, index, position, compaction)
+    index, compaction = context.indexes.read([region]).get(region), kafka.compaction
+    problem = lost_tombstones(context, index, position, compaction)
     if problem is None or compaction is None:
         return None
     # Anew where more has grown old since: a record is never replaced.

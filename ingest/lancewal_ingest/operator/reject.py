@@ -60,30 +60,38 @@ class Passed:
     """Where the partition goes on among offsets that cannot be read either: the position behind them."""
 
 
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Of the topic, as Kafka has it, and where its rejected records go."""
+
+    offsets: Callable[[], Offsets]
+    """Asked anew at each call."""
+    read: ReadRecords
+    dead_letters: DeadLetters
+
+
 def reject(
     context: IngestContext,
     owner: OwnerId,
     region: Region,
     offset: Position,
     through: Position,
-    offsets: Callable[[], Offsets],
-    read: ReadRecords,
-    dead_letters: DeadLetters,
+    kafka: Partition,
 ) -> Passed:
     """Steps 1 to 3 for the offsets from ``offset`` to ``through``, this one included.
 
     ``InvalidInput`` if ``offset`` is not that of the record which stops the partition, or Kafka ends before ``through``.
     """
     # Step 1
-    reached = durable_position(context.store, context.tasks, context.indexes, context.contract, region)
+    reached = durable_position(context, region)
     _check_reached(region, reached, offset, offset)
     end = position_after(through)
-    kafka = offsets()
-    if not kafka.low <= offset < kafka.high:
+    held = kafka.offsets()
+    if not held.low <= offset < held.high:
         raise _wrong(region, f"Kafka has no record at offset {offset}")
-    if not offset <= through or end > kafka.high:
+    if not offset <= through or end > held.high:
         raise _wrong(
-            region, f"through offset {through}: expected one from {offset} to {kafka.high - 1}, which Kafka has"
+            region, f"through offset {through}: expected one from {offset} to {held.high - 1}, which Kafka has"
         )
     preparer = Preparer(context.contract.model_copy(update={"misrouted": "dlq"}), "dlq", context.drain)
     first: Rejected | None = None
@@ -94,7 +102,7 @@ def reject(
         # Step 2
         readable = True
         try:
-            records, behind = read(region, at, end)
+            records, behind = kafka.read(region, at, end)
         except RecordsUnreadable as error:
             beyond = error.where.get("behind")
             unreadable_to = Position(beyond) if isinstance(beyond, int) else end
@@ -118,8 +126,8 @@ def reject(
             raise _wrong(region, f"the record at offset {offset} is a good one, it is not rejected")
         # Step 3
         if rejected:
-            dead_letters.send(region, records, rejected)
-        _write(context, owner, region, offsets, entry, offset)
+            kafka.dead_letters.send(region, records, rejected)
+        _write(context, owner, region, kafka.offsets, entry, offset)
         kinds.update(letter.kind for letter in rejected)
         rows += entry.rows.num_rows
         at = entry.next

@@ -88,14 +88,8 @@ class FlushQueue:
         if item.batches is not None:
             item.folded, item.batches = fold(item.batches, context.contract.rows), None
         if item.folded is None:
-            return flush_from_log(
-                context.store, context.table, context.indexes, context.tasks, context.contract, item.region,
-                context.new_id,
-            )  # fmt: skip
-        return flush_generation(
-            context.store, context.table, context.indexes, context.contract, item.region, item.record, item.folded,
-            context.new_id,
-        )  # fmt: skip
+            return flush_from_log(context, item.region, context.new_id)
+        return flush_generation(context, item.region, item.record, item.folded, context.new_id)
 
     def _finish(self) -> None:
         task, self._task = self._task, None

@@ -66,7 +66,7 @@ class Opened:
 def open_region(context: IngestContext, writer: LogWriter, region: Region, offsets: Callable[[], Offsets]) -> Opened:
     """Steps 1 to 6.  The caller has settled ``writer``; ``offsets`` asks Kafka anew at each call."""
     # Step 1
-    index = context.indexes.read(region)
+    index = context.indexes.read([region]).get(region)
     _check_newest(context, region, index)
     # Step 2
     newest = None if index is None else index.newest
@@ -80,7 +80,7 @@ def open_region(context: IngestContext, writer: LogWriter, region: Region, offse
     if position is not None:
         problem = _problem(context, index, region, position, kafka)
         if problem is not None:
-            if context.indexes.read(region) != index:
+            if context.indexes.read([region]).get(region) != index:
                 raise OwnershipLost(f"region {region.name}: another process went on with it", region=region.name)
             raise problem
 
@@ -94,7 +94,7 @@ def open_region(context: IngestContext, writer: LogWriter, region: Region, offse
         return claim(found, ended, context.contract.version, claimant, context.new_id())
 
     with point("claim.cas", region=region.name):
-        ours, claimed = context.indexes.swap(region, decide)
+        ours, claimed = context.indexes.swap({region: decide})[region]
     if not ours or claimed is None or claimed.newest is None:
         raise OwnershipLost(f"region {region.name}: another process claimed it first", region=region.name)
     # Step 5
@@ -119,9 +119,7 @@ def _start(context: IngestContext, region: Region, kafka: Offsets) -> Position:
 def _end(context: IngestContext, writer: LogWriter, region: Region, record: GenerationRecord) -> Ended:
     """The end of the OPEN generation ``record``: of our own log as far as it is settled, of another after fencing it."""
     if record.log != writer.log:
-        return end_generation(
-            context.store, context.tasks, context.clock, context.indexes, writer.owner, region, record
-        )
+        return end_generation(context, writer.owner, region, record)
     walked = walk(
         context.store,
         context.tasks,
@@ -172,7 +170,7 @@ def _problem(
             topic=region.topic,
             partition=region.partition,
         )
-    return problem or lost_tombstones(context.store, context.tasks, context.clock, index, position, offsets.compaction)
+    return problem or lost_tombstones(context, index, position, offsets.compaction)
 
 
 def _is_accepted(context: IngestContext, region: Region, position: Position, offsets: Offsets) -> bool:

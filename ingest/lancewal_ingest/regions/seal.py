@@ -46,7 +46,7 @@ def seal_generation(
     with point(
         "handover.cas" if hand_over else "seal.cas", region=memtable.region.name, generation=memtable.generation
     ):
-        ours, index = context.indexes.swap(memtable.region, decide)
+        ours, index = context.indexes.swap({memtable.region: decide})[memtable.region]
     if not ours or index is None:
         raise _lost(memtable)
     records = {r.generation: r for r in index.generations}
@@ -65,7 +65,7 @@ def reanchor_generation(context: IngestContext, writer: LogWriter, memtable: Mem
 
     # Step 2
     with point("reanchor.cas", region=memtable.region.name):
-        _, index = context.indexes.swap(memtable.region, decide)
+        _, index = context.indexes.swap({memtable.region: decide})[memtable.region]
     newest = None if index is None else index.newest
     if newest is None or (newest.generation, newest.owner, newest.log) != (
         memtable.generation, writer.owner, writer.log

@@ -2,9 +2,8 @@
 
 Guarantees
  1. It is called while no segment is unsettled: an index changes only then (``seal``).
- 2. A region that another owner has claimed is dropped, one whose index has no room for a further generation put off; the others
-    go on.  A store that fails is asked once a turn: the loop
-    must turn.
+ 2. A region that another owner has claimed is dropped, one whose index has no room for a further generation put off; the
+    others go on.  A store that fails is asked once a turn: the loop must turn.
 """
 
 from __future__ import annotations

@@ -62,10 +62,8 @@ class LongPause:
             if compaction is None:
                 return found
             tombstones_s = compaction.tombstones_s
-            problem = lost_tombstones(
-                self._context.store, self._context.tasks, clock, self._context.indexes.read(region), position, compaction,
-                self._began_ms if read else None,
-            )  # fmt: skip
+            index = self._context.indexes.read([region]).get(region)
+            problem = lost_tombstones(self._context, index, position, compaction, self._began_ms if read else None)
             if problem is None:
                 self._safe.add(partition)
             else:

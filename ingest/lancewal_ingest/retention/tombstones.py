@@ -27,11 +27,9 @@ from collections.abc import Sequence as Seq
 from lancewal_core import paths
 from lancewal_core.errors import RetentionLost
 from lancewal_core.ids import Position, Region, Sequence
-from lancewal_core.process.clock import Clock
-from lancewal_core.process.tasks import Tasks
 from lancewal_core.region.index import GenerationRecord, RegionIndex
 from lancewal_core.region.loss_record import LossRecord, read_losses
-from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.wal.segment import Fence, decode_trailer
 from lancewal_core.wal.walk import walk_trailers
 from lancewal_kafka.retention import Compaction
@@ -41,9 +39,7 @@ ACCEPTED_S = 3600.0
 
 
 def lost_tombstones(
-    store: ObjectStore,
-    tasks: Tasks,
-    clock: Clock,
+    opened: OpenedTable,
     index: RegionIndex | None,
     position: Position,
     compaction: Compaction | None,
@@ -56,14 +52,14 @@ def lost_tombstones(
     if index is None or compaction is None or compaction.old_beyond(position) <= position:
         return None
     region, old_end = index.region, compaction.old_beyond(position)
-    accepted, accepted_at_ms = accepted_up_to(read_losses(store, region), position)
-    if accepted >= old_end or (accepted > position and clock.now_ms() - accepted_at_ms <= ACCEPTED_S * 1000):
+    accepted, accepted_at_ms = accepted_up_to(read_losses(opened.store, region), position)
+    if accepted >= old_end or (accepted > position and opened.clock.now_ms() - accepted_at_ms <= ACCEPTED_S * 1000):
         return None
     if read_at_ms is None:
-        read_at_ms = _written_at_ms(store, tasks, index)
+        read_at_ms = _written_at_ms(opened, index)
         if read_at_ms is None and compaction.recent < position:
             return None  # nothing tells that the time of the record below is wrong
-    if read_at_ms is not None and clock.now_ms() - read_at_ms <= compaction.tombstones_s * 1000:
+    if read_at_ms is not None and opened.clock.now_ms() - read_at_ms <= compaction.tombstones_s * 1000:
         return None
     return RetentionLost(
         f"topic {region.topic} partition {region.partition}: durable up to position {position} for longer than the topic "
@@ -84,25 +80,25 @@ def accepted_up_to(losses: Seq[LossRecord], position: Position) -> tuple[Positio
     return at, accepted_at_ms
 
 
-def _written_at_ms(store: ObjectStore, tasks: Tasks, index: RegionIndex) -> int | None:
+def _written_at_ms(opened: OpenedTable, index: RegionIndex) -> int | None:
     """When the region's newest durable segment was written; None where it is trimmed."""
     for record in reversed(index.generations):
-        found = _newest_of(store, tasks, index.region, record)
+        found = _newest_of(opened, index.region, record)
         if found is not None:
             return found
     return None
 
 
-def _newest_of(store: ObjectStore, tasks: Tasks, region: Region, record: GenerationRecord) -> int | None:
+def _newest_of(opened: OpenedTable, region: Region, record: GenerationRecord) -> int | None:
     if record.end_sequence is None:
-        walked = walk_trailers(store, tasks, record.log, record.first_sequence)
+        walked = walk_trailers(opened.store, opened.tasks, record.log, record.first_sequence)
         times = [t.written_at_ms for t in walked.segments if any(e.region == region for e in t.entries)]
         return times[-1] if times else None
     if record.wal_entries.last is None:
         return None
     for sequence in range(record.end_sequence - 1, record.first_sequence - 1, -1):
         key = paths.wal_segment(record.log, Sequence(sequence))
-        data = store.get(key)
+        data = opened.store.get(key)
         if data is None:
             return None
         trailer = decode_trailer(data, key, len(data))

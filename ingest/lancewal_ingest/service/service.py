@@ -23,12 +23,12 @@ from functools import partial
 
 from lancewal_core.errors import Corrupt, LancewalError, Retry, StoreInconsistent
 from lancewal_core.ids import OwnerId
+from lancewal_core.open import Address
 from lancewal_core.process.clock import Clock, SystemClock
 from lancewal_core.process.health import Health, HealthServer
 from lancewal_core.process.stop_signals import stop_signals
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.settings.load import Settings
-from lancewal_core.store.obstore import open_store
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.control import ControlReader, ControlWatch, Service
 from lancewal_ingest.append.draining import check_not_altered, drain_of
@@ -85,8 +85,8 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
         metrics = IngestMetrics(clock, memory.nbytes)
         tasks = ThreadTasks(workers=_TASK_THREADS)
         stack.callback(tasks.close)
-        store = TimedStore(open_store(settings.table.uri, settings.store.options), metrics)
-        context = open_context(settings, store, tasks, clock)
+        store = TimedStore(Address.of(settings).store(), metrics)
+        context = open_context(settings, tasks, clock, store)
         contract = context.contract
         group = settings.kafka.group(contract.table_uuid)
         # Others see in the group by it whose member this is, unless a person has given the clients a name.

@@ -54,7 +54,7 @@ from lancewal_core.errors import (
 from lancewal_core.ids import LogId, Position, Region, Sequence
 from lancewal_core.process.failpoints import point
 from lancewal_core.region.history import generations_behind
-from lancewal_core.region.index import GenerationRecord
+from lancewal_core.region.index import GenerationRecord, RegionIndex
 from lancewal_core.region.loss_record import read_losses
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import version_exists
@@ -136,7 +136,8 @@ def _plan_once(context: PlanContext, at: Receipt) -> ReadPlan:
         raise _version_gone(context, at)
     # Step 3
     behind = [region for region, cut in sorted(at.cut.items()) if cut != merged.get(region, 0)]
-    found = context.tasks.map(lambda region: _parts(context, pinned, region, at.cut[region]), behind) if behind else []
+    indexes = context.indexes.read(behind)
+    found = context.tasks.map(lambda r: _parts(context, pinned, r, indexes.get(r), at.cut[r]), behind) if behind else []
     parts = dict(zip(behind, found, strict=True))
     # Step 4
     walks = _walk_logs(context, [part for some in parts.values() for part in some if part.snapshot is None])
@@ -171,17 +172,13 @@ def _version_gone(context: PlanContext, at: Receipt) -> VersionGone:
     )
 
 
-def _parts(context: PlanContext, pinned: Pinned, region: Region, cut: Position) -> list[_Part]:
+def _parts(
+    context: PlanContext, pinned: Pinned, region: Region, index: RegionIndex | None, cut: Position
+) -> list[_Part]:
     """Step 3 for one region.  It may be one that only an earlier contract had."""
-    if region not in context.contract.regions and context.indexes.read(region) is None:
+    if region not in context.contract.regions and index is None:
         raise InvalidInput(f"the receipt names the region {region.name}, which the table does not have")
-    records = generations_behind(
-        context.store,
-        context.indexes,
-        region,
-        pinned.in_force.generation(region),
-        context.contract.history_window_s,
-    )
+    records = generations_behind(context, region, index, pinned.in_force.generation(region))
     merged = pinned.in_force.position(region)
     if merged is not None and records[0].first != merged:
         raise PlanStale(
@@ -258,7 +255,7 @@ def _check_lost(context: PlanContext, pending: Seq[_Part], walked: Walk[Segment 
         behind = part.record.end_sequence
         if walked.later is None and (behind is None or behind <= walked.end):
             continue  # nothing says that it was ever there but the receipt
-        index = context.indexes.read(part.region)
+        index = context.indexes.read([part.region]).get(part.region)
         if index is not None and index.trimmed_generation < part.record.generation:
             raise segment_lost(
                 walked.log,

@@ -40,16 +40,11 @@ from lancewal_core.errors import (
     StoreInconsistent,
 )
 from lancewal_core.ids import Generation, LogId, Position, Region, Sequence, TableVersion
-from lancewal_core.process.clock import Clock
 from lancewal_core.process.failpoints import point
-from lancewal_core.process.tasks import Tasks
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
-from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.u64_segment import U64Segment
-from lancewal_core.store.object_store import ObjectStore
-from lancewal_core.table.contract import Contract
-from lancewal_core.table.protocol import Table
-from lancewal_core.table.watermarks import NOTHING_MERGED, InForce, Watermarks
+from lancewal_core.table.watermarks import NOTHING_MERGED, InForce
 from lancewal_core.wal.segment import Segment, Trailer
 from lancewal_core.wal.walk import SegmentCache, Walk, doubted, segment_lost, walk_cached, walk_trailers
 
@@ -135,16 +130,9 @@ class ReadPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class PlanContext:
-    """Everything with an effect that planning uses."""
+class PlanContext(OpenedTable):
+    """What planning uses."""
 
-    store: ObjectStore
-    table: Table
-    indexes: RegionIndexes
-    watermarks: Watermarks
-    tasks: Tasks
-    clock: Clock
-    contract: Contract
     cache: SegmentCache | None
     """Given: segments are decoded into it.  None: only their trailers are read."""
 
@@ -177,8 +165,7 @@ def _plan_once(context: PlanContext) -> ReadPlan:
         pinned, in_force = context.watermarks.newest()
     check_contract(context)
     # Step 2
-    read = context.tasks.map(context.indexes.read, context.contract.regions)
-    indexes = {index.region: index for index in read if index is not None}
+    indexes = context.read_indexes()
     _check_newest(context.contract.regions, indexes, in_force)
     above = {r: _above(index, in_force) for r, index in indexes.items()}
     walks = _walk_logs(context, above)
@@ -315,22 +302,21 @@ def _prove_ends(
         )[1]
         for log in walks
     }
-    indexes: dict[Region, RegionIndex | None] = {}
+    indexes: dict[Region, RegionIndex] = {}
     proven: dict[LogId, Walk[Segment | Trailer]] = {}
 
-    def look(at: Region | Walk[Segment | Trailer]) -> None:
-        if isinstance(at, Region):
-            indexes[at] = context.indexes.read(at)
+    def look(at: Walk[Segment | Trailer] | None) -> None:
+        if at is None:
+            indexes.update(context.indexes.read(sorted(set(keepers.values()))))
         else:
             proven[at.log] = doubted(context.store, at, partial(walk_from, context, at.log))
 
-    items: list[Region | Walk[Segment | Trailer]] = [*sorted(set(keepers.values())), *walks.values()]
-    context.tasks.map(look, items)
+    context.tasks.map(look, [None, *walks.values()])
     for log, walked in walks.items():
-        _check_kept(indexes[keepers[log]], walked)
+        _check_kept(indexes.get(keepers[log]), walked)
         on = proven[log]
         if on.later is not None:
-            _check_kept(context.indexes.read(keepers[log]), on)
+            _check_kept(context.indexes.read([keepers[log]]).get(keepers[log]), on)
             raise segment_lost(log, on.end, f"segment {on.later} of its log is there")
     return proven
 

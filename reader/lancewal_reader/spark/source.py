@@ -20,6 +20,7 @@ import os
 import sys
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -28,15 +29,11 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from lancewal_core.errors import InvalidInput, PlanRetriesExhausted, VersionGone
+from lancewal_core.open import Address, open_at
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
-from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.settings.executor import storage_options
-from lancewal_core.store.obstore import open_store
 from lancewal_core.store.place import place_of
-from lancewal_core.table.contract import read_contract
-from lancewal_core.table.lance.table import LanceTable
-from lancewal_core.table.watermarks import Watermarks
 from lancewal_reader.plan.strong import PLANS_MAX, EntryRef, PlanContext, RegionDelta, plan_eventual, plan_strong
 from lancewal_reader.receipt import METADATA_KEY, Receipt
 from lancewal_reader.scan import row_bytes
@@ -76,36 +73,29 @@ def pin_read(options: Mapping[str, str]) -> PinnedRead:
     ``StoreUnavailable``, ``PlanRetriesExhausted``, ``Corrupt`` errors of indexes and trailers.
     """
     wanted = parse_options(options)
-    storage = storage_options(os.environ)
-    store = open_store(wanted.table, storage)
-    table = LanceTable(wanted.table, storage, wanted.base_paths)
-    table.newest()  # TableMissing before NotALancewalTable
-    contract = read_contract(store, wanted.table)
+    address = Address(wanted.table, storage_options(os.environ), wanted.base_paths)
+    tasks = ThreadTasks(io_threads=_IO_THREADS)
+    with closing(tasks):
+        return _pin(wanted, PlanContext(*open_at(address, tasks, SystemClock()).parts, cache=None))
+
+
+def _pin(wanted: SparkOptions, context: PlanContext) -> PinnedRead:
+    contract = context.contract
     names = contract.rows.table.names
     if wanted.columns is not None:
         unknown = [name for name in wanted.columns if name not in names]
         if unknown or len(set(wanted.columns)) != len(wanted.columns):
             raise InvalidInput(f"option columns: {unknown or 'a name is there twice'}; the table has {names}")
-    clock = SystemClock()
-    tasks = ThreadTasks(io_threads=_IO_THREADS)
-    context = PlanContext(
-        store, table, RegionIndexes(store, clock), Watermarks(store, table), tasks, clock, contract, cache=None
-    )
-    try:
-        for _ in range(PLANS_MAX):
-            plan = plan_strong(context) if wanted.consistency == "strong" else plan_eventual(context)
-            try:
-                pinned = table.at(plan.version)
-                check_identity(pinned, contract, wanted.table)
-                fragments = pinned.fragments()
-            except VersionGone:
-                continue  # removed between the plan and now
-            sizes = tuple((f.fragment_id, f.nbytes or 100 * f.physical_rows) for f in fragments)
-            return PinnedRead(
-                wanted, PinnedPlan(uuid.uuid4().hex, wanted.table, contract, plan, wanted.base_paths), sizes
-            )
-    finally:
-        tasks.close()
+    for _ in range(PLANS_MAX):
+        plan = plan_strong(context) if wanted.consistency == "strong" else plan_eventual(context)
+        try:
+            pinned = context.table.at(plan.version)
+            check_identity(pinned, contract, wanted.table)
+            fragments = pinned.fragments()
+        except VersionGone:
+            continue  # removed between the plan and now
+        sizes = tuple((f.fragment_id, f.nbytes or 100 * f.physical_rows) for f in fragments)
+        return PinnedRead(wanted, PinnedPlan(uuid.uuid4().hex, wanted.table, contract, plan, wanted.base_paths), sizes)
     raise PlanRetriesExhausted(f"{wanted.table}: {PLANS_MAX} planned versions were removed before they could be opened")
 
 

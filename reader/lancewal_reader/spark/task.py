@@ -10,19 +10,20 @@ import os
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
 from lancewal_core.errors import ObjectMissing, PlanStale, VersionGone
+from lancewal_core.open import Address
 from lancewal_core.process import failpoints
+from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.settings.executor import start_worker, storage_options
-from lancewal_core.store.obstore import open_store
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.lance.base_paths import BasePaths
-from lancewal_core.table.lance.table import LanceTable
-from lancewal_core.table.protocol import PinnedTable
 from lancewal_reader.plan.strong import ReadPlan, RegionDelta
 from lancewal_reader.scan import base_batches, batch_rows, delta_keys, delta_rows
 from lancewal_reader.unmerged import DeltaContext, LoadedCache, SnapshotCache
@@ -63,19 +64,11 @@ class _Opened:
     """A plan in this process."""
 
     def __init__(self, pinned_plan: PinnedPlan) -> None:
-        options = storage_options(os.environ)
-        table = LanceTable(pinned_plan.uri, options, pinned_plan.base_paths)
+        address = Address(pinned_plan.uri, storage_options(os.environ), pinned_plan.base_paths)
         self._tasks = ThreadTasks(io_threads=_IO_THREADS)
-        self.context = DeltaContext(
-            open_store(pinned_plan.uri, options),
-            table,
-            self._tasks,
-            pinned_plan.contract,
-            None,
-            SnapshotCache(0),
-            LoadedCache(1),
-        )
-        self.pinned: PinnedTable = table.at(pinned_plan.plan.version)
+        opened = OpenedTable.over(address.store(), address.table(), pinned_plan.contract, self._tasks, SystemClock())
+        self.context = DeltaContext(*opened.parts, None, SnapshotCache(0), LoadedCache(1))
+        self.pinned = opened.table.at(pinned_plan.plan.version)
         self._deltas = pinned_plan.plan.deltas
         self._mask: KeySet | None = None
 
@@ -103,10 +96,8 @@ def run_task(pinned_plan: PinnedPlan, task: Task, columns: list[str], filter: st
             opened = _open(pinned_plan)
             match task:
                 case BaseTask(fragment_ids=ids):
-                    rows = pinned_plan.contract.rows
-                    yield from base_batches(
-                        opened.context.tasks, opened.pinned, opened.mask, rows, columns, filter, ids
-                    )
+                    rows, scan = pinned_plan.contract.rows, partial(opened.pinned.scan, filter=filter, fragment_ids=ids)
+                    yield from base_batches(opened.context.tasks, scan, opened.mask, rows, columns)
                 case DeltaTask(places=places):
                     if pinned_plan.contract.keyed_by_bytes:
                         opened.mask()  # a key in another task's regions is a conflict

@@ -15,13 +15,13 @@ from lancewal_audit.repair.restored import plan_restored, repair_restored
 from lancewal_core.errors import RepairRefused, TableRestored, VersionGone
 from lancewal_core.region import transitions
 from lancewal_core.region.index import State
-from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.region.snapshot import read_snapshot
 from lancewal_core.table.protocol import fragment_files
 from lancewal_flusher.garbage import collect as gc
 from lancewal_flusher.garbage import find as garbage
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_reader import open_table, receipt_of
+from tests.support.indexes import newest_index
 from tests.support.pipeline import Pipeline, by_key
 from tests.support.repairs import Crash, CrashingStore, check_merged, check_strong, command, dry, repairing
 
@@ -253,7 +253,7 @@ def test_a_collector_from_before_the_restore_trims_nothing_that_is_merged_again(
             pipeline.clock.ahead_s = 0.0
             command(pipeline, "restored", "--after-restore", "replay")
         index, boundary, write_id = arguments
-        newer = RegionIndexes(pipeline.store, pipeline.clock).read(index.region)
+        newer = newest_index(pipeline.store, pipeline.clock, index.region)
         assert newer is not None
         return transitions.trim(newer, boundary, write_id)
 
@@ -278,7 +278,7 @@ def test_a_receipt_from_before_the_restore_gives_its_rows_again(world: Restored)
     lance.dataset(world.pipeline.uri).cleanup_old_versions(timedelta(0))
     with pytest.raises(VersionGone):
         open_table(world.pipeline.uri).to_arrow(at=receipt)
-    index = RegionIndexes(world.pipeline.store, world.pipeline.clock).read(world.pipeline.contract.regions[0])
+    index = newest_index(world.pipeline.store, world.pipeline.clock, world.pipeline.contract.regions[0])
     assert index is not None
     assert {r.state for r in index.generations[:-1]} == {State.MERGED}
 

@@ -21,7 +21,6 @@ from lancewal_core.errors import (
 )
 from lancewal_core.ids import LogId, OwnerId, Position, Region, Sequence
 from lancewal_core.region.index import RegionIndex, State
-from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.region.loss_record import LossRecord, write_loss
 from lancewal_core.wal.segment import FOOTER_SIZE
 from lancewal_core.wal.writer import LogWriter
@@ -30,6 +29,7 @@ from lancewal_ingest.regions.flush_queue import FlushQueue
 from lancewal_ingest.regions.open import open_region
 from lancewal_kafka.records import Records
 from lancewal_reader import open_table
+from tests.support.indexes import newest_index
 from tests.support.pipeline import Pipeline
 from tests.support.repairs import Crash, CrashingStore, check_merged, check_strong, content, flip, repairing
 
@@ -82,7 +82,7 @@ def feed(pipeline: Pipeline, segments: int) -> None:
 
 
 def index_of(pipeline: Pipeline, partition: int) -> RegionIndex:
-    index = RegionIndexes(pipeline.store, pipeline.clock).read(pipeline.contract.regions[partition])
+    index = newest_index(pipeline.store, pipeline.clock, pipeline.contract.regions[partition])
     assert index is not None
     return index
 

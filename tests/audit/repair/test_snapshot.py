@@ -13,11 +13,11 @@ from lancewal_audit.repair.snapshot import plan_snapshots, repair_snapshots
 from lancewal_audit.repair.snapshot_state import same_rows
 from lancewal_core.errors import ObjectCorrupt, RepairRefused, SettingsError
 from lancewal_core.region.index import GenerationRecord, State
-from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.region.snapshot import Snapshot, read_snapshot
 from lancewal_core.rows.fold import Folded
 from lancewal_core.table.protocol import fragment_files
 from lancewal_reader import open_table
+from tests.support.indexes import newest_index
 from tests.support.pipeline import Pipeline
 from tests.support.repairs import check_merged, check_strong, command, dry, flip, repairing
 
@@ -36,7 +36,7 @@ def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
 
 
 def waiting(pipeline: Pipeline, partition: int) -> list[GenerationRecord]:
-    index = RegionIndexes(pipeline.store, pipeline.clock).read(pipeline.contract.regions[partition])
+    index = newest_index(pipeline.store, pipeline.clock, pipeline.contract.regions[partition])
     assert index is not None
     return [r for r in index.generations if r.state is State.FLUSHED]
 

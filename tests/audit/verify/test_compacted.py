@@ -17,8 +17,8 @@ from lancewal_audit.verify.report import Report, report_text
 from lancewal_audit.verify.scope import Scope
 from lancewal_audit.verify.verification import Asked, verify_table
 from lancewal_core.ids import Position, Region
-from lancewal_core.process.tasks import Tasks
 from lancewal_core.region.loss_record import LossRecord, write_loss
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.settings.load import Settings
 from lancewal_ingest.append.job import Consumed, Preparer
 from lancewal_reader import open_table, receipt_of
@@ -73,9 +73,9 @@ def verify(
 ) -> Report:
     real = verification._evidence
 
-    def both(settings: Settings, scope: Scope, tasks: Tasks, sources: verification.Sources) -> Evidence:
+    def both(settings: Settings, opened: OpenedTable, scope: Scope, sources: verification.Sources) -> Evidence:
         topic: Any = RemainingRecords(pipeline, removed, compacted)
-        return Evidence(scope, real(settings, scope, tasks, "wal").wal_records, topic, from_wal=from_wal)
+        return Evidence(scope, real(settings, opened, scope, "wal").wal_records, topic, from_wal=from_wal)
 
     with monkeypatch.context() as patch:
         patch.setattr(verification, "_evidence", both)

@@ -6,6 +6,7 @@ import itertools
 import random
 from collections.abc import Sequence as Seq
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -16,15 +17,18 @@ from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequ
 from lancewal_core.region.flush import entries_of, flush_from_log, flush_generation, rebuild_snapshot
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.snapshot import Snapshot, read_folded, read_snapshot
 from lancewal_core.region.transitions import Claimant, first_claim, merged, seal
 from lancewal_core.region.u64_segment import decode_u64_segment
 from lancewal_core.rows.fold import Folded, fold
 from lancewal_core.table.contract import Column, Contract
+from lancewal_core.table.watermarks import Watermarks
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from lancewal_core.wal.segment import Entry
 from lancewal_core.wal.writer import Durable, LogWriter
 from tests.support.fuzzing import memory_bound
+from tests.support.indexes import newest_index
 from tests.support.scripted import InlineTasks, ManualClock, ScriptedStore
 
 CONTRACT = Contract(
@@ -57,10 +61,19 @@ class World:
         self.firsts: dict[Region, list[int]] = {NORTH: [], SOUTH: []}
         self.model: dict[Region, dict[int, str | None]] = {NORTH: {}, SOUTH: {}}
         """Of the OPEN generation: the value, None for a deleted key."""
-        for region in (NORTH, SOUTH):
-            self.indexes.swap(
-                region, lambda _, region=region: first_claim(region, 1, Position(0), self.claimant(), self.new_id())  # type: ignore[misc] # mypy infers no type for a default
-            )  # fmt: skip
+        self.indexes.swap({region: partial(self._claimed, region) for region in (NORTH, SOUTH)})
+
+    def _claimed(self, region: Region, _: RegionIndex | None) -> RegionIndex:
+        return first_claim(region, 1, Position(0), self.claimant(), self.new_id())
+
+    @property
+    def opened(self) -> OpenedTable:
+        watermarks = Watermarks(self.store, self.table)
+        return OpenedTable(self.store, self.table, self.indexes, watermarks, self.tasks, self.clock, CONTRACT)
+
+    def another(self) -> OpenedTable:
+        """Another process."""
+        return OpenedTable.over(self.store.plain, self.table, CONTRACT, self.tasks, self.clock)
 
     def new_id(self) -> str:
         return f"{next(self._numbers):016x}"[::-1]
@@ -90,17 +103,18 @@ class World:
         newest = self.index(region).generations[-1]
         reached, firsts = Position(self.offsets[region]), tuple(self.firsts[region])
         ours, _ = self.indexes.swap(
-            region,
-            lambda i: (
-                i and seal(i, newest.generation, self.claimant(), reached, firsts, self.new_id(), hand_over=False)
-            ),
-        )
+            {
+                region: lambda i: (
+                    i and seal(i, newest.generation, self.claimant(), reached, firsts, self.new_id(), hand_over=False)
+                )
+            }
+        )[region]
         assert ours
         held, self.model[region], self.firsts[region] = self.model[region], {}, []
         return held
 
     def index(self, region: Region) -> RegionIndex:
-        found = RegionIndexes(self.store.plain, self.clock).read(region)
+        found = newest_index(self.store.plain, self.clock, region)
         assert found is not None
         return found
 
@@ -108,12 +122,10 @@ class World:
         return next(r for r in self.index(region).generations if r.generation == generation)
 
     def flush(self, region: Region) -> Snapshot | None:
-        return flush_from_log(self.store, self.table, self.indexes, self.tasks, CONTRACT, region, self.new_id)
+        return flush_from_log(self.opened, region, self.new_id)
 
     def flush_memory(self, region: Region, record: GenerationRecord, batches: Seq[pa.RecordBatch]) -> Snapshot | None:
-        return flush_generation(
-            self.store, self.table, self.indexes, CONTRACT, region, record, fold(batches, CONTRACT.rows), self.new_id
-        )
+        return flush_generation(self.opened, region, record, fold(batches, CONTRACT.rows), self.new_id)
 
     def held(self, region: Region, generation: int) -> dict[int, str | None]:
         """What the snapshot that the index names holds."""
@@ -139,7 +151,7 @@ def test_entries_of_a_generation_are_its_own(world: World) -> None:
     world.write(north=[(2, "b")])
     world.seal(NORTH)
     world.write(north=[(3, "c")])
-    found = entries_of(world.store, world.tasks, NORTH, world.record(NORTH, 1))
+    found = entries_of(world.opened, NORTH, world.record(NORTH, 1))
     assert [(e.region, e.first, e.next) for e in found] == [(NORTH, 0, 2), (NORTH, 2, 4)]
     assert [row["k"] for e in found for row in e.rows.to_pylist()] == [1, 2]
 
@@ -151,7 +163,7 @@ def test_an_entry_that_is_not_there_is_stale(world: World, lost: int) -> None:
     world.seal(NORTH)
     world.store.bucket.delete(paths.wal_segment(LOG, Sequence(lost)))
     with pytest.raises(PlanStale, match=rf"has entries \[0, 2, 4\].* before {paths.wal_segment(LOG, Sequence(lost))}"):
-        entries_of(world.store, world.tasks, NORTH, world.record(NORTH, 1))
+        entries_of(world.opened, NORTH, world.record(NORTH, 1))
 
 
 def test_entries_that_an_index_declares_without_end_cost_nothing(world: World) -> None:
@@ -162,7 +174,7 @@ def test_entries_that_an_index_declares_without_end_cost_nothing(world: World) -
     )
     assert len(declared.wal_entries) == 2**62 - 1
     with memory_bound(16 << 20), pytest.raises(PlanStale, match=r"has entries 0\.\.4611686018427387902 "):
-        entries_of(world.store, world.tasks, NORTH, declared)
+        entries_of(world.opened, NORTH, declared)
 
 
 def test_a_lost_segment_of_another_region_is_no_matter_behind_ours(world: World) -> None:
@@ -170,7 +182,7 @@ def test_a_lost_segment_of_another_region_is_no_matter_behind_ours(world: World)
     world.write(south=[(1, "b")])
     world.seal(NORTH)
     world.store.bucket.delete(paths.wal_segment(LOG, Sequence(1)))
-    assert len(entries_of(world.store, world.tasks, NORTH, world.record(NORTH, 1))) == 1
+    assert len(entries_of(world.opened, NORTH, world.record(NORTH, 1))) == 1
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -186,7 +198,7 @@ def test_the_snapshot_is_the_fold_from_memory_as_from_the_log(seed: int) -> None
         if changes:
             world.write(**changes)
     model = {region: world.seal(region) for region in (NORTH, SOUTH)}
-    entries = entries_of(world.store, world.tasks, NORTH, world.record(NORTH, 1))
+    entries = entries_of(world.opened, NORTH, world.record(NORTH, 1))
     assert world.flush_memory(NORTH, world.record(NORTH, 1), [e.rows for e in entries]) is not None
     assert world.flush(SOUTH) is not None
     assert world.held(NORTH, 1) == model[NORTH]
@@ -228,14 +240,12 @@ def test_of_two_flushes_one_result_stays(world: World) -> None:
     """Another process flushes between our snapshot and our compare-and-swap."""
     world.write(north=[(1, "a"), (2, None)])
     model = world.seal(NORTH)
-    other = RegionIndexes(world.store.plain, world.clock)
+    other = world.another()
     theirs: list[Snapshot | None] = []
     world.store.after(
         "put",
         "snapshot.json",
-        lambda: theirs.append(
-            flush_from_log(world.store.plain, world.table, other, world.tasks, CONTRACT, NORTH, world.new_id)
-        ),
+        lambda: theirs.append(flush_from_log(other, NORTH, world.new_id)),
     )
     assert world.flush(NORTH) is None
     (snapshot,) = theirs
@@ -271,12 +281,12 @@ def test_missing_segments_of_a_sealed_generation_are_a_loss_and_named(world: Wor
 def test_segments_trimmed_after_another_s_flush_and_merge_are_no_loss(world: World) -> None:
     world.write(north=[(1, "a")])
     world.seal(NORTH)
-    other = RegionIndexes(world.store.plain, world.clock)
+    other = world.another()
 
     def meanwhile() -> None:
-        snapshot = flush_from_log(world.store.plain, world.table, other, world.tasks, CONTRACT, NORTH, world.new_id)
+        snapshot = flush_from_log(other, NORTH, world.new_id)
         assert snapshot is not None
-        other.swap(NORTH, lambda i: i and merged(i, Generation(1), TableVersion(2), 5, world.new_id()))
+        other.indexes.swap({NORTH: lambda i: i and merged(i, Generation(1), TableVersion(2), 5, world.new_id())})
         world.store.bucket.delete(paths.wal_segment(LOG, Sequence(0)))
 
     world.store.before("get", paths.wal_segment(LOG, Sequence(0)), meanwhile)
@@ -287,9 +297,7 @@ def test_segments_trimmed_after_another_s_flush_and_merge_are_no_loss(world: Wor
 
 
 def rebuild(world: World, record: GenerationRecord) -> Snapshot | None:
-    return rebuild_snapshot(
-        world.store, world.table, world.indexes, world.tasks, CONTRACT, NORTH, record, world.new_id
-    )  # fmt: skip
+    return rebuild_snapshot(world.opened, NORTH, record, world.new_id)
 
 
 def test_a_snapshot_that_lost_its_files_is_made_anew_from_the_log(world: World) -> None:
@@ -315,7 +323,7 @@ def test_rebuilding_gives_way_to_who_rebuilt_or_merged_first(world: World) -> No
     assert rebuild(world, record) is None
     assert world.record(NORTH, 1).snapshot == first.key
     record = world.record(NORTH, 1)
-    world.indexes.swap(NORTH, lambda i: i and merged(i, Generation(1), TableVersion(2), 5, world.new_id()))
+    world.indexes.swap({NORTH: lambda i: i and merged(i, Generation(1), TableVersion(2), 5, world.new_id())})
     assert rebuild(world, record) is None
     assert world.record(NORTH, 1).snapshot == first.key
 

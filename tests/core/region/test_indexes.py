@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from lancewal_core import paths
 from lancewal_core.errors import ObjectCorrupt, StoreInconsistent
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TopicId
+from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.index import RegionIndex, encode_index
 from lancewal_core.region.indexes import KNOWN_FOR_S, RegionIndexes, index_family
 from lancewal_core.region.transitions import Claimant, first_claim, reanchor
@@ -58,21 +60,21 @@ def test_the_family_takes_its_own_region_s_keys_only() -> None:
 
 
 def test_nobody_has_claimed_it_yet(indexes: RegionIndexes) -> None:
-    assert indexes.read(REGION) is None
+    assert indexes.read([REGION]).get(REGION) is None
 
 
 def test_swaps_build_one_version_after_the_other(store: ScriptedStore, indexes: RegionIndexes) -> None:
-    assert indexes.swap(REGION, lambda found: FIRST) == (True, FIRST)
+    assert indexes.swap({REGION: lambda found: FIRST})[REGION] == (True, FIRST)
     seen: list[RegionIndex | None] = []
 
     def again(found: RegionIndex | None) -> RegionIndex | None:
         seen.append(found)
         return found and replace(found, write_id="w2")
 
-    assert indexes.swap(REGION, again) == (True, replace(FIRST, write_id="w2"))
+    assert indexes.swap({REGION: again})[REGION] == (True, replace(FIRST, write_id="w2"))
     assert seen == [FIRST]
-    assert indexes.read(REGION) == replace(FIRST, write_id="w2")
-    assert indexes.swap(REGION, lambda found: None) == (False, replace(FIRST, write_id="w2"))
+    assert indexes.read([REGION]).get(REGION) == replace(FIRST, write_id="w2")
+    assert indexes.swap({REGION: lambda found: None})[REGION] == (False, replace(FIRST, write_id="w2"))
     assert len(store.plain.list(paths.index_prefix(REGION))) == 2
 
 
@@ -81,14 +83,14 @@ def test_within_an_hour_an_index_is_found_without_a_listing(
 ) -> None:
     put_version(store, 1)
     put_version(store, 2)
-    indexes.read(REGION)
+    indexes.read([REGION]).get(REGION)
     store.calls.clear()
     newest = put_version(store, 3)
     clock.seconds += KNOWN_FOR_S
-    assert indexes.read(REGION) == newest
+    assert indexes.read([REGION]).get(REGION) == newest
     assert LISTING not in store.calls
     clock.seconds += KNOWN_FOR_S + 1
-    assert indexes.read(REGION) == newest
+    assert indexes.read([REGION]).get(REGION) == newest
     assert store.calls.count(LISTING) == 1
 
 
@@ -97,13 +99,13 @@ def test_after_an_hour_versions_may_have_been_trimmed_behind_the_known_one(
 ) -> None:
     for version in range(1, 4):
         put_version(store, version)
-    indexes.read(REGION)
+    indexes.read([REGION]).get(REGION)
     for version in range(2, 8):
         put_version(store, version)
         store.bucket.delete(paths.index_version(REGION, version))
     newest = put_version(store, 8)
     clock.seconds += KNOWN_FOR_S + 1
-    assert indexes.read(REGION) == newest
+    assert indexes.read([REGION]).get(REGION) == newest
 
 
 def test_an_index_never_goes_back(store: ScriptedStore, clock: ManualClock, indexes: RegionIndexes) -> None:
@@ -111,28 +113,67 @@ def test_an_index_never_goes_back(store: ScriptedStore, clock: ManualClock, inde
     put_version(store, 1)
     for version in (5, 6):
         put_version(store, version)
-    assert indexes.read(REGION) == put_version(store, 6)
+    assert indexes.read([REGION]).get(REGION) == put_version(store, 6)
     clock.seconds += KNOWN_FOR_S + 1
     hidden = [store.bucket.get(paths.index_version(REGION, v)) for v in (5, 6)]
     for version in (5, 6):
         store.bucket.delete(paths.index_version(REGION, version))
     with pytest.raises(StoreInconsistent, match="version 6"):
-        indexes.read(REGION)
+        indexes.read([REGION]).get(REGION)
     with pytest.raises(StoreInconsistent, match="version 6"):
-        indexes.swap(REGION, lambda found: found)
+        indexes.swap({REGION: lambda found: found})
     for version, data in zip((5, 6), hidden, strict=True):
         store.bucket.put(paths.index_version(REGION, version), data or b"", 0)
-    assert indexes.read(REGION) == put_version(store, 6)
+    assert indexes.read([REGION]).get(REGION) == put_version(store, 6)
 
 
 def test_an_empty_listing_does_not_unclaim_a_region(store: ScriptedStore, indexes: RegionIndexes) -> None:
     put_version(store, 1)
     newest = put_version(store, 5)
     store.faults.listings.append(ListFault.PARTIAL)
-    assert indexes.read(REGION) == newest
+    assert indexes.read([REGION]).get(REGION) == newest
 
 
 def test_an_index_of_another_region_is_corrupt(store: ScriptedStore, indexes: RegionIndexes) -> None:
     store.bucket.put(paths.index_version(OTHER, 1), encode_index(FIRST), 0)
     with pytest.raises(ObjectCorrupt, match="another region"):
-        indexes.read(OTHER)
+        indexes.read([OTHER]).get(OTHER)
+
+
+def claimed(region: Region) -> RegionIndex:
+    return first_claim(region, 1, Position(7), claimant(0), "w1")
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_many_are_read_at_a_call_and_what_nobody_has_claimed_is_not_among_them(
+    store: ScriptedStore, clock: ManualClock, beside: bool
+) -> None:
+    regions = [Region("orders", TopicId("topic-id-1"), p) for p in range(6)]
+    for region in regions[::2]:
+        store.bucket.put(paths.index_version(region, 1), encode_index(claimed(region)), 0)
+    with closing(ThreadTasks()) as tasks:
+        indexes = RegionIndexes(store, clock, tasks if beside else None)
+        found = indexes.read(reversed_ := regions[::-1])
+        assert list(found) == [region for region in reversed_ if region.partition % 2 == 0]
+        assert all(index == claimed(region) for region, index in found.items())
+        assert indexes.read([]) == {}
+        store.bucket.delete(paths.index_version(regions[2], 1))
+        store.bucket.put(paths.index_version(regions[2], 1), b"damaged", 0)
+        with pytest.raises(ObjectCorrupt):
+            RegionIndexes(store, clock, tasks if beside else None).read(regions)
+
+
+def test_many_are_swapped_at_a_call_each_with_its_own_answer(store: ScriptedStore, indexes: RegionIndexes) -> None:
+    put_version(store, 1)
+    found = indexes.swap({OTHER: lambda _: claimed(OTHER), REGION: lambda _: None})
+    assert found == {OTHER: (True, claimed(OTHER)), REGION: (False, FIRST)}
+    assert indexes.read([REGION, OTHER]) == {REGION: FIRST, OTHER: claimed(OTHER)}
+
+
+def test_where_one_swap_raises_those_before_it_stay(store: ScriptedStore, indexes: RegionIndexes) -> None:
+    def refuse(_: RegionIndex | None) -> RegionIndex | None:
+        raise StoreInconsistent("no")
+
+    with pytest.raises(StoreInconsistent, match="no"):
+        indexes.swap({OTHER: lambda _: claimed(OTHER), REGION: refuse})
+    assert indexes.read([REGION, OTHER]) == {OTHER: claimed(OTHER)}

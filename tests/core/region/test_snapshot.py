@@ -16,6 +16,7 @@ from lancewal_core.errors import FormatUnknown, ObjectCorrupt, ObjectMissing, St
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TopicId
 from lancewal_core.paths import SnapshotFile
 from lancewal_core.region.index import GenerationRecord, State
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.snapshot import (
     Snapshot,
     read_folded,
@@ -28,10 +29,11 @@ from lancewal_core.region.snapshot import (
 from lancewal_core.region.u64_segment import U64Segment
 from lancewal_core.rows.fold import Folded, partial_schema
 from lancewal_core.rows.schema import RowSchema
+from lancewal_core.table.contract import Column, Contract
 from lancewal_core.table.protocol import fragment_files
 from lancewal_core.testing.faults import PutFault
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
-from tests.support.scripted import ManualClock, ScriptedStore
+from tests.support.scripted import InlineTasks, ManualClock, ScriptedStore
 
 REGION = Region("orders", TopicId("topic-id-1"), 2)
 SCHEMA = RowSchema(pa.schema([("v", pa.string()), ("k", pa.int64()), ("tags", pa.list_(pa.string()))]), ("k",), ("k",))
@@ -50,16 +52,33 @@ RECORD = GenerationRecord(
     merged_at_ms=None,
 )
 ATTEMPT = "0badcafe"
+CONTRACT = Contract(
+    version=3,
+    table_uuid="uuid-1",
+    topic="orders",
+    topic_id="topic-id-1",
+    partitions=3,
+    primary_key=("k",),
+    region_key=("k",),
+    start=(0, 0, 0),
+    columns=(
+        Column(name="v", type="string", field_ids=(0,)),
+        Column(name="k", type="int64", field_ids=(1,)),
+        Column(name="tags", type="list<string>", field_ids=(2, 3)),
+    ),
+)
 
 
 class World:
     def __init__(self) -> None:
-        self.store = ScriptedStore(ManualClock())
+        clock = ManualClock()
+        self.store = ScriptedStore(clock)
         self.dataset = MemoryDataset(SCHEMA.table)
         self.table = MemoryTable(self.dataset)
+        self.opened = OpenedTable.over(self.store, self.table, CONTRACT, InlineTasks(), clock)
 
     def write(self, folded: Folded, attempt: str = ATTEMPT) -> Snapshot:
-        return write_snapshot(self.store, self.table, REGION, RECORD, 3, folded, attempt)
+        return write_snapshot(self.opened, REGION, RECORD, folded, attempt)
 
     def key(self, file: SnapshotFile) -> str:
         return paths.snapshot_file(REGION, RECORD.generation, ATTEMPT, file)
@@ -130,7 +149,7 @@ def test_rows_of_some_columns(world: World) -> None:
 def test_an_open_generation_has_no_snapshot(world: World) -> None:
     record = replace(RECORD, state=State.OPEN, next=None, end_sequence=None, wal_entries=U64Segment.of(()))
     with pytest.raises(ValueError, match="still OPEN"):
-        write_snapshot(world.store, world.table, REGION, record, 3, folded(1), ATTEMPT)
+        write_snapshot(world.opened, REGION, record, folded(1), ATTEMPT)
 
 
 def test_attempts_never_meet(world: World) -> None:

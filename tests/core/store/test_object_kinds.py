@@ -190,12 +190,12 @@ def test_a_generation_is_opened_only_where_its_marks_will_fit(monkeypatch: pytes
     monkeypatch.setattr(object_limits, "kind_of", lambda key: small)
 
     def change(decide: Callable[[RegionIndex], RegionIndex | None]) -> RegionIndex:
-        ours, index = indexes.swap(region, lambda found: found and decide(found))
+        ours, index = indexes.swap({region: lambda found: found and decide(found)})[region]
         assert ours
         assert index is not None
         return index
 
-    indexes.swap(region, lambda _: first_claim(region, 1, Position(0), claimant, next(ids)))
+    indexes.swap({region: lambda _: first_claim(region, 1, Position(0), claimant, next(ids))})
 
     def sealed_by(generation: int, *, hand_over: bool) -> None:
         end, entries = Position(generation), (generation - 1,)

@@ -131,7 +131,9 @@ def littered(table: FlusherTable) -> None:
     """Everything that may become garbage, beside what the merges left."""
     region = table.regions[0]
     for _ in range(110):
-        ours, _ = table.context().indexes.swap(region, lambda found: found and replace(found, write_id=table.new_id()))
+        ours, _ = table.context().indexes.swap(
+            {region: lambda found: found and replace(found, write_id=table.new_id())}
+        )[region]
         assert ours
     for file in (Path(table.uri) / paths.index_prefix(region)).iterdir():
         age(file, 8 * DAY_S)

@@ -33,11 +33,13 @@ from lancewal_core.region.flush import entries_of, flush_from_log
 from lancewal_core.region.history import generations_behind
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State, decode_history, encode_history
 from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.snapshot import read_snapshot
 from lancewal_core.region.transitions import Claimant, Ended, claim, first_claim, merged, reanchor, seal
+from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.contract import Column, Contract, encode_contract
 from lancewal_core.table.protocol import Committed, TableCommit
-from lancewal_core.table.watermarks import TABLE_UUID, Watermark, Watermarks, merge_properties
+from lancewal_core.table.watermarks import TABLE_UUID, Watermark, merge_properties
 from lancewal_core.testing.faults import ListFault, PutFault
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from lancewal_core.wal.segment import Entry, Fence, encode_fence
@@ -52,6 +54,7 @@ from lancewal_ingest.kafka.source import Offsets
 from lancewal_ingest.regions.open import Opened, open_region
 from lancewal_reader.plan.strong import PlanContext, ReadPlan, plan_strong
 from lancewal_reader.unmerged import DeltaContext, LoadedCache, SnapshotCache, load
+from tests.support.indexes import newest_index
 from tests.support.scripted import DAY_S, Act, InlineTasks, ManualClock, ScriptedStore
 
 HOUR_S = 3600.0
@@ -106,11 +109,11 @@ class World:
 
     def collector(self) -> FlusherContext:
         """A flusher that has just started."""
-        return FlusherContext(
-            self.store, self.table, RegionIndexes(self.store, self.clock), Watermarks(self.store, self.table),
-            KeyIndex(KeyCatalogs(self.store, self.clock), StoredParts(self.store)),
-            ThreadRunner(self.table, self.tasks), self.tasks, self.clock, self.contract, self.new_id,
-        )  # fmt: skip
+        keys = KeyIndex(KeyCatalogs(self.store, self.clock), StoredParts(self.store))
+        return FlusherContext(*self.opened(self.store).parts, keys, ThreadRunner(self.table, self.tasks), self.new_id)
+
+    def opened(self, store: ObjectStore) -> OpenedTable:
+        return OpenedTable.over(store, self.table, self.contract, self.tasks, self.clock)
 
     def collect(self) -> int:
         """One round; how many objects it deleted."""
@@ -133,7 +136,7 @@ class World:
         return self.contract.regions[partition]
 
     def index(self, partition: int = 0) -> RegionIndex:
-        found = self.indexes.read(self.region(partition))
+        found = self.indexes.read([self.region(partition)]).get(self.region(partition))
         assert found is not None
         return found
 
@@ -141,17 +144,19 @@ class World:
         return self.index(partition).generations[-1]
 
     def change(self, partition: int, decide: Callable[[RegionIndex], RegionIndex | None]) -> None:
-        ours, _ = self.indexes.swap(self.region(partition), lambda found: found and decide(found))
+        ours, _ = self.indexes.swap({self.region(partition): lambda found: found and decide(found)})[
+            self.region(partition)
+        ]
         assert ours
 
     def open(self, writer: Writer, partition: int = 0) -> None:
         """Claim as ingest does: a former owner's log is ended."""
         region = self.region(partition)
-        index = self.indexes.read(region)
+        index = self.indexes.read([region]).get(region)
         if index is None:
             ours, _ = self.indexes.swap(
-                region, lambda found: first_claim(region, 1, Position(0), writer.claimant(), self.new_id())
-            )
+                {region: lambda found: first_claim(region, 1, Position(0), writer.claimant(), self.new_id())}
+            )[region]
             assert ours
             return
         newest, end = index.generations[-1], None
@@ -205,7 +210,7 @@ class World:
 
     def flush(self, partition: int = 0) -> None:
         snapshot = flush_from_log(
-            self.plain, self.table, self.indexes, self.tasks, self.contract, self.region(partition), self.new_id
+            replace(self.opened(self.plain), indexes=self.indexes), self.region(partition), self.new_id
         )
         assert snapshot is not None
 
@@ -260,30 +265,16 @@ class World:
     # -- readers -------------------------------------------------------------------------------------------------
 
     def plan(self) -> ReadPlan:
-        context = PlanContext(
-            self.plain, self.table, RegionIndexes(self.plain, self.clock), Watermarks(self.plain, self.table),
-            self.tasks, self.clock, self.contract, None,
-        )  # fmt: skip
-        return plan_strong(context)
+        return plan_strong(PlanContext(*self.opened(self.plain).parts, None))
 
     def load(self, plan: ReadPlan) -> list[dict[str, Any]]:
-        context = DeltaContext(
-            self.plain,
-            self.table,
-            self.tasks,
-            self.contract,
-            SegmentCache(1 << 20),
-            SnapshotCache(1 << 20),
-            LoadedCache(),
-        )
+        caches = (SegmentCache(1 << 20), SnapshotCache(1 << 20), LoadedCache())
+        context = DeltaContext(*self.opened(self.plain).parts, *caches)
         rows: list[dict[str, Any]] = load(context, plan.deltas, self.contract.rows).folded.rows.to_pylist()
         return rows
 
     def ingest(self, store: ScriptedStore) -> IngestContext:
-        return IngestContext(
-            store, self.table, RegionIndexes(store, self.clock), Watermarks(store, self.table),
-            self.tasks, self.clock, self.contract, self.new_id,
-        )  # fmt: skip
+        return IngestContext(*self.opened(store).parts, self.new_id)
 
     def ingest_opens(self, context: IngestContext, writer: Writer, partition: int = 0) -> Opened:
         return open_region(
@@ -631,7 +622,7 @@ def test_generations_of_which_an_old_page_says_otherwise_stay_in_the_index(world
         world.collect()
     assert world.pages() == ([(1, 30)] if first == 1 else [(1, first - 1), (first, 30)])
     assert world.index().generations == before[first - 1 :]
-    behind = generations_behind(world.store, RegionIndexes(world.store, world.clock), world.region(), Generation(0), 1)
+    behind = generations_behind(world.opened(world.store), world.region(), world.index(), Generation(0))
     assert tuple(behind) == before
     world.collect_fully()
     assert world.segments("a") == list(range(PAGE_AT + 6))
@@ -642,7 +633,7 @@ def test_pages_that_a_listing_leaves_out_are_missed_by_a_reader(paged_world: Wor
     (page,) = (info.key for info in world.plain.list(paths.history_prefix(world.region())))
     world.plain.delete([page])
     with pytest.raises(PlanStale, match="generation 1 is not to be found"):
-        generations_behind(world.plain, RegionIndexes(world.plain, world.clock), world.region(), Generation(0), 1)
+        generations_behind(world.opened(world.plain), world.region(), world.index(), Generation(0))
 
 
 def test_a_crash_between_page_and_index_repeats_itself_away(world: World) -> None:
@@ -714,7 +705,7 @@ def test_old_index_versions_go_oldest_first_but_never_the_first_nor_the_newest_h
     assert world.collect() == 10
     assert world.deletes() == [paths.index_version(world.region(), v) for v in range(2, 12)]
     assert world.versions() == [1, *range(12, VERSIONS_KEPT + 12)]
-    fresh = RegionIndexes(world.plain, world.clock).read(world.region())
+    fresh = newest_index(world.plain, world.clock, world.region())
     assert fresh == world.index()
     assert world.collect() == 0
 
@@ -1059,7 +1050,7 @@ def test_a_running_plan_reads_on_during_the_grace_period_and_is_stale_after_it(w
     with pytest.raises(ObjectMissing, match="and so are its WAL entries"):
         world.load(plan)
     with pytest.raises(PlanStale, match="entries"):
-        entries_of(world.plain, world.tasks, world.region(), record)
+        entries_of(world.opened(world.plain), world.region(), record)
     again = world.plan()
     assert world.load(again) == []
     assert again.cut == {world.region(): 1}
@@ -1096,8 +1087,4 @@ def test_a_strong_read_while_its_log_is_trimmed_plans_again(world: World) -> Non
 
     slow = ScriptedStore(world.clock, world.store.bucket)
     slow.before("get", paths.wal_segment(writer.log.log, Sequence(0)), meanwhile)
-    context = PlanContext(
-        slow, world.table, RegionIndexes(slow, world.clock), Watermarks(slow, world.table), world.tasks, world.clock,
-        world.contract, None,
-    )  # fmt: skip
-    assert plan_strong(context).cut == {world.region(0): 1, world.region(1): 2}
+    assert plan_strong(PlanContext(*world.opened(slow).parts, None)).cut == {world.region(0): 1, world.region(1): 2}

@@ -12,8 +12,7 @@ import pytest
 
 from lancewal_core.errors import SchemaError
 from lancewal_flusher.load.files import find_files
-from lancewal_flusher.load.keep import Keep
-from lancewal_flusher.load.whole import LoadBounds, load
+from lancewal_flusher.load.whole import LoadAsked, load
 from lancewal_flusher.upkeep.expiry import Expired, NothingExpired, Oldest
 from tests.flusher.upkeep.test_expiry import NOW, drop_expired, expire, made, row
 from tests.support.flusher_tables import COLUMNS, FlusherTable
@@ -50,6 +49,6 @@ def test_a_null_among_the_values_of_a_dictionary_is_a_null(tmp_path: Path) -> No
     with pa.ipc.new_file(str(file), rows.schema) as writer:
         writer.write_table(rows)
     with pytest.raises(SchemaError, match="'region' of the primary key is null in 1 rows"):
-        load(table.context(), find_files([str(file)], {}), "load", Keep.ERROR, LoadBounds())
+        load(table.context(), find_files([str(file)], {}), LoadAsked("load"))
     assert table.rows() == []
     table.close()

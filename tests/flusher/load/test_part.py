@@ -31,7 +31,7 @@ from lancewal_core.table.protocol import CommitLost, CommitOutcome, Committed, T
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.load.files import find_files
 from lancewal_flusher.load.keep import Keep
-from lancewal_flusher.load.whole import LoadBounds, LoadSummary, load
+from lancewal_flusher.load.whole import LoadAsked, LoadBounds, LoadSummary, load
 from lancewal_flusher.merge.merge import merge_next
 from lancewal_flusher.upkeep.key_runs import UpkeepState, keep_up
 from tests.support.flusher_tables import (
@@ -118,7 +118,7 @@ class World:
         table: ScriptedTable | None = None,
         bounds: LoadBounds = SMALL,
     ) -> LoadSummary:
-        return load(self.table.context(table), find_files(files, {}), name, keep, bounds)
+        return load(self.table.context(table), find_files(files, {}), LoadAsked(name, keep, bounds))
 
     def expect(self, rows: Sequence[Row], name: str = "load") -> None:
         """The rows are loaded now."""
@@ -230,7 +230,7 @@ def test_a_beginning_that_is_trimmed_is_an_error(filled: World) -> None:
     region = filled.table.regions[0]
     context = filled.table.context()
     last = filled.table.record(0, 4)
-    assert context.indexes.swap(region, lambda found: found and trim(found, last, "12345678"))[0]
+    assert context.indexes.swap({region: lambda found: found and trim(found, last, "12345678")})[region][0]
     file = filled.write(rows_of(0, [4]))
     with pytest.raises(OutsideHistoryWindow, match=r"load export began before generation 3.*another name"):
         filled.load([file], "export")

@@ -83,8 +83,8 @@ def table(tmp_path: Path) -> Iterator[FlusherTable]:
     made.generation(0, upserts(range(700)), segments=2, flush=False)
     claimant = Claimant(OwnerId("ingest-2"), LogId("log-2"), Sequence(0))
     made.context().indexes.swap(
-        made.regions[1], lambda _: first_claim(made.regions[1], 1, Position(0), claimant, "write-1")
-    )
+        {made.regions[1]: lambda _: first_claim(made.regions[1], 1, Position(0), claimant, "write-1")}
+    )[made.regions[1]]
     yield made
     made.close()
 
@@ -93,7 +93,7 @@ def move_to_page(table: FlusherTable, partition: int, last: Generation) -> None:
     region = table.regions[partition]
     page = tuple(r for r in table.index(partition).generations if r.generation <= last)
     table.store.put_if_absent(paths.history_page(region, page[0].generation), encode_history(region, 1, page))
-    ours, _ = table.context().indexes.swap(region, lambda found: found and paged(found, page, "write-2"))
+    ours, _ = table.context().indexes.swap({region: lambda found: found and paged(found, page, "write-2")})[region]
     assert ours
 
 

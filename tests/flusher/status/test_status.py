@@ -23,7 +23,7 @@ from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region import transitions
 from lancewal_core.region.flush import flush_generation
 from lancewal_core.region.index import RegionIndex
-from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.transitions import Claimant, Ended
 from lancewal_core.rows.fold import fold
 from lancewal_core.rows.schema import OFFSET, OP, PRESENT, TIMESTAMP
@@ -42,7 +42,7 @@ from lancewal_flusher.define.create import create_table
 from lancewal_flusher.status.status import RegionStatus, table_status
 from tests.flusher.table_settings import content, make_topic, table_settings
 from tests.support.retention import delete_records
-from tests.support.scripted import ManualClock
+from tests.support.scripted import InlineTasks, ManualClock
 from tests.support.whole_path import until
 
 if TYPE_CHECKING:
@@ -60,7 +60,8 @@ class Ingest:
     def __init__(self, folder: Path, contract: Contract, owner: str) -> None:
         self.store, self.clock, self.contract = open_store(str(folder)), SystemClock(), contract
         self.table = LanceTable(str(folder))
-        self.indexes = RegionIndexes(self.store, self.clock)
+        self.opened = OpenedTable.over(self.store, self.table, contract, InlineTasks(), self.clock)
+        self.indexes = self.opened.indexes
         self.log = LogWriter(self.store, self.clock, LogId(uuid4().hex), OwnerId(owner), contract.rows.wal)
         self.batches: dict[Region, list[pa.RecordBatch]] = {}
         self.open: dict[Region, tuple[Position, list[int]]] = {}
@@ -73,7 +74,7 @@ class Ingest:
             assert index is None
             return transitions.first_claim(region, 1, Position(start), self.claimant(), uuid4().hex)
 
-        assert self.indexes.swap(region, decide)[0]
+        assert self.indexes.swap({region: decide})[region][0]
         self.open[region] = (Position(start), [])
         self.batches[region] = []
 
@@ -91,7 +92,7 @@ class Ingest:
             assert index is not None
             return transitions.claim(index, ended, 1, self.claimant(), uuid4().hex)
 
-        assert self.indexes.swap(region, decide)[0]
+        assert self.indexes.swap({region: decide})[region][0]
         self.open[region] = (next_, [])
         self.batches[region] = []
 
@@ -125,24 +126,16 @@ class Ingest:
                 index, Generation(generation), self.claimant(), next_, ids, uuid4().hex, hand_over=hand_over
             )
 
-        assert self.indexes.swap(region, decide)[0]
+        assert self.indexes.swap({region: decide})[region][0]
         self.open[region] = (next_, [])
 
     def flush(self, region: Region, generation: int) -> None:
-        index = self.indexes.read(region)
+        index = self.indexes.read([region]).get(region)
         assert index is not None
         (record,) = (r for r in index.generations if r.generation == generation)
         batches, self.batches[region] = self.batches[region], []
-        assert flush_generation(
-            self.store,
-            self.table,
-            self.indexes,
-            self.contract,
-            region,
-            record,
-            fold(batches, self.contract.rows),
-            new_id,
-        )
+        folded = fold(batches, self.contract.rows)
+        assert flush_generation(self.opened, region, record, folded, new_id)
 
 
 def new_id() -> str:

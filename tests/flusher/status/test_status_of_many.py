@@ -8,13 +8,26 @@ from threading import Barrier
 from lancewal_core.ids import Position, Region, TopicId
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.store.object_store import ObjectInfo
+from lancewal_core.table.contract import Column, Contract
 from lancewal_core.testing.memory_store import MemoryStore
+from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from lancewal_flusher.status.status import _standing
 from lancewal_flusher.status.stopped_partitions import KafkaSpan
 from lancewal_flusher.status.unmerged_counts import Tally
 
 AT_ONCE = 4
+CONTRACT = Contract(
+    table_uuid="uuid-1",
+    topic="orders",
+    topic_id="id",
+    partitions=2 * AT_ONCE,
+    primary_key=("k",),
+    region_key=("k",),
+    start=(0,) * 2 * AT_ONCE,
+    columns=(Column(name="k", type="int64", field_ids=(0,)),),
+)
 
 
 class MetStore(MemoryStore):
@@ -38,7 +51,10 @@ def test_partitions_that_wait_are_looked_at_side_by_side() -> None:
     problems: list[str] = []
     tasks = ThreadTasks(io_threads=AT_ONCE)
     try:
-        found = _standing(MetStore(), tasks, tallies, spans, False, 1_700_000_000_000, problems)
+        opened = OpenedTable.over(
+            MetStore(), MemoryTable(MemoryDataset(CONTRACT.rows.table)), CONTRACT, tasks, SystemClock()
+        )
+        found = _standing(opened, tallies, spans, False, 1_700_000_000_000, problems)
     finally:
         tasks.close()
     assert sorted(found) == list(range(AT_ONCE))

@@ -17,7 +17,7 @@ from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.table.drain import Drain
 from lancewal_core.wal import segment
 from lancewal_ingest.decode.outcomes import Rejected
-from lancewal_ingest.operator.reject import Passed, reject
+from lancewal_ingest.operator.reject import Partition, Passed, reject
 from lancewal_kafka.records import Records
 from lancewal_reader import open_table
 from tests.support.pipeline import Pipeline, by_key
@@ -67,10 +67,7 @@ def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
 
 
 def durable(pipeline: Pipeline) -> int:
-    context = pipeline._worker._context
-    found = durable_position(
-        context.store, context.tasks, context.indexes, pipeline.contract, pipeline.contract.regions[0]
-    )
+    found = durable_position(pipeline._worker._context, pipeline.contract.regions[0])
     assert found is not None
     return found
 
@@ -97,10 +94,15 @@ def pass_over(
             [None] * len(taken),
         ), behind  # fmt: skip
 
+    kafka = Partition(lambda: source.offsets(0), read or some, letters)
     return reject(
-        pipeline._worker._context, OwnerId("person"), pipeline.contract.regions[0], Position(offset), Position(through),
-        lambda: source.offsets(0), read or some, letters,
-    )  # fmt: skip
+        pipeline._worker._context,
+        OwnerId("person"),
+        pipeline.contract.regions[0],
+        Position(offset),
+        Position(through),
+        kafka,
+    )
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 3, 100])

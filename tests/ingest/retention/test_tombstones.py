@@ -13,9 +13,12 @@ from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequ
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.loss_record import LossRecord, write_loss
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.u64_segment import U64Segment
 from lancewal_core.rows.schema import RowSchema
+from lancewal_core.table.contract import Column, Contract
 from lancewal_core.testing.memory_store import MemoryStore
+from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from lancewal_core.wal.segment import Entry, Segment, encode_segment
 from lancewal_ingest.retention.tombstones import lost_tombstones
 from lancewal_kafka.retention import Compaction
@@ -25,6 +28,16 @@ NOW_MS = 1_800_000_000_000
 DURABLE = Position(20)
 REGION, OTHER = (Region("orders", TopicId("AAAAAAAAQACAAAAAAAAAAQ"), partition) for partition in (3, 4))
 ROWS = RowSchema(pa.schema([pa.field("id", pa.int64(), nullable=False)]), ("id",), ("id",))
+CONTRACT = Contract(
+    table_uuid="uuid-1",
+    topic="orders",
+    topic_id="topic-id-1",
+    partitions=5,
+    primary_key=("id",),
+    region_key=("id",),
+    start=(0,) * 5,
+    columns=(Column(name="id", type="int64", field_ids=(0,)),),
+)
 SUSPICIOUS = Compaction(3600.0, Position(30), Position(40))
 """The first record that is younger than an hour lies at 30."""
 
@@ -48,7 +61,8 @@ class Stage:
 
     def __init__(self, tasks: ThreadTasks, written_ms_ago: int) -> None:
         self.store = MemoryStore(Clock())
-        self._tasks = tasks
+        table = MemoryTable(MemoryDataset(ROWS.table))
+        self.opened = OpenedTable.over(self.store, table, CONTRACT, tasks, Clock())
         for sequence, first, next_, region, ago in (
             (0, 10, 15, REGION, written_ms_ago + HOUR_MS),
             (1, 15, 20, REGION, written_ms_ago),
@@ -71,7 +85,7 @@ class Stage:
         self.index: RegionIndex | None = RegionIndex(REGION, 1, (sealed, open_), Generation(0), Position(10), "w-1")
 
     def lost(self, compaction: Compaction | None = SUSPICIOUS) -> bool:
-        found = lost_tombstones(self.store, self._tasks, Clock(), self.index, DURABLE, compaction)
+        found = lost_tombstones(self.opened, self.index, DURABLE, compaction)
         if found is not None:
             assert (found.kind, found.where["partition"]) == ("retention_lost", 3)
             assert "20 to 29" in str(found)
@@ -148,7 +162,7 @@ def test_a_record_whose_time_is_ahead_hides_nothing(tasks: ThreadTasks) -> None:
 def test_the_caller_knows_how_long_it_has_not_read(tasks: ThreadTasks, ago: int, expected: bool) -> None:
     for written_ms_ago in (5, 9 * HOUR_MS):
         stage = Stage(tasks, written_ms_ago)
-        found = lost_tombstones(stage.store, tasks, Clock(), stage.index, DURABLE, SUSPICIOUS, NOW_MS - ago)
+        found = lost_tombstones(stage.opened, stage.index, DURABLE, SUSPICIOUS, NOW_MS - ago)
         assert (found is not None) is expected
 
 
@@ -161,7 +175,7 @@ def test_what_was_lost_after_a_person_accepted_is_accepted_anew(tasks: ThreadTas
 
     def lost(now_ms: int, recent: int) -> bool:
         compaction = Compaction(3600.0, Position(recent), Position(99))
-        return lost_tombstones(stage.store, tasks, Clock(now_ms), stage.index, DURABLE, compaction) is not None
+        return lost_tombstones(replace(stage.opened, clock=Clock(now_ms)), stage.index, DURABLE, compaction) is not None
 
     accept(20, 30, NOW_MS)
     assert not lost(NOW_MS + 24 * HOUR_MS, 30)

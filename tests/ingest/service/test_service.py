@@ -42,12 +42,14 @@ from lancewal_core.errors import (
     TopicReplaced,
 )
 from lancewal_core.ids import Position, Region, TopicId
+from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.health import Health, HealthServer
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.flush import entries_of
 from lancewal_core.region.index import RegionIndex, State
 from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.snapshot import read_snapshot
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.rows.schema import OFFSET, SYSTEM_FIELDS, TIMESTAMP
@@ -205,17 +207,18 @@ def metric(port: int, name: str, **labels: str) -> float | None:
 
 def indexes_of(contract: Contract, uri: str) -> dict[int, RegionIndex]:
     indexes = RegionIndexes(open_store(uri), SystemClock())
-    found = {region.partition: indexes.read(region) for region in contract.regions}
+    found = {region.partition: indexes.read([region]).get(region) for region in contract.regions}
     return {partition: index for partition, index in found.items() if index is not None}
 
 
 def wal_offsets(contract: Contract, uri: str) -> dict[int, list[int]]:
     """Offsets of all rows in the logs, in the generations' order."""
-    tasks = ThreadTasks()
+    tasks, address = ThreadTasks(), Address(uri)
+    opened = OpenedTable.over(address.store(), address.table(), contract, tasks, SystemClock())
     found: dict[int, list[int]] = {}
     for partition, index in indexes_of(contract, uri).items():
         for record in index.generations:
-            for entry in entries_of(open_store(uri), tasks, contract.regions[partition], record):
+            for entry in entries_of(opened, contract.regions[partition], record):
                 found.setdefault(partition, []).extend(entry.rows.column(OFFSET).to_pylist())
     tasks.close()
     return found

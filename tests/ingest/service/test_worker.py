@@ -25,12 +25,13 @@ from lancewal_core.process.health import LOOP_LIMIT_S
 from lancewal_core.process.tasks import Task
 from lancewal_core.region.index import State
 from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.object_store import PutOutcome, PutUnknown
 from lancewal_core.table.contract import Column, Contract
-from lancewal_core.table.watermarks import TABLE_UUID, Watermarks
+from lancewal_core.table.watermarks import TABLE_UUID
 from lancewal_core.testing.memory_store import MemoryBucket, MemoryStore
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from lancewal_core.wal.segment import Segment, decode_segment
@@ -177,10 +178,8 @@ class Place:
         self.table = MemoryTable(MemoryDataset(self.contract.rows.table, {TABLE_UUID: "table"}))
         self.source = Source(partitions)
         self._ids = 0
-        self.context = IngestContext(
-            self.store, self.table, RegionIndexes(self.store, self.clock), Watermarks(self.store, self.table), AtOnce(),
-            self.clock, self.contract, self._new_id,
-        )  # fmt: skip
+        opened = OpenedTable.over(self.store, self.table, self.contract, AtOnce(), self.clock)
+        self.context = IngestContext(*opened.parts, self._new_id)
 
     def _new_id(self) -> str:
         self._ids += 1
@@ -266,7 +265,7 @@ def test_a_partition_without_a_leader_costs_no_generations() -> None:
         place.clock.sleep(1)
     del place.source.ends[0]
     worker.step()
-    index = place.context.indexes.read(place.region())
+    index = place.context.indexes.read([place.region()]).get(place.region())
     assert worker.durable == {0: 0}
     assert index is not None
     assert [r.generation for r in index.generations] == [1]
@@ -280,13 +279,13 @@ def test_a_partition_that_lost_its_records_is_not_claimed() -> None:
     for _ in range(3):
         worker.step()
     worker.revoked([0])
-    before = place.context.indexes.read(place.region())
+    before = place.context.indexes.read([place.region()]).get(place.region())
     place.source.ends[0] = Offsets(Position(50), Position(60))
     worker.assigned([0])
     worker.step()
     assert isinstance(worker.stopped[0], RetentionLost)
     # An OPEN generation of a partition that does not run would pin the log, and the next owner would have to fence it.
-    after = place.context.indexes.read(place.region())
+    after = place.context.indexes.read([place.region()]).get(place.region())
     assert before is not None
     assert after is not None
     assert [r.generation for r in after.generations] == [r.generation for r in before.generations]
@@ -325,7 +324,7 @@ def test_a_fenced_member_without_partitions_goes_on() -> None:
     place.source.coming = [Polled({}, {}), place.records(0, 3)]
     for _ in range(3):
         worker.step()
-    index = place.context.indexes.read(place.region())
+    index = place.context.indexes.read([place.region()]).get(place.region())
     assert index is not None
     newest = index.generations[-1]
     end_log(place.store, AtOnce(), place.clock, newest.log, Number(0), OTHER, place.region())
@@ -342,7 +341,7 @@ def test_a_fenced_member_without_partitions_goes_on() -> None:
         place.clock.sleep(1)
         worker.step()
     assert _ready(worker)
-    flushed = place.context.indexes.read(place.region())
+    flushed = place.context.indexes.read([place.region()]).get(place.region())
     assert flushed is not None
     assert flushed.generations[0].state is State.FLUSHED
 
@@ -370,7 +369,7 @@ def test_generations_of_a_topic_that_falls_silent_are_flushed_without_a_pause_be
     silent = place.clock.now
 
     def states() -> list[State]:
-        found = [place.context.indexes.read(place.region(p)) for p in range(partitions)]
+        found = [place.context.indexes.read([place.region(p)]).get(place.region(p)) for p in range(partitions)]
         return [index.generations[0].state for index in found if index is not None]
 
     while states() != [State.FLUSHED] * partitions:
@@ -453,7 +452,7 @@ def test_a_stale_listing_does_not_end_the_service(monkeypatch: pytest.MonkeyPatc
         patched.setattr(RegionIndexes, "swap", stale)
         worker.step()
     worker.step()
-    index = place.context.indexes.read(place.region())
+    index = place.context.indexes.read([place.region()]).get(place.region())
     assert index is not None
     assert index.generations[0].state is not State.OPEN
 
@@ -654,7 +653,7 @@ def test_a_segment_that_hangs_holds_up_neither_a_rebalance_nor_the_end(monkeypat
     worker.revoked([0])
     assert place.clock.now == began + 10
     assert worker.durable == {1: 0}
-    newest = place.context.indexes.read(place.region(0))
+    newest = place.context.indexes.read([place.region(0)]).get(place.region(0))
     assert newest is not None
     assert [g.state for g in newest.generations] == [State.OPEN]  # not handed over: the next owner fences
     assert not worker.drain(5.0)
@@ -693,7 +692,7 @@ def test_unflushed_generations_stop_consuming_at_the_budget_until_they_are_flush
     assert source.next > stopped_at
     assert source.paused == [False, True, False]
     worker.drain(100.0)
-    index = place.context.indexes.read(place.region())
+    index = place.context.indexes.read([place.region()]).get(place.region())
     assert index is not None
     assert {g.state for g in index.generations} == {State.FLUSHED}
     assert index.generations[-1].next == source.next

@@ -17,7 +17,6 @@ from lancewal_core import paths
 from lancewal_core.errors import InvalidInput, OutsideHistoryWindow, PlanRetriesExhausted, VersionGone
 from lancewal_core.ids import Position, Region, TableUuid, TableVersion
 from lancewal_core.region.index import State
-from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.store.place import place_of
 from lancewal_core.table.contract import encode_contract
 from lancewal_flusher.garbage import find as garbage
@@ -27,6 +26,7 @@ from lancewal_reader import table as table_module
 from lancewal_reader.plan.at_receipt import plan_at
 from lancewal_reader.plan.strong import EntryRef, ReadPlan, SnapshotRef
 from lancewal_reader.scan import scan_plan
+from tests.support.indexes import newest_index
 from tests.support.pipeline import EVERY_TYPE, SMALL, Key, Pipeline, Row, by_key
 
 WINDOW_S = 24 * 3600
@@ -219,7 +219,7 @@ def test_any_cut_of_the_records_below_an_early_version(pipeline: Pipeline, monke
     pipeline.hand_over()
     pipeline.produce(50)
     pipeline.ingest()
-    index = RegionIndexes(pipeline.store, pipeline.clock).read(pipeline.contract.regions[0])
+    index = newest_index(pipeline.store, pipeline.clock, pipeline.contract.regions[0])
     assert index is not None
     assert {r.state for r in index.generations} >= {State.OPEN, State.FLUSHED}
     assert index.generations[0].generation > 1, "a page holds the first ones"

@@ -10,6 +10,7 @@ from lancewal_core.ids import Generation, LogId, OwnerId, Position, Sequence
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.flush import flush_from_log
 from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.transitions import Claimant, first_claim, seal
 from lancewal_core.table.contract import Column, Contract
 from lancewal_core.testing.memory_store import MemoryStore
@@ -32,9 +33,9 @@ def test_a_seal_in_between_does_not_hide_it() -> None:
     clock = Clock()
     store = MemoryStore(clock)
     indexes = RegionIndexes(store, clock)
-    indexes.swap(region, lambda _: first_claim(region, 1, Position(0), at(0), "w1"))
+    indexes.swap({region: lambda _: first_claim(region, 1, Position(0), at(0), "w1")})
     indexes.swap(
-        region, lambda i: i and seal(i, Generation(1), at(1), Position(5), [Position(0)], "w2", hand_over=False)
+        {region: lambda i: i and seal(i, Generation(1), at(1), Position(5), [Position(0)], "w2", hand_over=False)}
     )
     other = RegionIndexes(store, clock)
 
@@ -42,8 +43,11 @@ def test_a_seal_in_between_does_not_hide_it() -> None:
         def get(self, key: str) -> bytes | None:
             if key == paths.wal_segment(LOG, Sequence(0)):
                 other.swap(
-                    region,
-                    lambda i: i and seal(i, Generation(2), at(2), Position(9), [Position(5)], "w3", hand_over=True),
+                    {
+                        region: lambda i: (
+                            i and seal(i, Generation(2), at(2), Position(9), [Position(5)], "w3", hand_over=True)
+                        )
+                    }
                 )
             return super().get(key)
 
@@ -52,8 +56,9 @@ def test_a_seal_in_between_does_not_hide_it() -> None:
     try:
         with pytest.raises(ObjectMissing, match="00aa"):
             flush_from_log(
-                sealing, MemoryTable(MemoryDataset(CONTRACT.rows.table)), RegionIndexes(sealing, clock), tasks, CONTRACT,
-                region, lambda: "0000000000000001",
-            )  # fmt: skip
+                OpenedTable.over(sealing, MemoryTable(MemoryDataset(CONTRACT.rows.table)), CONTRACT, tasks, clock),
+                region,
+                lambda: "0000000000000001",
+            )
     finally:
         tasks.close()

@@ -11,7 +11,6 @@ from lancewal_core import paths
 from lancewal_core.errors import ObjectMissing
 from lancewal_core.ids import LogId, Sequence
 from lancewal_core.region.durable_position import durable_position
-from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_ingest.regions.seal import reanchor_generation
@@ -106,13 +105,11 @@ def test_a_claim_ends_no_log_before_them(pipeline: Pipeline, first: int, count: 
 def test_no_durable_position_is_told_from_what_lies_before_them(pipeline: Pipeline, first: int, count: int) -> None:
     """Else a table's partitions could be altered as if nothing were left to merge."""
     (region,) = pipeline.contract.regions
-    indexes = RegionIndexes(pipeline.store, pipeline.clock)
     with repairing(pipeline) as context:
-        arguments = (context.store, context.tasks, indexes, pipeline.contract, region)
-        assert durable_position(*arguments) == len(pipeline.messages(0))
+        assert durable_position(context, region) == len(pipeline.messages(0))
         lost = lose(pipeline, first, count)
         with pytest.raises(ObjectMissing, match=f"{lost[0].stem}.*lancewal repair segment"):
-            durable_position(*arguments)
+            durable_position(context, region)
 
 
 class TrimmingStore:
@@ -138,7 +135,7 @@ class TrimmingStore:
 def test_what_is_trimmed_meanwhile_is_no_loss(pipeline: Pipeline) -> None:
     (region,) = pipeline.contract.regions
     with repairing(pipeline, TrimmingStore(pipeline, index_of(pipeline, 0).generations[-1].log)) as context:
-        found = durable_position(context.store, context.tasks, context.indexes, pipeline.contract, region)
+        found = durable_position(context, region)
     assert found == len(pipeline.messages(0))
 
 

@@ -11,6 +11,7 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from collections.abc import Sequence as Seq
 from dataclasses import replace
 
 from lancewal_audit.repair.context import RepairContext
@@ -47,29 +48,32 @@ def known_generations(
     return records if last >= mark.generation else []
 
 
-def start_of(
-    context: RepairContext,
-    region: Region,
-    versions: Versions,
-    known: list[GenerationRecord],
-    mark: Watermark,
-    snapshots: Mapping[int, list[Snapshot]],
-    survey: Mapping[LogId, LogSurvey],
-    low: Callable[[], Position],
-) -> tuple[int, Position]:
-    """The next generation's number and first position.  ``low``: the first offset that Kafka still has."""
+def start_of(known: Seq[GenerationRecord], mark: Watermark, first: Callable[[], Position]) -> tuple[int, Position]:
+    """The next generation's number and first position.  ``first``: the region's, where nothing of it is known or merged."""
     if known and known[-1].next is not None:
         return known[-1].generation + 1, known[-1].next
     if mark.generation:
         return mark.generation + 1, mark.next
+    return 1, first()
+
+
+def first_position(
+    context: RepairContext,
+    region: Region,
+    versions: Versions,
+    snapshots: Mapping[int, list[Snapshot]],
+    survey: Mapping[LogId, LogSurvey],
+    low: Callable[[], Position],
+) -> Position:
+    """Where the region began.  ``low``: the first offset that Kafka still has."""
     sound = None if versions.sound is None else versions.sound[1]
     if sound is not None and sound.generations and sound.generations[0].generation == 1:
-        return 1, sound.generations[0].first
+        return sound.generations[0].first
     given = context.contract.start_of(region.partition)
     if given is not None:
-        return 1, given
+        return given
     made = [s.first for s in snapshots.get(1, ())]
-    return 1, min(made) if made else _beginning(region, survey, low)
+    return min(made) if made else _beginning(region, survey, low)
 
 
 def _beginning(region: Region, survey: Mapping[LogId, LogSurvey], low: Callable[[], Position]) -> Position:

@@ -33,6 +33,7 @@ from lancewal_audit.repair.index.entry_chain import farthest_chain, runs
 from lancewal_audit.repair.index.evidence import Versions, finished_mark, is_readable, snapshots_of, versions_of
 from lancewal_audit.repair.index.generations import (
     empty_generation,
+    first_position,
     flushed_behind,
     in_order,
     joined_in,
@@ -105,7 +106,7 @@ def plan_index(
     survey = survey_logs(context, [region])
     pieces = [piece for log in survey.values() for piece in log.pieces[region]]
     known = known_generations(context, versions, mark, snapshots)
-    start = start_of(context, region, versions, known, mark, snapshots, survey, low)
+    start = start_of(known, mark, lambda: first_position(context, region, versions, snapshots, survey, low))
     records = [*known, *flushed_behind(start, snapshots, pieces, survey)]
     at = records[-1].next if records and records[-1].next is not None else start[1]
     generation = records[-1].generation + 1 if records else start[0]

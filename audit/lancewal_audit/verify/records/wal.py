@@ -25,14 +25,12 @@ from dataclasses import dataclass, replace
 
 from lancewal_audit.verify.records.source import EntryPlaces, Range, Taken
 from lancewal_core import paths
-from lancewal_core.errors import Corrupt, OutsideHistoryWindow
+from lancewal_core.errors import Corrupt, PlanStale
 from lancewal_core.ids import LogId, Position, Region, Sequence
-from lancewal_core.process.tasks import Tasks
 from lancewal_core.region.history import generations_behind
-from lancewal_core.region.index import GenerationRecord, State
-from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.snapshot import Snapshot, read_snapshot
-from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.wal.segment import Entry, Fence, Segment, decode_segment
 
 _AT_ONCE = 8
@@ -52,11 +50,10 @@ class Damaged:
 class WalRecords:
     """Reads one table's WAL; ``places`` says afterwards where each offset lies, ``damaged`` what could not be read."""
 
-    def __init__(self, store: ObjectStore, tasks: Tasks, indexes: RegionIndexes, history_window_s: int) -> None:
-        self._store = store
-        self._tasks = tasks
-        self._indexes = indexes
-        self._window_s = history_window_s
+    def __init__(self, opened: OpenedTable) -> None:
+        self._opened = opened
+        self._store = opened.store
+        self._indexes = opened.indexes
         self._kept: dict[Region, list[GenerationRecord]] = {}
         self.places: dict[Region, EntryPlaces] = {}
         self.damaged: list[Damaged] = []
@@ -68,8 +65,9 @@ class WalRecords:
     def ranges(self, cut: Mapping[Region, Position]) -> dict[Region, Range]:
         """What the WAL should have of each region."""
         found = {}
+        indexes = self._indexes.read(cut)
         for region, end in cut.items():
-            trimmed, records = self._generations(region)
+            trimmed, records = self._generations(region, indexes.get(region))
             self._kept[region] = [record for record in records if record.first < end]
             self.places[region] = EntryPlaces()
             begin = records[0].first if records else Position(max(trimmed, end))
@@ -82,19 +80,18 @@ class WalRecords:
         records = self._kept.get(region)
         return records[0].first if records and records[0].generation == 1 else None
 
-    def _generations(self, region: Region) -> tuple[Position, list[GenerationRecord]]:
-        """The trimmed position, and all generations behind it."""
+    def _generations(self, region: Region, index: RegionIndex | None) -> tuple[Position, list[GenerationRecord]]:
+        """The trimmed position, and all generations behind it, from an index that was just read."""
         for attempt in range(_READS):
-            index = self._indexes.read(region)
+            if attempt:
+                index = self._indexes.read([region]).get(region)
             if index is None or index.newest is None:
                 return Position(0), []
             if index.newest.generation <= index.trimmed_generation:
                 return index.trimmed, []
             try:
-                records = generations_behind(
-                    self._store, self._indexes, region, index.trimmed_generation, self._window_s
-                )
-            except OutsideHistoryWindow:
+                records = generations_behind(self._opened, region, index, index.trimmed_generation)
+            except PlanStale:
                 if attempt == _READS - 1:
                     raise
                 continue  # the boundary has moved in between
@@ -146,7 +143,7 @@ class WalRecords:
             tail = False
             while not tail and (end is None or at < end):
                 stop = at + _AT_ONCE if end is None else min(at + _AT_ONCE, end)
-                for found in self._tasks.map(read, range(at, stop)):
+                for found in self._opened.tasks.map(read, range(at, stop)):
                     match found:
                         case Segment():
                             yield found
@@ -165,11 +162,14 @@ class WalRecords:
 
     def close(self, ranges: Mapping[Region, Range]) -> None:
         """Note the gaps, and begin behind them."""
-        for region, range_ in ranges.items():
-            gaps = _gaps(range_.begin, range_.end, self.places[region].in_order())
-            if not gaps:
-                continue
-            index = self._indexes.read(region)
+        lacking = {
+            region: gaps
+            for region, range_ in ranges.items()
+            if (gaps := _gaps(range_.begin, range_.end, self.places[region].in_order()))
+        }
+        indexes = self._indexes.read(lacking)
+        for region, gaps in lacking.items():
+            range_, index = ranges[region], indexes.get(region)
             trimmed = Position(0) if index is None else index.trimmed
             if trimmed > range_.begin:
                 range_.starts_at(min(trimmed, range_.end), _TRIMMED)

@@ -28,26 +28,24 @@ _NOT_HERE = -2
 def write_column_file(
     dataset: Any,
     field_ids: Mapping[str, Sequence[int]],
-    batches: Iterable[pa.RecordBatch],
-    rows: npt.NDArray[np.int64],
-    values: pa.Table,
+    schema: pa.Schema,
+    batches: Iterable[pa.Table],
     fragment: Mapping[str, Any],
     options: Mapping[str, str],
 ) -> dict[str, Any]:
-    """``fragment``, a JSON form, with one more file: ``batches``, its columns as they are, and ``values`` at ``rows``.
+    """``fragment``, a JSON form, with one more file: all its rows of the columns in ``schema``.
 
     ``field_ids`` of each column, nested ones too, depth first (``PinnedTable.field_ids``).
     ``ValueError`` if the file is not what the format says that it must be.
     """
     held = {i for file in fragment["files"] for i in file["fields"]}
     # Which fields have a column of their own differs by format and type: as it is in the files that are there.
-    fields = [i for column in values.column_names for i in field_ids[column] if i in held]
+    fields = [i for column in schema.names for i in field_ids[column] if i in held]
     name = f"{uuid4().hex}.lance"
     place = f"{dataset.uri}/{DATA}{name}"
-    schema = pa.schema([dataset.schema.field(column) for column in values.column_names])
     written = LanceFileWriter(place, schema, version=dataset.data_storage_version, storage_options=dict(options))
     with written:
-        for batch in _overlaid(batches, rows, values.cast(schema)):
+        for batch in batches:
             written.write_batch(batch)
     opened = LanceFileReader(place, storage_options=dict(options)).metadata()
     if len(opened.columns) != len(fields) or opened.num_rows != fragment["physical_rows"]:
@@ -70,7 +68,7 @@ def write_column_file(
     return {**fragment, "files": [*used, new]}
 
 
-def _overlaid(batches: Iterable[pa.RecordBatch], rows: npt.NDArray[np.int64], values: pa.Table) -> Iterable[pa.Table]:
+def overlaid(batches: Iterable[pa.RecordBatch], rows: npt.NDArray[np.int64], values: pa.Table) -> Iterable[pa.Table]:
     """The batches one behind the other, with ``values`` at ``rows``."""
     order = np.argsort(rows)
     rows, values = rows[order], values.take(pa.array(order)).combine_chunks()

@@ -39,7 +39,7 @@ from lancewal_core.process.library_errors import first_line
 from lancewal_core.store.address import split_address
 from lancewal_core.store.obstore import ObstoreStore, open_store
 from lancewal_core.table.lance.base_paths import BasePaths, check_base_paths
-from lancewal_core.table.lance.columns import write_column_file
+from lancewal_core.table.lance.columns import overlaid, write_column_file
 from lancewal_core.table.lance.deletions import DeletionFiles
 from lancewal_core.table.lance.errors import IO_ERROR, NOT_FOUND, file_corrupt, no_panic, read_error, reading
 from lancewal_core.table.lance.index_build import SYSTEM_INDEX, rebuild
@@ -307,8 +307,10 @@ class LancePinnedTable:
         act = f"columns {values.column_names} of fragment {fragment_id} of version {self.version}"
         batches = self.all_rows(fragment_id, values.column_names)
         try:
+            schema = pa.schema([self.schema.field(column) for column in values.column_names])
+            new = overlaid(batches, rows, values.cast(schema))
             written = write_column_file(
-                self._dataset, self.field_ids, batches, rows, values, json.loads(fragment_json), self._options
+                self._dataset, self.field_ids, schema, new, json.loads(fragment_json), self._options
             )
         except OSError as error:
             raise read_error(error, f"writing {act}") from error

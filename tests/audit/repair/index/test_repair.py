@@ -17,7 +17,7 @@ from lancewal_core.errors import LancewalError, ObjectCorrupt, RepairRefused, Re
 from lancewal_core.ids import Position
 from lancewal_core.region.flush import flush_generation
 from lancewal_core.region.index import RegionIndex, State, decode_index
-from lancewal_core.region.indexes import RegionIndexes, index_family
+from lancewal_core.region.indexes import index_family
 from lancewal_core.region.loss_record import LossRecord, write_loss
 from lancewal_core.rows.fold import fold
 from lancewal_core.table.control import Service, pause, resume
@@ -25,6 +25,7 @@ from lancewal_core.wal.segment import Segment, decode_segment
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_reader import open_table
 from tests.audit.repair.test_segment import MemoryRecords
+from tests.support.indexes import newest_index
 from tests.support.pipeline import Pipeline
 from tests.support.repairs import Crash, CrashingStore, check_merged, check_strong, content, dry, flip, repairing
 
@@ -148,7 +149,7 @@ def unmerged_segment(pipeline: Pipeline) -> tuple[Path, int, int]:
             pipeline.ingest()
             pipeline.settle()
             survey = survey_logs(context, [region])
-            open_ = RegionIndexes(pipeline.store, pipeline.clock).read(region)
+            open_ = newest_index(pipeline.store, pipeline.clock, region)
             assert open_ is not None
             assert open_.newest is not None
             record = open_.newest
@@ -321,16 +322,13 @@ def test_a_flush_of_a_generation_that_the_new_index_cuts_otherwise_changes_nothi
         for path in versions(pipeline):
             path.unlink()
         repair(pipeline)
-        index = RegionIndexes(pipeline.store, pipeline.clock).read(region)
+        index = newest_index(pipeline.store, pipeline.clock, region)
         assert index is not None
         record = next(r for r in index.generations if r.state is State.SEALED)
         assert record.next is not None
         shorter = replace(record, next=Position(record.next - 1))
         folded = fold([], pipeline.contract.rows)
-        flushed = flush_generation(
-            context.store, context.table, RegionIndexes(context.store, context.clock), context.contract, region, shorter,
-            folded, context.new_id,
-        )  # fmt: skip
+        flushed = flush_generation(context, region, shorter, folded, context.new_id)
         assert flushed is None
     goes_on(pipeline)
 
@@ -361,6 +359,6 @@ def test_a_snapshot_is_lost_too(pipeline: Pipeline) -> None:
 
 
 def read_index(pipeline: Pipeline) -> RegionIndex:
-    index = RegionIndexes(pipeline.store, pipeline.clock).read(pipeline.contract.regions[PARTITION])
+    index = newest_index(pipeline.store, pipeline.clock, pipeline.contract.regions[PARTITION])
     assert index is not None
     return index

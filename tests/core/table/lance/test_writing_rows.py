@@ -21,7 +21,6 @@ from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.lance_threads import CORES_RESERVED
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.settings.load import Settings
-from lancewal_core.store.obstore import open_store
 from lancewal_core.table.lance import table as table_lance
 from lancewal_core.table.lance.table import BYTES_IN_HALVES, LanceTable
 from lancewal_core.table.protocol import fragment_rows
@@ -143,6 +142,6 @@ def test_services_have_a_thread_for_each_core(tmp_path: Path, monkeypatch: pytes
         assert os.environ.pop(CORES_RESERVED) == "0"
         tasks = ThreadTasks()
         stack.callback(tasks.close)
-        open_ingest(settings, open_store(made.uri), tasks, SystemClock())
+        open_ingest(settings, tasks, SystemClock())
         assert os.environ[CORES_RESERVED] == "0"
     made.close()
