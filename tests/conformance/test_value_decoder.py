@@ -22,11 +22,11 @@ from hypothesis import strategies as st
 
 from lancewal_core.rows.schema import Op, RowSchema
 from lancewal_core.table.contract import Contract
-from lancewal_ingest.decode.formats import value_decoder
 from lancewal_ingest.decode.json.decoder import JsonDecoder
 from lancewal_ingest.decode.outcomes import KINDS
 from lancewal_ingest.decode.value_decoder import DecodedValues, ValueDecoder
 from lancewal_ingest.decode.weight import slot_bits
+from lancewal_ingest.formats import value_decoder
 from tests.support.fuzzing import damaged, fuzz
 
 Row = Mapping[str, Any]

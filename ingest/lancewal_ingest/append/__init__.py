@@ -3,5 +3,5 @@
 ``pending`` records are decoded and routed (``routing``, ``draining``) by a ``job``; ``segment_in_flight`` puts its
 segment until the outcome is known.
 
-May import: context, decode, decode.json, kafka.
+May import: context, decode, formats, kafka.
 """

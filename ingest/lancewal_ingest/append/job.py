@@ -47,8 +47,8 @@ from lancewal_core.wal.writer import LogWriter, PutResult
 from lancewal_ingest.append.draining import DrainLimit, NoteNew
 from lancewal_ingest.append.routing import routing_of
 from lancewal_ingest.decode.decoder import Decoder
-from lancewal_ingest.decode.formats import value_decoder
 from lancewal_ingest.decode.outcomes import Rejected
+from lancewal_ingest.formats import value_decoder
 from lancewal_kafka.records import Records
 
 MISROUTED = "misrouted"

@@ -2,5 +2,5 @@
 
 ``accept_loss`` goes on behind what Kafka deleted, ``reject`` passes bad records; both write an ``entry``.
 
-May import: append, context, decode, decode.json, kafka, regions, retention.
+May import: append, context, decode, kafka, regions, retention.
 """
