@@ -466,7 +466,7 @@ def test_a_fence_stays_seven_days_and_meets_who_was_frozen(world: World) -> None
 
 def test_a_fence_with_the_longest_names_is_known_as_one(world: World) -> None:
     log = LogId("f" * 32)
-    fence = Fence(log, Sequence(0), "h" * 253 + "-1234567-deadbeef", 2**41, LogId("e" * 32))
+    fence = Fence(log, Sequence(0), "h" * 238 + "-1234567-deadbeef", 2**41, LogId("e" * 32))
     world.plain.put_if_absent(paths.wal_segment(log, Sequence(0)), encode_fence(fence))
     world.collect_fully()
     assert world.deletes() == []
