@@ -14,15 +14,18 @@ if TYPE_CHECKING:
     from lancewal_core.rows.region_key import encode_region_key
     from lancewal_core.settings.load import load_settings
     from lancewal_flusher.load.whole import load_files
+    from lancewal_reader.left_out import LeftOut, left_out_of
     from lancewal_reader.receipt import Receipt, receipt_of
     from lancewal_reader.table import LancewalTable as Table
     from lancewal_reader.table import open_table
 
 __all__ = [
+    "LeftOut",
     "Receipt",
     "Table",
     "encode_region_key",
     "errors",
+    "left_out_of",
     "load_files",
     "load_settings",
     "open_table",
@@ -34,10 +37,12 @@ __all__ = [
 _load = names_of(
     __name__,
     {
+        "LeftOut": "lancewal_reader.left_out:LeftOut",
         "Receipt": "lancewal_reader.receipt:Receipt",
         "Table": "lancewal_reader.table:LancewalTable",
         "encode_region_key": "lancewal_core.rows.region_key:encode_region_key",
         "errors": "lancewal.errors",
+        "left_out_of": "lancewal_reader.left_out:left_out_of",
         "load_files": "lancewal_flusher.load.whole:load_files",
         "load_settings": "lancewal_core.settings.load:load_settings",
         "open_table": "lancewal_reader.table:open_table",

@@ -114,6 +114,27 @@ def parse_merge_finished(key: str) -> TableVersion | None:
     return None if version is None else TableVersion(version)
 
 
+def conflicts_prefix() -> str:
+    """Keys that came through two regions."""
+    return f"{ROOT}conflicts/"
+
+
+def is_conflicts_name(merge: str) -> bool:
+    return re.fullmatch("[0-9a-f]{8,64}", merge) is not None
+
+
+def conflicts_object(merge: str) -> str:
+    """What was in conflict behind a merge; ``merge`` is its uuid."""
+    if not is_conflicts_name(merge):
+        raise InvalidInput(f"{merge[:200]!r} is not the uuid of a merge: 8 to 64 lower-case hex digits")
+    return f"{conflicts_prefix()}{merge}.arrow"
+
+
+def parse_conflicts_object(key: str) -> str | None:
+    match = re.fullmatch(rf"{conflicts_prefix()}([0-9a-f]{{8,64}})\.arrow", key)
+    return None if match is None else match[1]
+
+
 def loads_prefix() -> str:
     """Where loads began."""
     return f"{ROOT}loads/"

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import IO, Annotated, assert_never
+from typing import IO, Annotated, assert_never, cast
 
 import pyarrow as pa
 import typer
@@ -17,6 +17,7 @@ import typer
 from lancewal_core.cli.options import ConfigOption, read_settings
 from lancewal_core.cli.shown import aligned, json_text, one_line, say
 from lancewal_core.errors import InvalidInput
+from lancewal_reader.left_out import OnConflict, left_out_of
 from lancewal_reader.plain_rows import plain_rows
 
 _FORMULA = ("=", "+", "-", "@", "\\t", "\\r")
@@ -50,6 +51,9 @@ def command(
     ] = "",
     limit: Annotated[int, typer.Option(min=0, help="Most rows to print; 0 prints all.")] = 0,
     output: Annotated[Output, typer.Option(help="Form of the rows.")] = Output.TABLE,
+    conflicts: Annotated[
+        str, typer.Option(help="leave_out or fail: what becomes of keys that came through two partitions.")
+    ] = "leave_out",
     to: Annotated[Path | None, typer.Option(help="Write into this file instead of stdout.")] = None,
     guard_formulas: Annotated[
         bool, typer.Option("--guard-formulas", help="In CSV, put an apostrophe before texts that begin like a formula.")
@@ -71,9 +75,16 @@ def command(
     names = [name.strip() for name in columns.split(",")] if columns else None
     if output is Output.ARROW_FILE and to is None and sys.stdout.isatty():
         raise InvalidInput("--output arrow-file writes bytes: name a file by --to, or redirect stdout")
-    table = open_table(uri, options, settings.table.base_paths)
+    table = open_table(uri, options, settings.table.base_paths, cast("OnConflict", conflicts))
     rows = table.scan(names, filter or None, consistency.value, at or None)
     say(f"receipt: {receipt_of(rows.schema).to_json()}", err=True)
+    left = left_out_of(rows.schema)
+    if left:
+        say(
+            f"left out: {left.waiting} keys in conflict wait for a decision, and unmerged records of {left.unmerged} keys, "
+            f"through partitions {list(left.partitions)}",
+            err=True,
+        )
     if to is None:
         _write(rows.schema, limited(rows, limit), output, sys.stdout.buffer, guard_formulas)
     else:

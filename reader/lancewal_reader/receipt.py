@@ -30,12 +30,13 @@ class Receipt:
     cut: dict[Region, Position]
     place: str
     """Where the table was read (``lancewal_core.store.place``)."""
+    left_out: int = 0
+    """Keys in conflict of which unmerged records were left out (``left_out``): no other version shows the same rows."""
 
     def to_json(self) -> str:
         cut = {region.name: position for region, position in sorted(self.cut.items())}
-        return json.dumps(
-            {"format": FORMAT, "table": self.table_uuid, "place": self.place, "version": self.version, "cut": cut}
-        )
+        content = {"format": FORMAT, "table": self.table_uuid, "place": self.place, "version": self.version, "cut": cut}
+        return json.dumps({**content, "left_out": self.left_out} if self.left_out else content)
 
     @staticmethod
     def from_json(text: str | bytes) -> Receipt:
@@ -51,6 +52,7 @@ class Receipt:
                 TableVersion(content.whole("version", low=1)),
                 cut,
                 content.text("place"),
+                content.whole("left_out") if "left_out" in content.members else 0,
             )
         except JsonFault as error:
             raise InvalidInput(f"not a receipt: {error}") from error

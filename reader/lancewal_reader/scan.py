@@ -24,8 +24,9 @@ from lancewal_core.rows.projection import project
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_reader.filter import filter_rows
-from lancewal_reader.plan.strong import ReadPlan, RegionDelta
-from lancewal_reader.unmerged import DeltaContext, complete_rows, load
+from lancewal_reader.left_out import LeftOut
+from lancewal_reader.plan.strong import ReadPlan
+from lancewal_reader.unmerged import DeltaContext, Loaded, complete_rows, load
 
 BATCH_ROWS = 65_536
 """Most rows of a batch; fewer where rows are wide (``batch_rows``)."""
@@ -69,12 +70,27 @@ def scan_plan(
         return
     projected = _projected(whole, columns, filter)
 
+    conflicts = plan.in_force.conflicts
+
+    def unmerged(projected: RowSchema) -> Loaded:
+        return load(context, plan.deltas, projected, conflicts)
+
     def mask() -> KeySet:
-        return load(context, plan.deltas, projected).mask
+        return unmerged(projected).mask
 
     yield from base_batches(context.tasks, scan, mask, whole, columns)
-    rows = delta_rows(context, pinned, plan.deltas, columns, filter)
+    rows = delta_rows(pinned, whole, unmerged, columns, filter)
     yield from rows.to_batches(max_chunksize=batch_rows(rows.schema))
+
+
+def left_out(context: DeltaContext, plan: ReadPlan, columns: Sequence[str], filter: str | None) -> LeftOut:
+    """What the read of ``scan_plan`` leaves out of keys in conflict; the delta that it has loaded is remembered."""
+    ref = plan.in_force.conflicts
+    waiting = 0 if ref is None else ref.keys
+    if not context.contract.keyed_by_bytes or not any(delta.sources for delta in plan.deltas):
+        return LeftOut(waiting)
+    loaded = load(context, plan.deltas, _projected(context.contract.rows, columns, filter), ref)
+    return LeftOut(waiting, loaded.unmerged, loaded.partitions)
 
 
 def _projected(whole: RowSchema, columns: Sequence[str], filter: str | None) -> RowSchema:
@@ -82,22 +98,21 @@ def _projected(whole: RowSchema, columns: Sequence[str], filter: str | None) -> 
     return whole if filter is not None else project(whole, columns)
 
 
-def delta_keys(context: DeltaContext, deltas: Sequence[RegionDelta]) -> KeySet:
+def delta_keys(context: DeltaContext, plan: ReadPlan) -> Loaded:
     """The mask alone: only key columns are read."""
-    return load(context, deltas, project(context.contract.rows, ())).mask
+    return load(context, plan.deltas, project(context.contract.rows, ()), plan.in_force.conflicts)
 
 
 def delta_rows(
-    context: DeltaContext,
     pinned: PinnedTable,
-    deltas: Sequence[RegionDelta],
+    whole: RowSchema,
+    unmerged: Callable[[RowSchema], Loaded],
     columns: Sequence[str],
     filter: str | None,
 ) -> pa.Table:
-    """Rows of some regions' deltas, filtered and projected."""
-    whole = context.contract.rows
+    """Rows of some regions' deltas, filtered and projected; ``unmerged`` loads the deltas with the columns of a schema."""
     projected = _projected(whole, columns, filter)
-    rows = complete_rows(load(context, deltas, projected).folded, pinned, projected)
+    rows = complete_rows(unmerged(projected).folded, pinned, projected)
     return filter_rows(rows, filter, columns).cast(result_schema(whole, columns))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
@@ -30,35 +30,49 @@ from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.table.watermarks import TABLE_UUID
 from lancewal_core.wal.walk import SegmentCache
 from lancewal_reader.filter import check_filter
+from lancewal_reader.left_out import LeftOut, OnConflict, check_waiting, with_left_out
 from lancewal_reader.plan.at_receipt import plan_at
 from lancewal_reader.plan.strong import PLANS_MAX, PlanContext, ReadPlan, plan_eventual, plan_strong
 from lancewal_reader.receipt import Receipt, with_receipt
-from lancewal_reader.scan import result_schema, scan_plan
+from lancewal_reader.scan import left_out, result_schema, scan_plan
 from lancewal_reader.unmerged import DeltaContext, LoadedCache, SnapshotCache
 
 Consistency = Literal["strong", "eventual"]
 CACHE_BYTES = 256 << 20
 """Most bytes of WAL segments, and of snapshots, that an open table remembers between scans."""
+_LOOKS_MAX = 3
+"""Plans made anew because what conflicts may be merged by now."""
 
 
 def open_table(
-    uri: str, storage_options: Mapping[str, str] | None = None, base_paths: BasePaths = "refuse"
+    uri: str,
+    storage_options: Mapping[str, str] | None = None,
+    base_paths: BasePaths = "refuse",
+    conflicts: OnConflict = "leave_out",
 ) -> LancewalTable:
     """Open the table at ``uri`` (a local path, ``file://`` or ``s3://``) for reading; read-only credentials suffice.
 
     ``storage_options`` are Lance's.  ``base_paths``: a table whose files lie in other folders too, as those of a shallow clone
-    do, is refused (``BasePathsRefused``) unless this is ``allow``.  Raises ``TableMissing``, ``NotALancewalTable``,
-    ``TableReplaced``, ``StoreUnavailable``; ``SettingsError`` for an address with user information.
+    do, is refused (``BasePathsRefused``) unless this is ``allow``.  ``conflicts``: of keys that came through two partitions,
+    which nothing orders, reads ``leave_out`` records and say so (``left_out_of``), or ``fail`` with ``RegionConflict``.
+    Raises ``TableMissing``, ``NotALancewalTable``, ``TableReplaced``, ``StoreUnavailable``; ``SettingsError`` for an address
+    with user information.
     """
-    return LancewalTable(uri, storage_options, base_paths)
+    return LancewalTable(uri, storage_options, base_paths, conflicts)
 
 
 class LancewalTable:
     """An open table.  Scans of one object, but those at a receipt, never go back in time; one thread at a time may use it."""
 
     def __init__(
-        self, uri: str, storage_options: Mapping[str, str] | None = None, base_paths: BasePaths = "refuse"
+        self,
+        uri: str,
+        storage_options: Mapping[str, str] | None = None,
+        base_paths: BasePaths = "refuse",
+        conflicts: OnConflict = "leave_out",
     ) -> None:
+        if conflicts not in get_args(OnConflict):
+            raise InvalidInput(f"conflicts {conflicts!r} is unknown: use 'leave_out' or 'fail'")
         if base_paths not in ("refuse", "allow"):
             raise InvalidInput(f"base_paths {base_paths!r} is unknown: use 'refuse' or 'allow'")
         self.uri = uri
@@ -67,8 +81,10 @@ class LancewalTable:
         self._contract = opened.contract
         segments = SegmentCache(CACHE_BYTES)
         self._plan = PlanContext(*opened.parts, segments)
-        self._delta = DeltaContext(*opened.parts, segments, SnapshotCache(CACHE_BYTES), LoadedCache())
+        self._delta = DeltaContext(*opened.parts, segments, SnapshotCache(CACHE_BYTES), LoadedCache(), conflicts)
         self._seen: dict[str, tuple[int, dict[Region, Position]]] = {}
+        self._told = LeftOut()
+        """Said last: a reader that looks again says it once."""
 
     @property
     def contract(self) -> Contract:
@@ -107,13 +123,15 @@ class LancewalTable:
                 "it, by the address that it names"
             )
         reason: Exception | None = None
-        for _ in range(PLANS_MAX):
+        for attempt in range(PLANS_MAX):
             plan = earlier = None if asked is None else self._plan_at(asked)  # its errors are final
             try:
                 plan = earlier or self._make_plan(consistency)
                 pinned = self._pin(plan)
                 batches = scan_plan(self._delta, pinned, plan, names, filter)
                 first = next(batches, None)  # loads the delta: what vanished under the plan shows here
+                check_waiting(self._contract, plan.in_force.conflicts, self._delta.on_conflict)
+                left = left_out(self._delta, plan, names, filter)
             except ContractChanged as error:
                 reason = error
                 self._take_up_contract()
@@ -122,11 +140,17 @@ class LancewalTable:
                 reason = error
                 continue
             except RegionConflict as error:
-                self._check_conflict(error, plan, asked)
+                if plan is None or not self._may_be_settled(plan, asked):
+                    raise
                 reason = error
                 continue
-            receipt = Receipt(self._contract.uuid, plan.version, plan.cut, self._place)
-            schema = with_receipt(result_schema(self._contract.rows, names), receipt)
+            if left.unmerged and self._may_be_settled(plan, asked) and attempt < _LOOKS_MAX:
+                continue
+            if left != self._told:
+                left.warn(self._contract.topic)
+                self._told = left
+            receipt = Receipt(self._contract.uuid, plan.version, plan.cut, self._place, left.unmerged)
+            schema = with_left_out(with_receipt(result_schema(self._contract.rows, names), receipt), left)
             return pa.RecordBatchReader.from_batches(schema, _chain(first, batches, schema))
         # Each plan was made from the newest state: what is trimmed is in none of them, so what is missing is lost.
         if isinstance(reason, RegionConflict | ObjectMissing):
@@ -172,25 +196,24 @@ class LancewalTable:
         self._seen[consistency] = (plan.version, plan.cut)
         return plan
 
-    def _check_conflict(self, error: RegionConflict, plan: ReadPlan | None, asked: Receipt | None) -> None:
-        """Return where another plan may show none: what met in this delta may be merged, one behind the other, by now."""
-        if plan is None:
-            raise error
-        if asked is not None and plan.version != asked.version:
-            raise VersionGone(
-                f"table version {asked.version} of the receipt is gone: a clean-up removed it, and the version that would "
-                f"stand in for it, {plan.version}, does not tell in which order rows of a key came: {error}",
-                version=asked.version,
-            ) from error
-        if asked is not None or self._plan.table.newest().version == plan.version:
-            raise error
+    def _may_be_settled(self, plan: ReadPlan, asked: Receipt | None) -> bool:
+        """Whether another plan may show no conflict where this delta has one: what met may be merged, one behind the other, by
+        now.  ``VersionGone`` where a version stands in that does not tell the order."""
+        if asked is None:
+            return self._plan.table.newest().version != plan.version
+        if plan.version != asked.version:
+            raise _order_not_told(asked, plan)
+        return False
 
     def _plan_at(self, receipt: Receipt) -> ReadPlan:
         try:
-            return plan_at(self._plan, receipt)
+            plan = plan_at(self._plan, receipt)
         except ContractChanged:
             self._take_up_contract()
-            return plan_at(self._plan, receipt)
+            plan = plan_at(self._plan, receipt)
+        if receipt.left_out and plan.version != receipt.version:
+            raise _order_not_told(receipt, plan)
+        return plan
 
     def _take_up_contract(self) -> None:
         self._contract = read_contract(self._plan.store, self.uri)
@@ -201,6 +224,14 @@ class LancewalTable:
         pinned = self._plan.table.at(plan.version)
         check_identity(pinned, self._contract, self.uri)
         return pinned
+
+
+def _order_not_told(asked: Receipt, plan: ReadPlan) -> VersionGone:
+    return VersionGone(
+        f"table version {asked.version} of the receipt is gone: a clean-up removed it, and the version that would stand in "
+        f"for it, {plan.version}, does not tell in which order rows of a key came through two partitions",
+        version=asked.version,
+    )
 
 
 def check_identity(pinned: PinnedTable, contract: Contract, uri: str) -> None:

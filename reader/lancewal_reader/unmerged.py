@@ -5,7 +5,7 @@ Guarantees
  2. A snapshot whose files are gone is read from its WAL entries; if these are gone too, ``ObjectMissing``: trimmed since it
     was planned, or, if a new plan names it again, lost.
  3. A corrupt object is an error that names it.
- 4. Of a table keyed by bytes (``keys.origin``) no key is in the deltas of two regions: ``RegionConflict``.
+ 4. Of a table keyed by bytes (``keys.origin``) what conflicts is left out, and counted (``left_out``).
  5. A fold that is remembered is gone on with where the new plan begins at the same positions: only what is behind its
     cuts is read and folded.  Not where a repair has made a snapshot since: a person may have given up some of its records.
 """
@@ -14,29 +14,28 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from threading import Lock
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lancewal_core import paths
 from lancewal_core.errors import LOG_LOST, Corrupt, ObjectMissing, PlanStale
 from lancewal_core.ids import Position, Region
-from lancewal_core.keys.origin import conflict, meeting
 from lancewal_core.keys.scan import find_keys
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.snapshot import Snapshot, read_gone, read_partials, read_rows, read_snapshot
-from lancewal_core.rows.fold import Folded, complete, extend, fold, fold_onto, partial_schema
+from lancewal_core.rows.fold import Folded, complete, extend, fold, fold_onto, side_by_side
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.rows.projection import project_rows
 from lancewal_core.rows.schema import OFFSET, RowSchema
-from lancewal_core.table.contract import Contract
+from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.wal.segment import Entry, Fence, Segment, decode_segment
 from lancewal_core.wal.walk import SegmentCache, read_segment, walk
+from lancewal_reader.left_out import InForceCache, OnConflict, leave_out
 from lancewal_reader.plan.strong import EntryRef, RegionDelta, SnapshotRef
 
 
@@ -67,10 +66,23 @@ class SnapshotCache:
 
 
 class Loaded:
-    """A folded delta and its mask."""
+    """A folded delta, its mask, and what of keys in conflict is not in it.
 
-    def __init__(self, folded: Folded, schema: RowSchema) -> None:
+    ``met``: keys that several regions have; ``unmerged``, ``partitions``: as of ``LeftOut``.
+    """
+
+    def __init__(
+        self,
+        folded: Folded,
+        schema: RowSchema,
+        met: pa.Table | None = None,
+        unmerged: int = 0,
+        partitions: tuple[int, ...] = (),
+    ) -> None:
         self.folded = folded
+        self.met = met
+        self.unmerged = unmerged
+        self.partitions = partitions
         self._schema = schema
 
     @cached_property
@@ -79,30 +91,41 @@ class Loaded:
         return KeySet(self.folded.keys(self._schema))
 
 
+_Known = tuple[tuple[RegionDelta, ...], tuple[str, ...], ConflictsRef | None]
+
+
 class LoadedCache:
     """The last deltas that were folded, the newest last: a reader that looks again often finds the same one, one with a
     few more entries, or one of few columns."""
 
     def __init__(self, count_max: int = 2) -> None:
         self._count_max = count_max
-        self._found: OrderedDict[tuple[tuple[RegionDelta, ...], tuple[str, ...]], Loaded] = OrderedDict()
+        self._found: OrderedDict[_Known, Loaded] = OrderedDict()
 
-    def get(self, deltas: Sequence[RegionDelta], columns: Sequence[str]) -> Loaded | None:
-        return self._found.get((tuple(deltas), tuple(columns)))
+    def get(
+        self, deltas: Sequence[RegionDelta], columns: Sequence[str], conflicts: ConflictsRef | None = None
+    ) -> Loaded | None:
+        return self._found.get((tuple(deltas), tuple(columns), conflicts))
 
     def begun(
         self, deltas: Sequence[RegionDelta], columns: Sequence[str], repaired: Callable[[SnapshotRef], bool]
     ) -> tuple[Loaded, Sequence[RegionDelta]] | None:
         """The newest that ``deltas`` go on from, and what of them comes behind it."""
-        for (known, known_columns), loaded in reversed(self._found.items()):
+        for (known, known_columns, _), loaded in reversed(self._found.items()):
             if known_columns == tuple(columns):
                 behind = _behind(deltas, known)
                 if behind is not None and not any(repaired(ref) for ref in _made_since(deltas, known)):
                     return loaded, behind
         return None
 
-    def add(self, deltas: Sequence[RegionDelta], columns: Sequence[str], loaded: Loaded) -> None:
-        self._found[(tuple(deltas), tuple(columns))] = loaded
+    def add(
+        self,
+        deltas: Sequence[RegionDelta],
+        columns: Sequence[str],
+        loaded: Loaded,
+        conflicts: ConflictsRef | None = None,
+    ) -> None:
+        self._found[(tuple(deltas), tuple(columns), conflicts)] = loaded
         while len(self._found) > self._count_max:
             self._found.popitem(last=False)
 
@@ -142,20 +165,37 @@ class DeltaContext(OpenedTable):
     """None: segments are decoded for the entries wanted of them and not remembered."""
     snapshots: SnapshotCache
     loaded: LoadedCache
+    on_conflict: OnConflict = "leave_out"
+    in_force: InForceCache = field(default_factory=InForceCache)
 
 
-def load(context: DeltaContext, deltas: Sequence[RegionDelta], projected: RowSchema) -> Loaded:
-    """The fold of these regions' deltas; keys of different regions never meet, or ``RegionConflict`` says so."""
-    known = context.loaded.get(deltas, projected.table.names)
+def load(
+    context: DeltaContext,
+    deltas: Sequence[RegionDelta],
+    projected: RowSchema,
+    conflicts: ConflictsRef | None = None,
+    met: pa.Table | None = None,
+) -> Loaded:
+    """The fold of these regions' deltas without what conflicts; ``RegionConflict`` where that is not to be left out.
+
+    ``conflicts``: what is in force at the plan's version.  ``met``: keys that meet in the deltas of all regions, where these
+    are some of them.
+    """
+    names = projected.table.names
+    known = context.loaded.get(deltas, names, conflicts)
     if known is None:
-        begun = context.loaded.begun(deltas, projected.table.names, lambda ref: _repaired(context, ref))
-        # What is remembered does not say which key came through which region.
-        if begun is None or context.contract.keyed_by_bytes:
-            folded = _fold(context, deltas, projected)
+        if context.contract.keyed_by_bytes:
+            # What is remembered does not say which key came through which region.
+            known = _side_by_side(context, deltas, projected, conflicts, met)
         else:
-            folded = extend(begun[0].folded, _fold(context, begun[1], projected), projected)
-        known = Loaded(folded, projected)
-        context.loaded.add(deltas, projected.table.names, known)
+            begun = context.loaded.begun(deltas, names, lambda ref: _repaired(context, ref))
+            if begun is None:
+                (folded,) = _folds(context, [deltas], projected)
+            else:
+                (more,) = _folds(context, [begun[1]], projected)
+                folded = extend(begun[0].folded, more, projected)
+            known = Loaded(folded, projected)
+        context.loaded.add(deltas, names, known, conflicts)
     return known
 
 
@@ -167,7 +207,9 @@ def _repaired(context: DeltaContext, ref: SnapshotRef) -> bool:
         return True
 
 
-def _fold(context: DeltaContext, deltas: Sequence[RegionDelta], projected: RowSchema) -> Folded:
+def _folds(context: DeltaContext, groups: Sequence[Sequence[RegionDelta]], projected: RowSchema) -> list[Folded]:
+    """The fold of each group."""
+    deltas = [delta for group in groups for delta in group]
     refs = [(d.region, s) for d in deltas for s in d.sources if isinstance(s, SnapshotRef)]
     parts = context.tasks.map(lambda item: _snapshot(context, item[0], item[1], projected), refs) if refs else []
     wanted: dict[str, list[tuple[Region, EntryRef]]] = {}
@@ -199,32 +241,23 @@ def _fold(context: DeltaContext, deltas: Sequence[RegionDelta], projected: RowSc
         mine = [part for (region, _), part in zip(refs, parts, strict=True) if region in regions]
         return fold_onto(mine, operations, projected)
 
-    if not context.contract.keyed_by_bytes:
-        return folded(deltas)
-    return _side_by_side(context.contract, deltas, [folded([delta]) for delta in deltas], projected)
+    return [folded(group) for group in groups]
 
 
 def _side_by_side(
-    contract: Contract, deltas: Sequence[RegionDelta], folds: Sequence[Folded], projected: RowSchema
-) -> Folded:
-    """The folds of the regions as one; ``RegionConflict`` if they have a key in common."""
-    keys = [fold.keys(projected) for fold in folds]
-    counts = np.array([some.num_rows for some in keys], np.int64)
-    partitions = np.repeat(np.array([delta.region.partition for delta in deltas], np.int32), counts)
-    met = meeting(pa.concat_tables([projected.key.empty_table(), *keys]), partitions)
-    if met is not None:
-        raise conflict(
-            contract.topic,
-            met,
-            "is not merged yet",
-            "Until the flusher has merged what conflicts, which it does not by itself, only the merged table can be read "
-            '(consistency="eventual")',
-        )
-    return Folded(
-        pa.concat_tables([projected.table.empty_table(), *(fold.rows for fold in folds)]),
-        pa.concat_tables([projected.key.empty_table(), *(fold.gone for fold in folds)]),
-        pa.concat_tables([partial_schema(projected).empty_table(), *(fold.partials for fold in folds)]),
-    )
+    context: DeltaContext,
+    deltas: Sequence[RegionDelta],
+    projected: RowSchema,
+    conflicts: ConflictsRef | None,
+    met: pa.Table | None,
+) -> Loaded:
+    """The folds of the regions as one, without what conflicts."""
+    in_force = context.in_force.get(context.store, conflicts, context.contract)
+    folds = _folds(context, [[delta] for delta in deltas], projected)
+    of_regions = {delta.region: fold for delta, fold in zip(deltas, folds, strict=True)}
+    sides = leave_out(context.contract, in_force, of_regions, projected, met, context.on_conflict)
+    folded = side_by_side(sides.folds, projected)
+    return Loaded(folded, projected, sides.met, sides.unmerged, sides.partitions)
 
 
 def complete_rows(folded: Folded, pinned: PinnedTable, projected: RowSchema) -> pa.Table:

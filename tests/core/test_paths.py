@@ -110,6 +110,7 @@ def test_region_keys_come_back(region: Region, number: int, attempt: str, file: 
 PARSERS = [
     paths.parse_contract_version,
     paths.parse_drain_version,
+    paths.parse_conflicts_object,
     paths.parse_merge_record,
     paths.parse_merge_finished,
     paths.parse_log_prefix,
@@ -124,6 +125,7 @@ PARSERS = [
 ONE_OF_EACH = [
     paths.contract_version(1),
     paths.drain_version(1),
+    paths.conflicts_object("0badcafe"),
     paths.merge_record(TableVersion(1)),
     paths.merge_finished(TableVersion(1)),
     paths.log_prefix(LogId("a")),

@@ -24,6 +24,8 @@ from lancewal_core.errors import ObjectCorrupt
 from lancewal_core.ids import Generation, LogId, Position, Region, Sequence, TableVersion, TopicId
 from lancewal_core.keys.catalog import decode_catalog
 from lancewal_core.keys.code import CodedKeys
+from lancewal_core.keys.conflicts import Conflicts, decode_conflicts, encode_conflicts
+from lancewal_core.keys.origin import MergedFrom
 from lancewal_core.keys.run import Entries, decode_part, encode_part
 from lancewal_core.paths import SnapshotFile
 from lancewal_core.proto import mem_wal_pb2, wal_segment_pb2
@@ -39,6 +41,8 @@ from lancewal_core.table.load_record import decode_load
 from lancewal_core.table.watermarks import decode_merge_finished, decode_merge_record
 from lancewal_core.wal.segment import decode_segment
 from tests.fuzz.test_segments import seal
+from tests.golden import core_formats as core
+from tests.golden import json_formats as texts
 from tests.support.fuzzing import memory_bound, outcome
 
 REGION = Region("orders", TopicId("AAAAAAAAQACAAAAAAAAAAQ"), 3)
@@ -271,11 +275,24 @@ def test_the_mark_of_a_finished_merge(count: int) -> None:
     judge(lambda data: decode_merge_finished(data, key), lambda n: b"x" * (n * count // COUNT), key)
 
 
+def test_keys_in_conflict() -> None:
+    key = paths.conflicts_object("0badcafe")
+
+    def made(count: int) -> bytes:
+        keys = pa.table({"id": list(range(count // 16)), "country": ["k"] * (count // 16)}, texts.CONTRACT.rows.key)
+        return encode_conflicts(
+            Conflicts.none(texts.CONTRACT.rows).with_owner(MergedFrom(core.NORTH, Position(3)), keys), "0badcafe"
+        )[0]
+
+    judge(lambda data: decode_conflicts(data, key, texts.CONTRACT.rows), made, key)
+
+
 TESTED = {
     "contract": "contract", "control": "control", "key catalog": "catalog", "beginning of a load": "load",
     "accepted loss": "loss", "merge record": "merge", "snapshot": "snapshot", "drain": "drain",
     "region index": test_indexes, "history page": test_indexes, "segment": test_segments, "deleted keys": test_side_files,
     "patches": test_side_files, "part of a key run": test_parts_of_key_runs,
+    "keys in conflict": test_keys_in_conflict,
     "finished merge": test_the_mark_of_a_finished_merge,
 }  # fmt: skip
 """By kind: what of ``KINDS``, or the test."""

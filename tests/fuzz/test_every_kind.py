@@ -85,9 +85,10 @@ def inspected(store: MemoryStore, key: str) -> str | None:
     return as_text(found) + json.dumps(as_json(found))
 
 
-def judge(key: str, data: bytes) -> None:
+def judge(key: str, data: bytes, beside: tuple[tuple[str, bytes], ...] = ()) -> None:
     store = MemoryStore(SystemClock())
-    store.put_if_absent(key, data)
+    for other, content in ((key, data), *beside):
+        store.put_if_absent(other, content)
     with memory_bound(MEMORY + MEMORY_A_BYTE * len(data)):
         shown = outcome(lambda: inspected(store, key), key)
     assert shown is None or _CONTROL.search(shown) is None
@@ -111,13 +112,13 @@ def test_damaged_objects(kind: ObjectKind) -> None:
     unsealed, sealed = SEALED.get(kind.name, (bytes, bytes))
     for data in sound.objects:
         assert sealed(unsealed(data)) == data or kind.name == "snapshot"
-    judge(sound.key, sealed(unsealed(sound.objects[0])))
+    judge(sound.key, sealed(unsealed(sound.objects[0])), sound.beside)
     inner = [unsealed(data) for data in sound.objects]
 
     @fuzz(60)
     @given(damaged(sound.objects) | damaged(inner).map(sealed) | st.binary(max_size=100).map(sealed))
     def run(data: bytes) -> None:
-        judge(sound.key, data)
+        judge(sound.key, data, sound.beside)
 
     run()
 

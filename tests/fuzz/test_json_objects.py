@@ -6,6 +6,7 @@ import copy
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import google_crc32c
@@ -21,6 +22,7 @@ from lancewal_core.paths import SnapshotFile
 from lancewal_core.region.loss_record import LossRecord, decode_loss, encode_loss
 from lancewal_core.region.snapshot import SideFile, Snapshot, decode_snapshot, encode_snapshot
 from lancewal_core.rows.column_types import format_type, parse_type
+from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.contract import Column, Contract, decode_contract, encode_contract
 from lancewal_core.table.protocol import TransactionInfo
 from lancewal_core.table.watermarks import (
@@ -31,7 +33,7 @@ from lancewal_core.table.watermarks import (
     encode_merge_record,
     encode_watermarks,
 )
-from lancewal_flusher.commit.facts import MergeFacts, facts_of
+from lancewal_flusher.commit.facts import MergeFacts, Settled, facts_of
 from lancewal_reader.receipt import METADATA_KEY, Receipt, receipt_of
 from tests.support.fuzzing import MESSAGE_MAX, damaged, fuzz, memory_bound, outcome
 
@@ -75,7 +77,9 @@ MARKS = {
     Region("a.b", TopicId("t"), 0): Watermark(Generation(1), Position(0)),
 }
 MERGE = InForce(TableVersion(6), "merge-uuid", MARKS)
-RECEIPT = Receipt(TableUuid("uuid-1"), TableVersion(7), {REGION: Position(25)}, "/tables/t")
+CONFLICTS = ConflictsRef("0badcafe", 1234, "0f" * 32, 3)
+MERGE_WITH_CONFLICTS = replace(MERGE, conflicts=CONFLICTS)
+RECEIPT = Receipt(TableUuid("uuid-1"), TableVersion(7), {REGION: Position(25)}, "/tables/t", 2)
 
 # -- what a JSON value may be instead ------------------------------------------------------------------------------
 
@@ -195,6 +199,7 @@ def judge_merge(data: bytes) -> InForce | None:
         assert decode_merge_record(encode_merge_record(read, "merge"), MERGE_KEY) == read
         sound_marks(dict(read.regions))
         assert 0 <= read.version <= 7
+        assert read.conflicts is None or paths.parse_conflicts_object(read.conflicts.key) == read.conflicts.merge
     return read
 
 
@@ -254,6 +259,7 @@ FACTS = MergeFacts(
     {REGION: (Generation(1), Generation(4))},
     3,
     1,
+    Settled(REGION, 2, {REGION: 1}, CONFLICTS),
 )
 
 
@@ -275,6 +281,8 @@ GOOD: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "contract": (judge_contract, encode_contract(CONTRACT)),
     "snapshot": (judge_snapshot, encode_snapshot(SNAPSHOT)),
     "merge": (judge_merge, encode_merge_record(MERGE, "merge")),
+    "merge with conflicts": (judge_merge, encode_merge_record(MERGE_WITH_CONFLICTS, "merge")),
+    "settled": (judge_facts, Settled(REGION, 2, {REGION: 1}, CONFLICTS).to_json().encode()),
     "watermarks": (judge_marks, encode_watermarks(MARKS).encode()),
     "loss": (judge_loss, encode_loss(LossRecord(first=5, next=9, accepted_at_ms=1, accepted_by="o"))),
     "facts": (judge_facts, json.dumps({REGION.name: [1, 4]}).encode()),

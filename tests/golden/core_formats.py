@@ -17,9 +17,12 @@ import pyarrow as pa
 from lancewal_core import paths
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion, TopicId
 from lancewal_core.keys.code import code_keys
+from lancewal_core.keys.conflicts import Conflicts, encode_conflicts
+from lancewal_core.keys.origin import MergedFrom
 from lancewal_core.keys.run import encode_part, sorted_entries
 from lancewal_core.region.index import GenerationRecord, HistoryPage, RegionIndex, State, encode_history, encode_index
 from lancewal_core.region.u64_segment import U64Segment
+from lancewal_core.rows.fold import fold
 from lancewal_core.rows.schema import Op, RowSchema
 from lancewal_core.wal.segment import Entry, Fence, RejectedOffset, Segment, encode_fence, encode_segment
 
@@ -176,6 +179,15 @@ KEY_ENTRIES = sorted_entries(
 )
 KEY_ENTRIES_WITH_REGIONS = replace(KEY_ENTRIES, regions=np.array([1, -1, 0], np.int32))
 
+_OPERATIONS = pa.RecordBatch.from_pylist(ROW_VALUES, ROWS.wal)
+CONFLICTS = (
+    Conflicts.none(ROWS)
+    .with_waiting(NORTH, fold([_OPERATIONS.slice(0, 2)], ROWS), Position(1000), Position(1002))
+    .with_waiting(SOUTH, fold([_OPERATIONS.slice(2)], ROWS), Position(0), Position(1005))
+    .with_owner(MergedFrom(NORTH, Position(990)), pa.table({"id": [1], "country": ["Österreich"]}, ROWS.key))
+)
+CONFLICTS_KEY = paths.conflicts_object("0badcafe")
+
 
 def encoded() -> dict[str, bytes]:
     """Today's bytes, by the name of the golden file."""
@@ -185,6 +197,7 @@ def encoded() -> dict[str, bytes]:
         "region_index_1.binpb": encode_index(INDEX),
         "key_part_1.arrow": encode_part(KEY_ENTRIES),
         "key_part_1_regions.arrow": encode_part(KEY_ENTRIES_WITH_REGIONS),
+        "conflicts_1.arrow": encode_conflicts(CONFLICTS, "0badcafe")[0],
         "history_page_1_forms.binpb": encode_history(SOUTH, PAGE_OF_FORMS.contract_version, PAGE_OF_FORMS.generations),
     }
 

@@ -13,11 +13,12 @@ from lancewal_core.paths import SnapshotFile
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.region.loss_record import LossRecord, encode_loss
 from lancewal_core.region.snapshot import SideFile, Snapshot, encode_snapshot
+from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.contract import Column, Contract, encode_contract
 from lancewal_core.table.control import Control, encode_control
 from lancewal_core.table.drain import Drain, encode_drain
 from lancewal_core.table.load_record import LoadRecord, encode_load
-from lancewal_core.table.watermarks import InForce, Watermark, Watermarks
+from lancewal_core.table.watermarks import InForce, Watermark, Watermarks, encode_merge_record
 from lancewal_core.testing.memory_store import MemoryStore
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from lancewal_reader.receipt import Receipt
@@ -70,6 +71,7 @@ IN_FORCE = InForce(
     "fedcba9876543210fedcba9876543210",
     {NORTH: Watermark(Generation(7), Position(1010)), SOUTH: Watermark(Generation(1), Position(3))},
 )
+IN_FORCE_WITH_CONFLICTS = replace(IN_FORCE, conflicts=ConflictsRef("0badcafe", 1234, "0f" * 32, 3))
 LOSS = LossRecord(first=1010, next=1015, accepted_at_ms=1_767_225_600_000, accepted_by="host-1-0a1b2c3d")
 LOST_DELETES = LossRecord(
     first=1020, next=1024, accepted_at_ms=1_767_225_600_000, accepted_by="host-1-0a1b2c3d", kind="tombstones"
@@ -94,6 +96,8 @@ DRAIN = Drain(
 RECEIPT = Receipt(
     TableUuid(CONTRACT.table_uuid), TableVersion(9), {NORTH: Position(1015), SOUTH: Position(3)}, "/tables/t"
 )
+
+RECEIPT_LEFT_OUT = replace(RECEIPT, left_out=2)
 
 CATALOG = KeyCatalog(
     runs=(
@@ -131,6 +135,7 @@ def encoded() -> dict[str, bytes]:
         "snapshot_1.json": encode_snapshot(SNAPSHOT),
         "snapshot_1_repaired.json": encode_snapshot(REPAIRED),
         "merge_record_1.json": record or b"",
+        "merge_record_2.json": encode_merge_record(IN_FORCE_WITH_CONFLICTS, "checkpoint"),
         "loss_record_1.json": encode_loss(LOSS),
         "key_catalog_1_checksum.json": encode_catalog(CATALOG),
         "key_catalog_1_regions_checksum.json": encode_catalog(CATALOG_WITH_REGIONS),
@@ -140,6 +145,7 @@ def encoded() -> dict[str, bytes]:
         "control_1.json": encode_control(CONTROL),
         "drain_1.json": encode_drain(DRAIN),
         "receipt_1.json": RECEIPT.to_json().encode(),
+        "receipt_1_left_out.json": RECEIPT_LEFT_OUT.to_json().encode(),
     }
 
 

@@ -7,6 +7,7 @@ import datetime
 import pyarrow as pa
 import pytest
 
+from lancewal_core.keys.conflicts import decode_conflicts
 from lancewal_core.keys.run import decode_part
 from lancewal_core.region.index import decode_history, decode_index
 from lancewal_core.rows.murmur2 import murmur2
@@ -55,6 +56,18 @@ def test_the_key_part_is_read() -> None:
     assert found == [(b"1;0:", 1, 0), (b"1;3:a;1", 2**31, 0), (b"3;11:\xc3\x96sterreich", 0, 1)]
     assert read.keys.numbers.tolist() == sorted(murmur2(text) for text, _, _ in found)
     assert read.regions is None
+
+
+def test_the_keys_in_conflict_are_read() -> None:
+    read = decode_conflicts(stored("conflicts_1.arrow"), golden.CONFLICTS_KEY, golden.ROWS)
+    assert read.rows == golden.CONFLICTS.rows
+    places = zip(*(read.rows[name].to_pylist() for name in ("id", "_op", "_region", "_first", "_next")), strict=True)
+    assert list(places) == [
+        (1, 0, golden.NORTH.name, 1000, 1002),
+        (2, 1, golden.NORTH.name, 1000, 1002),
+        (1, 2, golden.SOUTH.name, 0, 1005),
+        (1, None, golden.NORTH.name, 990, 990),
+    ]
 
 
 def test_the_key_part_with_regions_is_read() -> None:

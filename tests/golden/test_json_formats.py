@@ -15,7 +15,7 @@ from lancewal_core.table.contract import decode_contract
 from lancewal_core.table.control import decode_control
 from lancewal_core.table.drain import decode_drain
 from lancewal_core.table.load_record import decode_load
-from lancewal_core.table.watermarks import Watermarks
+from lancewal_core.table.watermarks import InForce, Watermarks
 from lancewal_core.testing.memory_store import MemoryStore
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from lancewal_reader.receipt import Receipt
@@ -49,10 +49,14 @@ def test_the_snapshot_is_read(name: str, expected: Snapshot) -> None:
     assert read_snapshot(store, golden.SNAPSHOT_KEY) == expected
 
 
-def test_the_merge_record_is_read() -> None:
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("merge_record_1.json", golden.IN_FORCE), ("merge_record_2.json", golden.IN_FORCE_WITH_CONFLICTS)],
+)
+def test_the_merge_record_is_read(name: str, expected: InForce) -> None:
     store = MemoryStore(SystemClock())
-    store.put_if_absent(paths.merge_record(TableVersion(11)), stored("merge_record_1.json"))
-    assert Watermarks(store, MemoryTable(MemoryDataset(ROWS.table))).at(11) == golden.IN_FORCE
+    store.put_if_absent(paths.merge_record(TableVersion(11)), stored(name))
+    assert Watermarks(store, MemoryTable(MemoryDataset(ROWS.table))).at(11) == expected
 
 
 def test_the_loss_records_are_read() -> None:
@@ -98,6 +102,7 @@ def test_the_key_catalog_with_regions_is_read(name: str) -> None:
 
 def test_the_receipt_is_read() -> None:
     assert Receipt.from_json(stored("receipt_1.json").decode()) == golden.RECEIPT
+    assert Receipt.from_json(stored("receipt_1_left_out.json").decode()) == golden.RECEIPT_LEFT_OUT
 
 
 @pytest.mark.parametrize("name", sorted(golden.encoded()))

@@ -13,11 +13,16 @@ import lance
 import pyarrow as pa
 import pytest
 
-from lancewal_core.errors import RegionConflict, VersionGone
+from lancewal_audit.verify.report import report_text
+from lancewal_audit.verify.verification import Asked, verify_table
+from lancewal_core.errors import InvalidInput, RegionConflict, VersionGone
 from lancewal_core.rows.murmur2 import partition_of
+from lancewal_core.settings.load import Settings
 from lancewal_core.table.watermarks import Watermarks
 from lancewal_flusher.merge.plan import MergeLimits
-from lancewal_reader import open_table, receipt_of
+from lancewal_reader import left_out_of, open_table, receipt_of
+from lancewal_reader.commands import Output
+from lancewal_reader.commands import command as read_command
 from lancewal_reader.spark.source import pin_read
 from lancewal_reader.spark.task import BaseTask, DeltaTask, run_task
 from tests.support.pipeline import SMALL, Key, Pipeline, Row, by_key
@@ -75,18 +80,104 @@ def through_two(pipeline: Pipeline, *, between: str) -> None:
 
 
 @pytest.mark.parametrize("between", ["nothing", "snapshot"])
-def test_a_key_in_the_deltas_of_two_regions(pipeline: Pipeline, between: str) -> None:
+def test_a_key_in_the_deltas_of_two_regions(
+    pipeline: Pipeline, between: str, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It shows what the table has of it, here nothing; all others are read, and the read says so."""
     pipeline.produce(50)
     pipeline.merge_all()
     merged = dict(pipeline.oracle)
     through_two(pipeline, between=between)
+    pipeline.upsert("others", 2, a=5)
+    expected = {key: row for key, row in pipeline.oracle.items() if key != ("secret", 1)}
     pipeline.ingest()
+    reader = open_table(pipeline.uri)
+    for read in (reader.to_arrow(), reader.to_arrow()):
+        assert by_key(read) == expected
+        said = left_out_of(read.schema)
+        assert (said.waiting, said.unmerged, len(said.partitions)) == (0, 1, 2)
+        assert receipt_of(read.schema).left_out == 1
+    assert reader.to_arrow(columns=["a"]).num_rows == len(expected)
+    assert by_key(reader.to_arrow(at=receipt_of(reader.to_arrow().schema))) == expected
+    assert [("lancewal.reader", "secret" in record.message) for record in caplog.records] == [
+        ("lancewal.reader", False)
+    ]
     for columns in (None, ["a"]):
         with pytest.raises(RegionConflict, match="nothing says which row is newer") as raised:
-            open_table(pipeline.uri).to_arrow(columns=columns)
+            open_table(pipeline.uri, conflicts="fail").to_arrow(columns=columns)
         assert raised.value.where["keys"] == 1
         assert "secret" not in str(raised.value)
     assert by_key(open_table(pipeline.uri).to_arrow(consistency="eventual")) == merged
+    read_command(pipeline.uri, output=Output.JSON)
+    assert "left out: 0 keys in conflict wait for a decision, and unmerged records of 1 keys" in capsys.readouterr().err
+
+
+def test_a_key_that_waits_for_a_decision(pipeline: Pipeline) -> None:
+    """Records of others than the owner are left out, merged or not; the owner's count."""
+    pipeline.upsert("secret", 1, a=1)
+    pipeline.merge_all()
+    usual = pipeline.keyed_by
+    move_to_another_partition(pipeline)
+    pipeline.upsert("secret", 1, a=2)
+    pipeline.merge_all()
+    pipeline.upsert("secret", 1, a=3)
+    pipeline.keyed_by = usual
+    pipeline.patch("secret", 1, a=4)
+    pipeline.ingest()
+    read = open_table(pipeline.uri).to_arrow()
+    assert read["a"].to_pylist() == [4]
+    assert (left_out_of(read.schema).waiting, left_out_of(read.schema).unmerged) == (1, 1)
+    eventual = open_table(pipeline.uri).to_arrow(consistency="eventual")
+    assert eventual["a"].to_pylist() == [1]
+    assert left_out_of(eventual.schema).waiting == 1
+    pipeline.merge_all()
+    for consistency in ("strong", "eventual"):
+        with pytest.raises(RegionConflict, match="wait for a decision"):
+            open_table(pipeline.uri, conflicts="fail").to_arrow(consistency=consistency)
+    with pytest.raises(RegionConflict, match="wait for a decision"):
+        pin_read({"table": pipeline.uri, "conflicts": "fail"})
+    for wrong in ("?", "LEAVE"):
+        with pytest.raises(InvalidInput):
+            pin_read({"table": pipeline.uri, "conflicts": wrong})
+        with pytest.raises(InvalidInput):
+            open_table(pipeline.uri, conflicts=wrong)  # type: ignore[arg-type] # what a user may write
+
+
+def test_verify_counts_what_nothing_orders(pipeline: Pipeline) -> None:
+    pipeline.produce(50)
+    pipeline.upsert("secret", 1, a=1)
+    pipeline.merge_all()
+    move_to_another_partition(pipeline)
+    pipeline.upsert("secret", 1, a=2)
+    pipeline.merge_all()
+    report = verify_table(Settings(), pipeline.uri, Asked(sources="wal"))
+    assert (report.equal, report.counts, report.keys_in_conflict) == (True, {}, 1)
+    assert "conflicts 1 keys, not compared" in report_text(report)
+
+
+def test_no_version_stands_in_for_one_that_set_nothing_aside(pipeline: Pipeline) -> None:
+    """Where the row of a key was read of an unmerged record that was set aside since."""
+    pipeline.upsert("secret", 1, a=1)
+    pipeline.merge_all()
+    move_to_another_partition(pipeline)
+    pipeline.upsert("secret", 1, a=2)
+    pipeline.ingest()
+    read = open_table(pipeline.uri).to_arrow()
+    assert read["a"].to_pylist() == [2]
+    receipt = receipt_of(read.schema)
+    assert open_table(pipeline.uri).to_arrow(at=receipt)["a"].to_pylist() == [2]
+    pipeline.merge_all()
+    lance.dataset(pipeline.uri).cleanup_old_versions(timedelta(0))
+    with pytest.raises(VersionGone):
+        open_table(pipeline.uri).to_arrow(at=receipt)
+
+
+def test_more_keys_than_a_few_are_no_accident(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lancewal_reader.left_out.KEYS_MAX", 0)
+    through_two(pipeline, between="nothing")
+    pipeline.ingest()
+    with pytest.raises(RegionConflict, match="is not merged yet"):
+        open_table(pipeline.uri).to_arrow()
 
 
 def test_a_reader_that_has_folded_the_first_of_them(pipeline: Pipeline) -> None:
@@ -103,8 +194,7 @@ def test_a_reader_that_has_folded_the_first_of_them(pipeline: Pipeline) -> None:
     pipeline.keyed_by = lambda region, id: foreign_key(f"{region}{there}", id)
     pipeline.upsert("secret", 1, a=2)
     pipeline.ingest()
-    with pytest.raises(RegionConflict):
-        kept.to_arrow()
+    assert by_key(kept.to_arrow()) == {key: row for key, row in pipeline.oracle.items() if key != ("secret", 1)}
 
 
 @pytest.mark.parametrize("consistency", ["strong", "eventual"])
@@ -126,20 +216,24 @@ def test_every_task_of_a_spark_job(pipeline: Pipeline) -> None:
     """Each region's delta is a task of its own, and there is no base row that anybody would look for a mask for."""
     through_two(pipeline, between="nothing")
     pipeline.ingest()
-    read = pin_read({"table": pipeline.uri})
-    for place in range(len(read.pinned_plan.plan.deltas)):
-        with pytest.raises(RegionConflict):
-            list(run_task(read.pinned_plan, DeltaTask((place,)), ["id"], None))
+    for conflicts in ("leave_out", "fail"):
+        read = pin_read({"table": pipeline.uri, "conflicts": conflicts})
+        for place in range(len(read.pinned_plan.plan.deltas)):
+            if conflicts == "fail":
+                with pytest.raises(RegionConflict):
+                    list(run_task(read.pinned_plan, DeltaTask((place,)), ["id"], None))
+            else:
+                assert sum(b.num_rows for b in run_task(read.pinned_plan, DeltaTask((place,)), ["id"], None)) == 0
 
 
-def test_the_merge_of_what_a_read_refuses(pipeline: Pipeline) -> None:
+def test_the_merge_of_what_a_read_leaves_out(pipeline: Pipeline) -> None:
+    pipeline.produce(50)
     through_two(pipeline, between="nothing")
+    pipeline.oracle.pop(("secret", 1))
     pipeline.ingest()
-    pipeline.hand_over()
-    version = pipeline.table.newest().version
-    with pytest.raises(RegionConflict):
-        pipeline.merge()
-    assert pipeline.table.newest().version == version
+    pipeline.merge_all()
+    for consistency in ("strong", "eventual"):
+        assert by_key(open_table(pipeline.uri).to_arrow(consistency=consistency)) == pipeline.oracle
 
 
 def move_to_another_partition(pipeline: Pipeline) -> None:

@@ -11,6 +11,7 @@ from lancewal_core.errors import (
 )
 from lancewal_core.ids import Region
 from lancewal_core.wal.walk import SegmentCache
+from lancewal_reader.left_out import LeftOut
 from lancewal_reader.plan.strong import PlanContext
 from lancewal_reader.receipt import Receipt, receipt_of
 from lancewal_reader.table import Consistency, LancewalTable
@@ -32,6 +33,7 @@ class SimTable(LancewalTable):
         self._plan = PlanContext(*opened.parts, cache)
         self._delta = DeltaContext(*opened.parts, segments, SnapshotCache(1 << 20), LoadedCache())
         self._seen = {}
+        self._told = LeftOut()
 
 
 class Reading:

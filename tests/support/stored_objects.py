@@ -12,6 +12,8 @@ import pyarrow as pa
 from lancewal_core import paths
 from lancewal_core.ids import Generation, Position, TableVersion
 from lancewal_core.keys.catalog import encode_catalog
+from lancewal_core.keys.conflicts import Conflicts, encode_conflicts
+from lancewal_core.keys.origin import MergedFrom
 from lancewal_core.keys.run import encode_part
 from lancewal_core.paths import SnapshotFile
 from lancewal_core.region.index import encode_history, encode_index
@@ -34,6 +36,8 @@ class Sound:
 
     key: str
     objects: tuple[bytes, ...]
+    beside: tuple[tuple[str, bytes], ...] = ()
+    """Other objects, by their keys, without which it cannot be shown."""
 
 
 def stream(table: pa.Table) -> bytes:
@@ -53,6 +57,11 @@ _PARTIAL = pa.Table.from_pylist(
     [{"id": 1, "country": "a", "weight": 2.0, "_present": b"\x0b\x00"}], partial_schema(core.ROWS)
 )
 
+_CONFLICTS = Conflicts.none(texts.CONTRACT.rows).with_owner(
+    MergedFrom(core.NORTH, Position(3)),
+    pa.table({"id": list(range(30)), "country": ["k" * i for i in range(30)]}, texts.CONTRACT.rows.key),
+)
+
 SOUND: dict[str, Sound] = {
     "segment": Sound(core.SEGMENT_KEY, (encode_segment(core.SEGMENT, core.ROWS.wal),)),
     "snapshot": Sound(texts.SNAPSHOT_KEY, (encode_snapshot(texts.SNAPSHOT), encode_snapshot(texts.REPAIRED))),
@@ -68,6 +77,11 @@ SOUND: dict[str, Sound] = {
     "history page": Sound(
         core.PAGE_KEY,
         (encode_history(core.SOUTH, core.PAGE_OF_FORMS.contract_version, core.PAGE_OF_FORMS.generations),),
+    ),
+    "keys in conflict": Sound(
+        paths.conflicts_object("0badcafe"),
+        (encode_conflicts(_CONFLICTS, "0badcafe")[0], encode_conflicts(Conflicts.none(texts.CONTRACT.rows), "0badcafe")[0]),
+        ((paths.contract_version(1), encode_contract(texts.CONTRACT)),),
     ),
     "parcel": Sound(paths.parcel_part("p1", 0), (b"tasks",)),
     "contract": Sound(paths.contract_version(1), (encode_contract(texts.CONTRACT),)),

@@ -1,6 +1,7 @@
 """``lancewal repair restored --after-restore keep|replay``: what becomes of rows merged since, after a user's restore.
 
-* ``keep``: the restored version is the state up to all that was ever merged.  What those merges brought is dropped.
+* ``keep``: the restored version is the state up to all that was ever merged.  What those merges brought is dropped, and what
+  they set aside of keys in conflict: these are as the restored version had them.
 * ``replay``: the table is again at the watermarks of the version that was restored; all above is merged anew.
 
 Guarantees
@@ -42,6 +43,7 @@ from lancewal_core.ids import Generation, Region, TableVersion
 from lancewal_core.region.history import generations_behind
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.transitions import revived
+from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.protocol import TransactionInfo
 from lancewal_core.table.watermarks import InForce, kind_of
 
@@ -111,7 +113,8 @@ def plan_restored(context: RepairContext, choice: Choice) -> RestoredPlan:
     decided: dict[int, InForce] = {}
     for restore in restores:
         base = restore.version - 1 if choice == "keep" else restore.restored
-        decided[restore.version] = InForce(restore.version, None, _in_force(context, base, decided).regions)
+        regions = _in_force(context, base, decided).regions
+        decided[restore.version] = InForce(restore.version, None, regions, _conflicts(context, restore, decided))
     records = tuple(decided[r.version] for r in restores)
     # Step 2
     before = _in_force(context, restores[-1].version - 1, decided)
@@ -132,7 +135,7 @@ def repair_restored(context: RepairContext, plan: RestoredPlan) -> list[str]:
     # Step 4
     for record in plan.records:
         found = context.watermarks.decide(record, plan.choice)
-        if found.regions != record.regions:
+        if (found.regions, found.conflicts) != (record.regions, record.conflicts):
             raise RepairRefused(
                 f"somebody has decided otherwise about the restore at table version {record.version}: look at `lancewal "
                 "status`",
@@ -191,6 +194,18 @@ def _in_force(context: RepairContext, version: int, decided: Mapping[int, InForc
             "need it",
             version=version,
         ) from error
+
+
+def _conflicts(context: RepairContext, restore: Restore, decided: Mapping[int, InForce]) -> ConflictsRef | None:
+    """Of the version restored: its rows are what that says of them.  ``WatermarkUnknown`` only where some are in conflict."""
+    if not context.contract.keyed_by_bytes:
+        return None
+    try:
+        return _in_force(context, restore.restored, decided).conflicts
+    except WatermarkUnknown:
+        if not context.store.list(paths.conflicts_prefix(), limit=1):
+            return None
+        raise
 
 
 def _check_contract(context: RepairContext, before: InForce, after: InForce) -> None:

@@ -6,7 +6,8 @@ Guarantees
  2. Too low gives the same rows in the end: generations above it are still there, and are merged again, in order.  What a
     user changed in rows of theirs since is undone by that.  Until it is done a plain reader may see older values; strong
     reads do not, and reads of the table alone claim no positions, for it may hold rows behind these.  Where keys have
-    changed their region since, it would not: then it is refused.
+    changed their region since, it would not: then it is refused.  Where keys are in conflict (``conflicts``), what the index
+    has marked does not count: such a merge may have set records aside in an object that nothing names any more.
  3. One put-if-absent decides, the record of the newest version under ``merges/``.
  4. A restore that can be seen and is not decided is refused.  What cannot be seen is said: a restore among the versions
     that are gone would make the conclusion too high.
@@ -57,7 +58,7 @@ class WatermarkPlan:
             if records:
                 mark = regions.get(region, Watermark(Generation(0), records[0].first))
                 regions[region] = replace(mark, perhaps=records[-1].generation)
-        return InForce(self.version, None, regions)
+        return InForce(self.version, None, regions, self.left.conflicts)
 
     def lines(self) -> list[str]:
         """For people."""
@@ -99,11 +100,15 @@ def plan_watermark(context: RepairContext) -> WatermarkPlan | None:
     left = _left(context, gone)
     # Step 3
     marked: dict[Region, Watermark] = {}
+    in_conflict = context.contract.keyed_by_bytes and bool(context.store.list(paths.conflicts_prefix(), limit=1))
     waiting: dict[Region, tuple[GenerationRecord, ...]] = {}
     for region, index in context.read_indexes().items():
         mark = _marked(index)
         if mark is None:
             continue
+        if in_conflict:
+            _check_again(region, index, left)
+            mark = Watermark(Generation(0), mark.next)
         if mark.generation > 0:
             marked[region] = mark
         merged = max(mark.generation, left.generation(region))
@@ -118,10 +123,21 @@ def plan_watermark(context: RepairContext) -> WatermarkPlan | None:
     return plan
 
 
+def _check_again(region: Region, index: RegionIndex, left: InForce) -> None:
+    """Of keys in conflict a merge that nothing tells of has set records aside: it is all merged again, or nothing."""
+    if index.generations[0].generation > left.generation(region) + 1:
+        raise RepairRefused(
+            f"region {region.name}: keys are in conflict, and what was set aside of them behind generation "
+            f"{left.generation(region)} cannot be told: generations below {index.generations[0].generation}, which would be "
+            f"merged again, have left the index. To go on, {ATTACH_A_COPY}. Nothing was changed",
+            region=region.name,
+        )
+
+
 def accept_watermark(context: RepairContext, plan: WatermarkPlan) -> list[str]:
     """Step 4; what was done."""
     found = context.watermarks.decide(plan.conclusion, "accepted")
-    if found.regions != plan.conclusion.regions:
+    if (found.regions, found.conflicts) != (plan.conclusion.regions, plan.conclusion.conflicts):
         raise RepairRefused(
             f"somebody has recorded something else for table version {plan.version} meanwhile: run the command again",
             version=plan.version,

@@ -5,11 +5,14 @@ What is compared, per key
  2. the read at the receipt with the fold of the records below its cut;
  3. where both sources were read: Kafka's record at each offset with the WAL's.
 A difference that the merged table has, of a key without later records, is not told again of the read.
+
+Of a table keyed by bytes nothing orders the records of a key that came through several partitions, and what it shows is
+perhaps a person's decision: such keys are counted, and compared by 3 alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
@@ -46,6 +49,7 @@ class Tally:
     keys: int = 0
     keys_partly: int = 0
     rows_not_covered: int = 0
+    keys_in_conflict: int = 0
     wanted: list[Wanted] = field(default_factory=list)
 
 
@@ -65,17 +69,26 @@ class Judge:
         self._both = {region.partition: evidence.both(region) for region in scope.cut}
         self._regions = {region.partition: region for region in scope.cut}
         self._expires = _expiry(scope)
+        self._by_bytes = scope.contract.keyed_by_bytes
+        self._in_force = {self._key(values) for values in plain_rows(scope.aside.rows, rows.table.names)}
         self.tally = Tally()
 
     def table(self, records: Sequence[Record], merged: pa.Table, read: pa.Table) -> None:
         """Compare 1 and 2 of one share.  ``records`` lie in the ranges, in any order."""
         below, behind = self._fold(records)
+        conflicting = self._conflicting(records)
+        for states in (below, behind):
+            for key in conflicting:
+                states.pop(key, None)
         self.tally.records += len(records)
         self.tally.keys += len(behind)
         self.tally.keys_partly += sum(state.known is not None for state in behind.values())
-        told = self._compare(MERGED, below, merged, {})
+        if conflicting:
+            seen = {self._key(values) for values in plain_rows(read, self._columns.names)}
+            self.tally.keys_in_conflict += len(conflicting & (seen | {self._key(r.values) for r in records}))
+        told = self._compare(MERGED, below, merged, {}, conflicting)
         settled = {key: kinds for key, kinds in told.items() if behind.get(key) is below.get(key)}
-        self._compare(READ, behind, read, settled)
+        self._compare(READ, behind, read, settled, conflicting)
 
     def logs(self, topic: Sequence[Record], wal: Sequence[Record]) -> None:
         """Compare 3 of one share."""
@@ -121,19 +134,38 @@ class Judge:
                 below[key] = behind[key]
         return below, behind
 
+    def _conflicting(self, records: Sequence[Record]) -> set[Key]:
+        """Keys in force at the version read, and those of which records came through several partitions in one era."""
+        if not self._by_bytes:
+            return set()
+        came: dict[tuple[Key, int], int] = {}
+        found = set(self._in_force)
+        for record in records:
+            key, era = self._key(record.values), self._order(record)[0]
+            if came.setdefault((key, era), record.partition) != record.partition:
+                found.add(key)
+        return found
+
     def _order(self, record: Record) -> tuple[int, int, int]:
         era = self._eras.era_of(record.partition, record.offset) if self._eras.altered else 0
         return era, record.partition, record.offset
 
     def _compare(
-        self, where: str, states: Mapping[Key, KeyState], table: pa.Table, settled: Mapping[Key, set[str]]
+        self,
+        where: str,
+        states: Mapping[Key, KeyState],
+        table: pa.Table,
+        settled: Mapping[Key, set[str]],
+        conflicting: Collection[Key],
     ) -> dict[Key, set[str]]:
-        """Report what differs and is not ``settled``; the kinds found by key."""
+        """Report what differs and is neither ``settled`` nor ``conflicting``; the kinds found by key."""
         found: dict[Key, list[Values]] = {}
         partitions: dict[Key, int] = {}
         belongs = table[PARTITION].to_pylist()
         for values, partition in zip(plain_rows(table, self._columns.names), belongs, strict=True):
             key = self._key(values)
+            if key in conflicting:
+                continue
             found.setdefault(key, []).append(values)
             partitions[key] = partition
         told: dict[Key, set[str]] = {}

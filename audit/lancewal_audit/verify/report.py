@@ -153,6 +153,8 @@ class Report:
     notes: tuple[str, ...]
     indexes: tuple[IndexReport, ...] = ()
     """Those that were to be looked at."""
+    keys_in_conflict: int = 0
+    """Keys that came through several partitions, which nothing orders: what they show is not compared."""
 
     @property
     def equal(self) -> bool:
@@ -171,6 +173,7 @@ def report_text(report: Report) -> str:
         f"records   {report.records} of {report.keys} keys, from {report.sources}; {share}",
         f"covered   {report.rows_read - report.rows_not_covered} rows; not covered {report.rows_not_covered}; "
         f"patches only {report.keys_partly} keys",
+        *([f"conflicts {report.keys_in_conflict} keys, not compared"] if report.keys_in_conflict else []),
         "",
         *_aligned(
             [

@@ -9,6 +9,7 @@ from lancewal_audit.verify.records.eras import Eras
 from lancewal_core import paths
 from lancewal_core.errors import VersionGone
 from lancewal_core.ids import Position, Region
+from lancewal_core.keys.conflicts import Conflicts, read_conflicts
 from lancewal_core.region.loss_record import LossRecord, read_losses, replaced_below
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.table.contract import Contract
@@ -30,6 +31,8 @@ class Scope:
     """The receipt's version."""
     in_force: InForce
     """W of it."""
+    aside: Conflicts
+    """Keys in conflict, as set aside at that version."""
     cut: Mapping[Region, Position]
     """The receipt's positions of the regions whose records are read."""
     losses: Mapping[Region, tuple[LossRecord, ...]]
@@ -76,7 +79,8 @@ def find_scope(
     replaced = {region: replaced_below(accepted[region]) for region in cut}
     dropped = _dropped(opened, receipt.version)
     empty_before = _empty_before(opened, eras)
-    return Scope(contract, eras, receipt, pinned, in_force, cut, losses, replaced, dropped, empty_before, now_ms)
+    aside = read_conflicts(store, in_force.conflicts, contract.rows)
+    return Scope(contract, eras, receipt, pinned, in_force, aside, cut, losses, replaced, dropped, empty_before, now_ms)
 
 
 def _dropped(opened: OpenedTable, version: int) -> dict[Region, Position]:

@@ -51,6 +51,7 @@ def summarise(run: Run, scope: Scope, evidence: Evidence, tally: Tally, findings
         differences=sum(findings.counts.values()) - named_only,
         notes=(*_notes(scope, tally, run), *_index_notes(scope, run.indexes)),
         indexes=run.indexes or (),
+        keys_in_conflict=tally.keys_in_conflict,
     )
 
 

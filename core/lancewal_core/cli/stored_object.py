@@ -12,6 +12,7 @@ are milliseconds since 1970 (UTC).
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
@@ -24,6 +25,7 @@ from lancewal_core import paths
 from lancewal_core.errors import InvalidInput, ObjectCorrupt, ObjectMissing
 from lancewal_core.ids import Region
 from lancewal_core.keys.catalog import decode_catalog
+from lancewal_core.keys.conflicts import REGION, check_regions, decode_conflicts
 from lancewal_core.keys.run import NO_REGION, decode_part
 from lancewal_core.paths import SnapshotFile
 from lancewal_core.region.index import GenerationRecord, decode_history, decode_index
@@ -33,7 +35,7 @@ from lancewal_core.region.snapshot import read_snapshot, side_rows
 from lancewal_core.store.object_kinds import kind_of
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.versioned import newest_version
-from lancewal_core.table.contract import decode_contract
+from lancewal_core.table.contract import decode_contract, read_contract
 from lancewal_core.table.control import decode_control
 from lancewal_core.table.drain import decode_drain
 from lancewal_core.table.load_record import decode_load
@@ -73,8 +75,8 @@ def inspect_object(store: ObjectStore, key: str) -> Inspected:
     if show is None:
         raise InvalidInput(
             f"{key!r} is not the key of an object that can be inspected: contract, control, drain, segment or fence, region "
-            "index, history page, snapshot, accepted loss, merge record, key catalog or part of a key run; keys are complete, "
-            "version digits and all",
+            "index, history page, snapshot, accepted loss, merge record, keys in conflict, key catalog or part of a key run; "
+            "keys are complete, version digits and all",
             object=key,
         )
     data = store.get(key)
@@ -274,6 +276,23 @@ def show_merge_record(stored: Stored) -> tuple[str, Content]:
         "watermarks": [
             {"region": region.name, "generation": mark.generation, "next": mark.next}
             for region, mark in sorted(in_force.regions.items())
+        ],
+        **({} if in_force.conflicts is None else {"conflicts": in_force.conflicts.members()}),
+    }
+
+
+def show_conflicts(stored: Stored) -> tuple[str, Content]:
+    schema = read_contract(stored.store, "the table").rows
+    found = decode_conflicts(stored.data, stored.key, schema)
+    regions = sorted({*found.regions, *check_regions(found.owners)})
+    owners = found.owners[REGION].to_pylist()
+    return "keys in conflict", {
+        "merge": paths.parse_conflicts_object(stored.key),
+        "sha256": hashlib.sha256(stored.data).hexdigest(),
+        "keys_that_wait": found.waiting_keys.num_rows,
+        "regions": [
+            {"region": region.name, "waiting": found.waiting_of(region).num_rows, "owns": owners.count(region.name)}
+            for region in regions
         ],
     }
 

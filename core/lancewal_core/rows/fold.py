@@ -99,14 +99,30 @@ def extend(first: Folded, more: Folded, schema: RowSchema) -> Folded:
     keys = KeySet(more.keys(schema))
     if len(keys) == 0:
         return first
-    parts = [_split(part, keys) for part in (first.rows, first.gone, first.partials)]
-    rows, gone, partials = (touched for touched, _ in parts)
-    composed = compose([Folded(rows, gone, partials), more], schema)
-    rows, gone, partials = (
-        pa.concat_tables([untouched, new]).combine_chunks()
-        for (_, untouched), new in zip(parts, (composed.rows, composed.gone, composed.partials), strict=True)
+    touched, untouched = divide(first, keys)
+    return side_by_side([untouched, compose([touched, more], schema)], schema)
+
+
+def divide(folded: Folded, keys: KeySet) -> tuple[Folded, Folded]:
+    """The states of these keys, and those of the others."""
+    (rows, rows_left), (gone, gone_left), (partials, partials_left) = (
+        _split(part, keys) for part in (folded.rows, folded.gone, folded.partials)
     )
-    return Folded(rows, gone, partials)
+    return Folded(rows, gone, partials), Folded(rows_left, gone_left, partials_left)
+
+
+def side_by_side(parts: Sequence[Folded], schema: RowSchema) -> Folded:
+    """The states of all parts, which have no key in common."""
+    return Folded(
+        pa.concat_tables([schema.table.empty_table(), *(part.rows for part in parts)]).combine_chunks(),
+        pa.concat_tables([schema.key.empty_table(), *(part.gone for part in parts)]).combine_chunks(),
+        pa.concat_tables([partial_schema(schema).empty_table(), *(part.partials for part in parts)]).combine_chunks(),
+    )
+
+
+def operations_of(folded: Folded, schema: RowSchema) -> pa.Table:
+    """A fold as operations, one a key, which fold to it again; columns of ``operation_schema``."""
+    return pa.concat_tables(_operations(folded, schema)).combine_chunks()
 
 
 def _split(part: pa.Table, keys: KeySet) -> tuple[pa.Table, pa.Table]:

@@ -26,6 +26,10 @@ SEGMENT_TRAILER_BYTES_MAX = 32 * _MIB
 """The section table of a segment: that of half a million rejected records."""
 SIDE_FILE_ROWS_BYTES_MAX = 2048 * _MIB
 """Rows of a side file of a snapshot, unpacked: twice what ``ingest.seal_bytes`` allows."""
+CONFLICTS_BYTES_MAX = 64 * _MIB
+"""Keys in conflict: 10,000 of them with rows of some KB."""
+CONFLICTS_ROWS_BYTES_MAX = 256 * _MIB
+"""The same, unpacked."""
 SMALL_BYTES_MAX = _MIB
 """What a person or one process has to say."""
 INDEX_BYTES_MAX = 64 * _MIB
@@ -112,6 +116,10 @@ KINDS: tuple[ObjectKind, ...] = (
     ObjectKind(
         "history page", "history pages", paths.parse_history_page, INDEX_BYTES_MAX, None, Collected.WHEN_OLD,
         "show_history", "its generations stay in the index until they are older than the history window",
+    ),
+    ObjectKind(
+        "keys in conflict", "keys in conflict", paths.parse_conflicts_object, CONFLICTS_BYTES_MAX, CONFLICTS_ROWS_BYTES_MAX,
+        Collected.WHEN_OLD, "show_conflicts", "too many keys came through two partitions: mend the producers",
     ),
     ObjectKind(
         "parcel", "parcels of tasks", paths.parse_parcel_part, 64 * _MIB, None, Collected.WHEN_OLD, None,

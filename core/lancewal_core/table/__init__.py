@@ -1,8 +1,8 @@
 """The Lance table as the protocols need it, and what we keep beside it.
 
-``protocol`` is the interface, ``lance`` implements it; ``contract`` says what the table is, ``checks`` whether it still
-is; ``watermarks`` what a version has merged; ``control`` and ``load_record`` are what operators and loads have said,
-``drain`` how far old partitions go.
+``protocol`` is the interface, ``lance`` implements it; ``contract`` says what the table is, ``checks`` whether it
+still is; ``watermarks`` what a version has merged (``conflicts_ref``: and what it has set aside); ``control`` and
+``load_record`` are what operators and loads have said, ``drain`` how far old partitions go.
 
 May import: errors, ids, paths, process, rows, settings, store, words.
 """

@@ -294,6 +294,9 @@ class Table(Protocol):
     def at(self, version: int) -> PinnedTable:
         """Raises ``VersionGone``."""
 
+    def versions(self) -> Sequence[TableVersion]:
+        """All that are there, tagged ones too, in any order."""
+
     def transaction(self, version: int) -> TransactionResult: ...
 
     def write_rows(self, rows: pa.Table) -> tuple[str, ...]:

@@ -4,6 +4,9 @@ A merge commit carries the watermarks of *all* regions in its transaction proper
 ``_lancewal/merges/`` right after it, because a clean-up removes old transactions.  Where neither can say it, after a restore
 or where versions are gone, a person decides, by a record of the same form (``decide``).
 
+With them stands which object says what keys are in conflict (``conflicts_ref``), if there is one.  What names such an object
+has format 2, so that no earlier release, which would not carry it on, merges behind it; all else has format 1.
+
 Guarantee: ``Watermarks.at(V)`` is what the newest merge at or below V says, or an error: never an older one.
 
 Steps of the walk down from V
@@ -37,10 +40,12 @@ from lancewal_core.ids import Generation, Position, Region, TableVersion
 from lancewal_core.process.failpoints import point
 from lancewal_core.store.json_object import WHOLE_MAX, JsonFault, JsonObject, region_named
 from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, put_once
+from lancewal_core.table.conflicts_ref import PROPERTY_CONFLICTS, ConflictsRef, decode_ref, parse_ref
 from lancewal_core.table.protocol import PinnedTable, Table, TransactionGone, TransactionInfo, TransactionUnreadable
 from lancewal_core.words import is_word, word
 
 FORMAT = "1"
+FORMAT_WITH_CONFLICTS = "2"
 PROPERTY_FORMAT = "lancewal.format"
 PROPERTY_WATERMARKS = "lancewal.watermarks"
 PROPERTY_MERGE = "lancewal.merge"
@@ -68,11 +73,12 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """Watermarks, the version that set them (0: none did) and the merge's uuid."""
+    """Watermarks, the version that set them (0: none did), the merge's uuid, and what says which keys are in conflict."""
 
     version: TableVersion
     merge: str | None
     regions: Mapping[Region, Watermark]
+    conflicts: ConflictsRef | None = None
 
     def generation(self, region: Region) -> Generation:
         found = self.regions.get(region)
@@ -126,9 +132,30 @@ def _regions(content: JsonObject) -> dict[Region, Watermark]:
     }
 
 
-def merge_properties(regions: Mapping[Region, Watermark], merge: str) -> dict[str, str]:
+def merge_properties(
+    regions: Mapping[Region, Watermark], merge: str, conflicts: ConflictsRef | None = None
+) -> dict[str, str]:
     """Transaction properties of a merge commit."""
-    return {PROPERTY_FORMAT: FORMAT, PROPERTY_WATERMARKS: encode_watermarks(regions), PROPERTY_MERGE: merge}
+    found = {
+        PROPERTY_FORMAT: _format(conflicts),
+        PROPERTY_WATERMARKS: encode_watermarks(regions),
+        PROPERTY_MERGE: merge,
+    }
+    return found if conflicts is None else {**found, PROPERTY_CONFLICTS: conflicts.to_json()}
+
+
+def _format(conflicts: ConflictsRef | None) -> str:
+    return FORMAT if conflicts is None else FORMAT_WITH_CONFLICTS
+
+
+def _check_format(found: str | None, named: bool, where: str) -> None:
+    """``FormatUnknown``; ``ObjectCorrupt`` where the format and what is there do not agree."""
+    if found not in (FORMAT, FORMAT_WITH_CONFLICTS):
+        raise FormatUnknown(f"{where}: format {(found or '')[:20]!r} is not read by this release", object=where)
+    if named != (found == FORMAT_WITH_CONFLICTS):
+        raise ObjectCorrupt(
+            f"{where}: format {found} {'has' if named else 'lacks'} the name of conflicts", object=where
+        )
 
 
 def watermarks_of(info: TransactionInfo, version: int) -> InForce | None:
@@ -137,12 +164,13 @@ def watermarks_of(info: TransactionInfo, version: int) -> InForce | None:
     if text is None:
         return None
     where = f"transaction of table version {version}"
-    if info.properties.get(PROPERTY_FORMAT) != FORMAT:
-        raise FormatUnknown(f"{where}: format {info.properties.get(PROPERTY_FORMAT)!r} is not read by this release")
+    named = info.properties.get(PROPERTY_CONFLICTS)
+    _check_format(info.properties.get(PROPERTY_FORMAT), named is not None, where)
     merge = info.properties.get(PROPERTY_MERGE)
     if merge is not None and not is_word(merge):
         raise ObjectCorrupt(f"{where}: its {PROPERTY_MERGE} is not the uuid of a merge", object=where)
-    return InForce(TableVersion(version), merge, decode_watermarks(text, where))
+    conflicts = None if named is None else decode_ref(named, where)
+    return InForce(TableVersion(version), merge, decode_watermarks(text, where), conflicts)
 
 
 class _Found:
@@ -261,7 +289,8 @@ class Watermarks:
                 return  # written again by the next round
             case Lost(found=found):
                 other = decode_merge_record(found, key)
-                if (other.version, other.regions) != (in_force.version, in_force.regions):
+                said = (other.version, other.regions, other.conflicts)
+                if said != (in_force.version, in_force.regions, in_force.conflicts):
                     raise ObjectCorrupt(
                         f"{key} says other watermarks than the table's history: {encode_watermarks(other.regions)}, "
                         f"history {encode_watermarks(in_force.regions)}",
@@ -334,11 +363,12 @@ class Watermarks:
 def encode_merge_record(in_force: InForce, kind: Literal["merge", "checkpoint"] | Decision) -> bytes:
     """A record under ``merges/`` as an object's bytes."""
     content = {
-        "format": FORMAT,
+        "format": _format(in_force.conflicts),
         "kind": kind,
         "set_by": in_force.version,
         "merge": in_force.merge,
         "watermarks": json.loads(encode_watermarks(in_force.regions)),
+        **({} if in_force.conflicts is None else {"conflicts": in_force.conflicts.members()}),
     }
     return json.dumps(content, indent=1).encode()
 
@@ -376,14 +406,13 @@ def decode_merge_record(data: bytes, key: str) -> InForce:
     version = paths.parse_merge_record(key)
     try:
         content = JsonObject.parse(data)
-        if content.text("format") != FORMAT:
-            raise FormatUnknown(
-                f"{key}: format {content.text('format')[:20]!r} is not read by this release", object=key
-            )
+        named = "conflicts" in content.members
+        _check_format(content.text("format"), named, key)
         # What is in force at a version was set there or below it.
         set_by = content.whole("set_by", high=WHOLE_MAX if version is None else version)
         merge = None if content.raw("merge") is None else content.word("merge")
         _kind(content)
-        return InForce(TableVersion(set_by), merge, _regions(content.inner("watermarks")))
+        conflicts = parse_ref(content.inner("conflicts")) if named else None
+        return InForce(TableVersion(set_by), merge, _regions(content.inner("watermarks")), conflicts)
     except JsonFault as error:
         raise ObjectCorrupt(f"{key} is not a merge record: {error}", object=key) from error

@@ -449,6 +449,10 @@ class MemoryTable:
             raise VersionGone(f"version {version} is gone: a clean-up removed it", version=version)
         return MemoryPinned(self, found)
 
+    def versions(self) -> Sequence[TableVersion]:
+        self.begin("versions")
+        return [TableVersion(version) for version in sorted(self.dataset.versions)]
+
     def transaction(self, version: int) -> TransactionResult:
         self.begin("transaction")
         found = self.dataset.versions.get(version)

@@ -38,6 +38,7 @@ def command(
         raise typer.Exit(1)
 
 
+_IN_CONFLICT = "conflicts {} keys came through two partitions and wait for a decision: `lancewal conflicts list`"
 _TITLES = ("partition", "lag", "durable", "merged", "unmerged rows", "unmerged bytes", "generations", "owner")
 
 
@@ -52,6 +53,7 @@ def status_text(status: TableStatus) -> str:
         f"contract  version {status.contract_version}, table {one_line(status.table_uuid)}",
         f"group     {one_line(status.group)}, {_counted(status.group_members)}",
         *(f"paused    {service} {until_text(until)}" for service, until in status.paused.items()),
+        *([_IN_CONFLICT.format(status.keys_in_conflict)] if status.keys_in_conflict else []),
         "",
     ]
     rows = [_TITLES, *(_cells(region) for region in status.regions)]

@@ -8,6 +8,8 @@ Properties beside the watermarks
 * ``lancewal.adopted``: per region the data files that it took from a snapshot as they were, as JSON.
 * ``lancewal.generations``: per region the first and the last generation that it takes, as JSON.
 * ``lancewal.rows_adopted``, ``lancewal.rows_replaced``: for people.
+* ``lancewal.settled``: only where a person has decided about keys in conflict (``settle``), as JSON: the ``region`` whose
+  records stand, ``keys``, by region how many keys ``dropped`` lost their records, and the object in force ``before``.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from lancewal_core import paths
 from lancewal_core.errors import ObjectCorrupt
 from lancewal_core.ids import Generation, Region, TableVersion
 from lancewal_core.store.json_object import JsonFault, JsonObject, region_named
+from lancewal_core.table.conflicts_ref import PROPERTY_SETTLED, ConflictsRef, parse_ref
 from lancewal_core.table.protocol import TransactionInfo
 from lancewal_core.table.watermarks import PROPERTY_READ_VERSION
 
@@ -29,6 +32,32 @@ _ADOPTED = "lancewal.adopted"
 _GENERATIONS = "lancewal.generations"
 _ROWS_ADOPTED = "lancewal.rows_adopted"
 _ROWS_REPLACED = "lancewal.rows_replaced"
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A person's decision about keys in conflict."""
+
+    region: Region
+    keys: int
+    dropped: Mapping[Region, int]
+    before: ConflictsRef
+
+    def to_json(self) -> str:
+        dropped = {region.name: keys for region, keys in sorted(self.dropped.items())}
+        content = {"region": self.region.name, "keys": self.keys, "dropped": dropped, "before": self.before.members()}
+        return json.dumps(content, separators=(",", ":"))
+
+    @staticmethod
+    def parse(text: str) -> Settled:
+        content = JsonObject.parse(text)
+        dropped = content.inner("dropped")
+        return Settled(
+            region_named(content.text("region")),
+            content.whole("keys"),
+            {region_named(name): dropped.whole(name) for name in dropped.members},
+            parse_ref(content.inner("before")),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +72,7 @@ class MergeFacts:
     generations: Mapping[Region, tuple[Generation, Generation]]
     rows_adopted: int
     rows_replaced: int
+    settled: Settled | None = None
 
     def takes(self, region: Region, generation: Generation) -> bool:
         """Whether the merge holds this generation."""
@@ -59,6 +89,7 @@ class MergeFacts:
             _GENERATIONS: json.dumps({region.name: list(g) for region, g in sorted(self.generations.items())}),
             _ROWS_ADOPTED: str(self.rows_adopted),
             _ROWS_REPLACED: str(self.rows_replaced),
+            **({} if self.settled is None else {PROPERTY_SETTLED: self.settled.to_json()}),
         }
 
 
@@ -66,6 +97,7 @@ def facts_of(info: TransactionInfo, version: TableVersion) -> MergeFacts:
     """The facts of a merge's transaction; ``ObjectCorrupt`` if they cannot be read."""
     try:
         properties = info.properties
+        settled = properties.get(PROPERTY_SETTLED)
         adopted, generations = JsonObject.parse(properties[_ADOPTED]), JsonObject.parse(properties[_GENERATIONS])
         return MergeFacts(
             TableVersion(int(properties[PROPERTY_READ_VERSION])),
@@ -75,6 +107,7 @@ def facts_of(info: TransactionInfo, version: TableVersion) -> MergeFacts:
             {region_named(name): _first_and_last(generations.values(name)) for name in generations.members},
             int(properties[_ROWS_ADOPTED]),
             int(properties[_ROWS_REPLACED]),
+            None if settled is None else Settled.parse(settled),
         )
     except (KeyError, ValueError, TypeError, RecursionError) as error:
         raise ObjectCorrupt(

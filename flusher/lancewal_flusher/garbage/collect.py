@@ -17,15 +17,15 @@ Guarantees
     oldest first.
 
 Steps of ``collect_garbage``
- 1. List the candidates: WAL segments, snapshot files, parts of key runs.  Before the indexes: a generation opened later
-    begins behind every segment listed here.
+ 1. List the candidates: WAL segments, snapshot files, parts of key runs, keys in conflict.  Before the indexes: a generation
+    opened later begins behind every segment listed here.
  2. Read W of the newest table version, then the index and the history pages of every region; regions come from the
     contract, never from a listing.  After a restore, or where W is unknown, that is an error: nothing is trimmed.
  3. Per region: long indexes leave their oldest MERGED generations to a history page; generations whose history window is
     over, and that W holds, go behind the trimmed boundary.  Each by compare-and-swap.
  4. What of the candidates is free now?  Segments below the lowest first segment that a kept generation of their log has
     (all, where none is kept); snapshot files of trimmed generations and of attempts that lost; parts that the newest key
-    catalog does not name.
+    catalog does not name; keys in conflict that the commit of no version still there names.
  5. Find the old index versions (over seven days, not among the newest hundred, never version 1), the old key catalogs
     (the same, over an hour), the pages below the boundary, and parcels of tasks that are older than a day.
  6. Delete what was free at an earlier round already, grace period ago, and remember the rest; then what step 5 found.

@@ -29,6 +29,7 @@ from lancewal_core.store.versioned import FIRST_VERSION, Family
 from lancewal_core.table.watermarks import InForce
 from lancewal_core.wal.segment import Fence, decode_segment
 from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.garbage.conflicts import free_conflicts
 
 FENCE_KEPT_MS = 7 * 24 * 3600 * 1000
 INDEX_KEPT_MS = FENCE_KEPT_MS
@@ -50,6 +51,7 @@ class Candidates:
 
     segments: Seq[ObjectInfo]
     key_parts: Seq[ObjectInfo]
+    conflicts: Seq[ObjectInfo]
     snapshots: Seq[ObjectInfo]
 
 
@@ -68,6 +70,7 @@ def list_candidates(context: FlusherContext) -> Candidates:
     return Candidates(
         list(context.store.list(paths.wal_prefix())),
         list(context.store.list(paths.key_parts_prefix())),
+        list(context.store.list(paths.conflicts_prefix())),
         [i for region in context.contract.regions for i in context.store.list(paths.snapshots_prefix(region))],
     )
 
@@ -91,6 +94,7 @@ def find_garbage(
     free = _free_segments(context, candidates.segments, histories, now)
     free |= _free_snapshots(candidates.snapshots, histories)
     free |= _free_key_parts(context, candidates.key_parts)
+    free |= free_conflicts(context, candidates.conflicts)
     # Step 5
     old = [
         key

@@ -31,12 +31,14 @@ import pyarrow as pa
 from lancewal_core import paths
 from lancewal_core.errors import ATTACH_A_COPY, MergeUnproven, ObjectMissing, PlanStale, StoreUnavailable, VersionGone
 from lancewal_core.ids import Generation, Region, TableVersion
+from lancewal_core.keys.conflicts import read_conflicts
 from lancewal_core.keys.origin import MergedFrom
 from lancewal_core.process.failpoints import point
 from lancewal_core.region.flush import kept_entries
 from lancewal_core.region.index import GenerationRecord
 from lancewal_core.region.snapshot import read_gone, read_partials, read_rows, read_snapshot
 from lancewal_core.rows.fold import fold
+from lancewal_core.rows.key_set import KeySet
 from lancewal_core.store.object_store import Done, Lost, Unknown, put_once
 from lancewal_core.table.checks import check_table
 from lancewal_core.table.protocol import (
@@ -171,7 +173,7 @@ def _hidden(
             f"{ATTACH_A_COPY}",
             version=in_force.version,
         ) from error
-    return foreign_rows(landed, current, facts, lambda: _merged_keys(context, facts), context.contract.rows)
+    return foreign_rows(landed, current, facts, lambda: _merged_keys(context, in_force, facts), context.contract.rows)
 
 
 def _followed_up(context: FlusherContext, in_force: InForce, current: PinnedTable) -> bool:
@@ -246,19 +248,29 @@ def _taken(context: FlusherContext, facts: MergeFacts) -> list[tuple[Region, Gen
     return found
 
 
-def _merged_keys(context: FlusherContext, facts: MergeFacts) -> pa.Table:
+def _merged_keys(context: FlusherContext, in_force: InForce, facts: MergeFacts) -> pa.Table:
+    """Keys of which the merge has written what there is: not those of which it has set a region's records aside."""
     rows = context.contract.rows
     names = list(rows.primary_key)
     keys = [rows.key.empty_table()]
+    conflicts = read_conflicts(context.store, in_force.conflicts, rows)
+    if facts.settled is not None:
+        still = KeySet(conflicts.waiting_keys)
+        waited = read_conflicts(context.store, facts.settled.before, rows).waiting_keys
+        keys.append(waited.filter(pa.array(~still.contains(waited.columns))))
     for region, record, key in _taken(context, facts):
         try:
             snapshot = read_snapshot(context.store, key)
-            keys.append(read_rows(context.table, snapshot, names, rows))
-            keys.append(read_gone(context.store, snapshot, rows))
-            keys.append(read_partials(context.store, snapshot, rows).select(names))
+            found = [
+                read_rows(context.table, snapshot, names, rows),
+                read_gone(context.store, snapshot, rows),
+                read_partials(context.store, snapshot, rows).select(names),
+            ]
         except ObjectMissing:
             entries = kept_entries(context, region, record)
-            keys.append(fold([e.rows for e in entries], rows).keys(rows))
+            found = [fold([e.rows for e in entries], rows).keys(rows)]
+        aside = KeySet(conflicts.waiting_of(region).select(names))
+        keys += [part.filter(pa.array(~aside.contains(part.columns))) for part in found]
     table = pa.concat_tables(keys).combine_chunks()
     return table.group_by(names).aggregate([]).select(names).cast(rows.key)
 

@@ -43,6 +43,8 @@ class Work:
     keys: pa.Table
     """All keys it touches, those of ``partials`` first, of deleted rows next."""
     gone: int
+    rewritten: tuple[str, ...] = ()
+    """Fragments written anew in place of those of a snapshot, of which some rows are set aside (``set_aside``)."""
 
     @property
     def row_keys(self) -> pa.Table:

@@ -13,10 +13,10 @@ Steps of ``merge_next``
     read all indexes (after W, so that they are not older) and choose per region (``plan``, ``inputs``).
  2. Read the snapshots; one whose files are missing is rebuilt from its WAL entries first.
  3. Ask the key index which rows of V the keys may replace; fragments that it does not cover are scanned.  Of a table keyed
-    by bytes no key may have come through another region: ``RegionConflict`` (``origin_conflict``).  Would more
-    bytes of deletion vectors be written than of rows?  Then wait, up to ``defer_s``, for more to come.  Per fragment
+    by bytes keys that came through another region are set aside first (``set_aside``).  Would more bytes of deletion
+    vectors be written than of rows?  Then wait, up to ``defer_s``, for more to come.  Per fragment
     keep the live ones, write deletion vectors, and fetch what patches apply to.
-    Write one set of new rows: completed patches, and the survivors of combined generations.
+    Write one set of new rows: completed patches, and the survivors of combined generations; and, if any, what is set aside.
  4. ONE commit from V.
  5. Committed: go on.  Conflict: nothing landed, plan again.  Unknown: look for our merge uuid in the versions above V.
  6. Landed above V + 1: no version in between may be a merge, else ``MergeUnproven``.
@@ -33,15 +33,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lancewal_core.errors import Corrupt, MergeUnproven, RewriteFailed, VersionGone
+from lancewal_core.errors import Corrupt, MergeUnproven, ObjectMissing, RewriteFailed, VersionGone
 from lancewal_core.ids import Region, TableVersion
+from lancewal_core.keys.conflicts import read_conflicts
 from lancewal_core.keys.index import KeyRows
-from lancewal_core.keys.origin import MergedFrom, counting
+from lancewal_core.keys.origin import MergedFrom
 from lancewal_core.process.failpoints import point
 from lancewal_core.region.index import RegionIndex
 from lancewal_core.rows.fold import complete
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.table.checks import check_table
+from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.protocol import (
     PinnedTable,
     TableCommit,
@@ -57,8 +59,8 @@ from lancewal_flusher.commit.send import Refused, is_finished, prove, send, with
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.merge.first_seen import FirstSeen
 from lancewal_flusher.merge.inputs import Stock, Work, take_stock
-from lancewal_flusher.merge.origin_conflict import check_regions
 from lancewal_flusher.merge.plan import MergeLimits, deletion_bytes, shall_wait
+from lancewal_flusher.merge.set_aside import put_conflicts, sort_out
 from lancewal_flusher.tasks.cost import FragmentChange, Rates, Strategy, costs, least
 from lancewal_flusher.tasks.in_place import PatchesInPlace, choose_in_place
 from lancewal_flusher.tasks.merge_task import Candidates, FragmentResult, FragmentTask, Scan
@@ -86,6 +88,8 @@ class Merged:
     """Fragments that hide so many rows now that writing them anew costs less than leaving them (``cost``)."""
     regions_not_known: int = 0
     """Rows with a key of the merge that no region is known of, hidden ones too; only of tables keyed by bytes."""
+    set_aside: int = 0
+    """Keys of which a region's records were not merged, but wait for a decision (``set_aside``)."""
     damaged: Mapping[Region, Corrupt] = field(default_factory=dict)
     """Regions that it has left where something they need is damaged or lost (``inputs``)."""
 
@@ -124,6 +128,8 @@ class _Planned:
     rows_in_place: int
     worn: tuple[int, ...]
     regions_not_known: int
+    conflicts: ConflictsRef | None
+    set_aside: int
 
 
 def merge_next(
@@ -150,10 +156,10 @@ def merge_next(
     version = send(context, plan.commit, PROPERTY_MERGE)
     if isinstance(version, Refused):
         return version
-    landed = InForce(version, plan.merge, plan.marks)
+    landed = InForce(version, plan.merge, plan.marks, plan.conflicts)
     if adopted_keys is not None:
         for work in plan.stock.works:
-            adopted_keys.add(work.adopted, work.row_keys)
+            adopted_keys.add((*work.adopted, *work.rewritten), work.row_keys)
     try:
         # Step 6
         prove(context, pinned.version, version)
@@ -179,6 +185,7 @@ def merge_next(
         rows_in_place=plan.rows_in_place,
         worn=plan.worn,
         regions_not_known=plan.regions_not_known,
+        set_aside=plan.set_aside,
         damaged=plan.stock.damaged,
     )
 
@@ -190,28 +197,36 @@ def _plan(
     stock = take_stock(context, pinned, limits, first_seen)
     if isinstance(stock, Refused):
         return stock
-    works = stock.works
-    if not works:
+    if not stock.works:
         return NothingToMerge(pinned.version, stock.in_force, stock.indexes, damaged=stock.damaged)
     # Step 3
     fragments = pinned.fragments()
-    keys = stock.keys()
-    lookup = context.keys.find(pinned, keys, counting(context.contract) if context.contract.keyed_by_bytes else None)
-    if shall_defer(pinned, lookup, stock, limits):
+    held = read_conflicts(context.store, stock.in_force.conflicts, context.contract.rows)
+    try:
+        found = sort_out(context, pinned, stock, held, limits)
+    except ObjectMissing as error:
+        return Refused(f"gone since the merge looked at it: {error}")  # the next look says what that means
+    stock, keys, lookup = found.stock, found.keys, found.lookup
+    works = stock.works
+    if not works:
+        return NothingToMerge(pinned.version, stock.in_force, stock.indexes, damaged=stock.damaged)
+    if not found.set_aside and shall_defer(pinned, lookup, stock, limits):
         return NothingToMerge(pinned.version, stock.in_force, stock.indexes, deferred=True, damaged=stock.damaged)
-    regions_not_known = check_regions(context, pinned, works, keys, lookup)
     partials = stock.partials(context)
     in_place = choose_in_place(context, pinned, lookup, partials, limits.in_place_rows, limits.deleted_share).chosen
     try:
-        results = _run_tasks(context, pinned, keys, partials.num_rows, lookup, in_place)
+        results = run_tasks(context, pinned, keys, partials.num_rows, lookup, in_place)
     except RewriteFailed:
         # Lance joins columns more strictly than it appends rows: a merge must not wait for a rarer way of writing.
         in_place = {}
-        results = _run_tasks(context, pinned, keys, partials.num_rows, lookup, in_place)
+        results = run_tasks(context, pinned, keys, partials.num_rows, lookup, in_place)
     kept = _not_in_place(partials, in_place)
     left = partials if kept.all() else partials.filter(pa.array(kept))
     written = _write_rows(context, works, left, results)
     merge = context.new_id()
+    conflicts = stock.in_force.conflicts
+    if found.conflicts is not None:
+        conflicts = put_conflicts(context.store, found.conflicts, merge)
     marks = dict(stock.in_force.regions)
     for work in works:
         last = work.merge.snapshots[-1]
@@ -219,10 +234,11 @@ def _plan(
         perhaps = None if before is None or (before.perhaps or 0) <= last.generation else before.perhaps
         marks[work.merge.region] = Watermark(last.generation, last.next, perhaps)
     adopted = tuple(fragment for work in works for fragment in work.adopted)
+    rewritten = tuple(fragment for work in works for fragment in work.rewritten)
     facts = MergeFacts(
         read_version=pinned.version,
         fragments_below=max((f.fragment_id + 1 for f in fragments), default=0),
-        files=files_of((*adopted, *written)) | _column_files(pinned, results, in_place),
+        files=files_of((*adopted, *rewritten, *written)) | _column_files(pinned, results, in_place),
         adopted={w.merge.region: files_of(w.adopted) for w in works if w.adopted},
         generations={
             w.merge.region: (w.merge.snapshots[0].generation, w.merge.snapshots[-1].generation) for w in works
@@ -232,21 +248,34 @@ def _plan(
     )
     commit = TableCommit(
         read_version=pinned.version,
-        new_fragments=(*adopted, *written),
-        updated_fragments=_updated(pinned, results),
+        new_fragments=(*adopted, *rewritten, *written),
+        updated_fragments=updated_fragments(pinned, results),
         removed_fragment_ids=tuple(r.fragment_id for r in results if r.hits and r.updated is None),
         properties={
-            **merge_properties(marks, merge),
+            **merge_properties(marks, merge, conflicts),
             **facts.properties(),
             **region_properties(regions_of_merge(works, kept, written) if context.contract.keyed_by_bytes else {}),
         },
         strict=not fragments,
         columns_written=tuple(sorted({name for patches in in_place.values() for name in patches.columns})),
     )
-    rows_written = sum(w.rows.num_rows for w in works) + left.num_rows
+    rows_written = sum(w.rows.num_rows for w in works) + left.num_rows + sum(map(fragment_rows, rewritten))
     worn = _worn(pinned, results, limits)
     in_place_rows = partials.num_rows - left.num_rows
-    return _Planned(commit, merge, marks, stock, facts, lookup, rows_written, in_place_rows, worn, regions_not_known)
+    return _Planned(
+        commit,
+        merge,
+        marks,
+        stock,
+        facts,
+        lookup,
+        rows_written,
+        in_place_rows,
+        worn,
+        found.regions_not_known,
+        conflicts,
+        found.set_aside,
+    )
 
 
 def shall_defer(pinned: PinnedTable, found: KeyRows, stock: Stock, limits: MergeLimits) -> bool:
@@ -255,7 +284,7 @@ def shall_defer(pinned: PinnedTable, found: KeyRows, stock: Stock, limits: Merge
     return shall_wait(deletion_bytes(pinned.fragments(), hidden), stock.nbytes, stock.waited_s, limits)
 
 
-def _run_tasks(
+def run_tasks(
     context: FlusherContext,
     pinned: PinnedTable,
     keys: pa.Table,
@@ -263,7 +292,7 @@ def _run_tasks(
     found: KeyRows,
     in_place: Mapping[int, PatchesInPlace],
 ) -> list[FragmentResult]:
-    """Step 3: a task per fragment that may hold a key of any region (a key has one region)."""
+    """Step 3: a task per fragment that may hold one of ``keys``, of which the first ``partial_keys`` are those of patches."""
     columns = tuple(context.contract.rows.table.names) if partial_keys else context.contract.primary_key
     sources = _candidates(pinned, found, len(keys))
     if found.uncovered:
@@ -343,19 +372,20 @@ def _write_rows(
         return context.table.write_rows(pa.concat_tables(parts))
 
 
-def _updated(pinned: PinnedTable, results: Sequence[FragmentResult]) -> tuple[str, ...]:
+def updated_fragments(pinned: PinnedTable, results: Sequence[FragmentResult]) -> tuple[str, ...]:
     """Changed fragments, and the sentinel whether it changed or not."""
     updated = [r.updated for r in results if r.hits and r.updated is not None]
     return with_sentinel(pinned, updated, {r.fragment_id for r in results if r.hits})
 
 
 def regions_of_merge(works: Sequence[Work], kept: npt.NDArray[np.bool_], written: Sequence[str]) -> dict[str, Spans]:
-    """Of a merge's new files: those that it adopts, and those ``written``, which hold the rows of all works, then those of
-    their patches that are ``kept`` (the others are written in place)."""
+    """Of a merge's new files: those that it adopts or has rewritten, and those ``written``, which hold the rows of all works,
+    then those of their patches that are ``kept`` (the others are written in place)."""
     sources = [MergedFrom(work.merge.region, work.merge.snapshots[-1].next) for work in works]
     spans: dict[str, Spans] = {}
     for work, source in zip(works, sources, strict=True):
-        spans |= divided(work.adopted, [(source, sum(map(fragment_rows, work.adopted)))])
+        for fragments in (work.adopted, work.rewritten):
+            spans |= divided(fragments, [(source, sum(map(fragment_rows, fragments)))])
     rows = [(source, work.rows.num_rows) for work, source in zip(works, sources, strict=True)]
     ends = np.cumsum([work.partials.num_rows for work in works])
     patched = [int(part.sum()) for part in np.split(kept, ends[:-1])]

@@ -1,15 +1,13 @@
-"""One key, one region: what a merge of a table with ``key-bytes`` asks before anything is written.
+"""One key, one region: what a merge of a table with ``key-bytes`` asks of the table, and what it says where it stops.
 
 Guarantees
- 1. No merge takes a key through two regions, in one commit or one after the other, as far as the region of the row that lives
-    is known and counts (``keys.origin``): ``RegionConflict``, and the table and the generations stay as they are.
- 2. Rows whose region is not known conflict with nothing; they are counted.
- 3. Of a table with ``canonical`` nothing is asked: its keys of different regions differ.
+ 1. ``find_strays`` finds each row that a merge would replace, that lives, and of which it is known that another region
+    brought it, one that counts (``keys.origin``).
+ 2. Rows whose region is not known are none; they are counted.
 
-Steps of ``check_regions``
- 1. Keys of the merge's own regions: none is in two.
- 2. Rows that the key index found: those that another region brought must not live.
- 3. Fragments that the index does not cover: where a commit says what regions its rows came through, they are looked up.
+Steps of ``find_strays``
+ 1. Rows that the key index found: those that another region brought must not live.
+ 2. Fragments that the index does not cover: where a commit says what regions its rows came through, they are looked up.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ import pyarrow as pa
 
 from lancewal_core.errors import ATTACH_A_COPY, RegionConflict
 from lancewal_core.keys.index import KeyRows, RowsOfKeys, fragments_by_file, live_rows
-from lancewal_core.keys.origin import NOT_KNOWN, Meeting, Partitions, conflict, counting, meeting
+from lancewal_core.keys.origin import NOT_KNOWN, Meeting, Partitions, conflict, counting
 from lancewal_core.keys.scan import find_keys
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.table.protocol import PinnedTable
@@ -32,36 +30,26 @@ from lancewal_flusher.merge.inputs import Work
 
 ADDRESSES_SHOWN = 20
 """So many rows a message names."""
-_Strays = npt.NDArray[np.int64]
-"""Rows of the table whose keys wait through another region: address, its partition, and the partition that waits."""
+Strays = npt.NDArray[np.int64]
+"""Rows of the table whose keys wait through another region: address, its partition, and the place of its key."""
+MET = -2
+"""In place of a partition: the key waits through several, so no row is of the one that waits."""
 
 
-def check_regions(
-    context: FlusherContext, pinned: PinnedTable, works: Sequence[Work], keys: pa.Table, found: KeyRows
-) -> int:
-    """``RegionConflict``, or how many rows with these keys are of a region not known, hidden ones too.
+def find_strays(
+    context: FlusherContext, pinned: PinnedTable, keys: pa.Table, partitions: Partitions, found: KeyRows
+) -> tuple[Strays, int]:
+    """Steps 1 and 2; and how many rows with these keys are of a region not known, hidden ones too.
 
-    ``keys`` are those of ``works`` (``Stock.keys``), ``found`` is what the index says of them.
+    ``partitions`` are those of ``keys``, ``found`` is what the index says of them.
     """
-    if not context.contract.keyed_by_bytes:
-        return 0
-    partitions = _partitions(works)
     # Step 1
-    met = meeting(keys, partitions)
-    if met is not None:
-        raise _conflict(
-            context,
-            met,
-            f"waits to be merged ({_generations(works, met.partitions)})",
-            f"To go on, {ATTACH_A_COPY}",
-        )
-    # Step 2
     not_known = 0
     strays = [np.zeros((0, 3), np.int64)]
     for fragment_id, rows in found.covered.items():
         not_known += _not_known(rows)
         strays.append(_strays(pinned, fragment_id, rows, partitions))
-    # Step 3
+    # Step 2
     told = _told(context, pinned, found.uncovered)
     wanted, counts = KeySet(keys if told else keys.slice(0, 0)), counting(context.contract)
     for fragment_id, (file_rows, spans) in told.items():
@@ -73,25 +61,14 @@ def check_regions(
         looked_up = RowsOfKeys(at, hits.places, of_rows[at])
         not_known += _not_known(looked_up)
         strays.append(_strays(pinned, fragment_id, looked_up, partitions))
-    found_strays = np.concatenate(strays)
-    if len(found_strays):
-        raise _replaced(context, pinned, works, found_strays)
-    return not_known
-
-
-def _partitions(works: Sequence[Work]) -> Partitions:
-    """The partition of each key, in the order of ``Stock.keys``."""
-    of_works = np.array([work.merge.region.partition for work in works], np.int32)
-    partials = [work.partials.num_rows for work in works]
-    others = [work.keys.num_rows - work.partials.num_rows for work in works]
-    return np.concatenate([np.repeat(of_works, partials), np.repeat(of_works, others)])
+    return np.concatenate(strays), not_known
 
 
 def _not_known(rows: RowsOfKeys) -> int:
     return len(rows.rows) if rows.partitions is None else int((rows.partitions == NOT_KNOWN).sum())
 
 
-def _strays(pinned: PinnedTable, fragment_id: int, rows: RowsOfKeys, partitions: Partitions) -> _Strays:
+def _strays(pinned: PinnedTable, fragment_id: int, rows: RowsOfKeys, partitions: Partitions) -> Strays:
     """Those rows that live and that another region brought."""
     nothing = np.zeros((0, 3), np.int64)
     if rows.partitions is None:
@@ -102,15 +79,37 @@ def _strays(pinned: PinnedTable, fragment_id: int, rows: RowsOfKeys, partitions:
     live = live_rows(pinned, fragment_id, RowsOfKeys(rows.rows[other], rows.places[other], rows.partitions[other]))
     if live.partitions is None:
         return nothing
-    return np.column_stack([live.rows + (fragment_id << 32), live.partitions, partitions[live.places]])
+    return np.column_stack([live.rows + (fragment_id << 32), live.partitions, live.places])
 
 
-def _replaced(context: FlusherContext, pinned: PinnedTable, works: Sequence[Work], strays: _Strays) -> RegionConflict:
-    """A merge would replace rows of other regions."""
+def too_many_waiting(context: FlusherContext, works: Sequence[Work], met: Meeting) -> RegionConflict:
+    """More keys wait through two regions than are set aside."""
+    return _conflict(
+        context,
+        met,
+        f"waits to be merged ({_generations(works, met.partitions)})",
+        f"To go on, {ATTACH_A_COPY}",
+    )
+
+
+def too_many_in_force(context: FlusherContext, works: Sequence[Work], met: Meeting) -> RegionConflict:
+    """More keys are in conflict already, or the records that wait of them are larger, than are set aside."""
+    return _conflict(
+        context,
+        met,
+        f"waits for a decision, and comes again ({_generations(works, met.partitions)})",
+        "Decide about keys that wait: `lancewal conflicts list`, `lancewal conflicts settle`; the merge then goes on",
+    )
+
+
+def too_many_replaced(
+    context: FlusherContext, pinned: PinnedTable, works: Sequence[Work], strays: Strays, partitions: Partitions
+) -> RegionConflict:
+    """A merge would replace more rows of other regions than it sets records aside."""
     strays = strays[np.argsort(strays[:, 0])]
     shown = strays[:ADDRESSES_SHOWN, 0].tolist()
     more = f" and {len(strays) - len(shown)} more" if len(strays) > len(shown) else ""
-    here, there = strays[0, 1:].tolist()
+    here, there = int(strays[0, 1]), int(partitions[strays[0, 2]])
     return _conflict(
         context,
         Meeting(len(strays), (here, there)),

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from lancewal_core.errors import INDEX_LOST, SettingsError, StoreInconsistent
 from lancewal_core.ids import Region
+from lancewal_core.keys.conflicts import KEYS_MAX
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.snapshot import Snapshot
 from lancewal_core.table.protocol import Fragment
@@ -54,6 +55,8 @@ class MergeLimits:
     fragment's files is a request each."""
     rewrite_bytes: int = 1 << 20
     """A smaller fragment is not worth a table version of its own, however worn: compaction takes it in its time."""
+    conflict_keys_max: int = KEYS_MAX
+    """Keys of two regions that wait for a person's decision (``set_aside``); more stop the merge."""
     deleted_share: float = 0.2
     """Of its rows, from which on compaction writes a fragment anew (``flusher.compaction_deleted_share``)."""
 

@@ -22,6 +22,9 @@ class FlusherMetricTable(MetricTable, prefix="lancewal_flusher"):
         "Rows that the key index found for keys of a merge, of which it does not know through which region they came:"
         " only of tables keyed by bytes."
     )
+    keys_in_conflict = gauge(
+        "Primary keys that came through two partitions and wait for a person's decision: only of tables keyed by bytes."
+    )
     key_entries_written = counter("Entries of key runs written, for new files and again by merging runs.", "why")
     generations_merged = counter("Generations that merges took.", *_REGION)
     conflicts = counter("Merges that did not land, and were planned again.")

@@ -93,6 +93,8 @@ class FlusherMetrics:
         """What is merged and what waits."""
         now = self._clock.monotonic()
         self._shown.table_version.set(backlog.version)
+        conflicts = backlog.in_force.conflicts
+        self._shown.keys_in_conflict.set(0 if conflicts is None else conflicts.keys)
         for region, watermark in backlog.in_force.regions.items():
             self._shown.watermark_generation.labels(region.topic, str(region.partition)).set(watermark.generation)
             self._shown.watermark_position.labels(region.topic, str(region.partition)).set(watermark.next)
@@ -206,6 +208,13 @@ class FlusherMetrics:
             fragments_scanned=merge.fragments_scanned,
             regions_not_known=merge.regions_not_known,
         )
+        if merge.set_aside:
+            self._log.warning(
+                "records set aside: their primary keys came through two partitions, and wait for a decision",
+                version=merge.version,
+                keys=merge.set_aside,
+                partitions=sorted(region.partition for region in merge.generations),
+            )
         self._shown.rows_region_not_known.inc(merge.regions_not_known)
         self._shown.fragments_scanned.inc(merge.fragments_scanned)
         for fault in merge.index_faults:

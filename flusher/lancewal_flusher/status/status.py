@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, TypeVar
 from lancewal_core import paths
 from lancewal_core.errors import LancewalError
 from lancewal_core.ids import LogId, Region
+from lancewal_core.keys.conflicts import read_conflicts
 from lancewal_core.open import Address
 from lancewal_core.process.clock import Clock, SystemClock
 from lancewal_core.process.tasks import ThreadTasks
@@ -110,6 +111,8 @@ class TableStatus:
     """Why figures are missing, what contradicts the contract, and what strong reads stop at."""
     not_looked_at: tuple[str, ...] = ()
     """What strong reads need besides."""
+    keys_in_conflict: int = 0
+    """Primary keys that came through two partitions, and wait for a decision."""
 
 
 def table_status(settings: Settings, uri: str, kafka_timeout_s: float = 5.0, clock: Clock | None = None) -> TableStatus:
@@ -128,6 +131,8 @@ def table_status(settings: Settings, uri: str, kafka_timeout_s: float = 5.0, clo
     tasks = ThreadTasks(workers=1, io_threads=_IO_THREADS)
     opened = OpenedTable.over(store, table, contract, tasks, clock)
     in_force = _try(lambda: opened.watermarks.at(pinned.version), problems)
+    conflicts = None if in_force is None else in_force.conflicts
+    _try(lambda: read_conflicts(store, conflicts, contract.rows), problems)
     control = _try(lambda: read_control(store), problems) or RUNNING
     now_ms = clock.now_ms()
     with closing(tasks):
@@ -165,6 +170,7 @@ def table_status(settings: Settings, uri: str, kafka_timeout_s: float = 5.0, clo
         ),
         problems=tuple(problems),
         not_looked_at=tuple(looked.not_looked_at),
+        keys_in_conflict=0 if conflicts is None else conflicts.keys,
     )
 
 

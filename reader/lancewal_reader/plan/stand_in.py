@@ -12,7 +12,9 @@ under ``merges/``, are
 A merge that was rebased over somebody's append may show keys twice until its follow-up has hidden them, while a delta
 hides them at once.  So
  4. a follow-up is passed only together with its merge;
- 5. a merge is passed without a follow-up only if nothing but 2. lies between the version it was computed from and its own.
+ 5. a merge is passed without a follow-up only if nothing but 2. lies between the version it was computed from and its own;
+ 6. a merge is passed only if it leaves alone what keys are in conflict: records that it set aside, or a decision that it
+    brought, are in no delta.
 """
 
 from __future__ import annotations
@@ -24,15 +26,9 @@ from typing import assert_never
 
 from lancewal_core.errors import ObjectCorrupt, VersionGone, WatermarkUnknown
 from lancewal_core.ids import Position, Region, TableVersion
+from lancewal_core.table.conflicts_ref import PROPERTY_SETTLED, ConflictsRef
 from lancewal_core.table.protocol import Table, TransactionGone, TransactionInfo, TransactionUnreadable
-from lancewal_core.table.watermarks import (
-    PROPERTY_FOLLOWUP,
-    PROPERTY_MERGE,
-    PROPERTY_READ_VERSION,
-    PROPERTY_WATERMARKS,
-    InForce,
-    Watermarks,
-)
+from lancewal_core.table.watermarks import PROPERTY_FOLLOWUP, PROPERTY_READ_VERSION, InForce, Watermarks, watermarks_of
 
 STEPS_MAX = 200
 """Farthest that a version is looked for, each way."""
@@ -54,6 +50,8 @@ class _Merge:
     uuid: str | None
     read_version: int | None
     """None: the transaction is gone."""
+    conflicts: ConflictsRef | None
+    """In force behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +125,17 @@ class Lineage:
         followed = {commit.merge for commit in passed.values() if isinstance(commit, _FollowUp)}
         if not followed <= {merge.uuid for merge in merges.values()}:
             return False
+        named = {merge.conflicts for merge in merges.values()}
+        if named and named != {self._conflicts(low)}:
+            return False
         return all(merge.uuid in followed or self._landed_alone(at, merge) for at, merge in merges.items())
+
+    def _conflicts(self, version: int) -> ConflictsRef | None:
+        """Rule 6: what is in force at ``version``; where that is not known, none is taken to be."""
+        try:
+            return self._watermarks.at(version).conflicts
+        except WatermarkUnknown:
+            return None
 
     def _landed_alone(self, version: int, merge: _Merge) -> bool:
         """Whether nothing but rewrites lies between what the merge was computed from and the merge."""
@@ -148,7 +156,7 @@ class Lineage:
         found = self._table.transaction(version)
         match found:
             case TransactionInfo():
-                return _classify(found)
+                return _classify(found, version)
             case TransactionUnreadable():
                 return _SameRows()  # a compaction that rewrote an index (``watermarks``)
             case TransactionGone():
@@ -162,17 +170,24 @@ class Lineage:
         except WatermarkUnknown:
             return _Foreign()
         # Without a merge's uuid it is a person's word (``Watermarks.decide``): the version itself is a restore, or unknown.
-        return _Merge(in_force.merge, None) if in_force.version == version and in_force.merge else _Foreign()
+        return (
+            _Merge(in_force.merge, None, in_force.conflicts)
+            if in_force.version == version and in_force.merge
+            else _Foreign()
+        )
 
 
-def _classify(info: TransactionInfo) -> _Commit:
-    if PROPERTY_WATERMARKS in info.properties:
+def _classify(info: TransactionInfo, version: int) -> _Commit:
+    if PROPERTY_SETTLED in info.properties:
+        return _Foreign()
+    in_force = watermarks_of(info, version)
+    if in_force is not None:
         read_version = info.properties.get(PROPERTY_READ_VERSION)
         if read_version is not None and _VERSION.fullmatch(read_version) is None:
             raise ObjectCorrupt(
                 f"a merge's transaction is corrupt: its {PROPERTY_READ_VERSION} is no version of a table"
             )
-        return _Merge(info.properties.get(PROPERTY_MERGE), None if read_version is None else int(read_version))
+        return _Merge(in_force.merge, None if read_version is None else int(read_version), in_force.conflicts)
     if PROPERTY_FOLLOWUP in info.properties:
         return _FollowUp(info.properties[PROPERTY_FOLLOWUP])
     return _SameRows() if info.operation in _SAME_ROWS else _Foreign()

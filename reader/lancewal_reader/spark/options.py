@@ -9,17 +9,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal, cast, get_args
 
 from lancewal_core.errors import InvalidInput
 from lancewal_core.store.address import split_address
 from lancewal_core.table.lance.base_paths import BasePaths
+from lancewal_reader.left_out import OnConflict
 
 OPTIONS: dict[str, str] = {
     "table": "where the table lies: a local path, file:// or s3:// (`path` and `load(...)` mean the same)",
     "consistency": "strong (default): every row durable before load(); eventual: the merged table alone",
     "columns": "comma-separated names of the columns to read (default all)",
     "base_paths": "refuse (default) or allow a table whose files lie in other folders too, as a shallow clone's do",
+    "conflicts": "leave_out (default) records of keys in conflict, or fail where there are any",
 }
 _ALIASES = {"path": "table"}
 _CREDENTIAL = re.compile(
@@ -34,6 +36,7 @@ class SparkOptions:
     columns: tuple[str, ...] | None
     """None: all."""
     base_paths: BasePaths = "refuse"
+    on_conflict: OnConflict = "leave_out"
 
 
 def parse_options(options: Mapping[str, str]) -> SparkOptions:
@@ -54,6 +57,9 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
     base_paths = found.get("base_paths", "refuse").lower()
     if base_paths not in ("refuse", "allow"):
         raise InvalidInput(f"option base_paths={found['base_paths']!r} is unknown: use 'refuse' or 'allow'")
+    conflicts = found.get("conflicts", "leave_out").lower()
+    if conflicts not in get_args(OnConflict):
+        raise InvalidInput(f"option conflicts={found['conflicts']!r} is unknown: use 'leave_out' or 'fail'")
     split_address(found["table"])
     columns = None
     if "columns" in found:
@@ -61,7 +67,11 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
         if not all(columns):
             raise InvalidInput(f"option columns={found['columns']!r}: expected names separated by commas")
     return SparkOptions(
-        found["table"], cast('Literal["strong", "eventual"]', consistency), columns, cast("BasePaths", base_paths)
+        found["table"],
+        cast('Literal["strong", "eventual"]', consistency),
+        columns,
+        cast("BasePaths", base_paths),
+        cast("OnConflict", conflicts),
     )
 
 

@@ -6,8 +6,8 @@ Guarantees
  2. The driver never holds rows: it reads indexes and the trailers of WAL segments, and sends a plan.
  3. The result is that of ``LancewalTable.scan``: base tasks read fragments without the rows whose key is anywhere in the
     delta; delta tasks fold the deltas of some regions and complete patches from the pinned version.  Keys of different
-    regions never meet (of a table keyed by bytes each task looks: ``RegionConflict``), and a key's base row is masked
-    whatever task completes it.
+    regions never meet (of a table keyed by bytes each task looks, and leaves the same out: ``left_out``), and a key's base
+    row is masked whatever task completes it.
  4. Filters are pushed only where Spark allows it (``spark.sql.python.filterPushdown.enabled=true``) and only if Lance
     evaluates them exactly as Spark does; they apply after masking and folding.
 
@@ -34,6 +34,7 @@ from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.settings.executor import storage_options
 from lancewal_core.store.place import place_of
+from lancewal_reader.left_out import LeftOut, check_waiting
 from lancewal_reader.plan.strong import PLANS_MAX, EntryRef, PlanContext, RegionDelta, plan_eventual, plan_strong
 from lancewal_reader.receipt import METADATA_KEY, Receipt
 from lancewal_reader.scan import row_bytes
@@ -94,8 +95,12 @@ def _pin(wanted: SparkOptions, context: PlanContext) -> PinnedRead:
             fragments = pinned.fragments()
         except VersionGone:
             continue  # removed between the plan and now
+        ref = plan.in_force.conflicts
+        check_waiting(contract, ref, wanted.on_conflict)
+        LeftOut(0 if ref is None else ref.keys).warn(contract.topic)
         sizes = tuple((f.fragment_id, f.nbytes or 100 * f.physical_rows) for f in fragments)
-        return PinnedRead(wanted, PinnedPlan(uuid.uuid4().hex, wanted.table, contract, plan, wanted.base_paths), sizes)
+        pinned_plan = PinnedPlan(uuid.uuid4().hex, wanted.table, contract, plan, wanted.base_paths, wanted.on_conflict)
+        return PinnedRead(wanted, pinned_plan, sizes)
     raise PlanRetriesExhausted(f"{wanted.table}: {PLANS_MAX} planned versions were removed before they could be opened")
 
 

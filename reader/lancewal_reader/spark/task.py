@@ -20,13 +20,15 @@ from lancewal_core.process import failpoints
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.rows.key_set import KeySet
+from lancewal_core.rows.schema import RowSchema
 from lancewal_core.settings.executor import start_worker, storage_options
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.lance.base_paths import BasePaths
+from lancewal_core.table.protocol import PinnedTable
+from lancewal_reader.left_out import LeftOut, OnConflict
 from lancewal_reader.plan.strong import ReadPlan, RegionDelta
 from lancewal_reader.scan import base_batches, batch_rows, delta_keys, delta_rows
-from lancewal_reader.unmerged import DeltaContext, LoadedCache, SnapshotCache
+from lancewal_reader.unmerged import DeltaContext, Loaded, LoadedCache, SnapshotCache, load
 
 _PLANS_KEPT = 2
 _IO_THREADS = 8
@@ -41,6 +43,7 @@ class PinnedPlan:
     contract: Contract
     plan: ReadPlan
     base_paths: BasePaths = "refuse"
+    on_conflict: OnConflict = "leave_out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +70,23 @@ class _Opened:
         address = Address(pinned_plan.uri, storage_options(os.environ), pinned_plan.base_paths)
         self._tasks = ThreadTasks(io_threads=_IO_THREADS)
         opened = OpenedTable.over(address.store(), address.table(), pinned_plan.contract, self._tasks, SystemClock())
-        self.context = DeltaContext(*opened.parts, None, SnapshotCache(0), LoadedCache(1))
-        self.pinned = opened.table.at(pinned_plan.plan.version)
-        self._deltas = pinned_plan.plan.deltas
-        self._mask: KeySet | None = None
+        self.context = DeltaContext(*opened.parts, None, SnapshotCache(0), LoadedCache(1), pinned_plan.on_conflict)
+        self.pinned: PinnedTable = opened.table.at(pinned_plan.plan.version)
+        self._plan = pinned_plan.plan
+        self._keys: Loaded | None = None
 
-    def mask(self) -> KeySet:
+    def keys(self) -> Loaded:
         """Keys of the whole delta."""
-        if self._mask is None:
-            self._mask = delta_keys(self.context, self._deltas)
-        return self._mask
+        if self._keys is None:
+            self._keys = delta_keys(self.context, self._plan)
+            LeftOut(0, self._keys.unmerged, self._keys.partitions).warn(self.context.contract.topic)
+        return self._keys
 
     def close(self) -> None:
         self._tasks.close()
 
     def deltas(self, places: tuple[int, ...]) -> list[RegionDelta]:
-        return [self._deltas[place] for place in places]
+        return [self._plan.deltas[place] for place in places]
 
 
 _opened: OrderedDict[str, _Opened] = OrderedDict()
@@ -97,11 +101,16 @@ def run_task(pinned_plan: PinnedPlan, task: Task, columns: list[str], filter: st
             match task:
                 case BaseTask(fragment_ids=ids):
                     rows, scan = pinned_plan.contract.rows, partial(opened.pinned.scan, filter=filter, fragment_ids=ids)
-                    yield from base_batches(opened.context.tasks, scan, opened.mask, rows, columns)
+                    yield from base_batches(opened.context.tasks, scan, lambda: opened.keys().mask, rows, columns)
                 case DeltaTask(places=places):
-                    if pinned_plan.contract.keyed_by_bytes:
-                        opened.mask()  # a key in another task's regions is a conflict
-                    found = delta_rows(opened.context, opened.pinned, opened.deltas(places), columns, filter)
+                    # A key that is in another task's regions too is in conflict.
+                    met = opened.keys().met if pinned_plan.contract.keyed_by_bytes else None
+                    conflicts, deltas = pinned_plan.plan.in_force.conflicts, opened.deltas(places)
+
+                    def unmerged(projected: RowSchema) -> Loaded:
+                        return load(opened.context, deltas, projected, conflicts, met)
+
+                    found = delta_rows(opened.pinned, pinned_plan.contract.rows, unmerged, columns, filter)
                     yield from found.to_batches(max_chunksize=batch_rows(found.schema))
     except (PlanStale, ObjectMissing, VersionGone) as error:
         raise PlanStale(

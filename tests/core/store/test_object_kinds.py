@@ -18,6 +18,7 @@ from lancewal_core import paths
 from lancewal_core.cli.stored_object import inspect_object
 from lancewal_core.errors import InvalidInput, ObjectCorrupt, ObjectTooLarge
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Sequence, TableVersion
+from lancewal_core.keys import conflicts
 from lancewal_core.keys.catalog import KeyCatalogs
 from lancewal_core.paths import SnapshotFile
 from lancewal_core.process.clock import SystemClock
@@ -77,7 +78,8 @@ def test_a_sound_object_is_shown_by_its_kind(kind: ObjectKind) -> None:
     sound = SOUND[kind.name]
     for data in sound.objects:
         store = MemoryStore(SystemClock())
-        store.put_if_absent(sound.key, data)
+        for key, other in ((sound.key, data), *sound.beside):
+            store.put_if_absent(key, other)
         if kind.name in NOT_SHOWN:
             with pytest.raises(InvalidInput, match="can be inspected"):
                 inspect_object(store, sound.key)
@@ -145,6 +147,12 @@ PACKED: dict[str, Packed] = {
         lambda: segment.decode_segment(SOUND["segment"].objects[0], golden.SEGMENT_KEY),
         segment,
         "SEGMENT_ROWS_BYTES_MAX",
+    ),
+    "keys in conflict": Packed(
+        lambda: conflicts.encode_conflicts(golden.CONFLICTS, "0badcafe"),
+        lambda: conflicts.conflict_rows(conflicts.encode_conflicts(golden.CONFLICTS, "0badcafe")[0]),
+        conflicts,
+        "CONFLICTS_ROWS_BYTES_MAX",
     ),
     **{
         name: Packed(

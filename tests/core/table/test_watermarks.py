@@ -12,6 +12,7 @@ import pytest
 from lancewal_core import paths
 from lancewal_core.errors import FormatUnknown, ObjectCorrupt, TableReplaced, TableRestored, WatermarkUnknown
 from lancewal_core.ids import Generation, Position, Region, TableVersion, TopicId
+from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.protocol import Committed, TableCommit, TransactionInfo
 from lancewal_core.table.watermarks import (
     NOTHING_MERGED,
@@ -191,9 +192,21 @@ def test_a_record_stands_for_what_is_gone(world: World) -> None:
 
 
 def test_a_transaction_of_a_later_format_is_refused(world: World) -> None:
-    version = world.merge(1, {**merge_properties(marks(1), "u"), PROPERTY_FORMAT: "2"})
+    version = world.merge(1, {**merge_properties(marks(1), "u"), PROPERTY_FORMAT: "3"})
     with pytest.raises(FormatUnknown, match=f"version {version}"):
         world.watermarks.at(version)
+
+
+def test_a_merge_that_names_conflicts_is_of_a_format_that_earlier_releases_refuse(world: World) -> None:
+    ref = ConflictsRef("0badcafe", 12, "0f" * 32, 3)
+    properties = merge_properties(marks(1), "u", ref)
+    assert properties[PROPERTY_FORMAT] == "2"
+    version = world.merge(1, properties)
+    assert world.watermarks.at(version).conflicts == ref
+    for format, kept in (("1", properties), ("2", merge_properties(marks(1), "u"))):
+        version = world.merge(1, {**kept, PROPERTY_FORMAT: format})
+        with pytest.raises(ObjectCorrupt, match=f"version {version}"):
+            world.watermarks.at(version)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -294,7 +307,7 @@ def test_a_broken_record_is_corrupt_and_named(world: World, data: bytes) -> None
 
 def test_a_record_of_a_later_format_is_refused(world: World) -> None:
     merged = world.merge(1)
-    world.store.plain.put_if_absent(paths.merge_record(merged), b'{"format": "2"}')
+    world.store.plain.put_if_absent(paths.merge_record(merged), b'{"format": "3"}')
     with pytest.raises(FormatUnknown):
         world.watermarks.at(merged)
 

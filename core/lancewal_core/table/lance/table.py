@@ -367,6 +367,11 @@ class LanceTable:
             check_base_paths(opened, self.uri)
         return LancePinnedTable(opened, self._deletion_files, self._options)
 
+    def versions(self) -> Sequence[TableVersion]:
+        opened = self.newest().dataset
+        with reading(f"listing the versions of {self.uri}"):
+            return [TableVersion(int(found["version"])) for found in opened.versions()]
+
     def transaction(self, version: int) -> TransactionResult:
         try:
             dataset = self.at(version).dataset

@@ -1,0 +1,59 @@
+"""Which object says what keys are in conflict at a table version (``conflicts``): named by the merge that wrote it, with size
+and sha256, in that merge's commit and in every later one until another takes its place.
+
+It goes with the watermarks, so whatever carries or looks up these carries and finds it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+
+from lancewal_core import paths
+from lancewal_core.errors import ObjectCorrupt
+from lancewal_core.store.json_object import JsonFault, JsonObject
+from lancewal_core.store.object_kinds import CONFLICTS_BYTES_MAX
+
+PROPERTY_CONFLICTS = "lancewal.conflicts"
+PROPERTY_SETTLED = "lancewal.settled"
+"""In the commit by which a person decides about keys in conflict."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConflictsRef:
+    """``keys``: how many wait for a person's decision."""
+
+    merge: str
+    size: int
+    sha256: str
+    keys: int
+
+    @property
+    def key(self) -> str:
+        return paths.conflicts_object(self.merge)
+
+    def members(self) -> dict[str, object]:
+        """As JSON has it."""
+        return {"merge": self.merge, "size": self.size, "sha256": self.sha256, "keys": self.keys}
+
+    def to_json(self) -> str:
+        return json.dumps(self.members(), separators=(",", ":"))
+
+
+def decode_ref(text: str, where: str) -> ConflictsRef:
+    """Inverse of ``to_json``; ``ObjectCorrupt`` names ``where``."""
+    try:
+        return parse_ref(JsonObject.parse(text))
+    except JsonFault as error:
+        raise ObjectCorrupt(f"{where}: {PROPERTY_CONFLICTS} cannot be read: {error}", object=where) from error
+
+
+def parse_ref(content: JsonObject) -> ConflictsRef:
+    """``JsonFault`` unless it names an object that there can be."""
+    merge, sha256 = content.text("merge"), content.text("sha256")
+    if not paths.is_conflicts_name(merge):
+        raise JsonFault("its 'merge' is not the uuid of a merge")
+    if not re.fullmatch("[0-9a-f]{64}", sha256):
+        raise JsonFault("its 'sha256' is not one")
+    return ConflictsRef(merge, content.whole("size", high=CONFLICTS_BYTES_MAX), sha256, content.whole("keys"))

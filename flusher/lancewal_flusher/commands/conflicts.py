@@ -1,0 +1,113 @@
+"""``lancewal conflicts list|settle``: keys that came through two partitions, and a person's decision about them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lancewal_core.cli.options import ConfigOption, Output, OutputOption, read_settings
+from lancewal_core.cli.shown import one_line, say, say_json
+from lancewal_core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from lancewal_core.ids import Region
+    from lancewal_core.table.contract import Contract
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="Primary keys that came through two partitions of a topic that others key: look at them, decide whose records stand.",
+)
+
+
+@app.command("list")
+def list_(
+    uri: Annotated[str, typer.Argument(help="The table; by default table.uri of the settings.")] = "",
+    config: ConfigOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Show the keys that wait for a decision: whose records the table has, and what waits of which partition.
+
+    It shows primary keys, which are your data, and no other columns.
+    """
+    from lancewal_core.keys.conflicts import read_conflicts
+    from lancewal_core.store.obstore import open_store
+    from lancewal_core.table.contract import read_contract
+    from lancewal_core.table.lance.table import LanceTable
+    from lancewal_core.table.watermarks import Watermarks
+    from lancewal_flusher.status.conflict_list import keys_in_conflict
+
+    settings = read_settings(config)
+    where = settings.table_uri(uri)
+    store = open_store(where, settings.store.options)
+    contract = read_contract(store, where)
+    table = LanceTable(where, settings.store.options, settings.table.base_paths)
+    in_force = Watermarks(store, table).newest()[1]
+    found = keys_in_conflict(read_conflicts(store, in_force.conflicts, contract.rows))
+    if output is Output.JSON:
+        say_json(json.dumps([asdict(key) for key in found], indent=1))
+        return
+    say(f"{len(found)} keys wait for a decision")
+    for key in found:
+        owner = "no partition's row is in the table" if key.owner is None else f"the table has {key.owner}'s"
+        say(one_line(f"{json.dumps(key.key, ensure_ascii=False)}  {owner}"))
+        for waiting in key.waiting:
+            say(one_line(f"    {waiting.region}: {waiting.state}, among offsets {waiting.first} to {waiting.next - 1}"))
+
+
+@app.command()
+def settle(
+    topic: Annotated[str, typer.Argument(help="The table's topic, as a check that this is the table you mean.")],
+    partition: Annotated[int, typer.Argument(help="The partition whose records stand.", min=0)],
+    key: Annotated[
+        list[str] | None, typer.Option("--key", help="A primary key, as `list` shows it; give it again for more.")
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="All keys that wait and of which the partition has records.")
+    ] = False,
+    topic_id: Annotated[
+        str,
+        typer.Option(help="The topic's id where it is another one than today's, of before `lancewal table rebind`."),
+    ] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")] = False,
+    config: ConfigOption = None,
+) -> None:
+    """Let the records of one partition stand: what waits of it is applied to the table, what waits of others is dropped.
+
+    Where the table has that partition's row already, it stays as it is.  One commit; the flusher may run beside it.  Mend the
+    producers first: the next record through another partition is a conflict again.
+    """
+    from contextlib import ExitStack
+
+    from lancewal_flusher.merge.settle import plan_settle
+    from lancewal_flusher.merge.settle import settle as decide
+    from lancewal_flusher.open import open_context
+    from lancewal_flusher.status.conflict_list import keys_named, keys_of_region
+
+    if bool(key) == every:
+        raise InvalidInput("name the keys by --key, or take --all")
+    with ExitStack() as stack:
+        context = open_context(read_settings(config), stack, on_threads=True)
+        region = _region(context.contract, topic, partition, topic_id)
+        done = (plan_settle if dry_run else decide)(
+            context,
+            region,
+            lambda held: keys_of_region(held, region.name) if every else keys_named(held, key or ()),
+        )
+    for line in done.lines():
+        say(one_line(line))
+
+
+def _region(contract: Contract, topic: str, partition: int, topic_id: str) -> Region:
+    from lancewal_core.errors import SettingsError
+    from lancewal_core.ids import Region, TopicId
+
+    if topic != contract.topic or (not topic_id and partition >= contract.partitions):
+        raise SettingsError(
+            f"the table has topic {contract.topic} with partitions 0 to {contract.partitions - 1}, not {topic} "
+            f"partition {partition}"
+        )
+    return Region(topic, TopicId(topic_id), partition) if topic_id else contract.regions[partition]

@@ -1,0 +1,291 @@
+"""Keys that came through two regions leave a merge, and wait for a person's decision; all others are merged.
+
+Guarantees
+ 1. What a merge writes of a key in conflict is exactly what the owner's records make of it: operations of any other region,
+    of all regions where there is no owner, go into the next object of ``conflicts`` instead, which the same commit names.
+    None is lost and none counts twice: the watermarks move in that commit too.
+ 2. No merge takes a key through two regions, in one commit or one after the other, as far as the region of the row that lives
+    is known and counts (``key_region``).
+ 3. Where more keys would wait than ``MergeLimits.conflict_keys_max``, or more bytes than any such object may have:
+    ``RegionConflict``; the table, the object and the generations stay as they are.
+ 4. Of a table with ``canonical`` nothing is asked: its keys of different regions differ.
+
+Steps of ``sort_out``
+ 1. Keys in force: operations of other regions than the owner are set aside.
+ 2. Keys that are in two of the merge's own regions, and keys of which a row lives that another region brought: whoever
+    brought it is the owner, and the others' operations are set aside.  Where there is no such row, all of them.
+ 3. Take these out of the works.  Files that hold such rows are not adopted, but written anew without them: a new fragment
+    must not carry a deletion file.  What is damaged then is left, with its region, and all is decided anew without it.
+ 4. Look the rest up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lancewal_core.errors import SNAPSHOT_DAMAGED, Corrupt, ObjectCorrupt, RegionConflict, StoreUnavailable
+from lancewal_core.ids import Position, Region
+from lancewal_core.keys.conflicts import ConflictKeys, Conflicts, check_regions, distinct, encode_conflicts
+from lancewal_core.keys.index import KeyRows
+from lancewal_core.keys.origin import Meeting, MergedFrom, counting, meeting
+from lancewal_core.process.failpoints import point
+from lancewal_core.rows.fold import Folded, divide
+from lancewal_core.rows.key_set import KeySet
+from lancewal_core.store.object_store import Done, ObjectStore, put_once
+from lancewal_core.table.conflicts_ref import ConflictsRef
+from lancewal_core.table.protocol import PinnedTable
+from lancewal_flusher.context import FlusherContext, check_contract
+from lancewal_flusher.merge.inputs import Stock, Work
+from lancewal_flusher.merge.origin_conflict import (
+    MET,
+    Strays,
+    find_strays,
+    too_many_in_force,
+    too_many_replaced,
+    too_many_waiting,
+)
+from lancewal_flusher.merge.plan import MergeLimits
+
+_REWRITE_BYTES = 64 << 20
+"""Rows that are held while files are written anew."""
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class SortedOut:
+    """What a merge has to go on with."""
+
+    stock: Stock
+    """Without what is set aside."""
+    keys: pa.Table
+    """Of the works that are left (``Stock.keys``)."""
+    lookup: KeyRows
+    conflicts: Conflicts | None = None
+    """What the next object says; None where it is the one in force."""
+    set_aside: int = 0
+    """Keys of which something was set aside."""
+    regions_not_known: int = 0
+
+
+def sort_out(
+    context: FlusherContext, pinned: PinnedTable, stock: Stock, held: Conflicts, limits: MergeLimits
+) -> SortedOut:
+    """Steps 1 to 4; ``held`` is what is in force.
+
+    ``RegionConflict``; ``ObjectMissing`` where a snapshot's files are gone since it was looked at.
+    """
+    if not context.contract.keyed_by_bytes:
+        keys = stock.keys()
+        return SortedOut(stock, keys, context.keys.find(pinned, keys))
+    while True:
+        found = _decide(context, pinned, stock, held)
+        if not found.any:
+            return SortedOut(stock, found.keys, found.lookup, regions_not_known=found.not_known)
+        check_contract(context)
+        _check_few(context, pinned, stock, held, found, limits)
+        # Step 3
+        works: list[Work] = []
+        aside: dict[Region, Folded] = {}
+        damaged: dict[Region, Corrupt] = {}
+        for work, mask in zip(stock.works, found.masks, strict=True):
+            region = work.merge.region
+            try:
+                left, aside[region] = _split(context, work, mask)
+            except ObjectCorrupt as error:
+                damaged[region] = error
+            else:
+                works.append(left)
+        if not damaged:
+            break
+        stock = replace(
+            stock,
+            works=[work for work in stock.works if work.merge.region not in damaged],
+            damaged={**stock.damaged, **damaged},
+        )
+    conflicts = _next(context, stock, held, found, aside)
+    # Step 4
+    left_over = replace(stock, works=works)
+    keys = left_over.keys()
+    lookup = context.keys.find(pinned, keys, counting(context.contract)) if keys.num_rows else KeyRows({}, ())
+    set_aside = sum(len(part.keys(context.contract.rows)) for part in aside.values())
+    return SortedOut(left_over, keys, lookup, conflicts, set_aside, found.not_known)
+
+
+def put_conflicts(store: ObjectStore, conflicts: Conflicts, merge: str) -> ConflictsRef | None:
+    """Write the object of a merge; None where nothing is in conflict and nothing decided."""
+    if not conflicts.rows.num_rows:
+        return None
+    data, ref = encode_conflicts(conflicts, merge)
+    with point("conflicts.put", object=ref.key):
+        outcome = put_once(store, ref.key, data)
+    if not isinstance(outcome, Done):
+        # Another try has another name.
+        raise StoreUnavailable(f"no verdict on writing {ref.key}", object=ref.key)
+    return ref
+
+
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    """Per work which of its keys are set aside, and what that was concluded from."""
+
+    masks: Sequence[Mask]
+    keys: pa.Table
+    """Those that were looked up."""
+    lookup: KeyRows
+    owners: Mapping[int, pa.Table]
+    """Keys that are newly in conflict and have an owner, by its partition."""
+    met: Meeting | None
+    strays: Strays
+    partitions: npt.NDArray[np.int32]
+    """Of ``keys``."""
+    not_known: int
+
+    @property
+    def any(self) -> bool:
+        return any(mask.any() for mask in self.masks)
+
+
+def _decide(context: FlusherContext, pinned: PinnedTable, stock: Stock, held: Conflicts) -> _Decision:
+    """Steps 1 and 2."""
+    rows, counts = context.contract.rows, counting(context.contract)
+    in_force = ConflictKeys(held, counts)
+    # Step 1
+    masks = [in_force.left_out(work.merge.region, work.keys) for work in stock.works]
+    # Step 2
+    parts = [work.keys.filter(pa.array(~mask)) for work, mask in zip(stock.works, masks, strict=True)]
+    of_parts = np.repeat(
+        np.array([work.merge.region.partition for work in stock.works], np.int32),
+        np.array([part.num_rows for part in parts], np.int64),
+    )
+    left = pa.concat_tables([rows.key.empty_table(), *parts]).combine_chunks()
+    met = meeting(left, of_parts)
+    keys = left if met is None else distinct(left, rows)
+    key_set = None if met is None else KeySet(keys)
+    partitions = of_parts
+    if key_set is not None:
+        places = key_set.places([left[name] for name in key_set.names])
+        partitions = np.zeros(keys.num_rows, np.int32)
+        partitions[places] = of_parts
+        partitions[np.bincount(places, minlength=keys.num_rows) > 1] = MET
+    if not any(mask.any() for mask in masks) and met is None:
+        keys, partitions = stock.keys(), _partitions(stock.works)
+    lookup = context.keys.find(pinned, keys, counts) if keys.num_rows else KeyRows({}, ())
+    strays, not_known = find_strays(context, pinned, keys, partitions, lookup)
+    owner = np.full(keys.num_rows, MET, np.int64)
+    owner[strays[:, 2]] = strays[:, 1]
+    contested = partitions == MET
+    contested[strays[:, 2]] = True
+    if contested.any():
+        disputed = KeySet(keys.filter(pa.array(contested)))
+        owner = owner[contested]
+        for at, work in enumerate(stock.works):
+            places = disputed.places([work.keys[name] for name in disputed.names])
+            others = np.append(owner != work.merge.region.partition, False)
+            masks[at] = masks[at] | others[places]
+    owners = {int(p): keys.filter(pa.array(contested)).filter(pa.array(owner == p)) for p in set(strays[:, 1].tolist())}
+    return _Decision(masks, keys, lookup, owners, met, strays, partitions, not_known)
+
+
+def _partitions(works: Sequence[Work]) -> npt.NDArray[np.int32]:
+    """The partition of each key, in the order of ``Stock.keys``."""
+    of_works = np.array([work.merge.region.partition for work in works], np.int32)
+    partials = [work.partials.num_rows for work in works]
+    others = [work.keys.num_rows - work.partials.num_rows for work in works]
+    return np.concatenate([np.repeat(of_works, partials), np.repeat(of_works, others)])
+
+
+def _check_few(
+    context: FlusherContext,
+    pinned: PinnedTable,
+    stock: Stock,
+    held: Conflicts,
+    found: _Decision,
+    limits: MergeLimits,
+) -> None:
+    rows = context.contract.rows
+    names = list(rows.primary_key)
+    parts = [work.keys.filter(pa.array(mask)) for work, mask in zip(stock.works, found.masks, strict=True)]
+    waiting = distinct(pa.concat_tables([held.waiting.select(names), *parts]), rows).num_rows
+    if waiting <= limits.conflict_keys_max:
+        return
+    if found.met is not None:
+        raise too_many_waiting(context, stock.works, found.met)
+    if len(found.strays):
+        raise too_many_replaced(context, pinned, stock.works, found.strays, found.partitions)
+    raise _in_force(context, stock, held, found, waiting)
+
+
+def _in_force(context: FlusherContext, stock: Stock, held: Conflicts, found: _Decision, waiting: int) -> RegionConflict:
+    here = next(w.merge.region.partition for w, m in zip(stock.works, found.masks, strict=True) if m.any())
+    others = [region.partition for region in check_regions(held.rows) if region.partition != here]
+    return too_many_in_force(context, stock.works, Meeting(waiting, (min(others, default=here), here)))
+
+
+def _next(
+    context: FlusherContext, stock: Stock, held: Conflicts, found: _Decision, aside: Mapping[Region, Folded]
+) -> Conflicts:
+    conflicts = held.that_counts(counting(context.contract))
+    for work in stock.works:
+        first, last = work.merge.snapshots[0], work.merge.snapshots[-1]
+        conflicts = conflicts.with_waiting(work.merge.region, aside[work.merge.region], first.first, last.next)
+    for partition, keys in sorted(found.owners.items()):
+        region = context.contract.regions[partition]
+        # It counts, so what was merged of its region counts.
+        at = stock.in_force.position(region) or Position(0)
+        conflicts = conflicts.with_owner(MergedFrom(region, at), keys)
+    try:
+        encode_conflicts(conflicts, "0" * 8)
+    except ObjectCorrupt as error:
+        raise _in_force(context, stock, held, found, conflicts.waiting_keys.num_rows) from error
+    return conflicts
+
+
+def _split(context: FlusherContext, work: Work, mask: Mask) -> tuple[Work, Folded]:
+    """Step 3 for one region: what is left of it, and what is set aside."""
+    rows = context.contract.rows
+    patched, gone = work.partials.num_rows, work.gone
+    sides = Folded(work.rows, work.keys.slice(patched, gone), work.partials)
+    if not mask.any():
+        return work, Folded(sides.rows.slice(0, 0), sides.gone.slice(0, 0), sides.partials.slice(0, 0))
+    aside = KeySet(work.keys.filter(pa.array(mask)).combine_chunks())
+    out, left = divide(sides, aside)
+    keys = work.keys.filter(pa.array(~mask))
+    if not work.adopted or not mask[patched + gone :].any():
+        return Work(work.merge, work.adopted, left.rows, left.partials, keys, left.gone.num_rows), out
+    rewritten, rows_out = _rewritten(context, work, aside)
+    found = Work(work.merge, (), rows.table.empty_table(), left.partials, keys, left.gone.num_rows, rewritten)
+    return found, Folded(rows_out, out.gone, out.partials)
+
+
+def _rewritten(context: FlusherContext, work: Work, aside: KeySet) -> tuple[tuple[str, ...], pa.Table]:
+    """The rows of a snapshot's files without these, written anew, and these."""
+    schema = context.contract.rows.table
+    (snapshot,) = work.merge.snapshots
+    fragments: list[str] = []
+    out, kept = [schema.empty_table()], list[pa.Table]()
+
+    def write() -> None:
+        if sum(part.num_rows for part in kept):
+            with point("fragment.write"):
+                fragments.extend(context.table.write_rows(pa.concat_tables(kept)))
+        kept.clear()
+
+    try:
+        for batch in context.table.read_unadopted(work.adopted, schema.names):
+            part = pa.Table.from_batches([batch]).cast(schema)
+            wanted = aside.contains([part[name] for name in aside.names])
+            out.append(part.filter(pa.array(wanted)))
+            kept.append(part.filter(pa.array(~wanted)))
+            if sum(part.nbytes for part in kept) >= _REWRITE_BYTES:
+                write()
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise ObjectCorrupt(
+            f"data files of {snapshot.key} do not hold the table's columns; {SNAPSHOT_DAMAGED}", object=snapshot.key
+        ) from error
+    write()
+    return tuple(fragments), pa.concat_tables(out).combine_chunks()

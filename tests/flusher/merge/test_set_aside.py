@@ -1,0 +1,464 @@
+"""Keys through two partitions are set aside, and a person decides: against dicts, over random histories and by hand."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from lancewal_audit.repair.context import RepairContext
+from lancewal_audit.repair.restored import Choice, plan_restored, repair_restored
+from lancewal_audit.repair.watermark import accept_watermark, plan_watermark
+from lancewal_core import paths
+from lancewal_core.errors import (
+    InvalidInput,
+    LancewalError,
+    ObjectCorrupt,
+    ObjectMissing,
+    RegionConflict,
+    SettingsError,
+)
+from lancewal_core.ids import TableVersion
+from lancewal_core.keys.conflicts import Conflicts, decode_conflicts, encode_conflicts, read_conflicts
+from lancewal_core.rows.schema import Op
+from lancewal_core.settings.load import Settings
+from lancewal_core.store.object_store import Done, put_once
+from lancewal_core.table.contract import encode_contract
+from lancewal_core.table.lance.table import LanceTable
+from lancewal_core.table.watermarks import Watermarks
+from lancewal_flusher.commands.conflicts import app
+from lancewal_flusher.commands.status import status_text
+from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
+from lancewal_flusher.garbage.kinds import orphans
+from lancewal_flusher.merge.finish import finish_newest
+from lancewal_flusher.merge.merge import Merged, merge_next
+from lancewal_flusher.merge.plan import MergeLimits
+from lancewal_flusher.merge.settle import settle
+from lancewal_flusher.status.status import table_status
+from lancewal_flusher.upkeep.compaction import FileSizes, compact_next
+from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
+from lancewal_flusher.upkeep.key_runs import UpkeepState, keep_up
+from lancewal_reader import left_out_of, open_table, receipt_of
+from lancewal_reader.spark.source import pin_read
+from lancewal_reader.spark.task import BaseTask, DeltaTask, Task, run_task
+from tests.support.conflict_model import ConflictModel
+from tests.support.flusher_tables import (
+    COMBINE,
+    OPEN_ROWS,
+    FlusherTable,
+    Operation,
+    Row,
+    ScriptedTable,
+    delete,
+    patch,
+    upsert,
+    upserts,
+)
+
+PARTITIONS = 3
+
+
+class Conflicted:
+    """A table and its model; every record is of a key of ``r0``, through whatever partition."""
+
+    def __init__(self, folder: Path, **contract: Any) -> None:
+        self.table = FlusherTable(folder, partitions=PARTITIONS, keyed_by_bytes=True, **contract)
+        self.model = ConflictModel()
+        self.sent: dict[tuple[int, int], Sequence[Operation]] = {}
+        self.merged: set[tuple[int, int]] = set()
+        self.numbers: dict[int, Iterator[int]] = {p: itertools.count(1) for p in range(PARTITIONS)}
+
+    def send(self, partition: int, *operations: Operation) -> None:
+        self.table.generation(partition, operations, of=0)
+        self.sent[partition, next(self.numbers[partition])] = operations
+
+    def merge(self, limits: MergeLimits = OPEN_ROWS, table: LanceTable | None = None, finish: bool = True) -> Any:
+        """One merge; what the model must know of it is which generations it took."""
+        context = self.table.context(table)
+        finish_newest(context)
+        done = merge_next(context, limits)
+        if isinstance(done, Merged):
+            self.merged |= {(r.partition, int(g)) for r, generations in done.generations.items() for g in generations}
+            self.model.merge(
+                {
+                    region.partition: [o for g in generations for o in self.sent[region.partition, g]]
+                    for region, generations in done.generations.items()
+                }
+            )
+            if finish:
+                finish_newest(context)
+        return done
+
+    def merge_all(self, limits: MergeLimits = OPEN_ROWS) -> None:
+        while isinstance(self.merge(limits), Merged):
+            pass
+        self.check()
+
+    def settle(self, partition: int, ids: Sequence[int], table: LanceTable | None = None) -> None:
+        context = self.table.context(table)
+        settle(context, self.table.regions[partition], lambda _: self.keys(ids))
+        self.model.settle(partition, ids)
+
+    def keys(self, ids: Sequence[int]) -> pa.Table:
+        return pa.Table.from_pylist([{"region": "r0", "id": id} for id in ids], self.table.contract.rows.key)
+
+    def in_force(self) -> Conflicts:
+        """As a process that has just started reads it."""
+        watermarks = Watermarks(self.table.store, LanceTable(self.table.uri))
+        return read_conflicts(self.table.store, watermarks.newest()[1].conflicts, self.table.contract.rows)
+
+    def check(self) -> None:
+        """The table, and the object in force, are what the model says; every record is in one of them."""
+        self.table.model = {("r0", id): {"region": "r0", "id": id, **row} for id, row in self.model.rows().items()}
+        self.table.check()
+        held = self.in_force()
+        waits = {(row["id"], partition_of(row)): folded_of(row, self.table) for row in held.waiting.to_pylist()}
+        assert waits == self.model.waits()
+        assert {row["id"]: partition_of(row) for row in held.owners.to_pylist()} == self.model.owners()
+
+    def check_reads(self) -> None:
+        """A strong read, and the tasks of a Spark job, are what the model says, and so is what they say that they left out."""
+        unmerged: dict[int, list[Operation]] = {}
+        for place, operations in self.sent.items():
+            if place not in self.merged:
+                unmerged.setdefault(place[0], []).extend(operations)
+        rows, left_out = self.model.strong(unmerged)
+        wanted = {id: {"region": "r0", "id": id, **row} for id, row in rows.items()}
+        read = open_table(self.table.uri).to_arrow()
+        assert {row["id"]: row for row in read.to_pylist()} == wanted
+        assert len(wanted) == read.num_rows
+        waiting = {id for id, _ in self.model.waits()}
+        said = left_out_of(read.schema)
+        assert (said.waiting, said.unmerged) == (len(waiting), left_out)
+        assert receipt_of(read.schema).left_out == left_out
+        pinned = pin_read({"table": self.table.uri})
+        plan, names = pinned.pinned_plan, read.schema.names
+        places = range(len(plan.plan.deltas))
+        tasks: list[Task] = [
+            BaseTask(tuple(id for id, _ in pinned.fragments)),
+            *(DeltaTask((place,)) for place in places),
+        ]
+        found = [row for task in tasks for batch in run_task(plan, task, names, None) for row in batch.to_pylist()]
+        assert sorted(found, key=lambda row: row["id"]) == [wanted[id] for id in sorted(wanted)]
+
+    def close(self) -> None:
+        self.table.close()
+
+
+def partition_of(row: Mapping[str, Any]) -> int:
+    return int(row["_region"].rpartition("/")[2])
+
+
+def folded_of(row: Mapping[str, Any], table: FlusherTable) -> tuple[str, Row | None]:
+    values = {name: row[name] for name in ("a", "s", "tags")}
+    match row["_op"]:
+        case Op.UPSERT:
+            return "row", values
+        case Op.DELETE:
+            return "gone", None
+    bits = int.from_bytes(row["_present"], "little")
+    names = table.contract.rows.table.names
+    return "patch", {name: value for name, value in values.items() if bits >> names.index(name) & 1}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[Conflicted]:
+    made = Conflicted(tmp_path)
+    yield made
+    made.close()
+
+
+def one_of(rng: random.Random, id: int, deletes: bool) -> Operation:
+    found = [upsert(id, a=rng.randrange(99)), patch(id, a=rng.randrange(99)), patch(id, s=f"s{rng.randrange(99)}")]
+    return rng.choice([*found, delete(id)] if deletes else found)
+
+
+@pytest.mark.parametrize("compacting", [False, True])
+@pytest.mark.parametrize("seed", range(2))
+def test_any_history(world: Conflicted, seed: int, compacting: bool) -> None:
+    """Merges, decisions and crashes.  Where there are compactions there are no deletes: a key that was free for a while and is
+    brought by another region is one of which nothing tells the region then."""
+    rng = random.Random(f"{seed} {compacting}")
+    for _ in range(22):
+        for _ in range(rng.randrange(3)):
+            ids = sorted(rng.sample(range(8), rng.randrange(1, 4)))
+            world.send(rng.randrange(PARTITIONS), *(one_of(rng, id, not compacting) for id in ids))
+        scripted = ScriptedTable(world.table.uri)
+        match rng.randrange(6):
+            case 0 | 1:
+                world.merge(rng.choice([OPEN_ROWS, COMBINE]), finish=rng.random() < 0.7)
+            case 2:
+                scripted.lose_request = 1
+                assert not isinstance(world.merge(table=scripted), Merged)
+            case 3:
+                if rng.random() < 0.5:
+                    scripted.before = [world.merge]  # another flusher is faster
+                decide(world, rng, scripted)
+            case 4:
+                keep_up(world.table.context(), UpkeepState())
+            case _ if compacting:
+                finish_newest(world.table.context())
+                keep_up(world.table.context(), UpkeepState())
+                compact_next(
+                    world.table.context(), CompactionLimits(target_rows=1_000).to_the_end(), FileSizes(),
+                    with_sentinel=True,
+                )  # fmt: skip
+                keep_up(world.table.context(), UpkeepState())  # else nothing tells whose rows these are
+        world.check()
+        if rng.random() < 0.4:
+            world.check_reads()
+    world.merge_all()
+    world.check_reads()
+    assert world.model.waits(), "the history had no conflict"
+    for id, key in world.model.keys.items():
+        if key.waiting:
+            world.settle(rng.choice(sorted(key.waiting)), [id])
+    world.check()
+    assert not world.model.waits()
+
+
+def decide(world: Conflicted, rng: random.Random, table: LanceTable) -> None:
+    waiting = {id: key for id, key in world.model.keys.items() if key.waiting}
+    if not waiting:
+        return
+    says = {p for key in waiting.values() for p in [*key.waiting, *([] if key.owner is None else [key.owner])]}
+    partition = rng.choice(sorted(says))
+    ids = [id for id, key in waiting.items() if partition in key.waiting or partition == key.owner]
+    world.settle(partition, rng.sample(ids, rng.randrange(1, len(ids) + 1)), table)
+
+
+def test_one_key_holds_up_none_of_a_generation_that_is_adopted(world: Conflicted) -> None:
+    world.send(0, upsert(7, a=1))
+    world.merge_all()
+    world.send(1, *upserts(range(40), a=2), delete(50), patch(51, a=3))
+    done = world.merge()
+    assert (done.set_aside, done.rows_adopted, done.rows_written) == (1, 0, 40)
+    world.check()
+    world.send(1, patch(7, s="later"), upsert(8, a=4))
+    world.send(0, patch(7, a=5))
+    world.merge_all()
+    assert world.model.rows()[7] == {"a": 5, "s": None, "tags": None}
+
+
+def test_an_attempt_that_is_lost_leaves_nothing_behind_but_an_object(world: Conflicted) -> None:
+    two_wait(world)
+    scripted = ScriptedTable(world.table.uri)
+    scripted.lose_request = 1
+    world.merge(table=scripted)
+    assert len(objects(world)) == 1
+    assert world.in_force().rows.num_rows == 0
+    world.merge_all()
+    assert len(objects(world)) == 2
+
+
+def two_wait(world: Conflicted) -> None:
+    """Key 3 waits through two partitions."""
+    world.send(0, upsert(3, a=1))
+    world.send(1, upsert(3, a=2), upsert(4, a=2))
+
+
+def objects(world: Conflicted) -> set[str]:
+    return {info.key for info in world.table.store.list(paths.conflicts_prefix())}
+
+
+def test_more_keys_than_a_few_stop_the_merge(world: Conflicted) -> None:
+    few = replace(OPEN_ROWS, conflict_keys_max=3)
+    world.send(0, *upserts(range(9)))
+    world.merge_all(few)
+    world.send(1, *upserts(range(3), a=1))
+    world.merge_all(few)
+    version = world.table.dataset.version
+    world.send(1, *upserts(range(4), a=2))
+    with pytest.raises(RegionConflict, match="partitions 0 and 1") as raised:
+        world.merge(few)
+    assert (raised.value.where["keys"], world.table.dataset.version) == (1, version)
+    world.send(0, upsert(8, a=5))
+    world.settle(0, [0])
+    world.merge_all(replace(few, conflict_keys_max=4))
+
+
+def test_rows_that_users_append_meanwhile(world: Conflicted) -> None:
+    """Of a key that is set aside nothing of Kafka's came, so theirs stays; of one that is decided Kafka's row wins."""
+    world.send(2, upsert(9))
+    world.merge_all()
+    two_wait(world)
+    scripted = ScriptedTable(world.table.uri)
+    scripted.before = [lambda: world.table.user_append(0, [3], in_model=False)]
+    world.merge(table=scripted)
+    assert [row["s"] for row in world.table.rows() if row["id"] == 3] == ["user"]
+    scripted = ScriptedTable(world.table.uri)
+    scripted.before = [lambda: world.table.user_append(0, [3], in_model=False)]
+    world.settle(1, [3], scripted)
+    world.check()
+
+
+@pytest.mark.parametrize("harm", ["lost", "changed"])
+def test_without_the_object_nothing_is_merged(world: Conflicted, harm: str) -> None:
+    two_wait(world)
+    world.merge_all()
+    (key,) = objects(world)
+    data = world.table.take_away(paths.conflicts_prefix())[key]
+    if harm == "changed":
+        held = decode_conflicts(data, key, world.table.contract.rows)
+        a = held.rows.schema.get_field_index("a")
+        rows = held.rows.set_column(a, held.rows.schema.field(a), pc.add(held.rows["a"], 1))
+        other = encode_conflicts(Conflicts(held.schema, rows), "0badcafe")[0]
+        assert len(other) == len(data)
+        world.table.put_back({key: other})
+    world.send(2, upsert(9))
+    with pytest.raises(ObjectMissing if harm == "lost" else ObjectCorrupt, match=key):
+        merge_next(world.table.context(), OPEN_ROWS)
+    assert any(key in problem for problem in table_status(Settings(), world.table.uri).problems)
+
+
+def test_a_key_that_is_decided_is_free_once_partitions_were_added(world: Conflicted) -> None:
+    two_wait(world)
+    world.send(2, upsert(5, a=1))
+    world.merge_all()
+    world.send(1, upsert(5, a=2))
+    world.merge_all()
+    world.settle(1, [3])
+    new = world.table.contract.model_copy(update={"version": 2, "altered_at": (10, 10, 10)})
+    assert isinstance(put_once(world.table.store, paths.contract_version(2), encode_contract(new)), Done)
+    world.table.contract = new
+    # Through another partition: key 3, decided, may come; key 5 still waits for a decision.
+    world.send(0, upsert(3, a=7), upsert(5, a=7))
+    done = world.merge()
+    assert done.set_aside == 1
+    assert {row["id"]: row["a"] for row in world.table.rows()} == {3: 7, 4: 2, 5: 1}
+    assert world.in_force().waiting_keys.column("id").to_pylist() == [5]
+
+
+def test_garbage_collection_keeps_what_a_version_still_names(tmp_path: Path) -> None:
+    world = Conflicted(tmp_path, grace_s=0, history_window_s=0)
+    two_wait(world)
+    world.merge_all()
+    tagged = objects(world)
+    world.table.dataset.tags.create("kept", world.table.dataset.version)
+    for a in range(3):
+        world.send(1, patch(3, a=a))
+        world.merge_all()
+    state = GarbageState()
+    for _ in range(2):
+        collect_garbage(world.table.context(), state)
+    assert len(objects(world)) == 4
+    world.table.clean_up()
+    for _ in range(2):
+        collect_garbage(world.table.context(), state)
+    newest = Watermarks(world.table.store, LanceTable(world.table.uri)).newest()[1].conflicts
+    assert newest is not None
+    assert objects(world) == tagged | {newest.key}
+    assert orphans(world.table.store.list(paths.ROOT), world.table.contract, 0) == ()
+    world.check()
+    world.close()
+
+
+def test_the_commands(world: Conflicted) -> None:
+    world.send(0, upsert(3, a=1), upsert(4, a=1))
+    world.merge_all()
+    world.send(1, patch(3, a=2), delete(4), upsert(5, a=3))
+    world.merge_all()
+    assert "wait for a decision" in run_status(world)
+    listed = json.loads(run(world, "list", "--output", "json"))
+    assert [(found["key"], found["owner"]) for found in listed] == [(["r0", n], "orders/topic-id-1/0") for n in (3, 4)]
+    assert [found["waiting"] for found in listed] == [
+        [{"region": "orders/topic-id-1/1", "partition": 1, "state": state, "first": 0, "next": 3}]
+        for state in ("patch", "delete")
+    ]
+    assert '["r0", 3]  the table has orders/topic-id-1/0' in run(world, "list")
+    version = world.table.dataset.version
+    assert "1 keys" in run(world, "settle", "orders", "1", "--key", '["r0",3]', "--dry-run")
+    for wrong in (["--key", '["r0",5]'], ["--key", "r0"], [], ["--all", "--key", '["r0",3]']):
+        with pytest.raises(InvalidInput):
+            run(world, "settle", "orders", "1", *wrong)
+    with pytest.raises(InvalidInput, match="nothing came through"):
+        run(world, "settle", "orders", "2", "--key", '["r0",3]')
+    with pytest.raises(SettingsError):
+        run(world, "settle", "others", "1", "--all")
+    assert world.table.dataset.version == version
+    run(world, "settle", "orders", "1", "--key", '["r0", 3]')
+    world.model.settle(1, [3])
+    world.check()
+    assert "what waits of 1 keys is dropped" in run(world, "settle", "orders", "0", "--all")
+    world.model.settle(0, [4])
+    world.check()
+    assert "0 keys" in run(world, "list")
+    world.send(0, patch(3, a=9))
+    world.merge_all()
+    assert world.model.waits(), "later records through another partition are conflicts again"
+
+
+def run(world: Conflicted, *arguments: str) -> str:
+    config = Path(world.table.uri).parent / "lancewal.yaml"
+    config.write_text(yaml.safe_dump({"table": {"uri": world.table.uri}}))
+    done = CliRunner().invoke(app, [*arguments, "--config", str(config)])
+    if isinstance(done.exception, LancewalError):
+        raise done.exception
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def run_status(world: Conflicted) -> str:
+    return status_text(table_status(Settings(), world.table.uri))
+
+
+@pytest.mark.parametrize("choice", ["keep", "replay"])
+def test_after_a_restore_keys_are_as_the_restored_version_had_them(world: Conflicted, choice: Choice) -> None:
+    two_wait(world)
+    world.merge_all()
+    restored = world.table.dataset.version
+    before = world.in_force().rows
+    world.send(2, upsert(4, a=9), upsert(6))
+    world.merge_all()
+    world.settle(1, [3])
+    lance.dataset(world.table.uri, version=restored).restore()  # type: ignore[no-untyped-call] # Lance has no types for it
+    with repair(world) as context:
+        repair_restored(context, plan_restored(context, choice))
+    assert world.in_force().rows == before
+    while isinstance(merge_next(world.table.context(), OPEN_ROWS), Merged):
+        finish_newest(world.table.context())
+    waiting = {(row["id"], partition_of(row)) for row in world.in_force().waiting.to_pylist()}
+    assert waiting == {(3, 0), (3, 1), *({(4, 2)} if choice == "replay" else set())}
+
+
+def test_a_lower_bound_is_that_of_what_names_the_object(world: Conflicted) -> None:
+    """Merges that nothing tells of have set records aside: what the indexes have marked since does not count."""
+    two_wait(world)
+    world.table.round()
+    world.send(2, upsert(4, a=9))
+    world.table.round()
+    kept = sorted(world.table.recorded())
+    world.table.user_append(0, [90], in_model=False)
+    world.table.user_append(0, [91], in_model=False)
+    merged = [v for v in kept if Watermarks(world.table.store, LanceTable(world.table.uri)).at(v).version == v]
+    world.table.clean_up()
+    world.table.store.delete([paths.merge_record(TableVersion(v)) for v in kept if v >= merged[-1]])
+    with repair(world) as context:
+        plan = plan_watermark(context)
+        assert plan is not None
+        accept_watermark(context, plan)
+    world.table.round()
+    waiting = {(row["id"], partition_of(row)) for row in world.in_force().waiting.to_pylist()}
+    assert waiting == {(3, 0), (3, 1), (4, 2)}
+
+
+@contextmanager
+def repair(world: Conflicted) -> Iterator[RepairContext]:
+    table = LanceTable(world.table.uri)
+    flusher = world.table.context(table)
+    yield RepairContext(
+        flusher.store, table, flusher.indexes, flusher.watermarks, flusher.tasks, flusher.clock, flusher.contract,
+        flusher.new_id,
+    )  # fmt: skip
