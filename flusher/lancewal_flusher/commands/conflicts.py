@@ -48,7 +48,7 @@ def list_(
     in_force = Watermarks(store, table).newest()[1]
     found = keys_in_conflict(read_conflicts(store, in_force.conflicts, contract.rows))
     if output is Output.JSON:
-        say_json(json.dumps([asdict(key) for key in found], indent=1))
+        say_json([asdict(key) for key in found])
         return
     say(f"{len(found)} keys wait for a decision")
     for key in found:
