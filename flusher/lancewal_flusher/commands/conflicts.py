@@ -34,18 +34,17 @@ def list_(
     It shows primary keys, which are your data, and no other columns.
     """
     from lancewal_core.keys.conflicts import read_conflicts
-    from lancewal_core.store.obstore import open_store
+    from lancewal_core.open import Address
     from lancewal_core.table.contract import read_contract
-    from lancewal_core.table.lance.table import LanceTable
     from lancewal_core.table.watermarks import Watermarks
     from lancewal_flusher.status.conflict_list import keys_in_conflict
 
     settings = read_settings(config)
     where = settings.table_uri(uri)
-    store = open_store(where, settings.store.options)
+    address = Address(where, settings.store.options, settings.table.base_paths)
+    store = address.store()
     contract = read_contract(store, where)
-    table = LanceTable(where, settings.store.options, settings.table.base_paths)
-    in_force = Watermarks(store, table).newest()[1]
+    in_force = Watermarks(store, address.table()).newest()[1]
     found = keys_in_conflict(read_conflicts(store, in_force.conflicts, contract.rows))
     if output is Output.JSON:
         say_json([asdict(key) for key in found])
