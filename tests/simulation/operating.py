@@ -35,4 +35,4 @@ def operator(world: World, process: Process) -> None:
 def resume_everything(world: World) -> None:
     """The end of every pause, whatever the store did before."""
     for service in Service:
-        resume(world.checker.store, SimClock(world.scheduler), lambda: f"the end, {service}", service)  # noqa: B023
+        resume(world.checker.store, SimClock(world.scheduler), lambda: f"the-end-{service}", service)  # noqa: B023

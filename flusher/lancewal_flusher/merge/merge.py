@@ -37,7 +37,6 @@ from lancewal_core.errors import Corrupt, MergeUnproven, ObjectMissing, RewriteF
 from lancewal_core.ids import Region, TableVersion
 from lancewal_core.keys.conflicts import read_conflicts
 from lancewal_core.keys.index import KeyRows
-from lancewal_core.keys.origin import MergedFrom
 from lancewal_core.process.failpoints import point
 from lancewal_core.region.index import RegionIndex
 from lancewal_core.rows.fold import complete
@@ -54,11 +53,12 @@ from lancewal_core.table.protocol import (
 )
 from lancewal_core.table.watermarks import PROPERTY_MERGE, InForce, Watermark, merge_properties
 from lancewal_flusher.commit.facts import MergeFacts
-from lancewal_flusher.commit.row_origins import Spans, divided, region_properties
+from lancewal_flusher.commit.row_origins import region_properties
 from lancewal_flusher.commit.send import Refused, is_finished, prove, send, with_sentinel
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.merge.first_seen import FirstSeen
 from lancewal_flusher.merge.inputs import Stock, Work, take_stock
+from lancewal_flusher.merge.origin_conflict import regions_of_merge
 from lancewal_flusher.merge.plan import MergeLimits, deletion_bytes, shall_wait
 from lancewal_flusher.merge.set_aside import put_conflicts, sort_out
 from lancewal_flusher.tasks.cost import FragmentChange, Rates, Strategy, costs, least
@@ -376,17 +376,3 @@ def updated_fragments(pinned: PinnedTable, results: Sequence[FragmentResult]) ->
     """Changed fragments, and the sentinel whether it changed or not."""
     updated = [r.updated for r in results if r.hits and r.updated is not None]
     return with_sentinel(pinned, updated, {r.fragment_id for r in results if r.hits})
-
-
-def regions_of_merge(works: Sequence[Work], kept: npt.NDArray[np.bool_], written: Sequence[str]) -> dict[str, Spans]:
-    """Of a merge's new files: those that it adopts or has rewritten, and those ``written``, which hold the rows of all works,
-    then those of their patches that are ``kept`` (the others are written in place)."""
-    sources = [MergedFrom(work.merge.region, work.merge.snapshots[-1].next) for work in works]
-    spans: dict[str, Spans] = {}
-    for work, source in zip(works, sources, strict=True):
-        for fragments in (work.adopted, work.rewritten):
-            spans |= divided(fragments, [(source, sum(map(fragment_rows, fragments)))])
-    rows = [(source, work.rows.num_rows) for work, source in zip(works, sources, strict=True)]
-    ends = np.cumsum([work.partials.num_rows for work in works])
-    patched = [int(part.sum()) for part in np.split(kept, ends[:-1])]
-    return spans | divided(written, [*rows, *zip(sources, patched, strict=True)])

@@ -1,4 +1,5 @@
-"""One key, one region: what a merge of a table with ``key-bytes`` asks of the table, and what it says where it stops.
+"""One key, one region: what a merge of a table with ``key-bytes`` asks of the table, what it says where it stops, and through
+which region its files' rows came (``regions_of_merge``).
 
 Guarantees
  1. ``find_strays`` finds each row that a merge would replace, that lives, and of which it is known that another region
@@ -20,11 +21,11 @@ import pyarrow as pa
 
 from lancewal_core.errors import ATTACH_A_COPY, RegionConflict
 from lancewal_core.keys.index import KeyRows, RowsOfKeys, fragments_by_file, live_rows
-from lancewal_core.keys.origin import NOT_KNOWN, Meeting, Partitions, conflict, counting
+from lancewal_core.keys.origin import NOT_KNOWN, Meeting, MergedFrom, Partitions, conflict, counting
 from lancewal_core.keys.scan import find_keys
 from lancewal_core.rows.key_set import KeySet
-from lancewal_core.table.protocol import PinnedTable
-from lancewal_flusher.commit.row_origins import Spans, expanded, find_spans
+from lancewal_core.table.protocol import PinnedTable, fragment_rows
+from lancewal_flusher.commit.row_origins import Spans, divided, expanded, find_spans
 from lancewal_flusher.context import FlusherContext, check_contract
 from lancewal_flusher.merge.inputs import Work
 
@@ -150,3 +151,17 @@ def _conflict(context: FlusherContext, met: Meeting, what: str, way_on: str, **w
     """``ContractMismatch`` where a newer contract may let it pass."""
     check_contract(context)
     return conflict(context.contract.topic, met, what, f"Nothing was merged. {way_on}", **where)
+
+
+def regions_of_merge(works: Sequence[Work], kept: npt.NDArray[np.bool_], written: Sequence[str]) -> dict[str, Spans]:
+    """Of a merge's new files: those that it adopts or has rewritten, and those ``written``, which hold the rows of all works,
+    then those of their patches that are ``kept`` (the others are written in place)."""
+    sources = [MergedFrom(work.merge.region, work.merge.snapshots[-1].next) for work in works]
+    spans: dict[str, Spans] = {}
+    for work, source in zip(works, sources, strict=True):
+        for fragments in (work.adopted, work.rewritten):
+            spans |= divided(fragments, [(source, sum(map(fragment_rows, fragments)))])
+    rows = [(source, work.rows.num_rows) for work, source in zip(works, sources, strict=True)]
+    ends = np.cumsum([work.partials.num_rows for work in works])
+    patched = [int(part.sum()) for part in np.split(kept, ends[:-1])]
+    return spans | divided(written, [*rows, *zip(sources, patched, strict=True)])
