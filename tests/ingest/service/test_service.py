@@ -539,7 +539,8 @@ def test_what_a_person_must_change_is_one_line_and_exit_code_2(
     process = program(tmp_path, tree)
     _, errors = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 2, errors.decode()
-    (line,) = errors.decode().splitlines()
+    *logged, line = errors.decode().splitlines()
+    assert {json.loads(text)["level"] for text in logged} <= {"warning"}, "of what the topic lets in"
     assert line.startswith(f"lancewal: topic_missing: the dead-letter topic '{topic_name}.dead-letters' does not exist")
 
 
