@@ -222,6 +222,15 @@ def test_take_keeps_the_order_asked_for(filled: User) -> None:
     assert taken.to_pylist() == [{"v": f"v{k}", "k": k} for k in (14, 9, 10, 0)]
 
 
+def test_rows_are_taken_beside_a_fragment_whose_file_is_gone(filled: User) -> None:
+    first, second = filled.table.newest().fragments()
+    filled.remove_file(first.files[0])
+    taken = filled.table.newest().take(pa.array([second.fragment_id << 32 | 4], pa.uint64()), ["k"])
+    assert taken.to_pylist() == [{"k": 14}]
+    with pytest.raises(VersionGone):
+        filled.table.newest().take(pa.array([first.fragment_id << 32 | 4], pa.uint64()), ["k"])
+
+
 def test_taking_a_hidden_row_is_an_error(filled: User) -> None:
     filled.delete(2)
     pinned = filled.table.newest()

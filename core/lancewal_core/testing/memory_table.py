@@ -376,7 +376,10 @@ class MemoryPinned:
         self._table.begin("take")
         by_address: dict[int, tuple[int, int]] = {}
         tables: list[pa.Table] = []
+        asked = {address >> 32 for address in addresses.to_pylist()}
         for fragment in self._version.fragments:
+            if fragment.fragment_id not in asked:
+                continue  # a file of it may be gone
             rows, places = self._table.dataset.live(fragment)
             for row, address in enumerate(_addresses(fragment.fragment_id, places).tolist()):
                 by_address[address] = (len(tables), row)

@@ -33,7 +33,6 @@ from lancewal_core.ids import Position, Region
 from lancewal_core.keys.conflicts import ConflictKeys, Conflicts, check_regions, distinct, encode_conflicts
 from lancewal_core.keys.index import KeyRows
 from lancewal_core.keys.origin import Meeting, MergedFrom, counting, meeting
-from lancewal_core.process.failpoints import point
 from lancewal_core.rows.fold import Folded, divide
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.store.object_store import Done, ObjectStore, put_once
@@ -121,8 +120,7 @@ def put_conflicts(store: ObjectStore, conflicts: Conflicts, merge: str) -> Confl
     if not conflicts.rows.num_rows:
         return None
     data, ref = encode_conflicts(conflicts, merge)
-    with point("conflicts.put", object=ref.key):
-        outcome = put_once(store, ref.key, data)
+    outcome = put_once(store, ref.key, data)
     if not isinstance(outcome, Done):
         # Another try has another name.
         raise StoreUnavailable(f"no verdict on writing {ref.key}", object=ref.key)
