@@ -218,7 +218,7 @@ def encode_conflicts(conflicts: Conflicts, merge: str) -> tuple[bytes, Conflicts
     data = sink.getvalue().to_pybytes()
     key = paths.conflicts_object(merge)
     check_written(key, len(data))
-    check_unpacked(key, rows.nbytes)
+    check_unpacked(key, declared_stream(pa.py_buffer(data)).raw_bytes)
     return data, ConflictsRef(merge, len(data), hashlib.sha256(data).hexdigest(), conflicts.waiting_keys.num_rows)
 
 

@@ -33,6 +33,7 @@ from lancewal_core.ids import Position, Region
 from lancewal_core.keys.conflicts import ConflictKeys, Conflicts, check_regions, distinct, encode_conflicts
 from lancewal_core.keys.index import KeyRows
 from lancewal_core.keys.origin import Meeting, MergedFrom, counting, meeting
+from lancewal_core.process.failpoints import point
 from lancewal_core.rows.fold import Folded, divide
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.store.object_store import Done, ObjectStore, put_once
@@ -82,6 +83,8 @@ def sort_out(
         keys = stock.keys()
         return SortedOut(stock, keys, context.keys.find(pinned, keys))
     while True:
+        if not stock.works:  # what there was is damaged
+            return SortedOut(stock, context.contract.rows.key.empty_table(), KeyRows({}, ()))
         found = _decide(context, pinned, stock, held)
         if not found.any:
             return SortedOut(stock, found.keys, found.lookup, regions_not_known=found.not_known)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import lance
 import pyarrow as pa
@@ -42,8 +42,9 @@ from lancewal_flusher.commands.conflicts import app
 from lancewal_flusher.commands.status import status_text
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from lancewal_flusher.garbage.kinds import orphans
+from lancewal_flusher.merge import set_aside as set_aside_module
 from lancewal_flusher.merge.finish import finish_newest
-from lancewal_flusher.merge.merge import Merged, merge_next
+from lancewal_flusher.merge.merge import Merged, NothingToMerge, merge_next
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.merge.settle import settle
 from lancewal_flusher.status.status import table_status
@@ -462,3 +463,22 @@ def repair(world: Conflicted) -> Iterator[RepairContext]:
         flusher.store, table, flusher.indexes, flusher.watermarks, flusher.tasks, flusher.clock, flusher.contract,
         flusher.new_id,
     )  # fmt: skip
+
+
+def test_a_damaged_generation_is_left_where_it_is_all_that_waits(
+    world: Conflicted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.send(0, upsert(7, a=1))
+    world.merge_all()
+    world.send(1, upsert(7, a=2), upsert(8, a=3))
+
+    def damaged(*_: object) -> NoReturn:
+        raise ObjectCorrupt("a data file is corrupt")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(set_aside_module, "_split", damaged)
+        result = world.merge()
+    assert isinstance(result, NothingToMerge)
+    assert [region.partition for region in result.damaged] == [1]
+    world.merge_all()
+    world.check()
