@@ -116,7 +116,18 @@ class PinnedRead:
     @property
     def receipt(self) -> Receipt:
         plan = self.pinned_plan.plan
-        return Receipt(self.pinned_plan.contract.uuid, plan.version, plan.cut, place_of(self.options.table))
+        return Receipt(
+            self.pinned_plan.contract.uuid, plan.version, plan.cut, place_of(self.options.table), self._may_leave_out
+        )
+
+    @property
+    def _may_leave_out(self) -> int:
+        """1 where tasks may leave out unmerged records of keys in conflict, which only they will know: then no other version
+        may stand in for this one."""
+        if not self.pinned_plan.contract.keyed_by_bytes:
+            return 0
+        unmerged = sum(1 for delta in self.pinned_plan.plan.deltas if delta.sources)
+        return int(unmerged > 1 or (unmerged == 1 and self.pinned_plan.plan.in_force.conflicts is not None))
 
     def schema(self) -> StructType:
         """Columns wanted, in the order wanted; the receipt stands in the first one's metadata."""

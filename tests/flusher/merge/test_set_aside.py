@@ -29,6 +29,7 @@ from lancewal_core.errors import (
     ObjectMissing,
     RegionConflict,
     SettingsError,
+    VersionGone,
 )
 from lancewal_core.ids import TableVersion
 from lancewal_core.keys.conflicts import Conflicts, decode_conflicts, encode_conflicts, read_conflicts
@@ -482,3 +483,18 @@ def test_a_damaged_generation_is_left_where_it_is_all_that_waits(
     assert [region.partition for region in result.damaged] == [1]
     world.merge_all()
     world.check()
+
+
+def test_the_receipt_of_a_spark_read_lets_no_other_version_stand_in(world: Conflicted) -> None:
+    """Which keys meet in the deltas only the tasks will know."""
+    options = {"table": world.table.uri}
+    world.table.generation(0, [upsert(3, a=10)], of=0, flush=True)
+    assert pin_read(options).receipt.left_out == 0
+    world.table.generation(1, [upsert(3, a=20)], of=0, flush=False)
+    receipt = pin_read(options).receipt
+    assert receipt.left_out == 1
+    assert isinstance(merge_next(world.table.context(), OPEN_ROWS), Merged)
+    finish_newest(world.table.context())
+    world.table.clean_up()
+    with pytest.raises(VersionGone):
+        open_table(world.table.uri).to_arrow(at=receipt)
