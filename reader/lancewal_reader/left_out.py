@@ -1,6 +1,6 @@
 """Keys in conflict in a read: what is left out of the delta, and how the read says so.
 
-Of a table keyed by bytes (``key_region``, ``conflicts``)
+Of a table keyed by bytes (``keys.origin``, ``conflicts``)
  1. what waits for a person's decision at the table version read is in no delta: it is left out as it is of the table;
  2. unmerged records of a key in force count only if they are its owner's;
  3. a key of which unmerged records came through several regions, and that is not in force yet, shows what the table version
@@ -26,10 +26,10 @@ import pyarrow as pa
 
 from lancewal_core.errors import RegionConflict
 from lancewal_core.ids import Region
-from lancewal_core.keys.conflicts import KEYS_MAX, ConflictKeys, Conflicts, distinct, read_conflicts
+from lancewal_core.keys.conflicts import KEYS_MAX, ConflictKeys, Conflicts, read_conflicts
 from lancewal_core.keys.origin import Meeting, conflict, counting
 from lancewal_core.rows.fold import Folded, divide, key_codes
-from lancewal_core.rows.key_set import KeySet
+from lancewal_core.rows.key_set import KeySet, distinct
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.conflicts_ref import ConflictsRef

@@ -39,7 +39,7 @@ from lancewal_core.ids import Position, Region
 from lancewal_core.keys.origin import NOT_KNOWN, Counts, MergedFrom
 from lancewal_core.region.snapshot import side_rows
 from lancewal_core.rows.fold import Folded, compose, fold_onto, operation_schema, operations_of
-from lancewal_core.rows.key_set import KeySet
+from lancewal_core.rows.key_set import KeySet, distinct
 from lancewal_core.rows.schema import OP, PRESENT, Op, RowSchema
 from lancewal_core.store.arrow_message import declared_stream
 from lancewal_core.store.json_object import JsonFault, region_named
@@ -199,14 +199,6 @@ class ConflictKeys:
     def waits(self, keys: pa.Table) -> Mask:
         """Which of these keys wait for a decision."""
         return self._waiting.contains([keys[name] for name in self._waiting.names])
-
-
-def distinct(keys: pa.Table, schema: RowSchema) -> pa.Table:
-    """Each key once."""
-    names = list(schema.primary_key)
-    if not keys.num_rows:
-        return schema.key.empty_table()
-    return keys.group_by(names).aggregate([]).select(names).cast(schema.key).combine_chunks()
 
 
 def encode_conflicts(conflicts: Conflicts, merge: str) -> tuple[bytes, ConflictsRef]:

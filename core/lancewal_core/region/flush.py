@@ -111,12 +111,8 @@ def flush_from_log(opened: OpenedTable, region: Region, new_id: Callable[[], str
     record = None if index is None else next((r for r in index.generations if r.state is State.SEALED), None)
     if record is None:
         return None
-    try:
-        entries = kept_entries(opened, region, record)
-    except PlanStale:
-        return None
-    folded = fold([e.rows for e in entries], opened.contract.rows)
-    return flush_generation(opened, region, record, folded, new_id)
+    folded = _fold_kept(opened, region, record)
+    return None if folded is None else flush_generation(opened, region, record, folded, new_id)
 
 
 def rebuild_snapshot(
@@ -125,11 +121,17 @@ def rebuild_snapshot(
     """Make the snapshot of a FLUSHED generation anew from its log, because its files are missing; None if somebody else
     rebuilt or merged it first.  ``Corrupt`` names what is damaged or lost of the log.
     """
+    folded = _fold_kept(opened, region, record)
+    return None if folded is None else replace_snapshot(opened, region, record, folded, new_id)
+
+
+def _fold_kept(opened: OpenedTable, region: Region, record: GenerationRecord) -> Folded | None:
+    """None where somebody else was faster."""
     try:
         entries = kept_entries(opened, region, record)
     except PlanStale:
         return None
-    return replace_snapshot(opened, region, record, fold([e.rows for e in entries], opened.contract.rows), new_id)
+    return fold([e.rows for e in entries], opened.contract.rows)
 
 
 def replace_snapshot(

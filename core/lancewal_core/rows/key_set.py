@@ -16,6 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lancewal_core.rows.schema import RowSchema
+
 GROUP_ROWS = 262_144
 """Rows to gather before matching them where there is no pivot: building the hash table is then a small part."""
 
@@ -63,6 +65,14 @@ class KeySet:
     def contains(self, columns: Sequence[Column]) -> npt.NDArray[np.bool_]:
         """Per row whether its key is in the set."""
         return self.places(columns) >= 0
+
+
+def distinct(keys: pa.Table, schema: RowSchema) -> pa.Table:
+    """Each key of these rows once, in the columns of the primary key."""
+    names = list(schema.primary_key)
+    if not keys.num_rows:
+        return schema.key.empty_table()
+    return keys.group_by(names).aggregate([]).select(names).cast(schema.key).combine_chunks()
 
 
 def _unpickled(keys: bytes) -> KeySet:

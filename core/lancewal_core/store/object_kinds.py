@@ -60,7 +60,7 @@ class ObjectKind:
     """What an object may unpack to; None: nothing in it is compressed."""
     collected: Collected
     shown_by: str | None
-    """The function of ``inspection`` that checks and shows it, loaded when it is used; None: only its writer reads it."""
+    """The function of ``cli.stored_object`` that checks and shows it, loaded when used; None: only its writer reads it."""
     outgrown: str = "nothing was written"
     """What is so where one would have to be larger, and what a person does."""
 

@@ -41,7 +41,7 @@ def list_(
 
     settings = read_settings(config)
     where = settings.table_uri(uri)
-    address = Address(where, settings.store.options, settings.table.base_paths)
+    address = Address.of(settings, where)
     store = address.store()
     contract = read_contract(store, where)
     in_force = Watermarks(store, address.table()).newest()[1]

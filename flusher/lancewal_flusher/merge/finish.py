@@ -38,7 +38,7 @@ from lancewal_core.region.flush import kept_entries
 from lancewal_core.region.index import GenerationRecord
 from lancewal_core.region.snapshot import read_gone, read_partials, read_rows, read_snapshot
 from lancewal_core.rows.fold import fold
-from lancewal_core.rows.key_set import KeySet
+from lancewal_core.rows.key_set import KeySet, distinct
 from lancewal_core.store.object_store import Done, Lost, Unknown, put_once
 from lancewal_core.table.checks import check_table
 from lancewal_core.table.protocol import (
@@ -272,7 +272,7 @@ def _merged_keys(context: FlusherContext, in_force: InForce, facts: MergeFacts) 
         aside = KeySet(conflicts.waiting_of(region).select(names))
         keys += [part.filter(pa.array(~aside.contains(part.columns))) for part in found]
     table = pa.concat_tables(keys).combine_chunks()
-    return table.group_by(names).aggregate([]).select(names).cast(rows.key)
+    return distinct(table, rows)
 
 
 def _rebuild(context: FlusherContext, in_force: InForce, facts: MergeFacts, missing: set[str]) -> _Rebuilt:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core.keys.scan import find_keys
-from lancewal_core.rows.key_set import KeySet
+from lancewal_core.rows.key_set import KeySet, distinct
 from lancewal_core.rows.row_text import row_texts
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.protocol import PinnedTable, rows_by_fragment
@@ -67,8 +67,7 @@ def _moved(
     before = landed.take(pa.array(find_keys(landed, wanted, gone).addresses), names)
     if not before.num_rows:
         return np.zeros(0, np.uint64)
-    primary = list(rows.primary_key)
-    keys = KeySet(before.group_by(primary).aggregate([]).select(primary).cast(rows.key).combine_chunks())
+    keys = KeySet(distinct(before, rows))
     kept = landed.take(pa.array(find_keys(landed, keys, own).addresses), names)
     known = {f.fragment_id for f in landed.fragments()}
     later = [f.fragment_id for f in current.fragments() if f.fragment_id not in known]

@@ -44,6 +44,7 @@ from lancewal_core.rows.key_set import KeySet
 from lancewal_core.table.checks import check_table
 from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.protocol import (
+    Fragment,
     PinnedTable,
     TableCommit,
     file_lost,
@@ -222,22 +223,17 @@ def _plan(
         results = run_tasks(context, pinned, keys, partials.num_rows, lookup, in_place)
     kept = _not_in_place(partials, in_place)
     left = partials if kept.all() else partials.filter(pa.array(kept))
-    written = _write_rows(context, works, left, results)
+    written = write_rows(context, [w.rows for w in works], left, results)
     merge = context.new_id()
     conflicts = stock.in_force.conflicts
     if found.conflicts is not None:
         conflicts = put_conflicts(context.store, found.conflicts, merge)
-    marks = dict(stock.in_force.regions)
-    for work in works:
-        last = work.merge.snapshots[-1]
-        before = marks.get(work.merge.region)
-        perhaps = None if before is None or (before.perhaps or 0) <= last.generation else before.perhaps
-        marks[work.merge.region] = Watermark(last.generation, last.next, perhaps)
+    marks = {**stock.in_force.regions, **{work.merge.region: _mark(work, stock.in_force) for work in works}}
     adopted = tuple(fragment for work in works for fragment in work.adopted)
     rewritten = tuple(fragment for work in works for fragment in work.rewritten)
     facts = MergeFacts(
         read_version=pinned.version,
-        fragments_below=max((f.fragment_id + 1 for f in fragments), default=0),
+        fragments_below=next_fragment_id(fragments),
         files=files_of((*adopted, *rewritten, *written)) | _column_files(pinned, results, in_place),
         adopted={w.merge.region: files_of(w.adopted) for w in works if w.adopted},
         generations={
@@ -250,7 +246,7 @@ def _plan(
         read_version=pinned.version,
         new_fragments=(*adopted, *rewritten, *written),
         updated_fragments=updated_fragments(pinned, results),
-        removed_fragment_ids=tuple(r.fragment_id for r in results if r.hits and r.updated is None),
+        removed_fragment_ids=removed_fragments(results),
         properties={
             **merge_properties(marks, merge, conflicts),
             **facts.properties(),
@@ -356,12 +352,12 @@ def _worn(pinned: PinnedTable, results: Sequence[FragmentResult], limits: MergeL
     return tuple(found)
 
 
-def _write_rows(
-    context: FlusherContext, works: Sequence[Work], partials: pa.Table, results: Sequence[FragmentResult]
+def write_rows(
+    context: FlusherContext, whole: Sequence[pa.Table], partials: pa.Table, results: Sequence[FragmentResult]
 ) -> tuple[str, ...]:
-    """Survivors of combined generations, and completed patches."""
+    """New fragments of whole rows, and behind them of patches, completed from the rows that the tasks have found."""
     rows = context.contract.rows
-    parts = [w.rows for w in works if w.rows.num_rows]
+    parts = [part for part in whole if part.num_rows]
     if partials.num_rows:
         found = [r.base.select(rows.table.names).cast(rows.table) for r in results if r.base is not None]
         base = pa.concat_tables(found) if found else rows.table.empty_table()
@@ -370,6 +366,24 @@ def _write_rows(
         return ()
     with point("fragment.write"):
         return context.table.write_rows(pa.concat_tables(parts))
+
+
+def _mark(work: Work, in_force: InForce) -> Watermark:
+    """The region's watermark behind this merge."""
+    last = work.merge.snapshots[-1]
+    before = in_force.regions.get(work.merge.region)
+    perhaps = None if before is None or (before.perhaps or 0) <= last.generation else before.perhaps
+    return Watermark(last.generation, last.next, perhaps)
+
+
+def next_fragment_id(fragments: Sequence[Fragment]) -> int:
+    """Fragments that come later have this id or a higher one."""
+    return max((f.fragment_id + 1 for f in fragments), default=0)
+
+
+def removed_fragments(results: Sequence[FragmentResult]) -> tuple[int, ...]:
+    """Fragments of which no row is left."""
+    return tuple(r.fragment_id for r in results if r.hits and r.updated is None)
 
 
 def updated_fragments(pinned: PinnedTable, results: Sequence[FragmentResult]) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ Guarantees
     of all regions where there is no owner, go into the next object of ``conflicts`` instead, which the same commit names.
     None is lost and none counts twice: the watermarks move in that commit too.
  2. No merge takes a key through two regions, in one commit or one after the other, as far as the region of the row that lives
-    is known and counts (``key_region``).
+    is known and counts (``keys.origin``).
  3. Where more keys would wait than ``MergeLimits.conflict_keys_max``, or more bytes than any such object may have:
     ``RegionConflict``; the table, the object and the generations stay as they are.
  4. Of a table with ``canonical`` nothing is asked: its keys of different regions differ.
@@ -30,12 +30,12 @@ import pyarrow as pa
 
 from lancewal_core.errors import SNAPSHOT_DAMAGED, Corrupt, ObjectCorrupt, RegionConflict, StoreUnavailable
 from lancewal_core.ids import Position, Region
-from lancewal_core.keys.conflicts import ConflictKeys, Conflicts, check_regions, distinct, encode_conflicts
+from lancewal_core.keys.conflicts import ConflictKeys, Conflicts, check_regions, encode_conflicts
 from lancewal_core.keys.index import KeyRows
 from lancewal_core.keys.origin import Meeting, MergedFrom, counting, meeting
 from lancewal_core.process.failpoints import point
 from lancewal_core.rows.fold import Folded, divide
-from lancewal_core.rows.key_set import KeySet
+from lancewal_core.rows.key_set import KeySet, distinct
 from lancewal_core.store.object_store import Done, ObjectStore, put_once
 from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.protocol import PinnedTable

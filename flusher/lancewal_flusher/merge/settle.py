@@ -26,11 +26,10 @@ import structlog
 
 from lancewal_core.errors import InvalidInput, PlanRetriesExhausted
 from lancewal_core.ids import Position, Region, TableVersion
-from lancewal_core.keys.conflicts import NEXT, REGION, Conflicts, distinct, read_conflicts
+from lancewal_core.keys.conflicts import NEXT, REGION, Conflicts, read_conflicts
 from lancewal_core.keys.index import KeyRows
 from lancewal_core.keys.origin import MergedFrom, counting
-from lancewal_core.rows.fold import complete
-from lancewal_core.rows.key_set import KeySet
+from lancewal_core.rows.key_set import KeySet, distinct
 from lancewal_core.table.checks import check_table
 from lancewal_core.table.protocol import PinnedTable, TableCommit, files_of
 from lancewal_core.table.watermarks import PROPERTY_MERGE, InForce, merge_properties
@@ -39,7 +38,7 @@ from lancewal_flusher.commit.row_origins import divided, region_properties
 from lancewal_flusher.commit.send import Refused, prove, send
 from lancewal_flusher.context import FlusherContext, check_contract
 from lancewal_flusher.merge.finish import finish_newest
-from lancewal_flusher.merge.merge import run_tasks, updated_fragments
+from lancewal_flusher.merge.merge import next_fragment_id, removed_fragments, run_tasks, updated_fragments, write_rows
 from lancewal_flusher.merge.set_aside import put_conflicts
 
 _TRIES = 10
@@ -138,12 +137,8 @@ def _commit(context: FlusherContext, plan: SettlePlan) -> TableVersion | Refused
     asked = counting(context.contract)
     lookup = context.keys.find(pinned, keys, asked) if keys.num_rows else KeyRows({}, ())
     results = run_tasks(context, pinned, keys, folded.partials.num_rows, lookup, {}) if keys.num_rows else []
-    new = [folded.rows]
-    if folded.partials.num_rows:
-        found = [r.base.select(rows.table.names).cast(rows.table) for r in results if r.base is not None]
-        new.append(complete(folded.partials, pa.concat_tables([rows.table.empty_table(), *found]), rows))
-    written_rows = pa.concat_tables(new)
-    written = context.table.write_rows(written_rows) if written_rows.num_rows else ()
+    written = write_rows(context, [folded.rows], folded.partials, results)
+    rows_written = folded.rows.num_rows + folded.partials.num_rows
     source = MergedFrom(plan.region, _position(plan))
     # Step 4
     merge = context.new_id()
@@ -151,7 +146,7 @@ def _commit(context: FlusherContext, plan: SettlePlan) -> TableVersion | Refused
     fragments = pinned.fragments()
     facts = MergeFacts(
         read_version=pinned.version,
-        fragments_below=max((f.fragment_id + 1 for f in fragments), default=0),
+        fragments_below=next_fragment_id(fragments),
         files=files_of(written),
         adopted={},
         generations={},
@@ -163,11 +158,11 @@ def _commit(context: FlusherContext, plan: SettlePlan) -> TableVersion | Refused
         read_version=pinned.version,
         new_fragments=written,
         updated_fragments=updated_fragments(pinned, results),
-        removed_fragment_ids=tuple(r.fragment_id for r in results if r.hits and r.updated is None),
+        removed_fragment_ids=removed_fragments(results),
         properties={
             **merge_properties(plan.in_force.regions, merge, conflicts),
             **facts.properties(),
-            **region_properties(divided(written, [(source, written_rows.num_rows)])),
+            **region_properties(divided(written, [(source, rows_written)])),
         },
         strict=not fragments,
     )

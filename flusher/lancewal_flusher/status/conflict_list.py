@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lancewal_core.errors import InvalidInput
-from lancewal_core.keys.conflicts import FIRST, NEXT, REGION, Conflicts, distinct
-from lancewal_core.rows.key_set import KeySet
+from lancewal_core.keys.conflicts import FIRST, NEXT, REGION, Conflicts
+from lancewal_core.rows.key_set import KeySet, distinct
 from lancewal_core.rows.schema import OP, Op
 from lancewal_core.store.json_object import region_named
 
