@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -47,6 +48,7 @@ SOME = (
 )
 MERGE = "0badcafe"
 DATA, REF = encode_conflicts(SOME, MERGE)
+OWNERS = DATA[8 + int.from_bytes(DATA[:8], "little") :]
 FILES = [DATA, encode_conflicts(Conflicts.none(ROWS), MERGE)[0]]
 
 
@@ -58,7 +60,8 @@ def judge(data: bytes) -> Conflicts | None:
     with memory_bound(64 * MIB):
         found = outcome(lambda: read_conflicts(store, ref, ROWS), ref.key)
     if found is not None:
-        found.rows.validate(full=True)
+        found.waiting.validate(full=True)
+        found.owners.validate(full=True)
         assert found.waiting_keys.num_rows == REF.keys
         mask = ConflictKeys(found, lambda _: 0).left_out(Q, found.waiting_keys)
         assert mask.dtype == np.bool_
@@ -69,7 +72,7 @@ def judge(data: bytes) -> Conflicts | None:
 def test_what_was_written_is_read() -> None:
     found = judge(DATA)
     assert found is not None
-    assert found.rows == SOME.rows
+    assert found == SOME
     assert found.folded(Q).rows.sort_by("id") == FOLDED.rows.sort_by("id")
 
 
@@ -80,26 +83,31 @@ def test_damage_is_named(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "value"),
+    ("part", "column", "value"),
     [
-        ("_op", 3),
-        ("_op", 2),
-        ("_present", b"\x07"),
-        ("_region", "../x"),
-        ("_region", "orders/t/1"),
-        ("_first", -1),
-        ("_next", 3),
-        ("id", 1),
+        ("waiting", "_op", 3),
+        ("waiting", "_op", 2),
+        ("waiting", "_present", b"\x07"),
+        ("waiting", "_region", "../x"),
+        ("waiting", "_region", "orders/t/1"),
+        ("waiting", "_first", -1),
+        ("waiting", "_next", 3),
+        ("waiting", "id", 1),
+        ("owners", "_region", "../x"),
+        ("owners", "_merged", -1),
+        ("owners", "id", 10),
     ],
 )
-def test_rows_that_no_merge_writes_are_refused(column: str, value: object) -> None:
-    """One value of the first row, which waits: an upsert of key 0 through P."""
-    rows = SOME.rows.to_pylist()
-    assert (rows[0]["_op"], rows[0]["id"], rows[0]["_first"]) == (0, 0, 3)
+def test_rows_that_no_merge_writes_are_refused(part: str, column: str, value: object) -> None:
+    """One value of the first row: what waits is an upsert of key 0 through P, P owns key 9."""
+    table = getattr(SOME, part)
+    rows = table.to_pylist()
+    first = {"_op": 0, "id": 0, "_first": 3} if part == "waiting" else {"id": 9, "_merged": 3}
+    assert first.items() <= rows[0].items()
     rows[0][column] = value
     if column == "id":
-        rows[0]["k"] = "k"
-    changed = Conflicts(ROWS, pa.Table.from_pylist(rows, SOME.rows.schema))
+        rows[0]["k"] = "k" * int(str(value))
+    changed = replace(SOME, **{part: pa.Table.from_pylist(rows, table.schema)})
     assert judge(encode_conflicts(changed, MERGE)[0]) is None
 
 
@@ -109,9 +117,10 @@ def test_what_unpacks_to_too_much_is_not_unpacked() -> None:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
         writer.write_table(table)
-    data = sink.getvalue().to_pybytes()
+    stream = sink.getvalue().to_pybytes()
     del table
-    assert judge(data) is None
+    assert judge(len(stream).to_bytes(8, "little") + stream + OWNERS) is None
+    assert judge(DATA[: len(DATA) - len(OWNERS)] + stream) is None
 
 
 @fuzz(100)

@@ -60,13 +60,15 @@ def test_the_key_part_is_read() -> None:
 
 def test_the_keys_in_conflict_are_read() -> None:
     read = decode_conflicts(stored("conflicts_1.arrow"), golden.CONFLICTS_KEY, golden.ROWS)
-    assert read.rows == golden.CONFLICTS.rows
-    places = zip(*(read.rows[name].to_pylist() for name in ("id", "_op", "_region", "_first", "_next")), strict=True)
+    assert read == golden.CONFLICTS
+    places = zip(*(read.waiting[name].to_pylist() for name in ("id", "_op", "_region", "_first", "_next")), strict=True)
     assert list(places) == [
         (1, 0, golden.NORTH.name, 1000, 1002),
         (2, 1, golden.NORTH.name, 1000, 1002),
         (1, 2, golden.SOUTH.name, 0, 1005),
-        (1, None, golden.NORTH.name, 990, 990),
+    ]
+    assert [(row["id"], row["_region"], row["_merged"]) for row in read.owners.to_pylist()] == [
+        (1, golden.NORTH.name, 990)
     ]
 
 

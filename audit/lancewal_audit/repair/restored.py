@@ -94,6 +94,12 @@ class RestoredPlan:
             found.append(f"{region.name}: generations {span}, positions from {records[0].first}, are merged again")
         if not self.again:
             found.append("nothing is merged again")
+        conflicts = self.in_force.conflicts
+        if conflicts is not None and conflicts.keys:
+            found.append(
+                f"{conflicts.keys} keys in conflict wait for a decision as the restored version has them: what was decided or "
+                "came in of them since counts no more" + ("" if self.choice == "keep" else ", until it is merged again")
+            )
         return found
 
 

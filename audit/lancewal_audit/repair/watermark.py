@@ -29,6 +29,7 @@ from lancewal_audit.repair.restored import before_alteration
 from lancewal_core import paths
 from lancewal_core.errors import ATTACH_A_COPY, RepairRefused, WatermarkUnknown
 from lancewal_core.ids import Generation, Region, TableVersion
+from lancewal_core.keys.conflicts import read_conflicts
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.table.protocol import TransactionInfo
 from lancewal_core.table.watermarks import NOTHING_MERGED, InForce, Watermark, decode_merge_record, watermarks_of
@@ -88,7 +89,11 @@ class WatermarkPlan:
 
 
 def plan_watermark(context: RepairContext) -> WatermarkPlan | None:
-    """Steps 1 to 3; None where W is known.  ``TableRestored`` where a restore is to be decided first."""
+    """Steps 1 to 3; None where W is known.
+
+    ``TableRestored`` where a restore is to be decided first; ``ObjectMissing`` or ``ObjectCorrupt`` where what waits of keys
+    in conflict by the conclusion cannot be read.
+    """
     # Step 1
     version = context.table.newest().version
     try:
@@ -98,6 +103,7 @@ def plan_watermark(context: RepairContext) -> WatermarkPlan | None:
         gone = int(str(error.where["version"]))
     # Step 2
     left = _left(context, gone)
+    read_conflicts(context.store, left.conflicts, context.contract.rows)  # what nobody can read is not to be in force
     # Step 3
     marked: dict[Region, Watermark] = {}
     in_conflict = context.contract.keyed_by_bytes and bool(context.store.list(paths.conflicts_prefix(), limit=1))

@@ -70,7 +70,9 @@ class Judge:
         self._regions = {region.partition: region for region in scope.cut}
         self._expires = _expiry(scope)
         self._by_bytes = scope.contract.keyed_by_bytes
-        self._in_force = {self._key(values) for values in plain_rows(scope.aside.rows, rows.table.names)}
+        self._in_force = {
+            key for part in (scope.aside.waiting, scope.aside.owners) for key in plain_rows(part, rows.primary_key)
+        }
         self.tally = Tally()
 
     def table(self, records: Sequence[Record], merged: pa.Table, read: pa.Table) -> None:

@@ -25,7 +25,7 @@ from lancewal_core import paths
 from lancewal_core.errors import InvalidInput, ObjectCorrupt, ObjectMissing
 from lancewal_core.ids import Region
 from lancewal_core.keys.catalog import decode_catalog
-from lancewal_core.keys.conflicts import REGION, check_regions, decode_conflicts
+from lancewal_core.keys.conflicts import decode_conflicts
 from lancewal_core.keys.run import NO_REGION, decode_part
 from lancewal_core.paths import SnapshotFile
 from lancewal_core.region.index import GenerationRecord, decode_history, decode_index
@@ -284,15 +284,17 @@ def show_merge_record(stored: Stored) -> tuple[str, Content]:
 def show_conflicts(stored: Stored) -> tuple[str, Content]:
     schema = read_contract(stored.store, "the table").rows
     found = decode_conflicts(stored.data, stored.key, schema)
-    regions = sorted({*found.regions, *check_regions(found.owners)})
-    owners = found.owners[REGION].to_pylist()
     return "keys in conflict", {
         "merge": paths.parse_conflicts_object(stored.key),
         "sha256": hashlib.sha256(stored.data).hexdigest(),
         "keys_that_wait": found.waiting_keys.num_rows,
         "regions": [
-            {"region": region.name, "waiting": found.waiting_of(region).num_rows, "owns": owners.count(region.name)}
-            for region in regions
+            {
+                "region": region.name,
+                "waiting": found.waiting_of(region).num_rows,
+                "owns": found.owned_by(region).num_rows,
+            }
+            for region in found.regions
         ],
     }
 

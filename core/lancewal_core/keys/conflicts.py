@@ -7,13 +7,16 @@ key is exactly what the owner's records make of it; what other regions' records 
 * An owner without anything that waits: the key is decided, and stays so while the owner's region counts (``origin``).
 * Something that waits, and no owner: of the key the table has nothing from Kafka.
 
-The object is immutable, named by the merge that wrote it (``conflicts_ref``): an Arrow IPC stream, a row for the operations of
-each region that waits for a key, and one for each owner.  Its columns are those of the table, then
+The object is immutable, named by the merge that wrote it (``conflicts_ref``): the length of its first stream in eight bytes,
+little-endian, and two Arrow IPC streams.  The first has a row for the operations of each region that waits for a key: the
+columns of the table, then
 
-* ``_op``, ``_present``: as of a WAL batch; of an owner null,
+* ``_op``, ``_present``: as of a WAL batch,
 * ``_region``: the region's name,
-* ``_first``, ``_next``: positions between which the operations lie, as far as the generations tell that they came in; of an
-  owner twice the position up to which its region had been merged when it was taken for the owner.
+* ``_first``, ``_next``: positions between which the operations lie, as far as the generations tell that they came in.
+
+The second has a row for each owner: the key columns, ``_region``, and ``_merged``: the position up to which its region had
+been merged when it was taken for the owner.
 
 Guarantees
  1. ``read_conflicts`` gives what was written, or ``ObjectMissing`` or ``ObjectCorrupt`` that names the object.
@@ -24,8 +27,8 @@ Guarantees
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -40,6 +43,7 @@ from lancewal_core.keys.origin import NOT_KNOWN, Counts, MergedFrom
 from lancewal_core.region.snapshot import side_rows
 from lancewal_core.rows.fold import Folded, compose, fold_onto, operation_schema, operations_of
 from lancewal_core.rows.key_set import KeySet, distinct
+from lancewal_core.rows.row_text import row_texts
 from lancewal_core.rows.schema import OP, PRESENT, Op, RowSchema
 from lancewal_core.store.arrow_message import declared_stream
 from lancewal_core.store.json_object import JsonFault, region_named
@@ -51,46 +55,45 @@ from lancewal_core.table.conflicts_ref import ConflictsRef
 REGION = "_region"
 FIRST = "_first"
 NEXT = "_next"
+MERGED = "_merged"
 KEYS_MAX = 10_000
 """Keys that wait at a time.  More are no accident of a few: producers key by something else than the primary key."""
+DECIDED_MAX = 100_000
+"""Keys that are decided at a time."""
 _REGIONS_MAX = 100_000
+_LENGTH_BYTES = 8
 
 Mask = npt.NDArray[np.bool_]
-Positions = npt.NDArray[np.int64]
 
 
-def conflict_schema(schema: RowSchema) -> pa.Schema:
-    """Columns of the object."""
+def _waiting_schema(schema: RowSchema) -> pa.Schema:
     return pa.schema(
-        [
-            *schema.table,
-            pa.field(OP, pa.uint8()),
-            pa.field(PRESENT, pa.binary()),
-            pa.field(REGION, pa.string(), nullable=False),
-            pa.field(FIRST, pa.int64(), nullable=False),
-            pa.field(NEXT, pa.int64(), nullable=False),
-        ]
+        [*operation_schema(schema), _column(REGION, pa.string()), _column(FIRST, pa.int64()), _column(NEXT, pa.int64())]
     )
+
+
+def _owner_schema(schema: RowSchema) -> pa.Schema:
+    return pa.schema([*schema.key, _column(REGION, pa.string()), _column(MERGED, pa.int64())])
+
+
+def _column(name: str, type_: pa.DataType) -> pa.Field:
+    return pa.field(name, type_, nullable=False)
 
 
 @dataclass(frozen=True)
 class Conflicts:
-    """What the object says; a value.  ``rows`` has the columns of ``conflict_schema``."""
+    """What the object says; a value.  Its columns are those of the two streams."""
 
     schema: RowSchema
-    rows: pa.Table
+    waiting: pa.Table
+    owners: pa.Table
 
     @staticmethod
     def none(schema: RowSchema) -> Conflicts:
-        return Conflicts(schema, conflict_schema(schema).empty_table())
+        return Conflicts(schema, _waiting_schema(schema).empty_table(), _owner_schema(schema).empty_table())
 
-    @cached_property
-    def owners(self) -> pa.Table:
-        return self.rows.filter(pc.is_null(self.rows[OP])).combine_chunks()
-
-    @cached_property
-    def waiting(self) -> pa.Table:
-        return self.rows.filter(pc.is_valid(self.rows[OP])).combine_chunks()
+    def __bool__(self) -> bool:
+        return bool(self.waiting.num_rows or self.owners.num_rows)
 
     @cached_property
     def waiting_keys(self) -> pa.Table:
@@ -99,12 +102,37 @@ class Conflicts:
 
     @property
     def regions(self) -> tuple[Region, ...]:
-        """Those of which something waits."""
-        return tuple(sorted({region_named(name) for name in pc.unique(self.waiting[REGION]).to_pylist()}))
+        """Those of which something waits, or that own a key."""
+        names = {name for part in (self.waiting, self.owners) for name in pc.unique(part[REGION]).to_pylist()}
+        return tuple(sorted(map(region_named, names)))
 
     def waiting_of(self, region: Region) -> pa.Table:
         """What waits of one region."""
         return self.waiting.filter(pc.equal(self.waiting[REGION], region.name)).combine_chunks()
+
+    def owned_by(self, region: Region) -> pa.Table:
+        """The owners' rows that name one region."""
+        return self.owners.filter(pc.equal(self.owners[REGION], region.name)).combine_chunks()
+
+    def keys_of(self, region: Region) -> KeySet:
+        """Of which something of the region waits, or that it owns: it has a say."""
+        names = list(self.schema.primary_key)
+        both = [self.waiting_of(region).select(names), self.owned_by(region).select(names)]
+        return KeySet(distinct(pa.concat_tables(both), self.schema))
+
+    def wait_below(self, region: Region, keys: pa.Table, position: Position) -> Mask:
+        """Of which of these keys records of the region below the position wait: they have changed nothing of the table."""
+        waiting = self.waiting_of(region)
+        held = KeySet(waiting.select(list(self.schema.primary_key)))
+        firsts = np.append(waiting[FIRST].to_numpy(), np.iinfo(np.int64).max)
+        return np.asarray(firsts[held.places([keys[name] for name in held.names])] < position)
+
+    def stand_of(self, keys: KeySet) -> Counter[str]:
+        """Whose records wait of these keys, up to where, and who owns them: equal where nothing has come in between."""
+        found: Counter[str] = Counter()
+        for part, columns in ((self.waiting, [OP, REGION, FIRST, NEXT]), (self.owners, [REGION])):
+            found.update(row_texts(part.filter(pa.array(_are(part, keys))).select([*keys.names, *columns])))
+        return found
 
     def folded(self, region: Region, keys: KeySet | None = None) -> Folded:
         """The same as states of keys; of these alone."""
@@ -125,53 +153,33 @@ class Conflicts:
         composed = compose([fold_onto([], touched, self.schema), more], self.schema)
         folded = operations_of(composed, self.schema)
         places = keys.places([folded[name] for name in keys.names])
-        added = self._rows(folded, region, firsts[places], np.full(len(places), int(next_), np.int64))
-        left = self._without(lambda rows: _is_of(rows, region) & ~_owner(rows), keys)
-        return Conflicts(self.schema, pa.concat_tables([left, added]).combine_chunks())
+        region_, nexts = pa.array([region.name] * len(places)), pa.array(np.full(len(places), int(next_), np.int64))
+        columns = [*folded.combine_chunks().columns, region_, pa.array(firsts[places]), nexts]
+        added = pa.table(columns, _waiting_schema(self.schema))
+        left = self.waiting.filter(pa.array(~(_is_of(self.waiting, region) & _are(self.waiting, keys))))
+        return replace(self, waiting=pa.concat_tables([left, added]).combine_chunks())
 
     def with_owner(self, source: MergedFrom, keys: pa.Table) -> Conflicts:
         """These keys have this owner, and no other."""
         if not keys.num_rows:
             return self
-        wanted = KeySet(keys.combine_chunks())
-        left = self._without(_owner, wanted)
-        blank = pa.Table.from_arrays(
-            [
-                keys[f.name].combine_chunks() if f.name in keys.column_names else pa.nulls(keys.num_rows, f.type)
-                for f in operation_schema(self.schema)
-            ],
-            schema=pa.schema([f.with_nullable(f.name not in keys.column_names) for f in operation_schema(self.schema)]),
-        )
-        at = np.full(keys.num_rows, int(source.position), np.int64)
-        return Conflicts(
-            self.schema, pa.concat_tables([left, self._rows(blank, source.region, at, at)]).combine_chunks()
-        )
+        left = self.owners.filter(pa.array(~_are(self.owners, KeySet(keys.combine_chunks()))))
+        region, merged = [source.region.name] * keys.num_rows, [int(source.position)] * keys.num_rows
+        columns = [*keys.select(list(self.schema.primary_key)).columns, pa.array(region, pa.string()), pa.array(merged)]
+        added = pa.table(columns, _owner_schema(self.schema))
+        return replace(self, owners=pa.concat_tables([left, added]).combine_chunks())
 
     def decided(self, source: MergedFrom, keys: pa.Table) -> Conflicts:
         """Nothing waits of these keys any more, and this region owns them."""
-        wanted = KeySet(keys.combine_chunks())
-        return Conflicts(self.schema, self._without(lambda rows: ~_owner(rows), wanted)).with_owner(source, keys)
+        left = self.waiting.filter(pa.array(~_are(self.waiting, KeySet(keys.combine_chunks()))))
+        return replace(self, waiting=left.combine_chunks()).with_owner(source, keys)
 
     def that_counts(self, counts: Counts) -> Conflicts:
         """Without keys of which nothing waits and the owner does not count any more: they may come through any region."""
         waits = KeySet(self.waiting_keys)
         counting = _owners_count(self.owners, counts)
-        kept = counting | waits.contains([self.owners[name] for name in waits.names])
-        if kept.all():
-            return self
-        return Conflicts(
-            self.schema, pa.concat_tables([self.waiting, self.owners.filter(pa.array(kept))]).combine_chunks()
-        )
-
-    def _rows(self, operations: pa.Table, region: Region, first: Positions, next_: Positions) -> pa.Table:
-        names = pa.array([region.name] * operations.num_rows, pa.string())
-        columns = [*(column.combine_chunks() for column in operations.columns), names, pa.array(first), pa.array(next_)]
-        return pa.Table.from_arrays(columns, schema=conflict_schema(self.schema))
-
-    def _without(self, which: Callable[[pa.Table], Mask], keys: KeySet) -> pa.Table:
-        """All rows but these of these keys."""
-        gone = which(self.rows) & keys.contains([self.rows[name] for name in keys.names])
-        return self.rows.filter(pa.array(~gone))
+        kept = counting | _are(self.owners, waits)
+        return self if kept.all() else replace(self, owners=self.owners.filter(pa.array(kept)).combine_chunks())
 
 
 class ConflictKeys:
@@ -203,15 +211,19 @@ class ConflictKeys:
 
 def encode_conflicts(conflicts: Conflicts, merge: str) -> tuple[bytes, ConflictsRef]:
     """The object of a merge, and what names it.  ``ObjectTooLarge`` for one larger than anybody would read."""
-    sink = pa.BufferOutputStream()
-    rows = conflicts.rows
-    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
-        writer.write_table(rows)
-    data = sink.getvalue().to_pybytes()
+    streams = [_stream(conflicts.waiting), _stream(conflicts.owners)]
+    data = b"".join([len(streams[0]).to_bytes(_LENGTH_BYTES, "little"), *streams])
     key = paths.conflicts_object(merge)
     check_written(key, len(data))
-    check_unpacked(key, declared_stream(pa.py_buffer(data)).raw_bytes)
+    check_unpacked(key, sum(declared_stream(pa.py_buffer(stream)).raw_bytes for stream in streams))
     return data, ConflictsRef(merge, len(data), hashlib.sha256(data).hexdigest(), conflicts.waiting_keys.num_rows)
+
+
+def _stream(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        writer.write_table(rows)
+    return bytes(sink.getvalue().to_pybytes())
 
 
 def read_conflicts(store: ObjectStore, ref: ConflictsRef | None, schema: RowSchema) -> Conflicts:
@@ -236,56 +248,58 @@ def read_conflicts(store: ObjectStore, ref: ConflictsRef | None, schema: RowSche
 def decode_conflicts(data: bytes, where: str, schema: RowSchema) -> Conflicts:
     """Inverse of ``encode_conflicts``; ``ObjectCorrupt`` for anything else, before more is unpacked than there may be."""
     try:
-        rows = conflict_rows(data)
-        wanted = conflict_schema(schema)
-        if rows.schema.names != wanted.names:
-            raise ObjectCorrupt(f"its columns are not {wanted.names}")
-        rows = rows.cast(wanted).combine_chunks()
-        rows.validate(full=True)
-        _check(rows, schema)
+        waiting, owners = conflict_rows(data)
+        found = Conflicts(schema, _as(_waiting_schema(schema), waiting), _as(_owner_schema(schema), owners))
+        _check(found)
     except (ObjectCorrupt, JsonFault, pa.ArrowException, ValueError, TypeError, OSError) as error:
         raise ObjectCorrupt(f"{where} is corrupt: {str(error)[:300]}", object=where) from error
-    return Conflicts(schema, rows)
+    return found
 
 
-def conflict_rows(data: bytes) -> pa.Table:
-    """The rows of the object, as its stream has them; errors and bounds as of ``snapshot.side_rows``."""
-    if declared_stream(pa.py_buffer(data)).raw_bytes > CONFLICTS_ROWS_BYTES_MAX:
+def conflict_rows(data: bytes) -> tuple[pa.Table, pa.Table]:
+    """What waits, and the owners, as the object's streams have them; errors and bounds as of ``snapshot.side_rows``."""
+    start = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES], "little")
+    if start > len(data):
+        raise ObjectCorrupt("its first stream ends behind its end")
+    streams = data[_LENGTH_BYTES:start], data[start:]
+    if sum(declared_stream(pa.py_buffer(stream)).raw_bytes for stream in streams) > CONFLICTS_ROWS_BYTES_MAX:
         raise ObjectCorrupt("it unpacks to more than any such object")
-    return side_rows(data)
+    return side_rows(streams[0]), side_rows(streams[1])
 
 
-def check_regions(rows: pa.Table) -> list[Region]:
-    """The regions that the rows name; ``JsonFault`` where one is none."""
-    names = pc.unique(rows[REGION]).to_pylist()
-    if len(names) > _REGIONS_MAX:
-        raise ObjectCorrupt(f"it names {len(names)} regions")
-    return [region_named(name) for name in names]
-
-
-def _check(rows: pa.Table, schema: RowSchema) -> None:
-    for field in rows.schema:
+def _as(schema: pa.Schema, rows: pa.Table) -> pa.Table:
+    if rows.schema.names != schema.names:
+        raise ObjectCorrupt(f"its columns are not {schema.names}")
+    rows = rows.cast(schema).combine_chunks()
+    rows.validate(full=True)
+    for field in schema:
         if not field.nullable and rows[field.name].null_count:
             raise ObjectCorrupt(f"{field.name!r} holds nulls")
-    check_regions(rows)
-    ops = pc.fill_null(rows[OP], 255).to_numpy()
-    owner = ops == 255
-    if rows[OP].null_count != owner.sum() or (ops[~owner] > max(Op)).any():
+    if len(pc.unique(rows[REGION])) > _REGIONS_MAX:
+        raise ObjectCorrupt("it names too many regions")
+    for name in pc.unique(rows[REGION]).to_pylist():
+        region_named(name)
+    return rows
+
+
+def _check(found: Conflicts) -> None:
+    waiting, names = found.waiting, list(found.schema.primary_key)
+    ops = waiting[OP].to_numpy()
+    if (ops > max(Op)).any():
         raise ObjectCorrupt("it holds unknown operations")
-    lengths = pc.fill_null(pc.binary_length(rows[PRESENT]), -1).to_numpy()
-    if (lengths != np.where(ops == Op.PATCH, schema.present_bytes, -1)).any():
+    lengths = pc.fill_null(pc.binary_length(waiting[PRESENT]), -1).to_numpy()
+    if (lengths != np.where(ops == Op.PATCH, found.schema.present_bytes, -1)).any():
         raise ObjectCorrupt("a bitmap is not that of a patch")
-    first, next_ = rows[FIRST].to_numpy(), rows[NEXT].to_numpy()
-    if (first < 0).any() or (np.where(owner, first != next_, first >= next_)).any():
+    first, next_, merged = waiting[FIRST].to_numpy(), waiting[NEXT].to_numpy(), found.owners[MERGED].to_numpy()
+    if (first < 0).any() or (first >= next_).any() or (merged < 0).any():
         raise ObjectCorrupt("positions are not in order")
-    names = list(schema.primary_key)
-    for part, by in ((rows.filter(pa.array(owner)), names), (rows.filter(pa.array(~owner)), [*names, REGION])):
+    for part, by in ((found.owners, names), (waiting, [*names, REGION])):
         if part.num_rows and part.group_by(by).aggregate([]).num_rows != part.num_rows:
             raise ObjectCorrupt("a key stands there twice")
 
 
-def _owner(rows: pa.Table) -> Mask:
-    return np.asarray(pc.is_null(rows[OP]).to_numpy(), np.bool_)
+def _are(rows: pa.Table, keys: KeySet) -> Mask:
+    return keys.contains([rows[name] for name in keys.names])
 
 
 def _is_of(rows: pa.Table, region: Region) -> Mask:
@@ -296,7 +310,7 @@ def _owners_count(owners: pa.Table, counts: Counts) -> Mask:
     """Which of them count; asked once for each region and position."""
     known: dict[tuple[str, int], bool] = {}
     found = np.zeros(owners.num_rows, np.bool_)
-    for at, (name, position) in enumerate(zip(owners[REGION].to_pylist(), owners[NEXT].to_pylist(), strict=True)):
+    for at, (name, position) in enumerate(zip(owners[REGION].to_pylist(), owners[MERGED].to_pylist(), strict=True)):
         if (name, position) not in known:
             known[name, position] = counts(MergedFrom(region_named(name), Position(position))) != NOT_KNOWN
         found[at] = known[name, position]

@@ -45,11 +45,12 @@ def list_(
     store = address.store()
     contract = read_contract(store, where)
     in_force = Watermarks(store, address.table()).newest()[1]
+    seen = None if in_force.conflicts is None else in_force.conflicts.merge
     found = keys_in_conflict(read_conflicts(store, in_force.conflicts, contract.rows))
     if output is Output.JSON:
-        say_json([asdict(key) for key in found])
+        say_json({"seen": seen, "keys": [asdict(key) for key in found]})
         return
-    say(f"{len(found)} keys wait for a decision")
+    say(f"{len(found)} keys wait for a decision" + (f", as of {seen}" if seen else ""))
     for key in found:
         owner = "no partition's row is in the table" if key.owner is None else f"the table has {key.owner}'s"
         say(one_line(f"{json.dumps(key.key, ensure_ascii=False)}  {owner}"))
@@ -70,6 +71,10 @@ def settle(
     topic_id: Annotated[
         str,
         typer.Option(help="The topic's id where it is another one than today's, of before `lancewal table rebind`."),
+    ] = "",
+    seen: Annotated[
+        str,
+        typer.Option(help="What `list` or --dry-run was as of: where something else waits by now, nothing is changed."),
     ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")] = False,
     config: ConfigOption = None,
@@ -94,7 +99,8 @@ def settle(
         done = (plan_settle if dry_run else decide)(
             context,
             region,
-            lambda held: keys_of_region(held, region.name) if every else keys_named(held, key or ()),
+            lambda held: keys_of_region(held, region) if every else keys_named(held, key or ()),
+            seen or None,
         )
     for line in done.lines():
         say(one_line(line))

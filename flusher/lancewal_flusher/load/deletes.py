@@ -1,7 +1,8 @@
 """Which keys Kafka has deleted since a load began, as far as that is merged: such a row is not to come back.
 
 Guarantee: of every generation that was merged behind the beginning, up to W, all deleted keys are known, or
-``OutsideHistoryWindow``: what is trimmed cannot be asked any more.
+``OutsideHistoryWindow``: what is trimmed cannot be asked any more.  Deletes that wait for a person's decision are not among
+them.
 
 A key that was deleted and then came again is among them too: its row is in the table, so it is not loaded either way.
 Snapshots are kept as long as their generation is; one that is missing is folded anew from its WAL entries.
@@ -16,6 +17,7 @@ import pyarrow as pa
 
 from lancewal_core.errors import ObjectMissing, OutsideHistoryWindow
 from lancewal_core.ids import Generation, Region
+from lancewal_core.keys.conflicts import Conflicts
 from lancewal_core.region.flush import entries_of
 from lancewal_core.region.history import read_histories
 from lancewal_core.region.index import GenerationRecord
@@ -36,8 +38,8 @@ class DeletesSince:
     _without: set[tuple[Region, Generation]] = field(default_factory=set)
     """Generations without a delete."""
 
-    def keys(self, in_force: InForce) -> Iterator[pa.Table]:
-        """The keys that each generation deletes, up to W; tables of the key columns, none empty."""
+    def keys(self, in_force: InForce, conflicts: Conflicts) -> Iterator[pa.Table]:
+        """The keys that each generation has deleted, up to W; tables of the key columns.  ``conflicts`` are those at W."""
         unseen = [region for region in self.context.contract.regions if not self._seen(region, in_force)]
         histories = read_histories(self.context, unseen, in_force)
         for region in unseen:
@@ -55,7 +57,9 @@ class DeletesSince:
                 if first < record.generation <= last and (region, record.generation) not in self._without:
                     gone = self._gone(region, record)
                     if gone.num_rows:
-                        yield gone
+                        assert record.next is not None, "it is merged"
+                        waits = conflicts.wait_below(region, gone, record.next)
+                        yield gone.filter(pa.array(~waits))
                     else:
                         self._without.add((region, record.generation))
 

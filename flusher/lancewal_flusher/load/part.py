@@ -3,8 +3,9 @@
 Guarantees
  1. A loaded row is never over a row of Kafka: a key that has a row stays as it is; a key that Kafka brings, changes or
     deletes later, or that waits unmerged, is settled by its merge as if the loaded row had been there before everything.
- 2. A key that a merge has deleted since the load *began* does not come back.  What was deleted before that is not known: such
-    rows come back.
+ 2. A key that a merge, or a person's decision about keys in conflict, has deleted since the load *began* does not come back.
+    What was deleted before that is not known: such rows come back, but those of keys that have an owner (``keys.conflicts``).
+    A delete that waits for a decision has deleted nothing.
  3. No key is there twice because of a load, whichever of it, a merge, another load or somebody's append commits first.
  4. Each part lands whole or not.  Loading again, also after a crash at any point, adds what is missing and nothing twice,
     and under the same name guarantee 2 reaches back to the first beginning.
@@ -42,6 +43,7 @@ import pyarrow as pa
 
 from lancewal_core.errors import ObjectMissing, PlanRetriesExhausted, VersionGone
 from lancewal_core.ids import TableVersion
+from lancewal_core.keys.conflicts import read_conflicts
 from lancewal_core.keys.index import live_rows
 from lancewal_core.keys.scan import find_keys
 from lancewal_core.process.failpoints import point
@@ -146,7 +148,7 @@ def _plan(context: FlusherContext, keys: pa.Table, key_set: KeySet, deletes: Del
     with point("plan.pin"):
         pinned, in_force = context.watermarks.newest()
         check_table(pinned, context.contract)
-    return _Plan(pinned, _present(context, pinned, keys, key_set), _deleted(in_force, key_set, deletes))
+    return _Plan(pinned, _present(context, pinned, keys, key_set), _deleted(context, in_force, key_set, deletes))
 
 
 def _present(context: FlusherContext, pinned: PinnedTable, keys: pa.Table, key_set: KeySet) -> _Mask:
@@ -160,11 +162,13 @@ def _present(context: FlusherContext, pinned: PinnedTable, keys: pa.Table, key_s
     return found
 
 
-def _deleted(in_force: InForce, key_set: KeySet, deletes: DeletesSince) -> _Mask:
-    """Step 3."""
+def _deleted(context: FlusherContext, in_force: InForce, key_set: KeySet, deletes: DeletesSince) -> _Mask:
+    """Step 3; an owner's keys that have no row have none because of its records."""
     found = np.zeros(len(key_set), np.bool_)
-    for gone in deletes.keys(in_force):
-        places = key_set.places([gone.column(name) for name in key_set.names])
+    conflicts = read_conflicts(context.store, in_force.conflicts, context.contract.rows)
+    owned = conflicts.owners.select(key_set.names)
+    for gone in [owned, *deletes.keys(in_force, conflicts)]:
+        places = key_set.places(gone.columns)
         found[places[places >= 0]] = True
     return found
 

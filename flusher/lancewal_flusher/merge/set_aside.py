@@ -30,7 +30,7 @@ import pyarrow as pa
 
 from lancewal_core.errors import SNAPSHOT_DAMAGED, Corrupt, ObjectCorrupt, RegionConflict, StoreUnavailable
 from lancewal_core.ids import Position, Region
-from lancewal_core.keys.conflicts import ConflictKeys, Conflicts, check_regions, encode_conflicts
+from lancewal_core.keys.conflicts import ConflictKeys, Conflicts, encode_conflicts
 from lancewal_core.keys.index import KeyRows
 from lancewal_core.keys.origin import Meeting, MergedFrom, counting, meeting
 from lancewal_core.process.failpoints import point
@@ -89,7 +89,7 @@ def sort_out(
         if not found.any:
             return SortedOut(stock, found.keys, found.lookup, regions_not_known=found.not_known)
         check_contract(context)
-        _check_few(context, pinned, stock, held, found, limits)
+        _check_few(context, found, limits)
         # Step 3
         works: list[Work] = []
         aside: dict[Region, Folded] = {}
@@ -109,7 +109,7 @@ def sort_out(
             works=[work for work in stock.works if work.merge.region not in damaged],
             damaged={**stock.damaged, **damaged},
         )
-    conflicts = _next(context, stock, held, found, aside)
+    conflicts = _next(context, found, aside)
     # Step 4
     left_over = replace(stock, works=works)
     keys = left_over.keys()
@@ -120,7 +120,7 @@ def sort_out(
 
 def put_conflicts(store: ObjectStore, conflicts: Conflicts, merge: str) -> ConflictsRef | None:
     """Write the object of a merge; None where nothing is in conflict and nothing decided."""
-    if not conflicts.rows.num_rows:
+    if not conflicts:
         return None
     data, ref = encode_conflicts(conflicts, merge)
     outcome = put_once(store, ref.key, data)
@@ -132,8 +132,11 @@ def put_conflicts(store: ObjectStore, conflicts: Conflicts, merge: str) -> Confl
 
 @dataclass(frozen=True, slots=True)
 class _Decision:
-    """Per work which of its keys are set aside, and what that was concluded from."""
+    """Per work of ``stock`` which of its keys are set aside, and what that was concluded from."""
 
+    pinned: PinnedTable
+    stock: Stock
+    held: Conflicts
     masks: Sequence[Mask]
     keys: pa.Table
     """Those that were looked up."""
@@ -189,7 +192,7 @@ def _decide(context: FlusherContext, pinned: PinnedTable, stock: Stock, held: Co
             others = np.append(owner != work.merge.region.partition, False)
             masks[at] = masks[at] | others[places]
     owners = {int(p): keys.filter(pa.array(contested)).filter(pa.array(owner == p)) for p in set(strays[:, 1].tolist())}
-    return _Decision(masks, keys, lookup, owners, met, strays, partitions, not_known)
+    return _Decision(pinned, stock, held, masks, keys, lookup, owners, met, strays, partitions, not_known)
 
 
 def _partitions(works: Sequence[Work]) -> npt.NDArray[np.int32]:
@@ -200,37 +203,28 @@ def _partitions(works: Sequence[Work]) -> npt.NDArray[np.int32]:
     return np.concatenate([np.repeat(of_works, partials), np.repeat(of_works, others)])
 
 
-def _check_few(
-    context: FlusherContext,
-    pinned: PinnedTable,
-    stock: Stock,
-    held: Conflicts,
-    found: _Decision,
-    limits: MergeLimits,
-) -> None:
-    rows = context.contract.rows
-    names = list(rows.primary_key)
-    parts = [work.keys.filter(pa.array(mask)) for work, mask in zip(stock.works, found.masks, strict=True)]
-    waiting = distinct(pa.concat_tables([held.waiting.select(names), *parts]), rows).num_rows
-    if waiting <= limits.conflict_keys_max:
-        return
-    if found.met is not None:
-        raise too_many_waiting(context, stock.works, found.met)
-    if len(found.strays):
-        raise too_many_replaced(context, pinned, stock.works, found.strays, found.partitions)
-    raise _in_force(context, stock, held, found, waiting)
+def _check_few(context: FlusherContext, found: _Decision, limits: MergeLimits) -> None:
+    before = KeySet(found.held.waiting_keys)
+    parts = [work.keys.filter(pa.array(mask)) for work, mask in zip(found.stock.works, found.masks, strict=True)]
+    set_aside = distinct(pa.concat_tables(parts), context.contract.rows)
+    new = int((~before.contains(set_aside.columns)).sum())
+    if len(before) + new > limits.conflict_keys_max:
+        raise _too_many(context, found, len(before) + new, decisions_help=new <= limits.conflict_keys_max)
 
 
-def _in_force(context: FlusherContext, stock: Stock, held: Conflicts, found: _Decision, waiting: int) -> RegionConflict:
-    here = next(w.merge.region.partition for w, m in zip(stock.works, found.masks, strict=True) if m.any())
-    others = [region.partition for region in check_regions(held.rows) if region.partition != here]
-    return too_many_in_force(context, stock.works, Meeting(waiting, (min(others, default=here), here)))
+def _too_many(context: FlusherContext, found: _Decision, waiting: int, decisions_help: bool) -> RegionConflict:
+    works = found.stock.works
+    if not decisions_help and found.met is not None:
+        return too_many_waiting(context, works, found.met)
+    if not decisions_help and len(found.strays):
+        return too_many_replaced(context, found.pinned, works, found.strays, found.partitions)
+    here = next(w.merge.region.partition for w, m in zip(works, found.masks, strict=True) if m.any())
+    others = [region.partition for region in found.held.regions if region.partition != here]
+    return too_many_in_force(context, works, Meeting(waiting, (min(others, default=here), here)))
 
 
-def _next(
-    context: FlusherContext, stock: Stock, held: Conflicts, found: _Decision, aside: Mapping[Region, Folded]
-) -> Conflicts:
-    conflicts = held.that_counts(counting(context.contract))
+def _next(context: FlusherContext, found: _Decision, aside: Mapping[Region, Folded]) -> Conflicts:
+    stock, conflicts = found.stock, found.held.that_counts(counting(context.contract))
     for work in stock.works:
         first, last = work.merge.snapshots[0], work.merge.snapshots[-1]
         conflicts = conflicts.with_waiting(work.merge.region, aside[work.merge.region], first.first, last.next)
@@ -242,7 +236,8 @@ def _next(
     try:
         encode_conflicts(conflicts, "0" * 8)
     except ObjectCorrupt as error:
-        raise _in_force(context, stock, held, found, conflicts.waiting_keys.num_rows) from error
+        waiting = conflicts.waiting_keys.num_rows
+        raise _too_many(context, found, waiting, decisions_help=bool(found.held.waiting.num_rows)) from error
     return conflicts
 
 

@@ -7,10 +7,12 @@ Guarantees
  2. It is a merge without generations: the watermarks in force, a uuid, the sentinel.  Beside a flusher one of the two lands,
     and the other plans again; whoever comes next finishes it.
  3. Keys that were not asked for, or of which the region has no say, stay as they are.
+ 4. Where the person says which object they have ``seen``: of the keys asked for the same waits, and the same region owns
+    them, as it says; else nothing is changed.
 
 Steps of ``settle``
  1. Finish the newest merge.  Pin V, W(V), the object in force.
- 2. Which keys?  Of each something of the region waits, or the region is the owner.
+ 2. Which keys?  Of each something of the region waits, or the region is the owner.  Is it what was seen?
  3. Look up their rows, write deletion vectors, complete patches, write rows.
  4. Write the next object, and ONE commit from V that names it.  Conflict: again from 1.
  5. Finish it.
@@ -24,12 +26,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 import structlog
 
-from lancewal_core.errors import InvalidInput, PlanRetriesExhausted
+from lancewal_core import paths
+from lancewal_core.errors import ATTACH_A_COPY, InvalidInput, PlanRetriesExhausted
 from lancewal_core.ids import Position, Region, TableVersion
-from lancewal_core.keys.conflicts import NEXT, REGION, Conflicts, read_conflicts
+from lancewal_core.keys.conflicts import DECIDED_MAX, MERGED, NEXT, Conflicts, decode_conflicts, read_conflicts
 from lancewal_core.keys.index import KeyRows
 from lancewal_core.keys.origin import MergedFrom, counting
-from lancewal_core.rows.key_set import KeySet, distinct
+from lancewal_core.rows.key_set import KeySet
 from lancewal_core.table.checks import check_table
 from lancewal_core.table.protocol import PinnedTable, TableCommit, files_of
 from lancewal_core.table.watermarks import PROPERTY_MERGE, InForce, merge_properties
@@ -53,7 +56,11 @@ class SettlePlan:
     pinned: PinnedTable
     in_force: InForce
     held: Conflicts
+    next: Conflicts
+    """What the object of the decision says."""
     region: Region
+    position: Position
+    """Up to where the region is merged."""
     keys: pa.Table
     applied: int
     """Of the keys, those of which something of the region waits: their rows change."""
@@ -63,8 +70,9 @@ class SettlePlan:
     def lines(self) -> list[str]:
         """For people."""
         kept = self.keys.num_rows - self.applied
+        seen = "" if self.in_force.conflicts is None else f", as of {self.in_force.conflicts.merge}"
         found = [
-            f"{self.keys.num_rows} keys: the records of partition {self.region.partition} ({self.region.name}) stand",
+            f"{self.keys.num_rows} keys{seen}: the records of partition {self.region.partition} ({self.region.name}) stand",
             f"{self.applied} of them are changed by what waits, {kept} stay as the table has them",
         ]
         for region, keys in sorted(self.dropped.items()):
@@ -72,8 +80,12 @@ class SettlePlan:
         return found
 
 
-def plan_settle(context: FlusherContext, region: Region, choice: Choice) -> SettlePlan:
-    """Steps 1 and 2; changes nothing but that a merge under way is finished.  ``InvalidInput`` where the region has no say."""
+def plan_settle(context: FlusherContext, region: Region, choice: Choice, seen: str | None = None) -> SettlePlan:
+    """Steps 1 and 2; changes nothing but that a merge under way is finished.
+
+    ``seen``: the object's name (``ConflictsRef.merge``).  ``InvalidInput`` where the region has no say, where something else
+    waits than was seen, or where too many keys would be decided.
+    """
     # Step 1
     check_contract(context)
     finish_newest(context)
@@ -81,32 +93,50 @@ def plan_settle(context: FlusherContext, region: Region, choice: Choice) -> Sett
     check_table(pinned, context.contract)
     held = read_conflicts(context.store, in_force.conflicts, context.contract.rows)
     # Step 2
-    rows = context.contract.rows
-    names = list(rows.primary_key)
     keys = choice(held)
-    own = held.owners.filter(pa.array([name == region.name for name in held.owners[REGION].to_pylist()], pa.bool_()))
-    say = KeySet(distinct(pa.concat_tables([held.waiting_of(region).select(names), own.select(names)]), rows))
-    without = ~say.contains([keys[name] for name in names])
+    without = ~held.keys_of(region).contains(keys.columns)
     if without.any():
         raise InvalidInput(
             f"of {int(without.sum())} of the keys nothing came through {region.name}: `lancewal conflicts list` shows whose "
             "records wait. Nothing was changed"
         )
     chosen = KeySet(keys)
-    applied = chosen.contains([held.waiting_of(region)[name] for name in names])
-    dropped = {
-        other: int(chosen.contains([held.waiting_of(other)[name] for name in names]).sum())
-        for other in held.regions
-        if other != region
-    }
-    return SettlePlan(pinned, in_force, held, region, keys, int(applied.sum()), {r: n for r, n in dropped.items() if n})
+    if seen is not None and in_force.conflicts is not None and seen != in_force.conflicts.merge:
+        _check_seen(context, held, chosen, seen)
+    waits = {other: held.folded(other, chosen).keys(context.contract.rows).num_rows for other in held.regions}
+    applied = waits.pop(region, 0)
+    ends = held.waiting_of(region)[NEXT].to_pylist() + held.owned_by(region)[MERGED].to_pylist()
+    position = in_force.position(region) or Position(max(ends, default=0))
+    next_ = held.decided(MergedFrom(region, position), keys).that_counts(counting(context.contract))
+    if next_.owners.num_rows > max(DECIDED_MAX, held.owners.num_rows):
+        raise InvalidInput(
+            f"{held.owners.num_rows} keys have an owner already, and {DECIDED_MAX} may. So many come of a topic that is keyed "
+            f"by something else than the primary key: mend the producers, and {ATTACH_A_COPY}. Nothing was changed"
+        )
+    dropped = {other: keys for other, keys in waits.items() if keys}
+    return SettlePlan(pinned, in_force, held, next_, region, position, keys, applied, dropped)
 
 
-def settle(context: FlusherContext, region: Region, choice: Choice) -> SettlePlan:
+def _check_seen(context: FlusherContext, held: Conflicts, chosen: KeySet, seen: str) -> None:
+    key = paths.conflicts_object(seen) if paths.is_conflicts_name(seen) else None
+    data = None if key is None else context.store.get(key)
+    if key is None or data is None:
+        raise InvalidInput(
+            f"--seen {seen[:100]!r} names nothing that is still known of keys in conflict: `lancewal conflicts list` shows "
+            "what waits now. Nothing was changed"
+        )
+    if decode_conflicts(data, key, context.contract.rows).stand_of(chosen) != held.stand_of(chosen):
+        raise InvalidInput(
+            f"of the keys asked for something else waits than in {seen}: records have come in since, or somebody has decided. "
+            "`lancewal conflicts list` shows what waits now. Nothing was changed"
+        )
+
+
+def settle(context: FlusherContext, region: Region, choice: Choice, seen: str | None = None) -> SettlePlan:
     """Steps 1 to 5; what was decided."""
     reason = ""
     for _ in range(_TRIES):
-        plan = plan_settle(context, region, choice)
+        plan = plan_settle(context, region, choice, seen)
         if not plan.keys.num_rows:
             return plan
         landed = _commit(context, plan)
@@ -134,15 +164,14 @@ def _commit(context: FlusherContext, plan: SettlePlan) -> TableVersion | Refused
     # Step 3
     folded = plan.held.folded(plan.region, KeySet(plan.keys))
     keys = pa.concat_tables([folded.partials.select(names), folded.gone, folded.rows.select(names)]).combine_chunks()
-    asked = counting(context.contract)
-    lookup = context.keys.find(pinned, keys, asked) if keys.num_rows else KeyRows({}, ())
+    lookup = context.keys.find(pinned, keys, counting(context.contract)) if keys.num_rows else KeyRows({}, ())
     results = run_tasks(context, pinned, keys, folded.partials.num_rows, lookup, {}) if keys.num_rows else []
     written = write_rows(context, [folded.rows], folded.partials, results)
     rows_written = folded.rows.num_rows + folded.partials.num_rows
-    source = MergedFrom(plan.region, _position(plan))
+    source = MergedFrom(plan.region, plan.position)
     # Step 4
     merge = context.new_id()
-    conflicts = put_conflicts(context.store, plan.held.decided(source, plan.keys).that_counts(asked), merge)
+    conflicts = put_conflicts(context.store, plan.next, merge)
     fragments = pinned.fragments()
     facts = MergeFacts(
         read_version=pinned.version,
@@ -172,14 +201,3 @@ def _commit(context: FlusherContext, plan: SettlePlan) -> TableVersion | Refused
     prove(context, pinned.version, version)
     context.watermarks.record(InForce(version, merge, plan.in_force.regions, conflicts), version, "merge")
     return version
-
-
-def _position(plan: SettlePlan) -> Position:
-    """Up to where the region is merged."""
-    ends = plan.held.waiting_of(plan.region)[NEXT].to_pylist()
-    owned = plan.held.owners
-    ends += [
-        at for name, at in zip(owned[REGION].to_pylist(), owned[NEXT].to_pylist(), strict=True)
-        if name == plan.region.name
-    ]  # fmt: skip
-    return plan.in_force.position(plan.region) or Position(max(ends))

@@ -12,11 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lancewal_core.errors import InvalidInput
+from lancewal_core.ids import Region
 from lancewal_core.keys.conflicts import FIRST, NEXT, REGION, Conflicts
-from lancewal_core.rows.key_set import KeySet, distinct
 from lancewal_core.rows.schema import OP, Op
 from lancewal_core.store.json_object import region_named
 
@@ -78,10 +77,9 @@ def keys_named(conflicts: Conflicts, named: Sequence[str]) -> pa.Table:
     return conflicts.waiting_keys.take(pa.array(sorted(set(places)), pa.int64()))
 
 
-def keys_of_region(conflicts: Conflicts, region: str) -> pa.Table:
+def keys_of_region(conflicts: Conflicts, region: Region) -> pa.Table:
     """All keys that wait and of which this region has a say."""
-    ours = conflicts.rows.filter(pc.equal(conflicts.rows[REGION], region))
-    say = KeySet(distinct(ours.select(list(conflicts.schema.primary_key)), conflicts.schema))
+    say = conflicts.keys_of(region)
     return conflicts.waiting_keys.filter(pa.array(say.contains(conflicts.waiting_keys.columns)))
 
 

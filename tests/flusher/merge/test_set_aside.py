@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import lance
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -31,9 +33,10 @@ from lancewal_core.errors import (
     SettingsError,
     VersionGone,
 )
-from lancewal_core.ids import TableVersion
-from lancewal_core.keys.conflicts import Conflicts, decode_conflicts, encode_conflicts, read_conflicts
-from lancewal_core.rows.schema import Op
+from lancewal_core.ids import Position, Region, TableVersion, TopicId
+from lancewal_core.keys.conflicts import DECIDED_MAX, Conflicts, decode_conflicts, encode_conflicts, read_conflicts
+from lancewal_core.keys.origin import MergedFrom
+from lancewal_core.rows.schema import Op, RowSchema
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.object_store import Done, put_once
 from lancewal_core.table.contract import encode_contract
@@ -43,7 +46,10 @@ from lancewal_flusher.commands.conflicts import app
 from lancewal_flusher.commands.status import status_text
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from lancewal_flusher.garbage.kinds import orphans
+from lancewal_flusher.load.files import find_files
+from lancewal_flusher.load.whole import LoadAsked, load
 from lancewal_flusher.merge import set_aside as set_aside_module
+from lancewal_flusher.merge import settle as settle_module
 from lancewal_flusher.merge.finish import finish_newest
 from lancewal_flusher.merge.merge import Merged, NothingToMerge, merge_next
 from lancewal_flusher.merge.plan import MergeLimits
@@ -260,7 +266,7 @@ def test_an_attempt_that_is_lost_leaves_nothing_behind_but_an_object(world: Conf
     scripted.lose_request = 1
     world.merge(table=scripted)
     assert len(objects(world)) == 1
-    assert world.in_force().rows.num_rows == 0
+    assert not world.in_force()
     world.merge_all()
     assert len(objects(world)) == 2
 
@@ -285,10 +291,15 @@ def test_more_keys_than_a_few_stop_the_merge(world: Conflicted) -> None:
     world.send(1, *upserts(range(4), a=2))
     with pytest.raises(RegionConflict, match="partitions 0 and 1") as raised:
         world.merge(few)
-    assert (raised.value.where["keys"], world.table.dataset.version) == (1, version)
+    assert "`lancewal conflicts list`" in str(raised.value)
+    assert (raised.value.where["keys"], world.table.dataset.version) == (4, version)
+    world.send(2, *upserts(range(4, 8), a=3))
+    with pytest.raises(RegionConflict, match="copy the table's rows") as raised:
+        world.merge(few)
+    assert (raised.value.where["keys"], world.table.dataset.version) == (5, version)
     world.send(0, upsert(8, a=5))
     world.settle(0, [0])
-    world.merge_all(replace(few, conflict_keys_max=4))
+    world.merge_all(replace(few, conflict_keys_max=9))
 
 
 def test_rows_that_users_append_meanwhile(world: Conflicted) -> None:
@@ -314,9 +325,9 @@ def test_without_the_object_nothing_is_merged(world: Conflicted, harm: str) -> N
     data = world.table.take_away(paths.conflicts_prefix())[key]
     if harm == "changed":
         held = decode_conflicts(data, key, world.table.contract.rows)
-        a = held.rows.schema.get_field_index("a")
-        rows = held.rows.set_column(a, held.rows.schema.field(a), pc.add(held.rows["a"], 1))
-        other = encode_conflicts(Conflicts(held.schema, rows), "0badcafe")[0]
+        a = held.waiting.schema.get_field_index("a")
+        rows = held.waiting.set_column(a, held.waiting.schema.field(a), pc.add(held.waiting["a"], 1))
+        other = encode_conflicts(replace(held, waiting=rows), "0badcafe")[0]
         assert len(other) == len(data)
         world.table.put_back({key: other})
     world.send(2, upsert(9))
@@ -373,7 +384,7 @@ def test_the_commands(world: Conflicted) -> None:
     world.send(1, patch(3, a=2), delete(4), upsert(5, a=3))
     world.merge_all()
     assert "wait for a decision" in run_status(world)
-    listed = json.loads(run(world, "list", "--output", "json"))
+    listed = json.loads(run(world, "list", "--output", "json"))["keys"]
     assert [(found["key"], found["owner"]) for found in listed] == [(["r0", n], "orders/topic-id-1/0") for n in (3, 4)]
     assert [found["waiting"] for found in listed] == [
         [{"region": "orders/topic-id-1/1", "partition": 1, "state": state, "first": 0, "next": 3}]
@@ -397,9 +408,97 @@ def test_the_commands(world: Conflicted) -> None:
     world.model.settle(0, [4])
     world.check()
     assert "0 keys" in run(world, "list")
+    with pytest.raises(InvalidInput, match="--seen"):
+        run(world, "settle", "orders", "0", "--all", "--seen", "../x")
     world.send(0, patch(3, a=9))
     world.merge_all()
     assert world.model.waits(), "later records through another partition are conflicts again"
+
+
+def test_a_decision_about_what_was_seen(world: Conflicted) -> None:
+    """What came in between of other keys is no obstacle, of these it is; a flusher that is faster counts, too."""
+    world.send(0, *upserts(range(4), a=1))
+    world.merge_all()
+    world.send(1, *upserts(range(3), a=2))
+    world.merge_all()
+    seen = json.loads(run(world, "list", "--output", "json"))["seen"]
+    assert f"as of {seen}" in run(world, "list")
+    assert f"as of {seen}" in run(world, "settle", "orders", "1", "--all", "--dry-run")
+    world.send(1, upsert(3, a=2), patch(2, a=3))
+    world.send(2, delete(1))
+    world.merge_all()
+    settle_seen = ["settle", "orders", "1", "--seen", seen]
+    for changed in (["--all"], ["--key", '["r0",2]'], ["--key", '["r0",0]', "--key", '["r0",1]']):
+        with pytest.raises(InvalidInput, match="something else waits"):
+            run(world, *settle_seen, *changed)
+    run(world, *settle_seen, "--key", '["r0",0]')
+    world.model.settle(1, [0])
+    world.check()
+    with pytest.raises(InvalidInput, match="something else waits"):
+        run(world, *settle_seen, "--key", '["r0",2]')
+    seen = json.loads(run(world, "list", "--output", "json"))["seen"]
+    world.send(0, patch(3, a=9))
+    world.send(2, patch(3, a=9))
+    scripted = ScriptedTable(world.table.uri)
+    scripted.before = [world.merge]
+    with pytest.raises(InvalidInput, match="something else waits"):
+        settle(world.table.context(scripted), world.table.regions[1], lambda _: world.keys([3]), seen)
+    world.check()
+
+
+def test_loads_bring_back_nothing_that_an_owner_has_deleted(world: Conflicted, tmp_path: Path) -> None:
+    def rows(*ids: int) -> Path:
+        file = tmp_path / f"{ids}.parquet"
+        table = pa.Table.from_pylist(
+            [{"region": "r0", "id": id, "a": -1} for id in ids], world.table.contract.rows.table
+        )
+        pq.write_table(table, file)
+        return file
+
+    def loaded(*ids: int) -> tuple[int, int]:
+        files = find_files([str(rows(*ids))], {})
+        done = load(world.table.context(), files, LoadAsked("export"))
+        return done.inserted, done.deleted
+
+    world.send(0, upsert(3, a=1), upsert(9, a=1))
+    world.send(1, upsert(6, a=1))
+    world.merge_all()
+    world.send(1, delete(3))
+    world.merge_all()
+    assert loaded(9) == (0, 0)  # it has begun
+    # Decided: the delete of partition 1 stands.  Waiting: that of key 5 through it, behind one of key 6 that was merged.
+    world.send(1, delete(6))
+    world.merge_all()
+    world.send(0, upsert(5, a=1), upsert(6, a=2))
+    world.send(1, delete(5), delete(6))
+    world.merge_all()
+    world.settle(1, [3])
+    assert {id for id, _ in world.model.waits()} == {5, 6}
+    assert loaded(3, 5, 6) == (1, 2)
+    assert {row["id"]: row["a"] for row in world.table.rows()} == {5: -1, 9: 1}
+
+
+def test_keys_that_are_decided_take_little_room() -> None:
+    """Of tables with wide rows too."""
+    schema = RowSchema(
+        pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.list_(pa.float32(), 1536))]), ("id",), ()
+    )
+    region = Region("orders", TopicId("t"), 0)
+    keys = pa.table({"id": np.arange(DECIDED_MAX)}, schema.key)
+    found = Conflicts.none(schema).with_owner(MergedFrom(region, Position(1)), keys)
+    assert decode_conflicts(encode_conflicts(found, "0badcafe")[0], "here", schema) == found
+
+
+def test_more_decisions_than_a_few_are_refused(world: Conflicted, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.send(0, *upserts(range(4), a=1))
+    world.send(1, *upserts(range(4), a=2))
+    world.merge_all()
+    monkeypatch.setattr(settle_module, "DECIDED_MAX", 3)
+    world.settle(1, [0, 1, 2])
+    with pytest.raises(InvalidInput, match="3 keys have an owner already"):
+        world.settle(0, [3])
+    world.settle(1, [0, 1, 2])
+    world.check()
 
 
 def run(world: Conflicted, *arguments: str) -> str:
@@ -421,14 +520,14 @@ def test_after_a_restore_keys_are_as_the_restored_version_had_them(world: Confli
     two_wait(world)
     world.merge_all()
     restored = world.table.dataset.version
-    before = world.in_force().rows
+    before = world.in_force()
     world.send(2, upsert(4, a=9), upsert(6))
     world.merge_all()
     world.settle(1, [3])
     lance.dataset(world.table.uri, version=restored).restore()  # type: ignore[no-untyped-call] # Lance has no types for it
     with repair(world) as context:
         repair_restored(context, plan_restored(context, choice))
-    assert world.in_force().rows == before
+    assert world.in_force() == before
     while isinstance(merge_next(world.table.context(), OPEN_ROWS), Merged):
         finish_newest(world.table.context())
     waiting = {(row["id"], partition_of(row)) for row in world.in_force().waiting.to_pylist()}
@@ -447,6 +546,10 @@ def test_a_lower_bound_is_that_of_what_names_the_object(world: Conflicted) -> No
     merged = [v for v in kept if Watermarks(world.table.store, LanceTable(world.table.uri)).at(v).version == v]
     world.table.clean_up()
     world.table.store.delete([paths.merge_record(TableVersion(v)) for v in kept if v >= merged[-1]])
+    lost = world.table.take_away(paths.conflicts_prefix())
+    with repair(world) as context, pytest.raises(ObjectMissing, match="keys in conflict"):
+        plan_watermark(context)
+    world.table.put_back(lost)
     with repair(world) as context:
         plan = plan_watermark(context)
         assert plan is not None
