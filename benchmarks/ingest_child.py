@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, TopicPartition
 from benchmarks.ingest import PARTITIONS
 from benchmarks.workload import COLUMNS, PRIMARY_KEY, REGION_KEY, SCHEMA
 from lancewal_core.settings.load import load_settings
-from lancewal_demo.stack.resident import resident_bytes
+from lancewal_demo.stack.resident_memory import resident_bytes
 from lancewal_flusher.define.create import create_table
 from lancewal_ingest.service.service import Running, serve
 

@@ -6,7 +6,7 @@ import json
 import sys
 
 from lancewal_core.settings.load import Settings
-from lancewal_demo.stack.resident import resident_bytes
+from lancewal_demo.stack.resident_memory import resident_bytes
 from lancewal_flusher.service.service import run_once
 
 

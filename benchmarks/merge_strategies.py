@@ -98,7 +98,7 @@ class _Measured:
     def _ours(self, table: UpsertedTable, rows: pa.Table) -> None:
         table.seal(rows)
         table.flush()
-        predicted, on_one_core = table.outlook(), table.outlook(threads=1)
+        predicted, on_one_core = table.explanation(), table.explanation(threads=1)
         written = Written(table.path)
         times = table.merge()
         written.look()

@@ -17,8 +17,8 @@ from typing import Any, Literal
 
 import lance
 
+from benchmarks.elapsed import Elapsed
 from benchmarks.keyed_rows import Model, Sums, check_sums, sum_up
-from benchmarks.spent import Spent
 from lancewal_core.process.lance_threads import CORES_RESERVED
 from lancewal_reader import open_table
 
@@ -34,7 +34,7 @@ class TableScans:
     def __init__(self, pool: ProcessPoolExecutor) -> None:
         self._pool = pool
 
-    def scan(self, path: Path, kind: Kind, model: Model, by: By = "Lance") -> Spent:
+    def scan(self, path: Path, kind: Kind, model: Model, by: By = "Lance") -> Elapsed:
         """What a scan takes; ``AssertionError`` if it finds other rows than the model has."""
         spent, found = self._pool.submit(_scan, path, kind, by).result()
         if isinstance(found, Sums):
@@ -59,7 +59,7 @@ def _as_lance_has_it() -> None:
     os.environ.pop(CORES_RESERVED, None)
 
 
-def _scan(path: Path, kind: Kind, by: By) -> tuple[Spent, Sums | int]:
+def _scan(path: Path, kind: Kind, by: By) -> tuple[Elapsed, Sums | int]:
     cpu, start = time.process_time(), time.perf_counter()
     table: Any = lance.dataset(str(path)) if by == "Lance" else open_table(str(path))
     found: Sums | int
@@ -67,4 +67,4 @@ def _scan(path: Path, kind: Kind, by: By) -> tuple[Spent, Sums | int]:
         found = sum_up(table.scanner(["a", "b"]).to_batches() if by == "Lance" else table.scan(["a", "b"]))
     else:
         found = (table.to_table() if by == "Lance" else table.to_arrow()).num_rows
-    return Spent(time.perf_counter() - start, time.process_time() - cpu), found
+    return Elapsed(time.perf_counter() - start, time.process_time() - cpu), found

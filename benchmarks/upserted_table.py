@@ -45,7 +45,7 @@ from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.define.attach import existing_rows
 from lancewal_flusher.define.register import register
-from lancewal_flusher.merge.explain import MergeOutlook, look
+from lancewal_flusher.merge.explain import MergeExplanation, explain
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.service.round import RoundState, run_round
 from lancewal_flusher.tasks.runner import ThreadRunner
@@ -160,9 +160,9 @@ class UpsertedTable:
             raise AssertionError(f"not one merge: {report}")
         return MergeTimes(self._table.committed_at - start, self._table.committed_cpu - cpu, end - start)
 
-    def outlook(self, threads: int = 2) -> MergeOutlook:
+    def explanation(self, threads: int = 2) -> MergeExplanation:
         """What the next merge would do, with so many threads."""
-        found = look(self._context, MergeLimits(), CompactionLimits(), threads=threads)
+        found = explain(self._context, MergeLimits(), CompactionLimits(), threads=threads)
         if isinstance(found, Refused):
             raise AssertionError(found.reason)
         return found

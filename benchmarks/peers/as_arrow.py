@@ -17,13 +17,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from benchmarks.elapsed import Elapsed
 from benchmarks.keyed_rows import Base, Upserts, check
 from benchmarks.peers.engines import Engine
 from benchmarks.peers.lance_alone import LanceAlone
 from benchmarks.peers.measure import Aim, Measured
 from benchmarks.peers.remote import RemotePeer
 from benchmarks.peers.sizes import WARM_UP_ROWS, WARM_UPS, Sizes, as_parquet, write_round
-from benchmarks.spent import Spent
 from benchmarks.upserted_table import UpsertedTable, copy_table
 
 FLOOR = "pylance, rows known"
@@ -69,11 +69,11 @@ def _into_new_tables(
 class _Turns:
     """What each round took: ours as a whole and until its commit, the floor, the peer without and with reading."""
 
-    whole: list[Spent] = field(default_factory=list)
-    committed: list[Spent] = field(default_factory=list)
-    alone: list[Spent] = field(default_factory=list)
-    peer: list[Spent] = field(default_factory=list)
-    peer_read: list[Spent] = field(default_factory=list)
+    whole: list[Elapsed] = field(default_factory=list)
+    committed: list[Elapsed] = field(default_factory=list)
+    alone: list[Elapsed] = field(default_factory=list)
+    peer: list[Elapsed] = field(default_factory=list)
+    peer_read: list[Elapsed] = field(default_factory=list)
 
 
 def _in_turns(
@@ -112,11 +112,11 @@ def _in_turns(
     return spent
 
 
-def _our_turn(ours: UpsertedTable, rows: pa.Table) -> tuple[Spent, Spent]:
+def _our_turn(ours: UpsertedTable, rows: pa.Table) -> tuple[Elapsed, Elapsed]:
     """The whole, and until the commit (of which the CPU time is not known apart)."""
     ours.seal(rows)
     start = time.process_time()
     flush = ours.flush()
     times = ours.merge()
     cpu = time.process_time() - start
-    return Spent(flush + times.round, cpu), Spent(flush + times.committed, cpu)
+    return Elapsed(flush + times.round, cpu), Elapsed(flush + times.committed, cpu)

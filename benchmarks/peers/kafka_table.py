@@ -20,9 +20,9 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from benchmarks.elapsed import Elapsed
 from benchmarks.keyed_rows import KEY
 from benchmarks.peers.cpu_time import cpu_s
-from benchmarks.spent import Spent
 from lancewal_core.open import Address
 from lancewal_core.settings.load import load_settings
 from lancewal_core.table.watermarks import Watermarks
@@ -100,7 +100,7 @@ class KafkaTable:
     def version(self) -> int:
         return int(self._watermarks.newest()[0].version)
 
-    def upsert(self, rounds: Sequence[Messages]) -> Spent:
+    def upsert(self, rounds: Sequence[Messages]) -> Elapsed:
         """From the first ``produce`` until the table holds all rows; the CPU time is of all processes, the broker's too."""
         cpu, start = self._cpu_s(), time.perf_counter()
         for messages in rounds:
@@ -109,7 +109,7 @@ class KafkaTable:
             self._producer.poll(0)
             self._produced += len(messages)
         self._wait()
-        return Spent(time.perf_counter() - start, self._cpu_s() - cpu)
+        return Elapsed(time.perf_counter() - start, self._cpu_s() - cpu)
 
     def _cpu_s(self) -> float:
         return cpu_s([os.getpid()], self._others)

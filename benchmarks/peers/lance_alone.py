@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 from lance.fragment import write_fragments
 
+from benchmarks.elapsed import Elapsed
 from benchmarks.keyed_rows import KEY
-from benchmarks.spent import Spent
 
 _NOWHERE = -1
 
@@ -38,7 +38,7 @@ class LanceAlone:
     def close(self) -> None:
         self._threads.shutdown()
 
-    def upsert(self, rows: pa.Table) -> Spent:
+    def upsert(self, rows: pa.Table) -> Elapsed:
         hidden = self._hidden(rows)
         cpu, start = time.process_time(), time.perf_counter()
         written = write_fragments(rows, self._dataset)
@@ -49,7 +49,7 @@ class LanceAlone:
             removed_fragment_ids=[i for i, fragment in zip(hidden, changed, strict=True) if fragment is None],
         )
         self._dataset = lance.LanceDataset.commit(self._dataset, operation, read_version=self._dataset.version)
-        spent = Spent(time.perf_counter() - start, time.process_time() - cpu)
+        spent = Elapsed(time.perf_counter() - start, time.process_time() - cpu)
         self._note(rows)
         return spent
 

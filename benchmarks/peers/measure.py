@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from benchmarks.spent import Spent
+from benchmarks.elapsed import Elapsed
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Measured:
 
     @staticmethod
     def of_times(
-        row: str, measure: str, peer: str, ours: Sequence[Spent], theirs: Sequence[Spent], aim: Aim | None = None
+        row: str, measure: str, peer: str, ours: Sequence[Elapsed], theirs: Sequence[Elapsed], aim: Aim | None = None
     ) -> Measured:
         """Of the seconds of each run."""
         median, fmean = statistics.median, statistics.fmean

@@ -8,11 +8,11 @@ import subprocess
 from pathlib import Path
 from typing import Any, Self
 
+from benchmarks.elapsed import Elapsed
 from benchmarks.keyed_rows import Model, Sums
 from benchmarks.peers.cpu_time import cpu_s
 from benchmarks.peers.engines import Engine
 from benchmarks.peers.fetch import JARS, checked_jars, jars_of, python_of
-from benchmarks.spent import Spent
 from lancewal_core.process.lance_threads import CORES_RESERVED
 from lancewal_demo.stack import StackError, spark_java_home
 from lancewal_demo.stack.processes import log_tail
@@ -65,14 +65,14 @@ class RemotePeer:
         assert self._child.stdout is not None
         self._child.stdout.close()
 
-    def create(self, rows: Path) -> Spent:
+    def create(self, rows: Path) -> Elapsed:
         return self._spent("create", rows)
 
-    def upsert(self, rows: Path) -> Spent:
+    def upsert(self, rows: Path) -> Elapsed:
         """``rows`` is one Parquet file; reading it is not counted."""
         return self.read_and_upsert(rows)[1]
 
-    def read_and_upsert(self, rows: Path) -> tuple[Spent, Spent]:
+    def read_and_upsert(self, rows: Path) -> tuple[Elapsed, Elapsed]:
         """What reading the file took, and then the upsert."""
         return self._spent("give", rows), self._spent("upsert")
 
@@ -82,21 +82,21 @@ class RemotePeer:
         if found != model.sums:
             raise AssertionError(f"{self.name} holds {found}, the model {model.sums}")
 
-    def aggregate(self) -> tuple[Sums, Spent]:
+    def aggregate(self) -> tuple[Sums, Elapsed]:
         cpu = cpu_s(self.roots)
         answer = self._ask("aggregate")
-        return Sums(*answer["value"]), Spent(answer["seconds"], cpu_s(self.roots) - cpu)
+        return Sums(*answer["value"]), Elapsed(answer["seconds"], cpu_s(self.roots) - cpu)
 
-    def scan(self) -> Spent:
+    def scan(self) -> Elapsed:
         return self._spent("scan")
 
-    def compact(self) -> Spent:
+    def compact(self) -> Elapsed:
         return self._spent("compact")
 
-    def _spent(self, act: str, rows: Path | None = None) -> Spent:
+    def _spent(self, act: str, rows: Path | None = None) -> Elapsed:
         cpu = cpu_s(self.roots)
         seconds = self._ask(act, rows)["seconds"]
-        return Spent(seconds, cpu_s(self.roots) - cpu)
+        return Elapsed(seconds, cpu_s(self.roots) - cpu)
 
     def _ask(self, act: str, rows: Path | None = None) -> dict[str, Any]:
         assert self._child.stdin is not None

@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from benchmarks.elapsed import Elapsed
 from benchmarks.keyed_rows import Base, Model, Upserts
 from benchmarks.merge_runs import Pair
 from benchmarks.peers.engines import Engine
 from benchmarks.peers.measure import Aim, Measured
 from benchmarks.peers.remote import RemotePeer
 from benchmarks.peers.sizes import Sizes, as_parquet, write_round
-from benchmarks.spent import Spent
 from benchmarks.table_scans import By, Kind, TableScans, table_scans, write_fresh
 from benchmarks.upserted_table import UpsertedTable, copy_table
 
@@ -28,7 +28,7 @@ TEXTS: Mapping[Kind, str] = {"full": "all columns", "aggregate": "two columns, s
 OURS: Mapping[str, By] = {"by lancewal": "lancewal", "by plain Lance": "Lance"}
 FRESH, MERGE_INSERT = "fresh Lance table", "Lance after merge_insert"
 
-Read = Callable[[Kind], Spent]
+Read = Callable[[Kind], Elapsed]
 
 
 def against_lance(base: Base, folder: Path, sizes: Sizes) -> Iterator[Measured]:
@@ -91,7 +91,7 @@ def _before_and_after(
 def _lines(reads: Mapping[str, Read], name: str, aims: Mapping[str, Aim]) -> Iterator[Measured]:
     """Each of ours against each of the others; ``aims``, by how ours is read, for all columns against a fresh table."""
     for kind, text in TEXTS.items():
-        spent: dict[str, list[Spent]] = {whose: [] for whose in reads}
+        spent: dict[str, list[Elapsed]] = {whose: [] for whose in reads}
         for _ in range(RUNS):
             for whose, read in reads.items():
                 spent[whose].append(read(kind))

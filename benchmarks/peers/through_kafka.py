@@ -16,13 +16,13 @@ import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.elapsed import Elapsed
 from benchmarks.keyed_rows import Base, Upserts, check
 from benchmarks.peers.engines import Engine
 from benchmarks.peers.kafka_table import PARTITIONS, KafkaTable, messages_of
 from benchmarks.peers.measure import Aim, Measured
 from benchmarks.peers.remote import RemotePeer
 from benchmarks.peers.sizes import WARM_UP_ROWS, WARM_UPS, Sizes, as_parquet, write_round
-from benchmarks.spent import Spent
 from benchmarks.upserted_table import copy_table
 from lancewal_demo.stack import KafkaBroker
 
@@ -56,7 +56,7 @@ def measure(base: Base, folder: Path, sizes: Sizes, engine: Engine, broker: Kafk
         yield _rates(f"{name}, in a stream", peer.name, sizes, streams, theirs, AIM)
 
 
-def _stream(base: Base, folder: Path, sizes: Sizes, peer: RemotePeer, broker: KafkaBroker, seed: int) -> Spent:
+def _stream(base: Base, folder: Path, sizes: Sizes, peer: RemotePeer, broker: KafkaBroker, seed: int) -> Elapsed:
     """Of a round, on average, into a table of its own."""
     upserts = Upserts(base, seed)
     folder.mkdir()
@@ -70,14 +70,14 @@ def _stream(base: Base, folder: Path, sizes: Sizes, peer: RemotePeer, broker: Ka
         print(f"   {ours.version - before} table versions of ours in a stream", flush=True)
         check(table, upserts.model)
     shutil.rmtree(folder)
-    return Spent(spent.wall / sizes.rounds, spent.cpu / sizes.rounds)
+    return Elapsed(spent.wall / sizes.rounds, spent.cpu / sizes.rounds)
 
 
 def _in_turns(
     ours: KafkaTable, peer: RemotePeer, upserts: Upserts, count: int, rounds: int, folder: Path
-) -> tuple[list[Spent], list[Spent]]:
-    found: list[Spent] = []
-    theirs: list[Spent] = []
+) -> tuple[list[Elapsed], list[Elapsed]]:
+    found: list[Elapsed] = []
+    theirs: list[Elapsed] = []
     for _ in range(rounds):
         rows = upserts.batch(count)
         file, messages = write_round(rows, folder), messages_of(rows)
@@ -86,7 +86,9 @@ def _in_turns(
     return found, theirs
 
 
-def _rates(measure: str, peer: str, sizes: Sizes, ours: list[Spent], theirs: list[Spent], aim: Aim | None) -> Measured:
+def _rates(
+    measure: str, peer: str, sizes: Sizes, ours: list[Elapsed], theirs: list[Elapsed], aim: Aim | None
+) -> Measured:
     median, fmean = statistics.median, statistics.fmean
     return Measured(
         "a", measure, peer, "rows/s",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from lancewal_core.cli.shown import terms
+from lancewal_core.cli.output import terms
 from lancewal_demo.comparison import Comparison
 from lancewal_demo.follower import percentile
 from lancewal_demo.producer import Sent

@@ -18,7 +18,7 @@ class FlusherContext(OpenedTable):
     runner: Runner
     new_id: Callable[[], str]
     """A fresh random text of at least 8 hex digits."""
-    untold: set[str] = field(default_factory=set)
+    files_without_origin: set[str] = field(default_factory=set)
     """Data files of which no commit says through which regions their rows came (``commit.row_origins``): that stays so."""
 
 

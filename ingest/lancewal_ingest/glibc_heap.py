@@ -42,7 +42,7 @@ def use_own_pages() -> None:
         _ours.mallopt(_M_TRIM_THRESHOLD, _TOP_KEPT_BYTES)
 
 
-def give_back() -> None:
+def return_free_pages() -> None:
     """Return free pages to the system; nothing without ``use_one_heap``."""
     if _ours is not None:
         _ours.malloc_trim(0)

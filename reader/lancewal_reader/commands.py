@@ -15,7 +15,7 @@ import pyarrow as pa
 import typer
 
 from lancewal_core.cli.options import ConfigOption, read_settings
-from lancewal_core.cli.shown import aligned, json_text, one_line, say
+from lancewal_core.cli.output import aligned, json_text, one_line, say
 from lancewal_core.errors import InvalidInput
 from lancewal_reader.left_out import OnConflict, left_out_of
 from lancewal_reader.plain_rows import plain_rows

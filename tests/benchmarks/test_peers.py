@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.elapsed import Elapsed
 from benchmarks.keyed_rows import Base, Upserts
 from benchmarks.peers import __main__ as bench_peers
 from benchmarks.peers import as_arrow, remote, scans
@@ -19,7 +20,6 @@ from benchmarks.peers.engines import Engine
 from benchmarks.peers.measure import Aim, Measured, cells
 from benchmarks.peers.remote import RemotePeer
 from benchmarks.peers.sizes import Sizes, as_parquet, write_round
-from benchmarks.spent import Spent
 from lancewal_demo.stack import StackError
 from tests.benchmarks.dict_peer import CLOSED, FAULT
 
@@ -119,8 +119,8 @@ def test_all_measured_is_exit_code_0(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_line_says_ratio_and_whether_the_aim_is_met() -> None:
-    theirs = [Spent(1.0, 2.0), Spent(9.0, 2.0), Spent(2.0, 2.0)]
-    slower = Measured.of_times("b", "text", "peer", [Spent(3.4, 1.0)] * 3, theirs, Aim("at most", 1.6))
+    theirs = [Elapsed(1.0, 2.0), Elapsed(9.0, 2.0), Elapsed(2.0, 2.0)]
+    slower = Measured.of_times("b", "text", "peer", [Elapsed(3.4, 1.0)] * 3, theirs, Aim("at most", 1.6))
     assert cells(slower.content())[3:8] == ["3.400 s", "2.000 s", "1.70", "at most 1.6", "no"]
     rates = Measured("a", "text", "peer", "rows/s", 250_000.0, 50_000.0, Aim("at least", 4))
     assert cells(rates.content())[3:8] == ["250,000 rows/s", "50,000 rows/s", "5.00", "at least 4", "yes"]

@@ -18,7 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # imported the
 )
 
 from lancewal_demo.stack import KafkaBroker
-from lancewal_demo.stack.resident import resident_bytes
+from lancewal_demo.stack.resident_memory import resident_bytes
 from tests.support.whole_path import Service, until
 from tests.whole_path.feed import PARTITIONS, Record
 from tests.whole_path.test_bad_records import headers_of, read_letters

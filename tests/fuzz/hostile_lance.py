@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from lancewal_core.errors import LancewalError
-from lancewal_demo.stack.resident import resident_bytes
+from lancewal_demo.stack.resident_memory import resident_bytes
 
 KINDS = {"manifest": "_versions", "transaction": "_transactions", "deletion file": "_deletions", "data file": "data"}
 """Folder of each kind of Lance's files."""

@@ -152,7 +152,7 @@ SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     put_without_a_verdict: ("unknown is stored", "acknowledged up to"),
     put_refused_without_an_object: ("unknown is stored", "acknowledged up to"),
     region_is_reanchored_under_a_claimer: ("stale claim", "acknowledged up to"),
-    segments_in_a_row_are_lost: ("a log's end is not doubted", "acknowledged before it began"),
+    segments_in_a_row_are_lost: ("a log's end is not confirmed", "acknowledged before it began"),
     retention_takes_markers: ("next without position", "nothing was lost"),
     more_arrives_behind_a_poll: ("position asked too late", "instead of"),
 }

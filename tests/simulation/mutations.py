@@ -102,9 +102,9 @@ def _no_proof_of_a_walk_s_end(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lancewal_reader.plan.strong, "_prove_ends", lambda context, above, walks: walks)
 
 
-def _a_log_s_end_is_not_doubted(patch: pytest.MonkeyPatch) -> None:
+def _a_log_s_end_is_not_confirmed(patch: pytest.MonkeyPatch) -> None:
     for module in (lancewal_core.wal.walk, lancewal_core.region.durable_position, lancewal_reader.plan.strong):
-        patch.setattr(module, "doubted", lambda store, walked, walk_on: walked)
+        patch.setattr(module, "confirm_end", lambda store, walked, walk_on: walked)
 
 
 def list_late(patch: pytest.MonkeyPatch) -> None:
@@ -215,7 +215,7 @@ MUTATIONS: dict[str, Patch] = {
     "an index changes while a segment is unsettled": _index_changes_while_unsettled,
     "joining over a gap": _join_over_a_gap,
     "no proof of a walk's end": _no_proof_of_a_walk_s_end,
-    "a log's end is not doubted": _a_log_s_end_is_not_doubted,
+    "a log's end is not confirmed": _a_log_s_end_is_not_confirmed,
     "candidates after the indexes": _candidates_after_the_indexes,
     "regions by listing": _regions_by_listing,
     "commit by dataset object": _commit_by_dataset_object,
@@ -232,7 +232,7 @@ KINDS_TO_SEARCH: dict[str, str] = {
     "stale claim": "quiet regions",
     "joining over a gap": "hand-overs",
     "no proof of a walk's end": "slow readers",
-    "a log's end is not doubted": "lost segments",
+    "a log's end is not confirmed": "lost segments",
     "regions by listing": "lost listings",
     "commit by dataset object": "slow flushers",
     "marked before the follow-up": "slow flushers",

@@ -20,7 +20,7 @@ from lancewal_core.ids import TableVersion
 from lancewal_core.process.clock import SystemClock
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.garbage.unnamed_data_files import LOOSE_AFTER_MS, loose_data
+from lancewal_flusher.garbage.unnamed_data_files import UNNAMED_AFTER_MS, find_unnamed
 from lancewal_flusher.service.upkeep import CompactionReport, Upkeep
 from lancewal_flusher.tasks.merge_task import FragmentResult, FragmentTask
 from lancewal_flusher.tasks.rewrite_task import RewriteTask, Rewritten
@@ -169,11 +169,11 @@ def test_a_python_worker_killed_in_the_middle(
     table.check()
     orphans = files(table) - named_files(table)
     assert len(orphans) == 1
-    tomorrow = SystemClock().now_ms() + LOOSE_AFTER_MS + 1_000
+    tomorrow = SystemClock().now_ms() + UNNAMED_AFTER_MS + 1_000
     table.clean_up()  # what is named by old versions alone goes, and leaves the orphan
-    loose = loose_data(table.context(), [], tomorrow)
-    assert loose is not None
-    assert loose.files == 1
+    unnamed = find_unnamed(table.context(), [], tomorrow)
+    assert unnamed is not None
+    assert unnamed.files == 1
     table.clean_up(delete_unverified=True)
     assert files(table) == named_files(table)
     table.check()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lancewal_demo.stack.resident import resident_bytes
+from lancewal_demo.stack.resident_memory import resident_bytes
 
 
 def forget_peak(pid: int) -> None:

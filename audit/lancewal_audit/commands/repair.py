@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from lancewal_core.cli.options import ConfigOption, read_settings
-from lancewal_core.cli.shown import one_line, say
+from lancewal_core.cli.output import one_line, say
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lancewal_core.cli.options import ConfigOption, Output, OutputOption, read_settings
-from lancewal_core.cli.shown import say, say_json
+from lancewal_core.cli.output import say, say_json
 from lancewal_core.errors import InvalidInput, LancewalError
 
 if TYPE_CHECKING:

@@ -41,11 +41,11 @@ class LanceIndexPlan:
     def lines(self) -> list[str]:
         """For people."""
         build = self.build
-        untold = [f"Lance does not tell {build.untold}"] if build.untold else []
+        not_reported = [f"Lance does not tell {build.not_reported}"] if build.not_reported else []
         return [
             f"index {build.name}: {build.kind} over {'.'.join(build.path)}, {build.segments} segments",
             f"build it again from {self.rows} rows of version {self.pinned.version}: {build.call}",
-            *untold,
+            *not_reported,
         ]
 
 

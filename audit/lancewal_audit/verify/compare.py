@@ -53,8 +53,8 @@ class Tally:
     wanted: list[Wanted] = field(default_factory=list)
 
 
-class Judge:
-    """Judges one share after the other; ``tally`` is what has been counted so far."""
+class Comparison:
+    """Compares one share after the other; ``tally`` is what has been counted so far."""
 
     def __init__(self, scope: Scope, evidence: Evidence, findings: Findings) -> None:
         rows = scope.contract.rows

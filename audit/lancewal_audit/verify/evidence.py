@@ -22,7 +22,7 @@ from lancewal_audit.verify.records.topic import TopicRecords
 from lancewal_audit.verify.records.wal import WalRecords
 from lancewal_audit.verify.report import WAL, Finding, Findings
 from lancewal_audit.verify.scope import Scope
-from lancewal_audit.verify.shares.by_share import PARTITION, Gathering
+from lancewal_audit.verify.shares.by_share import PARTITION, ShareWriter
 from lancewal_audit.verify.shares.on_disk import Shares
 from lancewal_core.ids import Position, Region
 from lancewal_core.rows.murmur2 import NO_PARTITION
@@ -66,13 +66,13 @@ class Evidence:
         """Most records that one source has."""
         return max(sum(max(r.end - r.begin, 0) for r in side.values()) for side in (self.topic, self.wal))
 
-    def gather(self, gathering: Gathering, findings: Findings) -> None:
+    def gather(self, writer: ShareWriter, findings: Findings) -> None:
         """Read both sources, and tell what the WAL lacks."""
         if self._topic is not None:
             read = self._topic.read(self.topic, self._scope.losses)
-            self._shares["topic"] = gathering.records("topic", read, self.topic)
+            self._shares["topic"] = writer.records("topic", read, self.topic)
         if self.wal:
-            self._shares["wal"] = gathering.records("wal", self.wal_records.read(), self.wal)
+            self._shares["wal"] = writer.records("wal", self.wal_records.read(), self.wal)
             self.wal_records.close(self.wal)
             _tell_gaps(self.wal_records, self.wal, findings)
 
@@ -111,13 +111,13 @@ class Evidence:
         """Records of one share: those to compare the table with, Kafka's, and the WAL's."""
         sides = {"topic": self.topic, "wal": self.wal}
         found: dict[str, list[Record]] = {"topic": [], "wal": []}
-        judging: list[Record] = []
+        compared: list[Record] = []
         for name, shares in self._shares.items():
             by_partition = {region.partition: range_ for region, range_ in sides[name].items()}
             found[name] = _records_of(shares.load(number), self._scope.contract.rows.table, by_partition)
             ours = {r.partition for r, range_ in sides[name].items() if self.chosen(r) is range_}
-            judging += [record for record in found[name] if record.partition in ours]
-        return judging, found["topic"], found["wal"]
+            compared += [record for record in found[name] if record.partition in ours]
+        return compared, found["topic"], found["wal"]
 
 
 def _beginning(scope: Scope, wal: WalRecords, region: Region) -> Position | None:

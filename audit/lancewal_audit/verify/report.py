@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from lancewal_core.cli.shown import aligned, one_line
+from lancewal_core.cli.output import aligned, one_line
 
 KINDS: dict[str, str] = {
     "missing": "its records make the key a row, and there is none",

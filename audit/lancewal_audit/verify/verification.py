@@ -27,7 +27,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from lancewal_audit.verify.compare import Judge
+from lancewal_audit.verify.compare import Comparison
 from lancewal_audit.verify.evidence import Evidence
 from lancewal_audit.verify.hidden_rows import hidden_rows
 from lancewal_audit.verify.index_check import IndexCheck
@@ -35,8 +35,8 @@ from lancewal_audit.verify.records.topic import TopicRecords
 from lancewal_audit.verify.records.wal import WalRecords
 from lancewal_audit.verify.report import Findings, Report
 from lancewal_audit.verify.scope import Scope, find_scope
-from lancewal_audit.verify.shares.by_share import Gathering
-from lancewal_audit.verify.shares.sample import KeyChoice
+from lancewal_audit.verify.shares.by_share import ShareWriter
+from lancewal_audit.verify.shares.sample import KeySample
 from lancewal_audit.verify.summary import Run, summarise
 from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock
@@ -106,29 +106,29 @@ def _compare(
     fraction = _fraction(asked, scope)
     records = max(scope.live_rows, evidence.records_max) * fraction
     count = min(max(-int(-records // SHARE_ROWS), 1), _SHARES_MAX)
-    gathering = Gathering(scope.contract, KeyChoice(scope.contract, fraction, asked.partitions), folder, count)
+    writer = ShareWriter(scope.contract, KeySample(scope.contract, fraction, asked.partitions), folder, count)
     # Steps 1 to 3: the rows and the records
-    read_rows = gathering.rows("read", read)
-    merged_rows = gathering.rows("merged", _plain_scan(scope))
-    evidence.gather(gathering, findings)
+    read_rows = writer.rows("read", read)
+    merged_rows = writer.rows("merged", _plain_scan(scope))
+    evidence.gather(writer, findings)
     # Step 4
-    judge = Judge(scope, evidence, findings)
+    comparison = Comparison(scope, evidence, findings)
     indexes = None if asked.index_keys is None else IndexCheck(scope.pinned, scope.contract.rows, asked.index_keys)
     for number in range(count):
-        judging, topic, wal = evidence.load(number)
+        compared, topic, wal = evidence.load(number)
         merged = merged_rows.load(number)
-        judge.table(judging, merged, read_rows.load(number))
-        judge.logs(topic, wal)
+        comparison.table(compared, merged, read_rows.load(number))
+        comparison.logs(topic, wal)
         if indexes is not None:
-            indexes.sample.add(judging, merged)
-    judge.rejected()
+            indexes.sample.add(compared, merged)
+    comparison.rejected()
     # Step 5
-    for finding in hidden_rows(scope.pinned, scope.contract.rows, judge.tally.wanted):
+    for finding in hidden_rows(scope.pinned, scope.contract.rows, comparison.tally.wanted):
         findings.add(finding)
     # Step 6
     index_reports = None if indexes is None else indexes.run(findings)
     run = Run(uri, asked.at, fraction, asked.foreign_rows_differ, read_rows.rows, merged_rows.rows, index_reports)
-    return summarise(run, scope, evidence, judge.tally, findings)
+    return summarise(run, scope, evidence, comparison.tally, findings)
 
 
 def _fraction(asked: Asked, scope: Scope) -> float:

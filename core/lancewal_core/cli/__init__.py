@@ -1,6 +1,6 @@
 """The program ``lancewal``, and the commands that need nothing but the core.
 
-``program`` finds the commands of every installed part; ``options`` is what they share, and ``shown`` how they print
+``program`` finds the commands of every installed part; ``options`` is what they share, and ``output`` how they print
 what comes from outside; then ``config``, ``pause`` and ``inspect``, which shows what ``stored_object`` makes of an
 object.
 

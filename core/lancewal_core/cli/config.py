@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from lancewal_core.cli.options import ConfigOption, Output, OutputOption, read_settings
-from lancewal_core.cli.shown import say, say_json
+from lancewal_core.cli.output import say, say_json
 
 app = typer.Typer(no_args_is_help=True, help="Check and show the settings.")
 

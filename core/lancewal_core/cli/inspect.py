@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lancewal_core.cli.options import ConfigOption, Output, OutputOption, read_settings
-from lancewal_core.cli.shown import aligned, one_line, say, say_json, terms
+from lancewal_core.cli.output import aligned, one_line, say, say_json, terms
 from lancewal_core.errors import InvalidInput
 from lancewal_core.process.clock import utc_text
 from lancewal_core.store.address import split_address

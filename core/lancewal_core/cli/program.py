@@ -24,7 +24,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from lancewal_core.cli.shown import say
+from lancewal_core.cli.output import say
 from lancewal_core.errors import InvalidInput, LancewalError
 from lancewal_core.process import failpoints
 

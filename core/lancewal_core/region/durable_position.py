@@ -8,7 +8,7 @@ from functools import partial
 from lancewal_core.ids import Position, Region
 from lancewal_core.region.index import RegionIndex, State
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.wal.walk import doubted, segment_lost, walk_trailers
+from lancewal_core.wal.walk import confirm_end, segment_lost, walk_trailers
 
 
 def durable_position(opened: OpenedTable, region: Region) -> Position | None:
@@ -33,7 +33,7 @@ def _durable(opened: OpenedTable, region: Region, index: RegionIndex | None) -> 
     if newest.state is not State.OPEN:
         return newest.next
     walk_log = partial(walk_trailers, opened.store, opened.tasks, newest.log)
-    walked = doubted(opened.store, walk_log(newest.first_sequence), walk_log)
+    walked = confirm_end(opened.store, walk_log(newest.first_sequence), walk_log)
     if walked.later is not None:
         again = opened.indexes.read([region]).get(region)
         if again is not None and newest in again.generations:

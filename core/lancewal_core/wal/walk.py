@@ -4,11 +4,11 @@ Guarantees
  1. ``walk`` reads from a number to the tail, which is the first absent number or a fence.  Whether that number counts
     as the tail, or was trimmed, is for the caller to prove (it alone knows the indexes).  Where a later segment is there
     although that number is absent, the walk says so: the number was trimmed, or its segment is lost.
- 2. A walk asks for one number behind an absent one; ``doubted`` finds later ones however many are absent in a row.
+ 2. A walk asks for one number behind an absent one; ``confirm_end`` finds later ones however many are absent in a row.
  3. ``end_log`` returns only when the log has ended, with a fence behind every segment; it puts none where a later number is
     there (guarantee 2), which would hide what lies behind.
 
-Steps of ``doubted``
+Steps of ``confirm_end``
  1. List what lies behind the number at which the walk ended.  A listing may be stale or partial: it never proves an end,
     and can only refute one.  What it shows was there once, however old it is, and so was every number before.
  2. Walk on, to the last number that it shows.  What was absent may have come since: new, and then it does no harm; or put
@@ -217,7 +217,7 @@ def _absent(
     return (found, None) if found is not None else (None, Sequence(at + behind))
 
 
-def doubted(store: ObjectStore, walked: Walk[S], walk_on: WalkOn[S]) -> Walk[S]:
+def confirm_end(store: ObjectStore, walked: Walk[S], walk_on: WalkOn[S]) -> Walk[S]:
     """The walk, gone on with as far as a listing shows numbers behind its end.  Where one is absent still its ``later`` is
     set: what was there was trimmed, or is lost."""
     if walked.fence is not None or walked.later is not None:
@@ -246,7 +246,7 @@ def end_log(
     unknown = 0
     unknown_since = 0.0
     while True:
-        walked = doubted(store, walk_log(start), walk_log)
+        walked = confirm_end(store, walk_log(start), walk_log)
         segments.extend(walked.segments)
         if walked.fence is not None:
             return Walk(log, tuple(segments), walked.end, walked.fence)

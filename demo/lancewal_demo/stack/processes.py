@@ -1,6 +1,6 @@
 """A service as a child process: started with a log file, watched until it is ready, stopped within a deadline.
 
-1. The child does not outlive this process, whatever ends this process (see ``tied``); on systems other than Linux
+1. The child does not outlive this process, whatever ends this process (see ``die_with_parent``); on systems other than Linux
    only an orderly end of Python stops it.
 2. The child is in a session of its own: Ctrl-C in the terminal reaches this process alone, which then stops its
    services in the order it wants.
@@ -22,7 +22,7 @@ from pathlib import Path
 
 from lancewal_core.errors import InvalidInput
 
-_TIED = Path(__file__).with_name("tied.py")
+_DIE_WITH_PARENT = Path(__file__).with_name("die_with_parent.py")
 _POLL_S = 0.05
 _TAIL_BYTES = 64 * 1024
 
@@ -46,7 +46,7 @@ class Process:
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError(f"start {arguments[0]} from the main thread: the child dies with the thread")
         self.log = log
-        launcher = [sys.executable, "-I", "-S", str(_TIED), str(os.getpid())]
+        launcher = [sys.executable, "-I", "-S", str(_DIE_WITH_PARENT), str(os.getpid())]
         with open(log, "ab") as output:
             self._child = subprocess.Popen(
                 [*launcher, *map(str, arguments)],

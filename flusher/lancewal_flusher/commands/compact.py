@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lancewal_core.cli.options import ConfigOption, Output, OutputOption, read_settings
-from lancewal_core.cli.shown import say, say_json
+from lancewal_core.cli.output import say, say_json
 from lancewal_core.settings.load import Settings
 from lancewal_flusher.commands.runner_option import RunnerOption, choosing, session_for
 

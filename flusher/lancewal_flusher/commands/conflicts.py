@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lancewal_core.cli.options import ConfigOption, Output, OutputOption, read_settings
-from lancewal_core.cli.shown import one_line, say, say_json
+from lancewal_core.cli.output import one_line, say, say_json
 from lancewal_core.errors import InvalidInput
 
 if TYPE_CHECKING:

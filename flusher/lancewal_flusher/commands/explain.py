@@ -1,4 +1,4 @@
-"""``lancewal flush run --dry-run``: the outlook of the next merge, for people or as JSON."""
+"""``lancewal flush run --dry-run``: what the next merge would do, for people or as JSON."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from contextlib import ExitStack
 from dataclasses import asdict
 
 from lancewal_core.cli.options import Output
-from lancewal_core.cli.shown import aligned, one_line, say, say_json
+from lancewal_core.cli.output import aligned, one_line, say, say_json
 from lancewal_core.settings.load import Settings
 from lancewal_flusher.commit.send import Refused
-from lancewal_flusher.merge.explain import MergeOutlook, look
+from lancewal_flusher.merge.explain import MergeExplanation, explain
 from lancewal_flusher.open import open_context
 from lancewal_flusher.service.limits import compaction_limits, merge_limits
 
@@ -19,7 +19,7 @@ def show_next_merge(settings: Settings, output: Output) -> None:
     flusher = settings.flusher
     with ExitStack() as stack:
         context = open_context(settings, stack, on_threads=True)
-        found = look(
+        found = explain(
             context,
             merge_limits(settings, context.contract),
             compaction_limits(flusher) if flusher.compaction else None,
@@ -28,37 +28,37 @@ def show_next_merge(settings: Settings, output: Output) -> None:
     if isinstance(found, Refused):
         content, text = {"refused": found.reason}, f"nothing can be merged now: {found.reason}"
     else:
-        content, text = asdict(found), outlook_text(found)
+        content, text = asdict(found), explanation_text(found)
     if output is Output.JSON:
         say_json(content)
     else:
         say(text)
 
 
-def outlook_text(outlook: MergeOutlook) -> str:
-    """The outlook for people."""
-    damaged = [f"{region} is left where it is damaged: {one_line(why)}" for region, why in outlook.damaged.items()]
-    if not outlook.generations:
+def explanation_text(explanation: MergeExplanation) -> str:
+    """The explanation for people."""
+    damaged = [f"{region} is left where it is damaged: {one_line(why)}" for region, why in explanation.damaged.items()]
+    if not explanation.generations:
         what = "nothing else waits" if damaged else "nothing waits"
-        return "\n".join([f"version {outlook.version}: {what} for a merge", *damaged])
+        return "\n".join([f"version {explanation.version}: {what} for a merge", *damaged])
     regions = ", ".join(
         f"{region} {first}" if first == last else f"{region} {first} to {last}"
-        for region, (first, last) in sorted(outlook.generations.items())
+        for region, (first, last) in sorted(explanation.generations.items())
     )
     lines = [
-        f"version {outlook.version}: would merge generations {regions}",
-        f"{outlook.keys} keys: {outlook.rows_adopted} rows adopted, {outlook.rows_written} rows written, "
-        f"{outlook.rows_in_place} patched in place; {outlook.fragments_scanned} fragments to scan",
-        f"about {outlook.bytes_written} bytes written; {outlook.seconds_merge:.3f} s, "
-        f"{outlook.seconds:.3f} s with the compaction right behind",
+        f"version {explanation.version}: would merge generations {regions}",
+        f"{explanation.keys} keys: {explanation.rows_adopted} rows adopted, {explanation.rows_written} rows written, "
+        f"{explanation.rows_in_place} patched in place; {explanation.fragments_scanned} fragments to scan",
+        f"about {explanation.bytes_written} bytes written; {explanation.seconds_merge:.3f} s, "
+        f"{explanation.seconds:.3f} s with the compaction right behind",
     ]
     lines += damaged
-    for names in sorted({f.indexed_by for f in outlook.fragments if f.indexed_by}):
-        ids = ", ".join(str(f.fragment) for f in outlook.fragments if f.indexed_by == names)
+    for names in sorted({f.indexed_by for f in explanation.fragments if f.indexed_by}):
+        ids = ", ".join(str(f.fragment) for f in explanation.fragments if f.indexed_by == names)
         lines.append(
             f"not patched in place, because patches set columns under index {', '.join(names)}: fragments {ids}"
         )
-    if outlook.deferred:
+    if explanation.deferred:
         lines.append("put off for now: deletion vectors would take more bytes than the rows (flusher.defer_s)")
     rows = [
         ("fragment", "rows", "hidden", "replaced", "in place", "strategy", "bytes", "seconds", "weight of each strategy"),
@@ -68,9 +68,9 @@ def outlook_text(outlook: MergeOutlook) -> str:
                 str(f.bytes_written), f"{f.seconds:.4f}",
                 ", ".join(f"{strategy.value} {weight}" for strategy, weight in f.bytes_of.items()),
             )
-            for f in outlook.fragments
+            for f in explanation.fragments
         ),
     ]  # fmt: skip
-    if outlook.fragments:
+    if explanation.fragments:
         lines += aligned(rows, figures=range(8))
     return "\n".join(lines)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from lancewal_core.cli.options import ConfigOption, Output, OutputOption, read_settings
-from lancewal_core.cli.shown import say
+from lancewal_core.cli.output import say
 from lancewal_flusher.commands.runner_option import RunnerOption, choosing, session_for
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Merge snapshots into the table.")

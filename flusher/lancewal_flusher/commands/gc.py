@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lancewal_core.cli.options import ConfigOption, Output, OutputOption, read_settings
-from lancewal_core.cli.shown import aligned, one_line, say, say_json
+from lancewal_core.cli.output import aligned, one_line, say, say_json
 from lancewal_core.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -81,13 +81,13 @@ def summary_text(summary: GarbageSummary, dry_run: bool) -> str:
             lines.append(f"  and {len(summary.orphans) - ORPHANS_SHOWN} more: --output json lists them")
     if summary.expired_rows is not None:
         lines.append(f"rows that have expired, which the flusher hides: {summary.expired_rows}")
-    loose = summary.loose_data
-    if loose is None:
+    unnamed = summary.loose_data
+    if unnamed is None:
         lines.append("data files: not counted, since a snapshot that is to be merged cannot be read")
-    elif loose.files:
+    elif unnamed.files:
         lines.append(
-            f"data files older than a day that neither the newest version nor a snapshot names: {loose.files}, "
-            f"{loose.bytes} bytes; Lance's clean-up of versions decides about them"
+            f"data files older than a day that neither the newest version nor a snapshot names: {unnamed.files}, "
+            f"{unnamed.bytes} bytes; Lance's clean-up of versions decides about them"
         )
     return "\n".join(lines)
 

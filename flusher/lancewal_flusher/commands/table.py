@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lancewal_core.cli.options import ConfigOption, Output, OutputOption, read_settings
-from lancewal_core.cli.shown import aligned, one_line, say, say_json
+from lancewal_core.cli.output import aligned, one_line, say, say_json
 from lancewal_core.errors import InvalidInput
 from lancewal_flusher.commands.load import command as load_command
 

@@ -79,7 +79,7 @@ def find_spans(context: FlusherContext, pinned: PinnedTable, wanted: Mapping[str
     It is asked once for each file: what no commit says today none will say later.
     """
     found: dict[str, Spans] = {}
-    left = {name: fragment for name, fragment in wanted.items() if name not in context.untold}
+    left = {name: fragment for name, fragment in wanted.items() if name not in context.files_without_origin}
     lowest = 0
     for version in range(pinned.version, max(pinned.version - VERSIONS_MAX, 0), -1):
         if not left or version <= lowest:
@@ -97,8 +97,8 @@ def find_spans(context: FlusherContext, pinned: PinnedTable, wanted: Mapping[str
             if facts.fragments_below <= min(left.values()):
                 lowest = max(lowest, facts.read_version)
     if left:
-        context.untold.intersection_update({name for f in pinned.fragments() for name in f.files})
-        context.untold.update(left)
+        context.files_without_origin.intersection_update({name for f in pinned.fragments() for name in f.files})
+        context.files_without_origin.update(left)
     return found
 
 

@@ -28,7 +28,7 @@ from lancewal_flusher.context import FlusherContext, check_contract
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from lancewal_flusher.garbage.find import claimed_histories, find_garbage, list_candidates, shortened
 from lancewal_flusher.garbage.kinds import Group, Orphan, grouped, orphans
-from lancewal_flusher.garbage.unnamed_data_files import LooseData, loose_data
+from lancewal_flusher.garbage.unnamed_data_files import UnnamedFiles, find_unnamed
 from lancewal_flusher.upkeep.expiry import count_expired
 
 
@@ -54,7 +54,7 @@ class GarbageSummary:
     trimmed: tuple[Trimmed, ...]
     orphans: tuple[Orphan, ...]
     """Listed, never deleted."""
-    loose_data: LooseData | None
+    loose_data: UnnamedFiles | None
     """Counted, never deleted."""
     expired_rows: int | None = None
     """Of a run that only looks: rows that have expired; None where rows never do."""
@@ -130,7 +130,7 @@ def _summary(
         context.contract.grace_s,
         trimmed,
         orphans(listed, context.contract, now),
-        loose_data(context, histories.values(), now),
+        find_unnamed(context, histories.values(), now),
     )
 
 

@@ -17,19 +17,19 @@ from lancewal_core.region.snapshot import read_snapshot
 from lancewal_core.table.protocol import files_of
 from lancewal_flusher.context import FlusherContext
 
-LOOSE_AFTER_MS = 24 * 3600 * 1000
+UNNAMED_AFTER_MS = 24 * 3600 * 1000
 """Younger files may be on their way into a snapshot or a merge."""
 
 
 @dataclass(frozen=True, slots=True)
-class LooseData:
+class UnnamedFiles:
     """Files in ``data/``, older than a day, that neither the newest version nor a snapshot still to be merged names."""
 
     files: int
     bytes: int
 
 
-def loose_data(context: FlusherContext, histories: Iterable[History], now_ms: int) -> LooseData | None:
+def find_unnamed(context: FlusherContext, histories: Iterable[History], now_ms: int) -> UnnamedFiles | None:
     """None where a snapshot that is still to be merged cannot be read: nobody knows its files then."""
     listed = list(context.store.list(paths.DATA))  # first: what is adopted meanwhile is named below
     waiting = [
@@ -44,9 +44,9 @@ def loose_data(context: FlusherContext, histories: Iterable[History], now_ms: in
         return None
     named = set(files_of(text for snapshot in snapshots for text in snapshot.fragments))
     named |= {name for fragment in context.table.newest().fragments() for name in fragment.files}
-    loose = [
+    unnamed = [
         info.size
         for info in listed
-        if info.key.removeprefix(paths.DATA) not in named and now_ms - info.modified_ms >= LOOSE_AFTER_MS
+        if info.key.removeprefix(paths.DATA) not in named and now_ms - info.modified_ms >= UNNAMED_AFTER_MS
     ]
-    return LooseData(len(loose), sum(loose))
+    return UnnamedFiles(len(unnamed), sum(unnamed))

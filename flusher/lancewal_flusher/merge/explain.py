@@ -28,7 +28,7 @@ from lancewal_flusher.upkeep.compaction_plan import Choice, CompactionLimits
 
 
 @dataclass(frozen=True, slots=True)
-class FragmentOutlook:
+class FragmentExplanation:
     """One fragment; ``replaced`` of its live rows are replaced or deleted, ``in_place`` of them only patched."""
 
     fragment: int
@@ -46,7 +46,7 @@ class FragmentOutlook:
 
 
 @dataclass(frozen=True, slots=True)
-class MergeOutlook:
+class MergeExplanation:
     """The next merge.  Bytes and seconds with the compaction right behind it; ``seconds_merge`` without."""
 
     version: int
@@ -60,7 +60,7 @@ class MergeOutlook:
     fragments_scanned: int
     deferred: bool
     """A running flusher would wait for more to come."""
-    fragments: tuple[FragmentOutlook, ...]
+    fragments: tuple[FragmentExplanation, ...]
     bytes_written: int
     seconds_merge: float
     seconds: float
@@ -68,13 +68,13 @@ class MergeOutlook:
     """Per region that it would leave, what of its snapshots is damaged; what is lost is not looked for in the log."""
 
 
-def look(
+def explain(
     context: FlusherContext,
     limits: MergeLimits,
     compaction: CompactionLimits | None,
     rates: Rates | None = None,
     threads: int = 2,
-) -> MergeOutlook | Refused:
+) -> MergeExplanation | Refused:
     """``compaction``: its limits, None where it is turned off."""
     pinned = context.table.newest()
     stock = take_stock(context, pinned, limits, FirstSeen(), rebuild=False)
@@ -92,7 +92,7 @@ def look(
     left_alone = _left_alone(context, pinned, compaction, limits.rewrite_bytes)
     indexes = pinned.indexes()
     found = [
-        _outlook(
+        _explained(
             change_of(pinned, i, count, in_place.get(i), indexes, rewritable=i not in left_alone),
             limits,
             rates or Rates(),
@@ -113,18 +113,18 @@ def _left_alone(
     if compaction is None:
         return frozenset(f.fragment_id for f in fragments)
     others = frozenset(f.fragment_id for f in fragments if not bytes_min <= f.nbytes <= compaction.round_bytes)
-    return others | Choice(tuple(fragments), pinned.unrewritable_fragments(), with_sentinel=True).spared(compaction)
+    return others | Choice(tuple(fragments), pinned.unrewritable_fragments(), with_sentinel=True).excluded(compaction)
 
 
-def _outlook(
+def _explained(
     change: FragmentChange, limits: MergeLimits, rates: Rates, choice: InPlace
-) -> tuple[FragmentOutlook, Cost]:
+) -> tuple[FragmentExplanation, Cost]:
     found = costs(change, limits.deleted_share, rates)
     chosen_before = [
         cost for cost in found if cost.strategy is Strategy.COLUMNS and change.fragment_id in choice.chosen
     ]
     taken = least(chosen_before or found)
-    outlook = FragmentOutlook(
+    explanation = FragmentExplanation(
         change.fragment_id,
         change.rows,
         change.deleted_rows,
@@ -136,7 +136,7 @@ def _outlook(
         {cost.strategy: cost.weight for cost in found},
         choice.barred.get(change.fragment_id, ()),
     )
-    return outlook, taken
+    return explanation, taken
 
 
 def _entry_bytes(stock: Stock) -> float:
@@ -158,10 +158,10 @@ def _sum(
     pinned: PinnedTable,
     stock: Stock,
     lookup: KeyRows,
-    found: list[tuple[FragmentOutlook, Cost]],
+    found: list[tuple[FragmentExplanation, Cost]],
     patched: int,
     terms: _Terms,
-) -> MergeOutlook:
+) -> MergeExplanation:
     """``patched``: rows in place."""
     rates = terms.rates
     fragments = {f.fragment_id: f for f in pinned.fragments()}
@@ -177,7 +177,7 @@ def _sum(
     seconds = (
         rates.commit_s + rates.key_s * keys + rates.new_row_s * written + tasks / max(1, min(terms.threads, len(found)))
     )
-    return MergeOutlook(
+    return MergeExplanation(
         int(pinned.version),
         {
             w.merge.region.name: (int(w.merge.snapshots[0].generation), int(w.merge.snapshots[-1].generation))
@@ -189,7 +189,7 @@ def _sum(
         patched,
         len(lookup.uncovered),
         bool(works) and shall_defer(pinned, lookup, stock, terms.limits),
-        tuple(outlook for outlook, _ in found),
+        tuple(explanation for explanation, _ in found),
         int(
             sum(cost.bytes_written for _, cost in found)
             + written * row_bytes

@@ -20,7 +20,7 @@ from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.snapshot import Snapshot
 from lancewal_core.wal.segment import Trailer
-from lancewal_core.wal.walk import Walk, doubted, segment_lost, walk_trailers
+from lancewal_core.wal.walk import Walk, confirm_end, segment_lost, walk_trailers
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ def count_entries(opened: OpenedTable, log: LogId, held: Sequence[tuple[Tally, G
     walk_log = partial(walk_trailers, opened.store, opened.tasks, log)
     walked = walk_log(start, before=before)
     if before is None or walked.end < before:
-        walked = doubted(opened.store, walked, walk_log)
+        walked = confirm_end(opened.store, walked, walk_log)
     elif before is not None:
         walk_log(walked.end, before=Number(walked.end + 1))  # reads go on to the log's end: its fence must be whole
     reached = {tally.region: record.first for tally, record in held if record.state is State.OPEN}

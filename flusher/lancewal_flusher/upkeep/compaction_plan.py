@@ -141,7 +141,7 @@ class Choice:
     with_sentinel: bool
     """Whether a round may take the sentinel, if it is no larger than a round."""
 
-    def spared(self, limits: CompactionLimits) -> frozenset[int]:
+    def excluded(self, limits: CompactionLimits) -> frozenset[int]:
         """Fragments that no round of these limits may take."""
         guard = min(self.fragments, key=lambda f: f.fragment_id, default=None)
         if guard is None or (self.with_sentinel and guard.nbytes <= limits.round_bytes):
@@ -150,7 +150,7 @@ class Choice:
 
     def next_round(self, limits: CompactionLimits) -> Round | None:
         """What to write anew now, None if nothing is worth it."""
-        return next_round(self.fragments, limits, self.spared(limits))
+        return next_round(self.fragments, limits, self.excluded(limits))
 
     def after(self, done: Round, limits: CompactionLimits) -> Choice:
         """What the next round would choose from if nobody else did anything; sizes are those of the rows left, about."""
@@ -161,9 +161,9 @@ class Choice:
         return replace(self, fragments=(*(f for f in self.fragments if f.fragment_id not in taken), *new))
 
 
-def next_round(fragments: Sequence[Stored], limits: CompactionLimits, spared: Collection[int]) -> Round | None:
-    """What to write anew now, None if nothing is worth it; ``spared`` ids are left alone."""
-    free = [f for f in fragments if f.fragment_id not in spared]
+def next_round(fragments: Sequence[Stored], limits: CompactionLimits, excluded: Collection[int]) -> Round | None:
+    """What to write anew now, None if nothing is worth it; ``excluded`` ids are left alone."""
+    free = [f for f in fragments if f.fragment_id not in excluded]
     for reason, choose in ((Reason.SMALL, _small), (Reason.DELETED, _deleted)):
         groups = tuple(islice(_groups(free, limits, choose), limits.groups_max))
         if groups:

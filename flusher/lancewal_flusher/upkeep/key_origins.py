@@ -7,7 +7,7 @@ Steps of ``find``, for one file
 
 Step 2 finds what a compaction moved only while the runs of the files before it are in the catalog: ``key_runs`` leaves them
 there until it has written runs for all files.  And it is right of a key that had two regions, one after the other, only if
-both are there: a compaction leaves files alone that have no run yet (``told_by_commits_alone``), and where the index begins
+both are there: a compaction leaves files alone that have no run yet (``origin_only_in_commits``), and where the index begins
 anew, files of step 2 get their runs first, so that nothing is concluded from half of what there was.
 """
 
@@ -77,7 +77,7 @@ class EntryRegions:
         return np.where(lowest == highest, highest, NO_REGION).astype(np.int32)
 
 
-def told_by_commits_alone(context: FlusherContext, pinned: PinnedTable) -> frozenset[int]:
+def origin_only_in_commits(context: FlusherContext, pinned: PinnedTable) -> frozenset[int]:
     """Fragments of which a commit says through which regions their rows came, and no run yet."""
     if not context.contract.keyed_by_bytes:
         return frozenset()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lancewal_core.cli.options import ConfigOption, read_settings
-from lancewal_core.cli.shown import say
+from lancewal_core.cli.output import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable

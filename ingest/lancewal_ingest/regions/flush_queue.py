@@ -20,7 +20,7 @@ from lancewal_core.region.index import GenerationRecord
 from lancewal_core.region.snapshot import Snapshot
 from lancewal_core.rows.fold import Folded, fold
 from lancewal_ingest.context import IngestContext
-from lancewal_ingest.glibc_heap import give_back
+from lancewal_ingest.glibc_heap import return_free_pages
 from lancewal_ingest.observer import Observer
 from lancewal_ingest.regions.memtable import MemTable
 
@@ -105,6 +105,6 @@ class FlushQueue:
                 self._again_at = self._context.clock.monotonic() + self._retry_s
             return
         item = self._waiting.popleft()
-        give_back()
+        return_free_pages()
         if snapshot is not None:
             self._observer.flushed(item.region, snapshot)

@@ -60,7 +60,7 @@ from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import version_exists
 from lancewal_core.table.watermarks import NOTHING_MERGED
 from lancewal_core.wal.segment import Segment, Trailer
-from lancewal_core.wal.walk import Walk, doubted, segment_lost
+from lancewal_core.wal.walk import Walk, confirm_end, segment_lost
 from lancewal_reader.plan.contract_eras import contracts_up_to, spans_a_change
 from lancewal_reader.plan.stand_in import Lineage, Pinned, is_at_or_below
 from lancewal_reader.plan.strong import (
@@ -248,7 +248,7 @@ def _check_lost(context: PlanContext, pending: Seq[_Part], walked: Walk[Segment 
     """Raise what names the absent segment at the end of ``walked``, if these parts need it and it was not trimmed."""
     if not pending or walked.fence is not None:
         return
-    walked = doubted(context.store, walked, partial(walk_from, context, walked.log))
+    walked = confirm_end(context.store, walked, partial(walk_from, context, walked.log))
     for part in pending:
         if part.record.first_sequence > walked.end:
             continue  # it says nothing of what lies before it, which may have been trimmed

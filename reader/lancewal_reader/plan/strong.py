@@ -46,7 +46,7 @@ from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.u64_segment import U64Segment
 from lancewal_core.table.watermarks import NOTHING_MERGED, InForce
 from lancewal_core.wal.segment import Segment, Trailer
-from lancewal_core.wal.walk import SegmentCache, Walk, doubted, segment_lost, walk_cached, walk_trailers
+from lancewal_core.wal.walk import SegmentCache, Walk, confirm_end, segment_lost, walk_cached, walk_trailers
 
 PLANS_MAX = 20
 PAUSE_S = 0.02
@@ -309,7 +309,7 @@ def _prove_ends(
         if at is None:
             indexes.update(context.indexes.read(sorted(set(keepers.values()))))
         else:
-            proven[at.log] = doubted(context.store, at, partial(walk_from, context, at.log))
+            proven[at.log] = confirm_end(context.store, at, partial(walk_from, context, at.log))
 
     context.tasks.map(look, [None, *walks.values()])
     for log, walked in walks.items():

@@ -20,7 +20,7 @@ from lancewal_core.testing.memory_store import MemoryBucket, MemoryStore
 from lancewal_core.testing.scheduler import Scheduler
 from lancewal_core.testing.sim_clock import SimClock
 from lancewal_core.wal.segment import Entry, Fence, Segment, decode_segment, encode_fence
-from lancewal_core.wal.walk import SegmentCache, WalkOn, doubted, end_log, walk, walk_cached, walk_trailers
+from lancewal_core.wal.walk import SegmentCache, WalkOn, confirm_end, end_log, walk, walk_cached, walk_trailers
 from lancewal_core.wal.writer import Durable, FencedOut, LogWriter, Occupied, Unsettled
 from tests.support.scripted import InlineTasks, ManualClock, ScriptedStore
 
@@ -248,7 +248,7 @@ def test_no_listing_makes_a_later_number_of_nothing(
         store.bucket.delete(key(trimmed))
     store.faults.listings.append(listing)
     walked = walk(store, TASKS, LOG, Sequence(5))
-    assert doubted(store, walked, from_store(store)) == walked
+    assert confirm_end(store, walked, from_store(store)) == walked
     assert not store.faults.listings
 
 
@@ -262,7 +262,7 @@ def test_a_later_number_is_found_where_a_listing_shows_it(
     walked = walk(store, TASKS, LOG, Sequence(0))
     assert (walked.end, walked.later) == (1, None)
     store.faults.listings.append(listing)
-    after = doubted(store, walked, from_store(store))
+    after = confirm_end(store, walked, from_store(store))
     assert (after.segments, after.end, after.later) == (walked.segments, 1, 4 if found else None)
 
 
@@ -273,9 +273,9 @@ def test_a_later_number_that_was_there_counts(store: ScriptedStore, writer: LogW
     fill(writer, 2)
     for lost in (3, 4):
         store.bucket.delete(key(lost))
-    assert doubted(store, walked, from_store(store)) == walked
+    assert confirm_end(store, walked, from_store(store)) == walked
     store.faults.listings.append(ListFault.STALE)
-    assert doubted(store, walked, from_store(store)).later == 4
+    assert confirm_end(store, walked, from_store(store)).later == 4
 
 
 def test_lost_segments_that_are_put_back_between_a_walk_and_its_listing_are_walked(
@@ -296,7 +296,7 @@ def test_lost_segments_that_are_put_back_between_a_walk_and_its_listing_are_walk
         assert (walked.end, walked.later) == (3, None)
         for n in back:
             store.bucket.put(key(n), held[n], 0)
-        after = doubted(store, walked, from_store(store))
+        after = confirm_end(store, walked, from_store(store))
         assert ([s.sequence for s in after.segments], after.end, after.later) == (list(range(end)), end, later)
         for n in lost:
             store.bucket.put(key(n), held[n], 0)
@@ -306,7 +306,7 @@ def test_lost_segments_that_are_put_back_between_a_walk_and_its_listing_are_walk
     for n in (3, 4, 5):
         store.bucket.put(key(n), held[n], 0)
     fence(store, 9)
-    after = doubted(store, walked, from_store(store))
+    after = confirm_end(store, walked, from_store(store))
     assert (after.end, after.later, after.fence is not None) == (9, None, True)
 
 
@@ -316,7 +316,7 @@ def test_a_walk_goes_on_no_further_than_one_listing_shows(store: ScriptedStore, 
     walked = walk(store, TASKS, LOG, Sequence(0))
     fill(writer, 3)
     store.after("list", paths.log_prefix(LOG), lambda: fill(writer, 3), 1)
-    after = doubted(store, walked, from_store(store))
+    after = confirm_end(store, walked, from_store(store))
     assert ([s.sequence for s in after.segments], after.end, after.later) == (list(range(6)), 6, None)
 
 
@@ -327,7 +327,7 @@ def test_segments_that_come_between_a_walk_and_its_listing_are_no_loss(
     fill(writer, 3)
     walked = walk(store, TASKS, LOG, Sequence(0))
     getattr(store, act)("list", paths.log_prefix(LOG), lambda: fill(writer, 3), 2)
-    after = doubted(store, walked, from_store(store))
+    after = confirm_end(store, walked, from_store(store))
     assert after.later is None
     assert ([s.sequence for s in after.segments], after.end) == (list(range(after.end)), 6 if act == "before" else 3)
     ended = end_log(store, TASKS, clock, LOG, Sequence(0), OwnerId("new"), NORTH)

@@ -228,7 +228,7 @@ import sys
 from lancewal_core.table.protocol import RewriteBounds
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_flusher.upkeep.compaction import BATCH_BYTES, BUFFER_BYTES
-from lancewal_demo.stack.resident import resident_bytes
+from lancewal_demo.stack.resident_memory import resident_bytes
 
 table = LanceTable(sys.argv[1])
 pinned = table.newest()

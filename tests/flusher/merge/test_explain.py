@@ -12,9 +12,9 @@ import yaml
 
 from lancewal_core.cli import program as cli
 from lancewal_flusher.commands import flush as commands
-from lancewal_flusher.commands.explain import outlook_text
+from lancewal_flusher.commands.explain import explanation_text
 from lancewal_flusher.commit.send import Refused
-from lancewal_flusher.merge.explain import MergeOutlook, look
+from lancewal_flusher.merge.explain import MergeExplanation, explain
 from lancewal_flusher.merge.merge import merge_next
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.tasks.cost import Strategy
@@ -43,9 +43,9 @@ def files(table: FlusherTable) -> dict[str, int]:
     return {str(path): path.stat().st_size for path in found}
 
 
-def outlook(table: FlusherTable) -> MergeOutlook:
-    found = look(table.context(), LIMITS, CompactionLimits())
-    assert isinstance(found, MergeOutlook)
+def explanation(table: FlusherTable) -> MergeExplanation:
+    found = explain(table.context(), LIMITS, CompactionLimits())
+    assert isinstance(found, MergeExplanation)
     return found
 
 
@@ -53,7 +53,7 @@ def test_it_says_what_the_merge_then_does(table: FlusherTable) -> None:
     table.generation(0, [patch(id, a=-id) for id in range(4_000)])
     table.generation(1, [*upserts(range(3_000), a=5), delete(7_999), delete(9_999)])
     before = files(table)
-    found = outlook(table)
+    found = explanation(table)
     assert files(table) == before
     assert [(f.strategy, f.rows, f.replaced, f.in_place) for f in found.fragments] == [
         (Strategy.COLUMNS, ROWS, 4_000, 4_000),
@@ -65,19 +65,19 @@ def test_it_says_what_the_merge_then_does(table: FlusherTable) -> None:
     assert (merge.rows_adopted, merge.rows_written, merge.rows_in_place) == (3_000, 0, 4_000)
     assert merge.rows_replaced == sum(f.replaced for f in found.fragments)
     assert merge.worn == (found.fragments[1].fragment,)
-    assert outlook(table).generations == {}
+    assert explanation(table).generations == {}
 
 
 def test_an_index_that_keeps_columns_from_being_patched_in_place_is_named(table: FlusherTable) -> None:
     table.dataset.create_scalar_index("a", "BTREE", name="by_a")
     table.generation(0, [patch(id, a=-id) for id in range(4_000)])
     table.generation(1, [patch(id, s="new") for id in range(4_000)])
-    found = outlook(table)
+    found = explanation(table)
     assert [(f.in_place, f.indexed_by) for f in found.fragments] == [(0, ("by_a",)), (4_000, ())]
     first = found.fragments[0]
     assert Strategy.COLUMNS not in first.bytes_of
     says = f"not patched in place, because patches set columns under index by_a: fragments {first.fragment}"
-    assert says in outlook_text(found).splitlines()
+    assert says in explanation_text(found).splitlines()
     (merge,) = table.round(LIMITS).merges
     assert (merge.rows_in_place, merge.rows_written) == (found.rows_in_place, found.rows_written) == (4_000, 4_000)
 
@@ -85,7 +85,7 @@ def test_an_index_that_keeps_columns_from_being_patched_in_place_is_named(table:
 def test_bytes_are_about_what_is_written(table: FlusherTable) -> None:
     table.generation(0, [patch(id, a=999 * id) for id in range(0, ROWS, 2)])
     table.generation(1, upserts(range(1_000), a=5))
-    found = outlook(table)
+    found = explanation(table)
     before = files(table)
     table.round(LIMITS)
     after = files(table)
@@ -97,7 +97,7 @@ def test_bytes_are_about_what_is_written(table: FlusherTable) -> None:
 def test_fragments_that_no_index_covers_are_looked_through(table: FlusherTable) -> None:
     table.user_append(0, [10_000, 10_001], in_model=True)
     table.generation(0, [patch(10_000, a=1)])
-    found = outlook(table)
+    found = explanation(table)
     assert found.fragments_scanned == 1
     assert [(f.replaced, f.in_place) for f in found.fragments] == [(1, 0)]
 
@@ -105,7 +105,7 @@ def test_fragments_that_no_index_covers_are_looked_through(table: FlusherTable) 
 def test_an_unfinished_merge_comes_first(table: FlusherTable) -> None:
     table.generation(0, upserts(range(10), a=5))
     merge_next(table.context(), LIMITS)
-    found = look(table.context(), LIMITS, None)
+    found = explain(table.context(), LIMITS, None)
     assert isinstance(found, Refused)
     assert "not finished" in found.reason
 
@@ -114,7 +114,7 @@ def test_snapshots_that_are_missing_are_not_rebuilt(table: FlusherTable) -> None
     table.generation(0, upserts(range(10), a=5))
     table.remove_files(table.snapshot(0, 2))
     before = files(table)
-    assert outlook(table).generations == {}
+    assert explanation(table).generations == {}
     assert files(table) == before
     table.round(LIMITS)
     table.check()
@@ -124,15 +124,15 @@ def test_a_damaged_region_is_named_beside_what_would_be_merged(table: FlusherTab
     table.generation(0, upserts(range(10), a=5))
     damaged = Path(table.uri) / table.snapshot(0, 2).key
     damaged.write_bytes(damaged.read_bytes()[:-3])
-    found = outlook(table)
+    found = explanation(table)
     assert found.generations == {}
     assert list(found.damaged) == [table.regions[0].name]
     name = table.regions[0].name
-    assert f"{name} is left where it is damaged: object_corrupt: _lancewal/" in outlook_text(found)
+    assert f"{name} is left where it is damaged: object_corrupt: _lancewal/" in explanation_text(found)
     table.generation(1, upserts(range(10), a=5))
-    found = outlook(table)
+    found = explanation(table)
     assert list(found.generations) == [table.regions[1].name]
-    assert f"{name} is left where it is damaged: object_corrupt: _lancewal/" in outlook_text(found)
+    assert f"{name} is left where it is damaged: object_corrupt: _lancewal/" in explanation_text(found)
 
 
 def test_the_command(
@@ -149,9 +149,9 @@ def test_the_command(
     table.generation(0, [patch(id, a=-id) for id in range(4_000)])
     assert cli.run(run) == 0
     out = capsys.readouterr().out
-    found = look(table.context(), MergeLimits(), CompactionLimits())
-    assert isinstance(found, MergeOutlook)
-    assert out == outlook_text(found) + "\n"
+    found = explain(table.context(), MergeLimits(), CompactionLimits())
+    assert isinstance(found, MergeExplanation)
+    assert out == explanation_text(found) + "\n"
     assert "4000 patched in place" in out
     assert cli.run([*run, "--output", "json"]) == 0
     shown = json.loads(capsys.readouterr().out)

@@ -12,7 +12,7 @@ from lancewal_core.errors import RewriteFailed
 from lancewal_core.rows.schema import Op
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table.lance.table import LancePinnedTable, LanceTable
-from lancewal_flusher.merge.explain import look
+from lancewal_flusher.merge.explain import explain
 from lancewal_flusher.tasks import in_place
 from tests.flusher.tasks.test_strategies import LIMITS, columns_where_possible
 from tests.support.flusher_tables import FlusherTable, Operation, patch, upserts
@@ -61,7 +61,7 @@ def test_columns_that_lance_would_not_join_are_patched_in_place_too(
     table.generation(0, [Operation(Op.UPSERT, id, {**nothing, "w": before}) for id in range(20)])
     table.round(LIMITS)
     table.generation(0, [Operation(Op.PATCH, id, {"w": after}) for id in range(5)])
-    look(table.context(), LIMITS, None)
+    explain(table.context(), LIMITS, None)
     (merge,) = table.round(LIMITS).merges
     assert (merge.rows_in_place, merge.rows_written) == (5, 0)
     table.check()

@@ -18,8 +18,8 @@ def sized(*megabytes: int, rows: int = 10, deleted: int = 0) -> list[Stored]:
     return [Stored(i, rows, deleted, size * MB) for i, size in enumerate(megabytes)]
 
 
-def taken(fragments: list[Stored], limits: CompactionLimits = LIMITS, *spared: int) -> list[int] | None:
-    chosen = next_round(fragments, limits, spared)
+def taken(fragments: list[Stored], limits: CompactionLimits = LIMITS, *excluded: int) -> list[int] | None:
+    chosen = next_round(fragments, limits, excluded)
     return None if chosen is None else sorted(f.fragment_id for f in chosen.fragments)
 
 
@@ -155,17 +155,17 @@ BOUNDS = st.builds(
 @settings(deadline=None, max_examples=100)
 @given(FRAGMENTS, BOUNDS, st.sets(st.integers(0, 39)))
 def test_a_round_keeps_its_bounds_and_rounds_end(
-    fragments: list[Stored], limits: CompactionLimits, spared: set[int]
+    fragments: list[Stored], limits: CompactionLimits, excluded: set[int]
 ) -> None:
     """Simulated to the end: bytes, fragments and growth of each round, and fewer fragments or hidden rows by each."""
     kept_rows = sum(f.live_rows for f in fragments)
     written: list[Stored] = []
     for _ in range(1_000):
-        chosen = next_round(fragments, limits, spared)
+        chosen = next_round(fragments, limits, excluded)
         if chosen is None:
             break
         ids = {f.fragment_id for f in chosen.fragments}
-        assert not ids & spared
+        assert not ids & excluded
         assert len(ids) == len(chosen.fragments)
         assert 1 <= len(chosen.groups) <= limits.groups_max
         for group in chosen.groups:

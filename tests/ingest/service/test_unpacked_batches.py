@@ -91,7 +91,7 @@ def test_kafka_s_client_takes_the_limit_whatever_else_is_set(memory: int, client
 CONSUME = """
 import json, sys
 from confluent_kafka import Consumer, TopicPartition
-from lancewal_demo.stack.resident import resident_bytes
+from lancewal_demo.stack.resident_memory import resident_bytes
 properties, topic = json.loads(sys.argv[1]), sys.argv[2]
 consumer, before = Consumer(properties), resident_bytes("VmHWM")
 consumer.assign([TopicPartition(topic, 0, 0)])

@@ -375,7 +375,7 @@ def test_looking_for_data_sources_does_not_load_lance() -> None:
 PLAN_IN_PROCESS = """
 import json, sys
 import lancewal_reader.spark.source as spark, pyarrow as pa
-from lancewal_demo.stack.resident import resident_bytes
+from lancewal_demo.stack.resident_memory import resident_bytes
 spark.pin_read({"table": sys.argv[1], "consistency": "eventual"})  # everything imported and opened once
 before = resident_bytes("VmHWM")
 read = spark.pin_read({"table": sys.argv[1]})

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lancewal_audit.verify.records.source import Range, Taken
 from lancewal_audit.verify.shares.on_disk import Shares
-from lancewal_audit.verify.shares.sample import KeyChoice
+from lancewal_audit.verify.shares.sample import KeySample
 from lancewal_core.ids import Region
 from lancewal_core.table.contract import Contract
 
@@ -18,10 +18,10 @@ PARTITION = "_partition"
 _FIELD = pa.field(PARTITION, pa.int32(), nullable=False)
 
 
-class Gathering:
+class ShareWriter:
     """``count`` shares of each kind of rows, below ``folder``."""
 
-    def __init__(self, contract: Contract, choice: KeyChoice, folder: Path, count: int) -> None:
+    def __init__(self, contract: Contract, choice: KeySample, folder: Path, count: int) -> None:
         self._rows = contract.rows
         self._choice = choice
         self._folder = folder

@@ -24,7 +24,7 @@ _SALT = pa.scalar(b"verify", pa.binary())
 Numbers = npt.NDArray[np.int32]
 
 
-class KeyChoice:
+class KeySample:
     """Keys of ``fraction`` of the hashes, and of these partitions (by today's number of partitions; None: of all).
 
     ``InvalidInput`` for partitions of a table keyed by bytes: nothing says to which of them a key belongs.

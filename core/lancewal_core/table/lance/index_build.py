@@ -47,7 +47,7 @@ class IndexBuild:
     """The column, and below it the members of structs."""
     parameters: Mapping[str, Any]
     segments: int
-    untold: str = ""
+    not_reported: str = ""
     """What Lance does not tell of it."""
     unknown: str = ""
     """Why it cannot be built again from what is known; empty where it can."""
@@ -114,7 +114,7 @@ def _build_of(dataset: Any, description: Any) -> IndexBuild:
     kind = "INVERTED" if found == "Inverted" else found
     parameters: dict[str, Any] = {}
     unknown = ""
-    untold = "its page size: Lance's default is taken" if found == "BTree" else ""
+    not_reported = "its page size: Lance's default is taken" if found == "BTree" else ""
     plain = found in _PLAIN and not details
     told = {} if plain else _statistics(dataset, description.name)
     if told is None:
@@ -126,7 +126,7 @@ def _build_of(dataset: Any, description: Any) -> IndexBuild:
     elif found in _CONFIGURED and not details:
         kind, names = _CONFIGURED[found]
         parameters = {name: told[name] for name in names if name in told}
-        untold = "" if parameters else f"its {' and '.join(names)}: Lance's defaults are taken"
+        not_reported = "" if parameters else f"its {' and '.join(names)}: Lance's defaults are taken"
     elif found == "Inverted":
         parameters, unknown = _text(told.get("params", {}), details)
     elif found.startswith("IVF_"):
@@ -142,7 +142,7 @@ def _build_of(dataset: Any, description: Any) -> IndexBuild:
         path,
         parameters,
         len(description.segments),
-        untold,
+        not_reported,
         unknown,
         told is None,
     )

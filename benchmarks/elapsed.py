@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class Elapsed:
     """Seconds, by the clock and of the CPUs."""
 
     wall: float
     cpu: float
 
-    def __add__(self, other: Spent) -> Spent:
-        return Spent(self.wall + other.wall, self.cpu + other.cpu)
+    def __add__(self, other: Elapsed) -> Elapsed:
+        return Elapsed(self.wall + other.wall, self.cpu + other.cpu)

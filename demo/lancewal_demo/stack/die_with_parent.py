@@ -1,4 +1,4 @@
-"""Become another program that dies with its parent: ``python -I -S tied.py PARENT_PID PROGRAM ARGUMENTS...``.
+"""Become another program that dies with its parent: ``python -I -S die_with_parent.py PARENT_PID PROGRAM ARGUMENTS...``.
 
 Linux sends SIGKILL to this process as soon as the parent *thread* that started it has ended, also when the parent was
 killed with -9; the setting outlives ``exec``.  It is a program of its own, not a ``preexec_fn``, because Python code
