@@ -21,7 +21,7 @@ from lancewal_flusher.merge.first_seen import FirstSeen
 from lancewal_flusher.merge.inputs import Stock, take_stock
 from lancewal_flusher.merge.merge import shall_defer
 from lancewal_flusher.merge.plan import MergeLimits
-from lancewal_flusher.tasks.cost import KEY_ENTRY_BYTES, Cost, FragmentChange, Rates, Strategy, costs, least
+from lancewal_flusher.tasks.cost import KEY_ENTRY_BYTES, Cost, FragmentChange, Rates, Strategy, costs
 from lancewal_flusher.tasks.in_place import InPlace, change_of, choose_in_place
 from lancewal_flusher.upkeep.compaction import FileSizes, stored
 from lancewal_flusher.upkeep.compaction_plan import Choice, CompactionLimits
@@ -40,7 +40,7 @@ class FragmentExplanation:
     bytes_written: int
     seconds: float
     bytes_of: Mapping[Strategy, int]
-    """Bytes written and owed by each strategy: the least is taken."""
+    """Bytes written and owed by each strategy that was weighed."""
     indexed_by: tuple[str, ...] = ()
     """Indexes over columns that many patches of it set, which keep it from being patched in place."""
 
@@ -120,10 +120,7 @@ def _explained(
     change: FragmentChange, limits: MergeLimits, rates: Rates, choice: InPlace
 ) -> tuple[FragmentExplanation, Cost]:
     found = costs(change, limits.deleted_share, rates)
-    chosen_before = [
-        cost for cost in found if cost.strategy is Strategy.COLUMNS and change.fragment_id in choice.chosen
-    ]
-    taken = least(chosen_before or found)
+    taken = found[-1 if change.fragment_id in choice.chosen else 0]
     explanation = FragmentExplanation(
         change.fragment_id,
         change.rows,

@@ -62,7 +62,7 @@ from lancewal_flusher.merge.inputs import Stock, Work, take_stock
 from lancewal_flusher.merge.origin_conflict import regions_of_merge
 from lancewal_flusher.merge.plan import MergeLimits, deletion_bytes, shall_wait
 from lancewal_flusher.merge.set_aside import put_conflicts, sort_out
-from lancewal_flusher.tasks.cost import FragmentChange, Rates, Strategy, costs, least
+from lancewal_flusher.tasks.cost import is_worn
 from lancewal_flusher.tasks.in_place import PatchesInPlace, choose_in_place
 from lancewal_flusher.tasks.merge_task import Candidates, FragmentResult, FragmentTask, Scan
 from lancewal_flusher.upkeep.adopted_keys import AdoptedKeys
@@ -86,7 +86,7 @@ class Merged:
     rows_in_place: int = 0
     """Of the rows replaced, those of which only columns were written."""
     worn: tuple[int, ...] = ()
-    """Fragments that hide so many rows now that writing them anew costs less than leaving them (``cost``)."""
+    """Fragments that hide so many rows now that compaction is to write them anew at once (``cost``)."""
     regions_not_known: int = 0
     """Rows with a key of the merge that no region is known of, hidden ones too; only of tables keyed by bytes."""
     set_aside: int = 0
@@ -331,23 +331,16 @@ def _column_files(
 
 
 def _worn(pinned: PinnedTable, results: Sequence[FragmentResult], limits: MergeLimits) -> tuple[int, ...]:
-    """Fragments that *rewrite* is chosen for."""
+    """Fragments that hide more rows than before, and are to be written anew."""
     fragments = {f.fragment_id: f for f in pinned.fragments()}
     found = []
     for result in results:
         if result.updated is None:
             continue
         f = fragments[result.fragment_id]
-        hidden = f.physical_rows - fragment_live_rows(result.updated) - f.deleted_rows
-        change = FragmentChange(
-            f.fragment_id,
-            f.physical_rows,
-            f.deleted_rows,
-            f.nbytes,
-            hidden,
-            rewritable=f.nbytes >= limits.rewrite_bytes,
-        )
-        if hidden and least(costs(change, limits.deleted_share, Rates())).strategy is Strategy.REWRITE:
+        hidden = f.physical_rows - fragment_live_rows(result.updated)
+        worn = is_worn(f.physical_rows, hidden, limits.deleted_share)
+        if worn and hidden > f.deleted_rows and f.nbytes >= limits.rewrite_bytes:
             found.append(f.fragment_id)
     return tuple(found)
 

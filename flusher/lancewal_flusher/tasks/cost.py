@@ -9,13 +9,13 @@ Three strategies
 * *columns*: write the columns that patches set anew for the whole fragment, in place: its patched rows are neither hidden
   nor written again.  For patches of few columns of many rows.
 
-The least of *bytes written now* and *bytes owed* is chosen.  Owed are
+Between *hide* and *rewrite* one comparison decides (``is_worn``): a fragment is written anew where compaction would take it.
+*Columns* are written where the sum of *bytes written now* and *bytes owed* is less than with the other.  Owed are
 
  1. reading: a byte read costs ``READ_WEIGHT`` of a byte written;
  2. a share of the compaction to come.  It writes a fragment anew when a share ``s`` of its rows is hidden
     (``flusher.compaction_deleted_share``), so each hidden row owes one part in ``s * rows`` of that: of reading the whole
-    fragment, and writing what is left of it with its key index.  So *rewrite* is chosen from the share ``s`` on, exactly
-    where compaction would take the fragment; its figures and its hurry come from here.
+    fragment, and writing what is left of it with its key index.  So at the share ``s`` both weigh the same.
  3. secondary indexes: new rows and those of a fragment written anew are to be indexed.
 
 *columns* cannot be chosen where an index is over one of the columns, of whatever kind, whether it covers the fragment or not:
@@ -149,12 +149,15 @@ def vector_bytes(rows: int, hidden: int) -> int:
     return _VECTOR_BYTES + min(2 * hidden, _CONTAINER_BYTES * (1 + rows // _CONTAINER_ROWS))
 
 
+def is_worn(rows: int, hidden: int, deleted_share: float) -> bool:
+    """Whether a fragment hides so many of its rows that compaction writes it anew; one without a row left goes by itself."""
+    return hidden < rows and hidden / rows >= deleted_share
+
+
 def costs(change: FragmentChange, deleted_share: float, rates: Rates) -> tuple[Cost, ...]:
-    """Of every strategy that can be taken, *hide* first."""
-    possible = [Strategy.HIDE]
-    left = change.rows - change.hidden_after(Strategy.HIDE)
-    if change.rewritable and left > 0:
-        possible.append(Strategy.REWRITE)
+    """Of *hide* or *rewrite*, and of *columns* where they can be written."""
+    worn = change.rewritable and is_worn(change.rows, change.hidden_after(Strategy.HIDE), deleted_share)
+    possible = [Strategy.REWRITE if worn else Strategy.HIDE]
     if change.patched and change.patched_bytes is not None and not change.indexed_by:
         possible.append(Strategy.COLUMNS)
     return tuple(_cost(change, strategy, deleted_share, rates) for strategy in possible)
