@@ -29,7 +29,7 @@ from benchmarks.merge_runs import Pair
 from benchmarks.upserted_table import UpsertedTable
 from benchmarks.workplace import workplace
 from benchmarks.write_amplification import Written
-from lancewal_flusher.tasks.cost import FragmentChange, Rates, Strategy, costs, least
+from lancewal_flusher.tasks.cost import FragmentChange, Strategy, costs, least
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
 
 ROWS = int(os.environ.get("LANCEWAL_BENCHMARK_ROWS", "5000000"))
@@ -161,7 +161,7 @@ def _crossovers(base: Base) -> dict[str, float]:
 
 
 def _chosen(change: FragmentChange) -> Strategy:
-    return least(costs(change, DELETED_SHARE, Rates())).strategy
+    return least(costs(change, DELETED_SHARE)).strategy
 
 
 def _first(holds: Callable[[int], bool], rows: int) -> int:

@@ -21,7 +21,17 @@ from lancewal_flusher.merge.first_seen import FirstSeen
 from lancewal_flusher.merge.inputs import Stock, take_stock
 from lancewal_flusher.merge.merge import shall_defer
 from lancewal_flusher.merge.plan import MergeLimits
-from lancewal_flusher.tasks.cost import KEY_ENTRY_BYTES, Cost, FragmentChange, Rates, Strategy, costs
+from lancewal_flusher.tasks.cost import (
+    COMMIT_S,
+    KEY_ENTRY_BYTES,
+    KEY_S,
+    NEW_ROW_S,
+    SCANNED_ROW_S,
+    Cost,
+    FragmentChange,
+    Strategy,
+    costs,
+)
 from lancewal_flusher.tasks.in_place import InPlace, change_of, choose_in_place
 from lancewal_flusher.upkeep.compaction import FileSizes, stored
 from lancewal_flusher.upkeep.compaction_plan import Choice, CompactionLimits
@@ -69,11 +79,7 @@ class MergeExplanation:
 
 
 def explain(
-    context: FlusherContext,
-    limits: MergeLimits,
-    compaction: CompactionLimits | None,
-    rates: Rates | None = None,
-    threads: int = 2,
+    context: FlusherContext, limits: MergeLimits, compaction: CompactionLimits | None, threads: int = 2
 ) -> MergeExplanation | Refused:
     """``compaction``: its limits, None where it is turned off."""
     pinned = context.table.newest()
@@ -84,7 +90,6 @@ def explain(
     lookup = context.keys.find(pinned, keys) if stock.works else KeyRows({}, ())
     partials = stock.partials(context)
     choice = choose_in_place(context, pinned, lookup, partials, limits.in_place_rows, limits.deleted_share)
-    in_place = choice.chosen
     replaced = {i: len(live_rows(pinned, i, rows).rows) for i, rows in lookup.covered.items()}
     if lookup.uncovered:
         wanted = KeySet(keys)
@@ -93,16 +98,12 @@ def explain(
     indexes = pinned.indexes()
     found = [
         _explained(
-            change_of(pinned, i, count, in_place.get(i), indexes, rewritable=i not in left_alone),
-            limits,
-            rates or Rates(),
-            choice,
+            change_of(pinned, i, count, choice.chosen.get(i), indexes, rewritable=i not in left_alone), limits, choice
         )
         for i, count in sorted(replaced.items())
         if count
     ]
-    patched = sum(len(patches.places) for patches in in_place.values())
-    return _sum(pinned, stock, lookup, found, patched, _Terms(rates or Rates(), threads, limits))
+    return _sum(pinned, stock, lookup, found, threads, limits)
 
 
 def _left_alone(
@@ -116,10 +117,8 @@ def _left_alone(
     return others | Choice(tuple(fragments), pinned.unrewritable_fragments(), with_sentinel=True).excluded(compaction)
 
 
-def _explained(
-    change: FragmentChange, limits: MergeLimits, rates: Rates, choice: InPlace
-) -> tuple[FragmentExplanation, Cost]:
-    found = costs(change, limits.deleted_share, rates)
+def _explained(change: FragmentChange, limits: MergeLimits, choice: InPlace) -> tuple[FragmentExplanation, Cost]:
+    found = costs(change, limits.deleted_share)
     taken = found[-1 if change.fragment_id in choice.chosen else 0]
     explanation = FragmentExplanation(
         change.fragment_id,
@@ -144,36 +143,26 @@ def _entry_bytes(stock: Stock) -> float:
     return float(KEY_ENTRY_BYTES + keys.nbytes / max(keys.num_rows, 1))
 
 
-@dataclass(frozen=True, slots=True)
-class _Terms:
-    rates: Rates
-    threads: int
-    limits: MergeLimits
-
-
 def _sum(
     pinned: PinnedTable,
     stock: Stock,
     lookup: KeyRows,
     found: list[tuple[FragmentExplanation, Cost]],
-    patched: int,
-    terms: _Terms,
+    threads: int,
+    limits: MergeLimits,
 ) -> MergeExplanation:
-    """``patched``: rows in place."""
-    rates = terms.rates
     fragments = {f.fragment_id: f for f in pinned.fragments()}
     works = stock.works
     adopted = sum(w.merge.snapshots[0].rows for w in works if w.adopted)
     combined = sum(w.rows.num_rows for w in works)
+    patched = sum(explanation.in_place for explanation, _ in found)
     written = combined + sum(w.partials.num_rows for w in works) - patched
     rows = sum(f.physical_rows for f in fragments.values())
     row_bytes = sum(f.nbytes for f in fragments.values()) / max(rows, 1)
     keys = sum(w.keys.num_rows for w in works)
     scanned = sum(fragments[i].physical_rows for i in lookup.uncovered)
-    tasks = sum(cost.seconds for _, cost in found) + rates.scanned_row_s * scanned
-    seconds = (
-        rates.commit_s + rates.key_s * keys + rates.new_row_s * written + tasks / max(1, min(terms.threads, len(found)))
-    )
+    tasks = sum(cost.seconds for _, cost in found) + SCANNED_ROW_S * scanned
+    seconds = COMMIT_S + KEY_S * keys + NEW_ROW_S * written + tasks / max(1, min(threads, len(found)))
     return MergeExplanation(
         int(pinned.version),
         {
@@ -185,7 +174,7 @@ def _sum(
         written,
         patched,
         len(lookup.uncovered),
-        bool(works) and shall_defer(pinned, lookup, stock, terms.limits),
+        bool(works) and shall_defer(pinned, lookup, stock, limits),
         tuple(explanation for explanation, _ in found),
         int(
             sum(cost.bytes_written for _, cost in found)

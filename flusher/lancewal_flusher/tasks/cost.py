@@ -46,6 +46,36 @@ _VECTOR_BYTES = 1_000
 _CONTAINER_ROWS = 65_536
 _CONTAINER_BYTES = 8_192
 
+# Seconds of work on one core (2 cores, x86-64, local folder): single steps as ``python -m benchmarks.calibrate``
+# measures them, the others so that whole merges of the benchmark ``merge-strategies`` come out. The same virtual
+# machine is twice as fast on one day as on another; these lie in between.
+_VECTOR_S = 0.0003
+"""A deletion vector."""
+_HIDDEN_ROW_S = 2.0e-8
+"""A row in it."""
+_COMPLETED_ROW_S = 2.5e-6
+"""A patched row: its base read, completed, written anew."""
+_COLUMN_ROW_S = 5.0e-8
+"""A row of a fragment of which columns are written anew in place: read, overlaid, written."""
+_COLUMN_BYTE_S = 1.0e-8
+"""A byte of these columns."""
+_PATCHED_ROW_S = 3.5e-7
+"""A row that is patched in place."""
+_REWRITTEN_BYTE_S = 6.0e-9
+"""A byte that compaction writes."""
+_READ_BYTE_S = 2.2e-9
+"""A byte that it reads."""
+_INDEXED_ROW_S = 2.5e-7
+"""A row that the key index takes in after compaction."""
+COMMIT_S = 0.02
+"""A commit, with what stands around it."""
+KEY_S = 1.6e-7
+"""A key of the merge: read from its snapshot, looked up in the key index."""
+SCANNED_ROW_S = 5.0e-8
+"""A row of a fragment that the key index does not cover."""
+NEW_ROW_S = 1.0e-6
+"""A row that the merge writes as a new one."""
+
 
 class Strategy(StrEnum):
     """See the module docstring."""
@@ -107,40 +137,6 @@ class Cost:
         return self.bytes_written + self.bytes_owed
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """Seconds of work on one core (2 cores, x86-64, local folder): single steps as ``python -m benchmarks.calibrate`` measures
-    them, the others so that whole merges of the benchmark ``merge-strategies`` come out.  The same virtual machine is twice
-    as fast on one day as on another; these lie in between."""
-
-    vector_s: float = 0.0003
-    """A deletion vector."""
-    hidden_row_s: float = 2.0e-8
-    """A row in it."""
-    completed_row_s: float = 2.5e-6
-    """A patched row: its base read, completed, written anew."""
-    column_row_s: float = 5.0e-8
-    """A row of a fragment of which columns are written anew in place: read, overlaid, written."""
-    column_byte_s: float = 1.0e-8
-    """A byte of these columns."""
-    patched_row_s: float = 3.5e-7
-    """A row that is patched in place."""
-    rewritten_byte_s: float = 6.0e-9
-    """A byte that compaction writes."""
-    read_byte_s: float = 2.2e-9
-    """A byte that it reads."""
-    indexed_row_s: float = 2.5e-7
-    """A row that the key index takes in after compaction."""
-    commit_s: float = 0.02
-    """A commit, with what stands around it."""
-    key_s: float = 1.6e-7
-    """A key of the merge: read from its snapshot, looked up in the key index."""
-    scanned_row_s: float = 5.0e-8
-    """A row of a fragment that the key index does not cover."""
-    new_row_s: float = 1.0e-6
-    """A row that the merge writes as a new one."""
-
-
 def vector_bytes(rows: int, hidden: int) -> int:
     """Of a deletion vector that hides so many of so many rows; they are cumulative.
 
@@ -154,13 +150,13 @@ def is_worn(rows: int, hidden: int, deleted_share: float) -> bool:
     return hidden < rows and hidden / rows >= deleted_share
 
 
-def costs(change: FragmentChange, deleted_share: float, rates: Rates) -> tuple[Cost, ...]:
+def costs(change: FragmentChange, deleted_share: float) -> tuple[Cost, ...]:
     """Of *hide* or *rewrite*, and of *columns* where they can be written."""
     worn = change.rewritable and is_worn(change.rows, change.hidden_after(Strategy.HIDE), deleted_share)
     possible = [Strategy.REWRITE if worn else Strategy.HIDE]
     if change.patched and change.patched_bytes is not None and not change.indexed_by:
         possible.append(Strategy.COLUMNS)
-    return tuple(_cost(change, strategy, deleted_share, rates) for strategy in possible)
+    return tuple(_cost(change, strategy, deleted_share) for strategy in possible)
 
 
 def least(found: Sequence[Cost]) -> Cost:
@@ -168,42 +164,42 @@ def least(found: Sequence[Cost]) -> Cost:
     return min(found, key=lambda cost: cost.weight)
 
 
-def _cost(change: FragmentChange, strategy: Strategy, deleted_share: float, rates: Rates) -> Cost:
+def _cost(change: FragmentChange, strategy: Strategy, deleted_share: float) -> Cost:
     hidden = change.hidden_after(strategy)
     newly = hidden - change.deleted_rows
     gone = hidden >= change.rows
     written = float(vector_bytes(change.rows, hidden) if newly and not gone else 0)
     owed = 0.0 if gone else _debt(change, hidden, deleted_share)
-    seconds = rates.vector_s * bool(newly and not gone) + rates.hidden_row_s * newly
+    seconds = _VECTOR_S * bool(newly and not gone) + _HIDDEN_ROW_S * newly
     match strategy:
         case Strategy.HIDE:
-            return _with_patches(change, Cost(strategy, int(written), int(owed), seconds), rates)
+            return _with_patches(change, Cost(strategy, int(written), int(owed), seconds))
         case Strategy.REWRITE:
             live = change.rows - hidden
             copied = live * change.row_bytes
             written += copied + live * KEY_ENTRY_BYTES
             owed = READ_WEIGHT * change.nbytes + live * change.index_row_bytes
-            behind = rates.commit_s + rates.read_byte_s * change.nbytes
-            behind += rates.rewritten_byte_s * copied + rates.indexed_row_s * live
-            return _with_patches(change, Cost(strategy, int(written), int(owed), seconds, behind), rates)
+            behind = COMMIT_S + _READ_BYTE_S * change.nbytes
+            behind += _REWRITTEN_BYTE_S * copied + _INDEXED_ROW_S * live
+            return _with_patches(change, Cost(strategy, int(written), int(owed), seconds, behind))
         case Strategy.COLUMNS:
             column_bytes = change.patched_bytes or 0
             written += column_bytes
             owed += READ_WEIGHT * column_bytes
-            seconds += rates.column_row_s * change.rows + rates.column_byte_s * column_bytes
-            seconds += rates.patched_row_s * change.patched
+            seconds += _COLUMN_ROW_S * change.rows + _COLUMN_BYTE_S * column_bytes
+            seconds += _PATCHED_ROW_S * change.patched
             return Cost(strategy, int(written), int(owed), seconds)
         case _:
             assert_never(strategy)
 
 
-def _with_patches(change: FragmentChange, cost: Cost, rates: Rates) -> Cost:
+def _with_patches(change: FragmentChange, cost: Cost) -> Cost:
     """Patched rows are read, and written as new ones."""
     return Cost(
         cost.strategy,
         cost.bytes_written + int(change.patched * (change.row_bytes + KEY_ENTRY_BYTES)),
         cost.bytes_owed + int(change.patched * (READ_WEIGHT * change.row_bytes + change.index_row_bytes)),
-        cost.seconds + rates.completed_row_s * change.patched,
+        cost.seconds + _COMPLETED_ROW_S * change.patched,
         cost.seconds_behind,
     )
 

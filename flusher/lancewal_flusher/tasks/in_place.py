@@ -31,7 +31,7 @@ from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.fold import columns_set, complete
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.protocol import Fragment, PinnedTable, TableIndex
-from lancewal_flusher.tasks.cost import FragmentChange, Rates, Strategy, costs, least
+from lancewal_flusher.tasks.cost import FragmentChange, Strategy, costs, least
 
 Places = npt.NDArray[np.int64]
 
@@ -120,7 +120,7 @@ def choose_in_place(
         change = change_of(pinned, fragment_id, len(rows.rows), patches, indexes)
         if change.indexed_by:
             return change.indexed_by
-        chosen = least(costs(change, deleted_share, Rates()))
+        chosen = least(costs(change, deleted_share))
         return patches if chosen.strategy is Strategy.COLUMNS else None
 
     large = [i for i in touched if counts[i] >= rows_min]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lancewal_flusher.tasks.cost import FragmentChange, Rates, Strategy, costs, least, vector_bytes
+from lancewal_flusher.tasks.cost import FragmentChange, Strategy, costs, least, vector_bytes
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits, Reason, Stored, next_round
 
 ROWS = 250_000
@@ -16,7 +16,7 @@ BYTES = 100 * ROWS
 
 
 def chosen(change: FragmentChange, deleted_share: float = 0.2) -> Strategy:
-    return least(costs(change, deleted_share, Rates())).strategy
+    return least(costs(change, deleted_share)).strategy
 
 
 def updated(rows: int, deleted: int = 0) -> FragmentChange:
@@ -49,7 +49,7 @@ def test_what_is_chosen(change: FragmentChange, strategy: Strategy) -> None:
 def test_columns_under_an_index_are_not_considered() -> None:
     change = patched(ROWS // 20, 8 * ROWS)
     assert chosen(change) is Strategy.COLUMNS
-    found = costs(replace(change, indexed_by=("a_idx",)), 0.2, Rates())
+    found = costs(replace(change, indexed_by=("a_idx",)), 0.2)
     assert [cost.strategy for cost in found] == [Strategy.HIDE]
 
 
@@ -62,12 +62,12 @@ def test_an_index_of_another_column_speaks_for_writing_columns() -> None:
 
 def test_without_a_way_to_write_columns_they_are_not_considered() -> None:
     change = FragmentChange(1, ROWS, 0, BYTES, ROWS // 20, ROWS // 20, None)
-    assert [cost.strategy for cost in costs(change, 0.2, Rates())] == [Strategy.HIDE]
+    assert [cost.strategy for cost in costs(change, 0.2)] == [Strategy.HIDE]
 
 
 def test_a_fragment_that_compaction_leaves_alone_is_only_hidden() -> None:
     change = FragmentChange(1, ROWS, 0, BYTES, ROWS // 2, rewritable=False)
-    assert [cost.strategy for cost in costs(change, 0.2, Rates())] == [Strategy.HIDE]
+    assert [cost.strategy for cost in costs(change, 0.2)] == [Strategy.HIDE]
 
 
 @example(deleted=0, replaced=2_000, share=0.2, row_bytes=100, index_row_bytes=0.0)
@@ -98,7 +98,7 @@ def test_costs_are_sane(
     change = FragmentChange(
         1, rows, before, rows * row_bytes, hit, int(patches * hit), int(column * rows * row_bytes)
     )  # fmt: skip
-    found = costs(change, 0.2, Rates())
+    found = costs(change, 0.2)
     assert [cost.strategy is Strategy.COLUMNS for cost in found] == ([False, True] if change.patched else [False])
     for cost in found:
         assert cost.bytes_written >= 0

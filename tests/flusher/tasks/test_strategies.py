@@ -26,7 +26,7 @@ from lancewal_flusher.merge.merge import Merged, merge_next
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.service.round import RoundState, run_round
 from lancewal_flusher.tasks import in_place
-from lancewal_flusher.tasks.cost import Cost, FragmentChange, Rates, Strategy, costs
+from lancewal_flusher.tasks.cost import Cost, FragmentChange, Strategy, costs
 from lancewal_flusher.tasks.merge_task import FragmentResult, FragmentTask, run_task
 from lancewal_flusher.tasks.rewrite_task import RewriteTask, Rewritten
 from lancewal_flusher.tasks.runner import ThreadRunner
@@ -229,9 +229,9 @@ def test_what_a_row_takes_in_an_index_is_weighed(table: FlusherTable, monkeypatc
     assert index.row_bytes > 8
     asked: list[float] = []
 
-    def noted(change: FragmentChange, deleted_share: float, rates: Rates) -> Sequence[Cost]:
+    def noted(change: FragmentChange, deleted_share: float) -> Sequence[Cost]:
         asked.append(change.index_row_bytes)
-        return costs(change, deleted_share, rates)
+        return costs(change, deleted_share)
 
     monkeypatch.setattr(in_place, "costs", noted)
     table.generation(0, patches(a=100))
