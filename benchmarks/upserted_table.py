@@ -91,19 +91,17 @@ class UpsertedTable:
         self._position = 0
         self._sealed: list[pa.RecordBatch] = []
         self._rounds = RoundState()
-        self.index_s = self._index()
-        """What it took to index the rows that were there already; a service does it once, between its first merges."""
+        self._index()
         claimant = Claimant(self._owner, self._log.log, self._log.next_unsent)
         region, version = self._region, self.contract.version
         self._context.indexes.swap({region: lambda _: first_claim(region, version, Position(0), claimant, _new_id())})[
             region
         ]
 
-    def _index(self) -> float:
-        start = time.perf_counter()
+    def _index(self) -> None:
+        """The rows that are there already; a service does it once, between its first merges."""
         while self._rounds.upkeep.done_for is None:
             keep_up(self._context, self._rounds.upkeep)
-        return time.perf_counter() - start
 
     def close(self) -> None:
         self._tasks.close()

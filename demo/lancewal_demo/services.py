@@ -110,7 +110,7 @@ class Services:
             if process.exit_code is not None:
                 raise StackError(f"{name} ended with exit code {process.exit_code}.\n{log_tail(process.log)}")
 
-    def wait_until(self, ready: Callable[[], bool], what: str, timeout_s: float, poll_s: float = _POLL_S) -> None:
+    def wait_until(self, ready: Callable[[], bool], what: str, timeout_s: float) -> None:
         """Return once ``ready()``; ``StackError`` if a service ends meanwhile or the time is up."""
         deadline = time.monotonic() + timeout_s
         while not ready():
@@ -118,7 +118,7 @@ class Services:
             if time.monotonic() > deadline:
                 logs = "\n".join(log_tail(process.log, 5) for process in self._running.values())
                 raise StackError(f"{what} did not come about within {timeout_s:g} s.\n{logs}")
-            time.sleep(poll_s)
+            time.sleep(_POLL_S)
 
     def _start(self, name: str, module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
         # The children find what this process found, installed or not.

@@ -99,7 +99,7 @@ def only_settings_change_under_a_merge() -> None:
     entries = {TABLE_UUID: stage.contract.table_uuid}
     stage.scripts["f"].before("commit", "table", lambda: stage.checker.table.update_config(entries))
     (merge,) = stage.round(f).merges
-    require(merge.landed_behind, "it landed right above:", merge)
+    require(merge.version > merge.read_version + 1, "it landed right above:", merge)
     stage.check_table()
     stage.check()
 

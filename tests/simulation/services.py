@@ -11,7 +11,6 @@ from lancewal_core.errors import ObjectMissing, TableRestored, VersionGone, Wate
 from lancewal_core.ids import Region
 from lancewal_core.keys.catalog import KeyCatalogs
 from lancewal_core.keys.index import KeyIndex
-from lancewal_core.keys.parts import StoredParts
 from lancewal_core.table.control import POLL_S, ControlReader, ControlWatch, Service
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import FlusherContext
@@ -28,6 +27,7 @@ from tests.simulation.checker import require
 from tests.simulation.draws import drawn_key, drawn_s
 from tests.simulation.ingest_side import ingest_worker
 from tests.simulation.world import PASSING, Process, World
+from tests.support.stored_parts import StoredParts
 
 Body = Callable[[World, Process], None]
 
@@ -163,7 +163,7 @@ def flusher(world: World, process: Process) -> None:
         else:
             for merge in report.merges:
                 world.note("merge")
-                if merge.landed_behind:
+                if merge.version > merge.read_version + 1:
                     world.note("merge rebased")
             world.counts["refused"] = world.counts.get("refused", 0) + len(report.refused)
             if report.damaged:

@@ -23,7 +23,6 @@ from lancewal_core import paths
 from lancewal_core.ids import LogId, OwnerId, Position, Region
 from lancewal_core.keys.catalog import KeyCatalogs
 from lancewal_core.keys.index import KeyIndex
-from lancewal_core.keys.parts import StoredParts
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.flush import flush_from_log
@@ -46,6 +45,7 @@ from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.service.round import RoundReport, RoundState, run_round
 from lancewal_flusher.tasks.runner import ThreadRunner
 from tests.support.indexes import newest_index
+from tests.support.stored_parts import StoredParts
 
 COLUMNS = pa.schema(
     [

@@ -28,7 +28,6 @@ from lancewal_core.errors import Corrupt
 from lancewal_core.ids import OwnerId, Position, Region
 from lancewal_core.keys.catalog import KeyCatalogs
 from lancewal_core.keys.index import KeyIndex
-from lancewal_core.keys.parts import StoredParts
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.opened_table import OpenedTable
@@ -55,6 +54,7 @@ from lancewal_ingest.service.worker import IngestWorker, WorkerLimits
 from lancewal_kafka.records import Records
 from lancewal_kafka.topic import TopicFacts
 from tests.support.silent_observer import SilentObserver
+from tests.support.stored_parts import StoredParts
 
 Row = dict[str, Any]
 Key = tuple[str, int]

@@ -55,11 +55,6 @@ def code_keys(keys: pa.Table) -> CodedKeys:
     return CodedKeys(hashes(texts).astype(np.int64), texts)
 
 
-def no_keys(schema: pa.Schema) -> CodedKeys:
-    """No key at all, in the form of ``schema``'s."""
-    return CodedKeys(np.zeros(0, np.int64), None if is_number(schema) else pa.array([], pa.large_binary()))
-
-
 def join_keys(parts: list[CodedKeys]) -> CodedKeys:
     """One after the other; at least one."""
     texts = None if parts[0].texts is None else pa.concat_arrays([part.texts for part in parts])

@@ -40,19 +40,6 @@ class PartSource(Protocol):
         """Whether ``open`` has nothing to read."""
 
 
-class StoredParts:
-    """Parts of any store, each fetched when it is asked for."""
-
-    def __init__(self, store: ObjectStore) -> None:
-        self._store = store
-
-    def open(self, part: KeyPart) -> Entries:
-        return decode_part(pa.py_buffer(fetch(self._store, part)), part.object)
-
-    def at_hand(self, part: KeyPart) -> bool:
-        return False
-
-
 class MappedParts:
     """See the module docstring.  ``root``: the table's folder, or None where it is no local one."""
 

@@ -74,11 +74,6 @@ class MergeFacts:
     rows_replaced: int
     settled: Settled | None = None
 
-    def takes(self, region: Region, generation: Generation) -> bool:
-        """Whether the merge holds this generation."""
-        found = self.generations.get(region)
-        return found is not None and found[0] <= generation <= found[1]
-
     def properties(self) -> dict[str, str]:
         """As transaction properties."""
         return {

@@ -65,10 +65,10 @@ _ALTER = OwnerId("table-alter")
 """Who ended a log, in its fence."""
 
 
-def alter_partitions(settings: Settings, partitions: int, inspector: TopicInspector | None = None) -> Contract:
+def alter_partitions(settings: Settings, partitions: int) -> Contract:
     """Take up partitions that were added to the topic.  ``InvalidInput`` where guarantee 1 does not hold."""
     with _opened(settings) as opened:
-        return add_partitions(opened, lambda: uuid.uuid4().hex, partitions, inspector or brokers_of(settings))
+        return add_partitions(opened, lambda: uuid.uuid4().hex, partitions, brokers_of(settings))
 
 
 def add_partitions(opened: OpenedTable, new_id: Callable[[], str], partitions: int, kafka: AskedTopic) -> Contract:

@@ -70,7 +70,7 @@ from lancewal_flusher.upkeep.adopted_keys import AdoptedKeys
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """A merge that landed.  ``landed_behind`` is False when it landed right above the version it read."""
+    """A merge that landed, not always right above the version it read."""
 
     version: TableVersion
     read_version: TableVersion
@@ -93,10 +93,6 @@ class Merged:
     """Keys of which a region's records were not merged, but wait for a decision (``set_aside``)."""
     damaged: Mapping[Region, Corrupt] = field(default_factory=dict)
     """Regions that it has left where something they need is damaged or lost (``inputs``)."""
-
-    @property
-    def landed_behind(self) -> bool:
-        return self.version != self.read_version + 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,10 +53,6 @@ _PYTHON_ERROR = re.compile(r"(?!org\.|java\.)[\w.]*(Error|Exception|Exit|Interru
 _REASON_MAX = 400
 
 
-def _new_name() -> str:
-    return uuid.uuid4().hex
-
-
 @dataclass(slots=True)
 class SparkRunner:
     """See the module docstring.  ``session`` gives the session to use; it is asked again for each job."""
@@ -69,7 +65,6 @@ class SparkRunner:
     base_paths: BasePaths = "refuse"
     slices_max: int = SLICES_MAX
     slice_rows: int = SLICE_ROWS
-    new_name: Callable[[], str] = _new_name
 
     def run(self, tasks: Sequence[FragmentTask]) -> list[FragmentResult]:
         return self._run(Work.MERGE, f"lancewal: merge into {self.uri}", tasks)
@@ -81,7 +76,7 @@ class SparkRunner:
         if not tasks:
             return []
         # Step 1
-        parcel = send(self.store, self.pool, tasks, self.new_name())
+        parcel = send(self.store, self.pool, tasks, uuid.uuid4().hex)
         try:
             # Step 2
             slices = slices_of(tasks, self.slice_rows, self.slices_max)

@@ -19,7 +19,7 @@ from lancewal_core import paths
 from lancewal_core.keys import index as key_index
 from lancewal_core.keys.catalog import FAMILY, KeyCatalogs
 from lancewal_core.keys.index import KeyIndex, KeyRows
-from lancewal_core.keys.parts import MappedParts, PartSource, StoredParts
+from lancewal_core.keys.parts import MappedParts, PartSource
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.store.object_store import Stored
@@ -28,6 +28,7 @@ from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_flusher.upkeep.key_runs import UpkeepReport, UpkeepState, keep_up
 from tests.support.flusher_tables import FlusherTable, patch, upserts
+from tests.support.stored_parts import StoredParts
 
 KEY_NAMES = ["region", "id"]
 T = TypeVar("T")

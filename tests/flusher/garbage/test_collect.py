@@ -28,7 +28,6 @@ from lancewal_core.errors import (
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion
 from lancewal_core.keys.catalog import KeyCatalogs
 from lancewal_core.keys.index import KeyIndex
-from lancewal_core.keys.parts import StoredParts
 from lancewal_core.region.flush import entries_of, flush_from_log
 from lancewal_core.region.history import generations_behind
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State, decode_history, encode_history
@@ -56,6 +55,7 @@ from lancewal_reader.plan.strong import PlanContext, ReadPlan, plan_strong
 from lancewal_reader.unmerged import DeltaContext, LoadedCache, SnapshotCache, load
 from tests.support.indexes import newest_index
 from tests.support.scripted import DAY_S, Act, InlineTasks, ManualClock, ScriptedStore
+from tests.support.stored_parts import StoredParts
 
 HOUR_S = 3600.0
 WINDOW_S, GRACE_S = 24 * 3600, 600

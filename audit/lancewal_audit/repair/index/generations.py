@@ -28,7 +28,7 @@ from lancewal_core.table.watermarks import Watermark
 
 
 def known_generations(
-    context: RepairContext, versions: Versions, mark: Watermark, snapshots: Mapping[int, list[Snapshot]]
+    versions: Versions, mark: Watermark, snapshots: Mapping[int, list[Snapshot]]
 ) -> list[GenerationRecord]:
     """Generations of the version that can be read, as far as they had ended; none where it is too old to be gone on from."""
     if versions.sound is None:

@@ -105,7 +105,7 @@ def plan_index(
     # Step 3
     survey = survey_logs(context, [region])
     pieces = [piece for log in survey.values() for piece in log.pieces[region]]
-    known = known_generations(context, versions, mark, snapshots)
+    known = known_generations(versions, mark, snapshots)
     start = start_of(known, mark, lambda: first_position(context, region, versions, snapshots, survey, low))
     records = [*known, *flushed_behind(start, snapshots, pieces, survey)]
     at = records[-1].next if records and records[-1].next is not None else start[1]

@@ -41,8 +41,6 @@ class JsonDecoder:
         self._decimals = any(has_decimals(field.type) for field in rows.columns)
         self._presence = PresenceReader(rows)
         self._reference = ReferenceDecoder(rows)
-        self.columnar_records = 0
-        """Values that took the fast path so far."""
         self.single_records = 0
         """Values that were decoded one by one so far, bad ones included."""
 
@@ -71,7 +69,6 @@ class JsonDecoder:
             parts.append(part)
             refused += bad
         self.single_records += len(singly)
-        self.columnar_records += len(values) - len(singly)
         return DecodedValues(parts, refused)
 
     def _part(self, values: Sequence[bytes], indexes: npt.NDArray[np.int64], ops: Ops) -> tuple[Part | None, list[int]]:

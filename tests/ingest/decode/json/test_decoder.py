@@ -277,7 +277,7 @@ def test_a_batch_of_good_records_is_columnar() -> None:
     decoded = Ways().decoder(values).decode(batch)
     assert decoded.rejected == ()
     assert decoded.rows["id"].to_pylist() == list(range(500))
-    assert (values.columnar_records, values.single_records) == (500, 0)
+    assert values.single_records == 0
     Ways().both(batch)
 
 
