@@ -1,28 +1,22 @@
 """What the flusher shows to people: JSON log lines and Prometheus metrics, from the reports of rounds.
 
 Guarantees
- 1. No payload and no secret: only names, numbers and the messages of our own errors.
+ 1. Those of ``ServiceMetrics``.
  2. The age of what waits grows while rounds fail: it is computed when the metrics are read.
- 3. A fault that repeats is counted each time and logged at most every ``REPEAT_LOG_S``.
 """
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Mapping, Sequence
 from functools import partial
-from importlib import metadata
 from typing import assert_never
-
-import structlog
 
 from lancewal_core.errors import LancewalError
 from lancewal_core.ids import Generation, Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.gauges import show_only
+from lancewal_core.process.service_metrics import ServiceMetrics
 from lancewal_core.region.index import GenerationRecord
-from lancewal_core.table.contract import Contract
-from lancewal_core.table.control import Until
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.garbage.collect import GarbageReport
 from lancewal_flusher.merge.finish import Finished
@@ -35,38 +29,16 @@ from lancewal_flusher.upkeep.compaction import Compacted, NothingToCompact
 from lancewal_flusher.upkeep.expiry import Expired, ExpiryResult, NothingExpired
 from lancewal_flusher.upkeep.indexes import IndexExtended, IndexRefused
 
-REPEAT_LOG_S = 10.0
 
-
-class FlusherMetrics:
+class FlusherMetrics(ServiceMetrics):
     """``registry`` holds every metric; nothing is registered globally."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._log = structlog.get_logger("lancewal.flusher")
-        self._failure_logged: dict[tuple[str, str], float] = {}
+        self._shown = FlusherMetricTable()
+        super().__init__(clock, "flusher", self._shown.build, self._shown.paused_by_operator)
+        self.registry = self._shown.registry
         self._first_seen: dict[tuple[Region, Generation], float] = {}
         self._waiting: dict[Region, tuple[GenerationRecord, ...]] = {}
-        self._shown = FlusherMetricTable()
-        self.registry = self._shown.registry
-        self._pause: Until | None = None
-
-    def started(self, contract: Contract, runner: str) -> None:
-        """Say once what this process is."""
-        try:
-            version = metadata.version("lancewal")
-        except metadata.PackageNotFoundError:
-            version = "unknown"
-        what = {"topic": contract.topic, "table": contract.table_uuid, "runner": runner}
-        self._shown.build.info({"version": version, "python": platform.python_version(), **what})
-        self._log.info("started", version=version, contract=contract.version, partitions=contract.partitions, **what)
-
-    def paused_by_operator(self, until: Until | None) -> None:
-        """Note the pause in force, or that there is none."""
-        self._shown.paused_by_operator.set(until is not None)
-        if until != self._pause:
-            self._pause = until
-            self._log.warning("paused by an operator" if until is not None else "pause has ended", until=until)
 
     def round(self, report: RoundReport, seconds: float) -> None:
         """A round ended without an error, but for the regions that it left."""
@@ -174,9 +146,7 @@ class FlusherMetrics:
     def failed(self, act: str, error: LancewalError, again_s: float | None = None) -> None:
         """A fault after which ``act`` is tried again: ``again_s`` from now, None by the next round."""
         self._shown.failures.labels(error.kind).inc()
-        now = self._clock.monotonic()
-        if now - self._failure_logged.get((act, error.kind), -REPEAT_LOG_S) >= REPEAT_LOG_S:
-            self._failure_logged[act, error.kind] = now
+        if self._to_be_logged((act, error.kind)):
             self._log.warning(
                 "failed, trying again", act=act, kind=error.kind, error=str(error), again_s=again_s, **error.where
             )

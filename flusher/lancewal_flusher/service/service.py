@@ -180,7 +180,9 @@ def run_once(settings: Settings, stopping: Callable[[], bool] = lambda: False) -
 def _start(settings: Settings, stopping: Callable[[], bool], stack: ExitStack) -> _Loop:
     context = open_context(settings, stack)
     metrics = FlusherMetrics(context.clock)
-    metrics.started(context.contract, settings.flusher.runner)
+    contract = context.contract
+    what = {"topic": contract.topic, "table": contract.table_uuid, "runner": settings.flusher.runner}
+    metrics.started(contract.version, contract.partitions, what)
     control = ControlReader(context.store, context.clock, Service.FLUSHER)
     control.read_or_raise()
     return _Loop(context, metrics, control, stopping)

@@ -1,67 +1,47 @@
 """What ingest shows to people: JSON log lines and Prometheus metrics, from the worker's reports.
 
 Guarantees
- 1. No payload and no secret: only names, numbers and the messages of our own errors.
+ 1. Those of ``ServiceMetrics``.
  2. Series of partitions that are no longer ours vanish.
- 3. A fault that repeats is counted each time and logged at most every ``REPEAT_LOG_S``.
 """
 
 from __future__ import annotations
 
 import math
-import platform
 import time
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 
-import structlog
 from prometheus_client.metrics import MetricWrapperBase
 
 from lancewal_core import paths
 from lancewal_core.errors import LancewalError
-from lancewal_core.ids import OwnerId, Position, Region
+from lancewal_core.ids import Position, Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.gauges import show_only
+from lancewal_core.process.service_metrics import ServiceMetrics
 from lancewal_core.region.index import GenerationRecord
 from lancewal_core.region.snapshot import Snapshot
 from lancewal_core.rows.schema import TIMESTAMP
 from lancewal_core.store.object_store import ObjectInfo, ObjectStore, PutOutcome
-from lancewal_core.table.contract import Contract
-from lancewal_core.table.control import Until
 from lancewal_core.wal.segment import Entry, Fence
 from lancewal_core.wal.writer import Durable
 from lancewal_ingest.service.metric_table import IngestMetricTable
 from lancewal_ingest.service.standstill import Still
 
-REPEAT_LOG_S = 10.0
 
-
-class IngestMetrics:
+class IngestMetrics(ServiceMetrics):
     """The worker's ``Observer``.  ``registry`` holds every metric; nothing is registered globally."""
 
     def __init__(self, clock: Clock, memory_budget: int) -> None:
-        self._clock = clock
-        self._log = structlog.get_logger("lancewal.ingest")
-        self._failure_logged: dict[str, float] = {}
+        self._shown = IngestMetricTable()
+        super().__init__(clock, "ingest", self._shown.build, self._shown.paused_by_operator)
+        self.registry = self._shown.registry
         self._newest_ms: dict[Region, int] = {}
         self._durable: dict[Region, Position] = {}
         self._regions: Mapping[int, Region] = {}
-        self._shown = IngestMetricTable()
-        self.registry = self._shown.registry
         self._shown.memory_budget_bytes.set(memory_budget)
-        self._pause: Until | None = None
         self._shown.retention_horizon_seconds.set(math.nan)
         self._short: set[int] = set()
-
-    def started(self, contract: Contract, group: str, owner: OwnerId) -> None:
-        """Say once what this process is."""
-        try:
-            version = metadata.version("lancewal")
-        except metadata.PackageNotFoundError:
-            version = "unknown"
-        what = {"topic": contract.topic, "table": contract.table_uuid, "group": group, "owner": owner}
-        self._shown.build.info({"version": version, "python": platform.python_version(), **what})
-        self._log.info("started", version=version, contract=contract.version, partitions=contract.partitions, **what)
 
     # -- Observer ------------------------------------------------------------------------------------------------
 
@@ -108,9 +88,7 @@ class IngestMetrics:
 
     def failed(self, act: str, cause: object) -> None:
         self._shown.failures.labels(act).inc()
-        now = self._clock.monotonic()
-        if now - self._failure_logged.get(act, float("-inf")) >= REPEAT_LOG_S:
-            self._failure_logged[act] = now
+        if self._to_be_logged(act):
             kind = cause.kind if isinstance(cause, LancewalError) else "fault"
             self._log.warning("failed, will be tried again", act=act, kind=kind, reason=str(cause))
 
@@ -166,13 +144,6 @@ class IngestMetrics:
             still = waiting.get(region.partition)
             seconds = 0.0 if still is None else now - still.since
             self._shown.standing_seconds.labels(region.topic, str(region.partition)).set(seconds)
-
-    def paused_by_operator(self, until: Until | None) -> None:
-        """Note the pause in force, or that there is none."""
-        self._shown.paused_by_operator.set(until is not None)
-        if until != self._pause:
-            self._pause = until
-            self._log.warning("paused by an operator" if until is not None else "pause has ended", until=until)
 
     def retention(self, horizons: Mapping[int, float], reserves: Mapping[int, int]) -> None:
         """Seconds until each open partition loses records, and durable offsets that Kafka has still."""

@@ -141,7 +141,8 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
         server = stack.enter_context(
             HealthServer(settings.metrics.host, settings.metrics.port, metrics.registry, health)
         )
-        metrics.started(contract, group, owner)
+        what = {"topic": contract.topic, "table": contract.table_uuid, "group": group, "owner": owner}
+        metrics.started(contract.version, contract.partitions, what)
         worker.subscribe()
         began(Running(worker, server.port, owner))
         # Step 2
