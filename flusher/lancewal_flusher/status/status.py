@@ -43,12 +43,12 @@ from lancewal_flusher.status.stopped_partitions import (
     STANDS_S,
     KafkaSpan,
     Signs,
-    Standing,
+    Stopped,
     gone_from_kafka,
     stands,
     waits,
 )
-from lancewal_flusher.status.unmerged_counts import Tally, count_entries
+from lancewal_flusher.status.unmerged_counts import UnmergedCounts, count_entries
 
 if TYPE_CHECKING:
     from lancewal_kafka.group_member import MemberTable
@@ -136,8 +136,8 @@ def table_status(settings: Settings, uri: str, kafka_timeout_s: float = 5.0, clo
     control = _try(lambda: read_control(store), problems) or RUNNING
     now_ms = clock.now_ms()
     with closing(tasks):
-        tallies, segments = _tallies(opened, in_force, problems)
-        looked = _look(opened, pinned, in_force, tallies, segments)
+        counted, segments = _counts(opened, in_force, problems)
+        looked = _look(opened, pinned, in_force, counted, segments)
         problems += looked.problems
         group = settings.kafka.group(contract.table_uuid)
         spans: Mapping[int, KafkaSpan] = {}
@@ -149,8 +149,8 @@ def table_status(settings: Settings, uri: str, kafka_timeout_s: float = 5.0, clo
             members = _try(lambda: inspector.members(contract.topic, group), []) if spans else None
         problems += foreign_members(group, members or (), contract, uri)
         paused = {s.value: until for s in Service if (until := control.paused(s, now_ms)) is not None}
-        standing = _standing(opened, tallies, spans, Service.INGEST.value in paused, now_ms, problems)
-    problems += [found.text for found in standing.values()]
+        stopped = _stopped(opened, counted, spans, Service.INGEST.value in paused, now_ms, problems)
+    problems += [found.text for found in stopped.values()]
     return TableStatus(
         uri=uri,
         table_uuid=contract.table_uuid,
@@ -166,7 +166,7 @@ def table_status(settings: Settings, uri: str, kafka_timeout_s: float = 5.0, clo
         group_members=None if members is None else len(members),
         paused=paused,
         regions=tuple(
-            _status(t, in_force, spans.get(t.region.partition), standing.get(t.region.partition)) for t in tallies
+            _status(t, in_force, spans.get(t.region.partition), stopped.get(t.region.partition)) for t in counted
         ),
         problems=tuple(problems),
         not_looked_at=tuple(looked.not_looked_at),
@@ -178,12 +178,12 @@ def _look(
     opened: OpenedTable,
     pinned: PinnedTable,
     in_force: InForce | None,
-    tallies: Sequence[Tally],
+    counted: Sequence[UnmergedCounts],
     segments: Sequence[Trailer],
 ) -> Look:
     if in_force is None:  # no strong read can begin, and why is a problem already
         return Look(not_looked_at=["what strong reads need besides"])
-    unmerged = [Unmerged(t.region, t.index, t.snapshots) for t in tallies if t.index_read]
+    unmerged = [Unmerged(t.region, t.index, t.snapshots) for t in counted if t.index_read]
     sizes = [
         SegmentSize(paths.wal_segment(s.log, s.sequence), sum(e.section.length for e in s.entries), s.written_at_ms)
         for s in segments
@@ -191,23 +191,25 @@ def _look(
     return look(opened, pinned, in_force, unmerged, sizes)
 
 
-def _status(tally: Tally, in_force: InForce | None, span: KafkaSpan | None, standing: Standing | None) -> RegionStatus:
+def _status(
+    counts: UnmergedCounts, in_force: InForce | None, span: KafkaSpan | None, stopped: Stopped | None
+) -> RegionStatus:
     end, high = (None, None) if span is None else (span.end, span.high)
-    newest = None if tally.index is None else tally.index.newest
-    states = Counter(record.state.name.lower() for record in (tally.index.generations if tally.index else ()))
+    newest = None if counts.index is None else counts.index.newest
+    states = Counter(record.state.name.lower() for record in (counts.index.generations if counts.index else ()))
     return RegionStatus(
-        partition=tally.region.partition,
+        partition=counts.region.partition,
         owner=None if newest is None else newest.owner,
         end=end,
         high=high,
-        durable=tally.durable,
-        lag=None if high is None or tally.durable is None else max(0, high - tally.durable),
-        merged=None if in_force is None else in_force.position(tally.region),
-        merged_generation=None if in_force is None else in_force.generation(tally.region),
+        durable=counts.durable,
+        lag=None if high is None or counts.durable is None else max(0, high - counts.durable),
+        merged=None if in_force is None else in_force.position(counts.region),
+        merged_generation=None if in_force is None else in_force.generation(counts.region),
         generations={s.name.lower(): states[s.name.lower()] for s in State if states[s.name.lower()]},
-        unmerged_rows=tally.rows,
-        unmerged_bytes=tally.nbytes,
-        stands=None if standing is None else standing.kind,
+        unmerged_rows=counts.rows,
+        unmerged_bytes=counts.nbytes,
+        stands=None if stopped is None else stopped.kind,
     )
 
 
@@ -227,12 +229,14 @@ def _indexes(opened: OpenedTable, problems: list[str]) -> dict[Region, RegionInd
     return found
 
 
-def _tallies(opened: OpenedTable, in_force: InForce | None, problems: list[str]) -> tuple[list[Tally], list[Trailer]]:
+def _counts(
+    opened: OpenedTable, in_force: InForce | None, problems: list[str]
+) -> tuple[list[UnmergedCounts], list[Trailer]]:
     store = opened.store
     indexes = _indexes(opened, problems)
 
-    def tally(region: Region) -> Tally:
-        result = Tally(region, indexes.get(region), region in indexes)
+    def count(region: Region) -> UnmergedCounts:
+        result = UnmergedCounts(region, indexes.get(region), region in indexes)
         for record in result.index.generations if result.index is not None else ():
             result.durable = record.next  # of an OPEN one its log tells
             if in_force is not None and record.generation <= in_force.generation(region):
@@ -251,29 +255,29 @@ def _tallies(opened: OpenedTable, in_force: InForce | None, problems: list[str])
                 result.snapshots.append((record, snapshot))
         return result
 
-    tallies = opened.tasks.map(tally, opened.contract.regions)
-    by_log: dict[LogId, list[tuple[Tally, GenerationRecord]]] = defaultdict(list)
-    for found in tallies:
+    counted = opened.tasks.map(count, opened.contract.regions)
+    by_log: dict[LogId, list[tuple[UnmergedCounts, GenerationRecord]]] = defaultdict(list)
+    for found in counted:
         for record in found.in_log:
             by_log[record.log].append((found, record))
     segments: list[Trailer] = []
     for log, held in by_log.items():
         segments += _try(lambda: count_entries(opened, log, held), problems) or []  # noqa: B023 # called now
-    return tallies, segments
+    return counted, segments
 
 
-def _standing(
+def _stopped(
     opened: OpenedTable,
-    tallies: Sequence[Tally],
+    counted: Sequence[UnmergedCounts],
     spans: Mapping[int, KafkaSpan],
     paused: bool,
     now_ms: int,
     problems: list[str],
-) -> dict[int, Standing]:
+) -> dict[int, Stopped]:
     """What goes no further, by partition.  Who waits for an operator, or was never claimed, is shown as that."""
 
-    def look(tally: Tally) -> Standing | None:
-        region, durable, span = tally.region, tally.durable, spans.get(tally.region.partition)
+    def look(counts: UnmergedCounts) -> Stopped | None:
+        region, durable, span = counts.region, counts.durable, spans.get(counts.region.partition)
         if durable is None or span is None:
             return None
         gone = gone_from_kafka(region, durable, span)
@@ -283,11 +287,11 @@ def _standing(
         if infos is None:
             return None  # when it changed last is not known
         # The newest version is the first; a local folder gives all.
-        changed_at_ms = max([tally.entry_at_ms, *(info.modified_ms for info in infos)])
-        return stands(region, durable, span, Signs(changed_at_ms, tally.owner_wrote_at_ms), now_ms)
+        changed_at_ms = max([counts.entry_at_ms, *(info.modified_ms for info in infos)])
+        return stands(region, durable, span, Signs(changed_at_ms, counts.owner_wrote_at_ms), now_ms)
 
-    found = zip(tallies, opened.tasks.map(look, tallies), strict=True)
-    return {tally.region.partition: standing for tally, standing in found if standing is not None}
+    found = zip(counted, opened.tasks.map(look, counted), strict=True)
+    return {counts.region.partition: stopped for counts, stopped in found if stopped is not None}
 
 
 def _inspector(settings: Settings, timeout_s: float, problems: list[str]) -> TopicInspector | None:

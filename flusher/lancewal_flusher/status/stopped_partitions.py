@@ -49,24 +49,24 @@ class Signs:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Stopped:
     """``kind``: that of the error, or ``stands`` where it is not known.  ``text``: for a person."""
 
     kind: str
     text: str
 
 
-def gone_from_kafka(region: Region, durable: Position, span: KafkaSpan) -> Standing | None:
+def gone_from_kafka(region: Region, durable: Position, span: KafkaSpan) -> Stopped | None:
     """The first case: Kafka cannot go on at the durable position."""
     if span.low > durable:
-        return Standing(
+        return Stopped(
             "retention_lost",
             f"{_where(region)}: durable up to position {durable}, but Kafka begins at {span.low}: offsets {durable} to "
             f"{span.low - 1} were deleted before they became durable. To go on without them: "
             f"`lancewal offsets accept-loss {region.topic} {region.partition}`",
         )
     if durable > span.end:
-        return Standing(
+        return Stopped(
             "log_truncated",
             f"{_where(region)}: durable up to position {durable}, but Kafka ends at {span.end}: the topic lost its tail. Stop "
             "its producers; once you know why, go on behind what is durable: "
@@ -81,19 +81,19 @@ def waits(durable: Position, span: KafkaSpan) -> bool:
     return span.recent > durable
 
 
-def stands(region: Region, durable: Position, span: KafkaSpan, signs: Signs, now_ms: int) -> Standing | None:
+def stands(region: Region, durable: Position, span: KafkaSpan, signs: Signs, now_ms: int) -> Stopped | None:
     """The second case, of a partition of which records wait."""
     since_ms = now_ms - STANDS_S * 1000
     if signs.changed_at_ms >= since_ms:
         return None
     if durable >= span.end:
         why = f"A transaction is open from position {span.end} on: what lies behind it cannot be read until it ends"
-        return Standing("stands", f"{_stands(region, durable, span, signs)}. {why}")
+        return Stopped("stands", f"{_stands(region, durable, span, signs)}. {why}")
     if signs.owner_wrote_at_ms >= since_ms:
         why = "Its owner writes for other partitions, so this one has stopped"
     else:
         why = "It has stopped, or no ingest has it"
-    return Standing(
+    return Stopped(
         "stands",
         f"{_stands(region, durable, span, signs)}. {why}; the log of ingest and its /readyz name the reason",
     )

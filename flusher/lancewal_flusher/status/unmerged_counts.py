@@ -24,7 +24,7 @@ from lancewal_core.wal.walk import Walk, confirm_end, segment_lost, walk_trailer
 
 
 @dataclass(slots=True)
-class Tally:
+class UnmergedCounts:
     """What has been found of one region."""
 
     region: Region
@@ -44,16 +44,18 @@ class Tally:
     """The other unmerged ones."""
 
 
-def count_entries(opened: OpenedTable, log: LogId, held: Sequence[tuple[Tally, GenerationRecord]]) -> list[Trailer]:
-    """Add the entries of these generations, all in ``log``, to their regions' tallies; also those before a lost segment.
+def count_entries(
+    opened: OpenedTable, log: LogId, held: Sequence[tuple[UnmergedCounts, GenerationRecord]]
+) -> list[Trailer]:
+    """Add the entries of these generations, all in ``log``, to their regions' counts; also those before a lost segment.
 
     Gives the segments that hold some."""
     ends = [record.end_sequence for _, record in held]
     known = [end for end in ends if end is not None]
     before = Number(max(known)) if len(known) == len(ends) else None
     by_region = defaultdict(list)
-    for tally, record in held:
-        by_region[tally.region].append((tally, record))
+    for counts, record in held:
+        by_region[counts.region].append((counts, record))
     start = min(record.first_sequence for _, record in held)
     walk_log = partial(walk_trailers, opened.store, opened.tasks, log)
     walked = walk_log(start, before=before)
@@ -61,26 +63,26 @@ def count_entries(opened: OpenedTable, log: LogId, held: Sequence[tuple[Tally, G
         walked = confirm_end(opened.store, walked, walk_log)
     elif before is not None:
         walk_log(walked.end, before=Number(walked.end + 1))  # reads go on to the log's end: its fence must be whole
-    reached = {tally.region: record.first for tally, record in held if record.state is State.OPEN}
+    reached = {counts.region: record.first for counts, record in held if record.state is State.OPEN}
     holding: dict[Number, Trailer] = {}
     for trailer, header in ((segment, header) for segment in walked.segments for header in segment.entries):
         number = trailer.sequence
-        for tally, record in by_region.get(header.region, ()):
+        for counts, record in by_region.get(header.region, ()):
             if number < record.first_sequence or header.first < record.first:
                 continue
             if record.next is not None and header.next > record.next:
                 continue
             holding[number] = trailer
-            tally.rows += header.row_count
-            tally.nbytes += header.section.length
-            tally.entry_at_ms = max(tally.entry_at_ms, trailer.written_at_ms)
+            counts.rows += header.row_count
+            counts.nbytes += header.section.length
+            counts.entry_at_ms = max(counts.entry_at_ms, trailer.written_at_ms)
             if record.state is State.OPEN:
                 reached[header.region] = header.next
     _check_end(opened, walked, before, held)
-    for tally, record in held:
+    for counts, record in held:
         if record.state is State.OPEN:
-            tally.durable = reached[tally.region]
-            tally.owner_wrote_at_ms = walked.segments[-1].written_at_ms if walked.segments else 0
+            counts.durable = reached[counts.region]
+            counts.owner_wrote_at_ms = walked.segments[-1].written_at_ms if walked.segments else 0
     return list(holding.values())
 
 
@@ -88,12 +90,12 @@ def _check_end(
     opened: OpenedTable,
     walked: Walk[Trailer],
     before: int | None,
-    held: Sequence[tuple[Tally, GenerationRecord]],
+    held: Sequence[tuple[UnmergedCounts, GenerationRecord]],
 ) -> None:
     """Raise where the walk has ended at a segment that was there."""
     if walked.fence is not None or (walked.later is None if before is None else walked.end >= before):
         return
-    _, region = min((record.first_sequence, tally.region) for tally, record in held)
+    _, region = min((record.first_sequence, counts.region) for counts, record in held)
     index = opened.indexes.read([region]).get(region)
     if index is None or not any(r.log == walked.log and r.first_sequence <= walked.end for r in index.generations):
         raise PlanStale(f"log {walked.log} was trimmed meanwhile: look again", log=walked.log)

@@ -13,9 +13,9 @@ from lancewal_core.store.object_store import ObjectInfo
 from lancewal_core.table.contract import Column, Contract
 from lancewal_core.testing.memory_store import MemoryStore
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
-from lancewal_flusher.status.status import _standing
+from lancewal_flusher.status.status import _stopped
 from lancewal_flusher.status.stopped_partitions import KafkaSpan
-from lancewal_flusher.status.unmerged_counts import Tally
+from lancewal_flusher.status.unmerged_counts import UnmergedCounts
 
 AT_ONCE = 4
 CONTRACT = Contract(
@@ -43,18 +43,19 @@ class MetStore(MemoryStore):
 
 
 def test_partitions_that_wait_are_looked_at_side_by_side() -> None:
-    tallies = [
-        Tally(Region("orders", TopicId("id"), partition), durable=Position(5)) for partition in range(2 * AT_ONCE)
+    counted = [
+        UnmergedCounts(Region("orders", TopicId("id"), partition), durable=Position(5))
+        for partition in range(2 * AT_ONCE)
     ]
     waiting, done = KafkaSpan(*map(Position, (0, 9, 9, 9))), KafkaSpan(*map(Position, (0, 5, 5, 5)))
-    spans = {tally.region.partition: waiting if tally.region.partition < AT_ONCE else done for tally in tallies}
+    spans = {counts.region.partition: waiting if counts.region.partition < AT_ONCE else done for counts in counted}
     problems: list[str] = []
     tasks = ThreadTasks(io_threads=AT_ONCE)
     try:
         opened = OpenedTable.over(
             MetStore(), MemoryTable(MemoryDataset(CONTRACT.rows.table)), CONTRACT, tasks, SystemClock()
         )
-        found = _standing(opened, tallies, spans, False, 1_700_000_000_000, problems)
+        found = _stopped(opened, counted, spans, False, 1_700_000_000_000, problems)
     finally:
         tasks.close()
     assert sorted(found) == list(range(AT_ONCE))
