@@ -10,13 +10,11 @@ import base64
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from lancewal_demo.stack.java import find_java
 from lancewal_demo.stack.kafka_jars import kafka_jars
 from lancewal_demo.stack.ports import free_ports, listens
-from lancewal_demo.stack.processes import Process, run_logged
+from lancewal_demo.stack.processes import Process, Restartable, run_logged
 
 #: Little memory and a quick start; a benchmark that wants the broker at its best passes its own.
 QUICK_START = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
@@ -62,7 +60,7 @@ _QUICK_GROUPS = {
 }
 
 
-class KafkaBroker:
+class KafkaBroker(Restartable):
     """Runs inside ``with``.  ``kill``, ``stop`` and ``restart`` keep the data and the ports."""
 
     def __init__(
@@ -82,7 +80,6 @@ class KafkaBroker:
         self._jvm_options = tuple(jvm_options)
         self._listeners = dict(listeners or {})
         self._port, self._controller_port = free_ports(2)
-        self._process: Process | None = None
 
     @property
     def bootstrap_servers(self) -> str:
@@ -109,30 +106,6 @@ class KafkaBroker:
         self._process = Process([*self._java("kafka.Kafka"), settings], self.log)
         self._process.wait_until(lambda: listens(self._port), "the Kafka broker", _START_TIMEOUT_S)
         self._process.wait_until(self._answers, "the Kafka broker", _START_TIMEOUT_S)
-
-    def stop(self) -> None:
-        """An orderly shut-down."""
-        if self._process is not None:
-            self._process.stop()
-
-    def kill(self) -> None:
-        """End it as a crash does (SIGKILL)."""
-        if self._process is not None:
-            self._process.kill()
-
-    def restart(self) -> None:
-        """Start it again on the same ports and data; a running one is stopped first."""
-        self.stop()
-        self.start()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     @property
     def _data(self) -> Path:

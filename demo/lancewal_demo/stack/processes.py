@@ -19,6 +19,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from lancewal_core.errors import InvalidInput
 
@@ -96,6 +98,41 @@ class Process:
     def _forget(self) -> None:
         self._child.wait()
         atexit.unregister(self.kill)
+
+
+class Restartable:
+    """A server that runs inside ``with``; ``stop`` and ``kill`` keep its data and ports for another ``start``."""
+
+    _process: Process | None = None
+    _grace_s = 20.0
+
+    def start(self) -> None:
+        """Start ``_process``, and wait until it answers."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """An orderly shut-down."""
+        if self._process is not None:
+            self._process.stop(self._grace_s)
+
+    def kill(self) -> None:
+        """End it as a crash does (SIGKILL)."""
+        if self._process is not None:
+            self._process.kill()
+
+    def restart(self) -> None:
+        """Start it again; a running one is stopped first."""
+        self.stop()
+        self.start()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
 
 
 def run_logged(

@@ -8,22 +8,22 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from lancewal_demo.stack.ports import free_ports, listens
-from lancewal_demo.stack.processes import Process
+from lancewal_demo.stack.processes import Process, Restartable
 from lancewal_demo.stack.versitygw import versitygw
 
 _START_TIMEOUT_S = 30.0
 
 
-class S3Server:
+class S3Server(Restartable):
     """Runs inside ``with``.  ``kill``, ``freeze``, ``stop`` and ``restart`` keep the objects and the port."""
 
     access_key = "lancewal"
     secret_key = "lancewal-local-stack"
     region = "us-east-1"
+    _grace_s = 1.0
+    """Enough to finish its requests; connections that clients keep open are cut."""
 
     def __init__(self, directory: Path, *, certificate: Path | None = None, key: Path | None = None) -> None:
         """``directory`` is made if it is absent.  With ``certificate`` and its ``key`` it serves TLS only."""
@@ -35,7 +35,6 @@ class S3Server:
         self._buckets = directory / "buckets"
         self._metadata = directory / "metadata"
         self._port = free_ports(1)[0]
-        self._process: Process | None = None
 
     @property
     def endpoint(self) -> str:
@@ -80,34 +79,10 @@ class S3Server:
         self._process = Process([*arguments, self._buckets], self.log, environment=keys)
         self._process.wait_until(lambda: listens(self._port), "the S3 server", _START_TIMEOUT_S)
 
-    def stop(self) -> None:
-        """Let it finish its requests and end; connections that clients keep open are cut."""
-        if self._process is not None:
-            self._process.stop(grace_s=1.0)
-
-    def kill(self) -> None:
-        """End it as a crash does (SIGKILL)."""
-        if self._process is not None:
-            self._process.kill()
-
     def freeze(self) -> None:
         """Let it take connections and say nothing on them, until ``kill`` or the end."""
         if self._process is not None:
             os.kill(self._process.pid, signal.SIGSTOP)
-
-    def restart(self) -> None:
-        """Start it again on the same port and objects; a running one is stopped first."""
-        self.stop()
-        self.start()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
 
 def _takes_attributes(folder: Path) -> bool:
