@@ -1,5 +1,8 @@
 """What is kept of a region: generations in its index, and in the history pages that its index left behind.
 
+An index that ends below what the table has merged is not the newest: a listing was empty or cut short, or the index is lost.
+``check_reaches`` refuses it, for all who compare an index with watermarks.
+
 Guarantees
  1. ``read_histories`` names every generation above the trimmed boundary, without a gap up to the newest, or raises.  Pages are
     found by a listing, which is a hint; generations are numbered without holes, so a page that it leaves out shows.
@@ -16,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 from lancewal_core import paths
 from lancewal_core.errors import INDEX_LOST, OutsideHistoryWindow, PlanStale, StoreInconsistent
@@ -45,6 +48,18 @@ class History:
         return tuple(r for _, r in sorted(known.items()) if r.generation > self.index.trimmed_generation)
 
 
+def check_reaches(region: Region, index: RegionIndex | None, in_force: InForce) -> None:
+    """``StoreInconsistent`` where the region's index, None if none is found, ends below ``in_force``, read before it."""
+    merged = in_force.generation(region)
+    newest = None if index is None else index.newest
+    if merged > (0 if newest is None else newest.generation):
+        raise StoreInconsistent(
+            f"region {region.name}: the index found ends below generation {merged}, which the table has merged; "
+            f"{INDEX_LOST}",
+            region=region.name,
+        )
+
+
 def read_histories(opened: OpenedTable, regions: Collection[Region], in_force: InForce) -> dict[Region, History]:
     """Of those regions that somebody has claimed.
 
@@ -57,25 +72,18 @@ def read_histories(opened: OpenedTable, regions: Collection[Region], in_force: I
 
 def _history(opened: OpenedTable, region: Region, index: RegionIndex | None, in_force: InForce) -> History | None:
     """From an index that was just read; it is read again where its pages do not go with it."""
-    merged = in_force.generation(region)
     gap = ""
     for attempt in range(_READS):
         if attempt:
             index = opened.indexes.read([region]).get(region)
-        newest = None if index is None else index.newest
-        if merged > (0 if newest is None else newest.generation):
-            raise StoreInconsistent(
-                f"region {region.name}: the index found ends below generation {merged}, which the table has merged; "
-                f"{INDEX_LOST}",
-                region=region.name,
-            )
-        if index is None or newest is None:
+        check_reaches(region, index, in_force)
+        if index is None or index.newest is None:
             return None
-        history = History(index, tuple(sorted(_pages(opened.store, region))))
+        history = History(index, tuple(pages_of(opened.store, region)))
         named = [r.generation for r in history.generations]
-        if named == list(range(index.trimmed_generation + 1, newest.generation + 1)):
+        if named == list(range(index.trimmed_generation + 1, index.newest.generation + 1)):
             return history
-        gap = f"{len(named)} of the generations {index.trimmed_generation + 1} to {newest.generation}"
+        gap = f"{len(named)} of the generations {index.trimmed_generation + 1} to {index.newest.generation}"
     raise StoreInconsistent(
         f"region {region.name}: index and history pages name {gap}; the listing of {paths.history_prefix(region)!r} is "
         "not complete, or a page is lost",
@@ -83,13 +91,16 @@ def _history(opened: OpenedTable, region: Region, index: RegionIndex | None, in_
     )
 
 
-def _pages(store: ObjectStore, region: Region) -> Iterator[tuple[str, tuple[GenerationRecord, ...]]]:
-    for info in store.list(paths.history_prefix(region)):
-        if paths.parse_history_page(info.key) is None:
+def pages_of(store: ObjectStore, region: Region, above: int = 0) -> Iterator[tuple[str, tuple[GenerationRecord, ...]]]:
+    """The pages that a listing shows, by object key, oldest first; those that end at or below ``above`` are not read."""
+    listed = {info.key: paths.parse_history_page(info.key) for info in store.list(paths.history_prefix(region))}
+    pages = sorted((parsed[1], key) for key, parsed in listed.items() if parsed is not None)
+    for (_, key), following in zip_longest(pages, pages[1:]):
+        if following is not None and following[0] <= above + 1:
             continue
-        data = store.get(info.key)
+        data = store.get(key)
         if data is not None:
-            yield info.key, decode_history(data, info.key).generations
+            yield key, decode_history(data, key).generations
 
 
 def generations_behind(
@@ -110,7 +121,9 @@ def generations_behind(
     known = {record.generation: record for record in index.generations if record.generation > merged}
     # Step 2
     if merged + 1 not in known:
-        known = _paged(opened.store, index, merged) | known  # a page may be from before a restore
+        pages = pages_of(opened.store, region, above=merged)
+        paged = {record.generation: record for _, page in pages for record in page if record.generation > merged}
+        known = paged | known  # a page may be from before a restore
     # Step 3
     records = [record for _, record in sorted(known.items())]
     if not records or records[0].generation != merged + 1:
@@ -123,22 +136,3 @@ def generations_behind(
                 region=region.name,
             )
     return records
-
-
-def _paged(store: ObjectStore, index: RegionIndex, merged: Generation) -> dict[Generation, GenerationRecord]:
-    """Generations above ``merged`` in pages; pages that end before them are not read."""
-    pages = {}
-    for info in store.list(paths.history_prefix(index.region)):
-        parsed = paths.parse_history_page(info.key)
-        if parsed is not None:
-            pages[parsed[1]] = info.key
-    firsts = sorted(pages)
-    found: dict[Generation, GenerationRecord] = {}
-    for first, following in pairwise((*firsts, None)):
-        if first is None or (following is not None and following <= merged + 1):
-            continue
-        data = store.get(pages[first])
-        if data is not None:
-            page = decode_history(data, pages[first])
-            found |= {r.generation: r for r in page.generations if r.generation > merged}
-    return found

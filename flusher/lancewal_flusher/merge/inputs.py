@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from lancewal_core.errors import INDEX_LOST, Corrupt, ObjectMissing, StoreInconsistent
+from lancewal_core.errors import Corrupt, ObjectMissing
 from lancewal_core.ids import Region
 from lancewal_core.process.failpoints import point
 from lancewal_core.region.flush import rebuild_snapshot
+from lancewal_core.region.history import check_reaches
 from lancewal_core.region.index import GenerationRecord, RegionIndex
 from lancewal_core.region.snapshot import Snapshot, read_folded, read_gone, read_partials, read_rows, read_snapshot
 from lancewal_core.rows.fold import Folded, compose, partial_schema
@@ -94,7 +95,8 @@ def take_stock(
             # Only the newest merge is ever finished: building on this one would leave it as it is for good.
             return Refused(f"the merge of table version {in_force.version} is not finished yet")
         indexes = context.read_indexes()
-        _check_complete(context, indexes, in_force)
+        for region in context.contract.regions:
+            check_reaches(region, indexes.get(region), in_force)
         waiting = unmerged(indexes, in_force)
         keys_waiting = [(region, record.generation) for region, records in waiting.items() for record in records]
         ages = first_seen.ages_s(keys_waiting, context.clock.monotonic())
@@ -126,16 +128,6 @@ def take_stock(
     # What is full has nothing to wait for: more would not fit in.
     waited_s = math.inf if full else max((ages[key] for key in taken), default=0.0)
     return Stock(in_force, indexes, works, waited_s, damaged)
-
-
-def _check_complete(context: FlusherContext, indexes: Mapping[Region, RegionIndex], in_force: InForce) -> None:
-    for region in context.contract.regions:
-        if in_force.generation(region) > 0 and region not in indexes:
-            raise StoreInconsistent(
-                f"region {region.name}: no index is found, though generation {in_force.generation(region)} is merged; "
-                f"{INDEX_LOST}",
-                region=region.name,
-            )
 
 
 def _snapshots(

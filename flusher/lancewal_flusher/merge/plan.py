@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lancewal_core.errors import INDEX_LOST, SettingsError, StoreInconsistent
+from lancewal_core.errors import SettingsError, StoreInconsistent
 from lancewal_core.ids import Region
 from lancewal_core.keys.conflicts import KEYS_MAX
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
@@ -76,17 +76,10 @@ class RegionMerge:
 def waiting(index: RegionIndex, in_force: InForce) -> tuple[GenerationRecord, ...]:
     """FLUSHED generations above the watermark, consecutive from it on.
 
-    ``StoreInconsistent`` if the index ends below the watermark or leaves a gap above it.
+    ``StoreInconsistent`` if the index leaves a gap above it; that it reaches the watermark is known (``check_reaches``).
     """
     merged = in_force.generation(index.region)
     position = in_force.position(index.region)
-    newest = index.newest
-    if newest is None or newest.generation < merged:
-        raise StoreInconsistent(
-            f"region {index.region.name}: the index found ends below generation {merged}, which the table has merged; "
-            f"{INDEX_LOST}",
-            region=index.region.name,
-        )
     found: list[GenerationRecord] = []
     for record in index.generations:
         if record.generation <= merged:

@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 
 from lancewal_core import paths
 from lancewal_core.errors import (
-    INDEX_LOST,
     LOG_LOST,
     SNAPSHOT_DAMAGED,
     LancewalError,
@@ -34,6 +33,7 @@ from lancewal_core.errors import (
 )
 from lancewal_core.ids import Region
 from lancewal_core.region.flush import entries_of
+from lancewal_core.region.history import check_reaches
 from lancewal_core.region.index import GenerationRecord, RegionIndex
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.snapshot import Snapshot, read_gone, read_partials
@@ -108,31 +108,29 @@ def look(
 
 def _check_index(opened: OpenedTable, in_force: InForce, unmerged: Unmerged) -> None:
     """Step 1."""
-    problem = _index_problem(unmerged.region, unmerged.index, in_force)
-    if problem is not None:  # or merged, and trimmed, since these were read
+    region = unmerged.region
+    try:
+        _check_leads_on(region, unmerged.index, in_force)
+    except StoreInconsistent:  # or merged, and trimmed, since these were read
         _, now = opened.watermarks.newest()
-        problem = _index_problem(unmerged.region, opened.indexes.read([unmerged.region]).get(unmerged.region), now)
-    if problem is not None:
-        raise problem
+        index = opened.indexes.read([region]).get(region)
+        try:
+            _check_leads_on(region, index, now)
+        except StoreInconsistent as error:
+            command = f"`lancewal repair index {region.topic} {region.partition}`"
+            raise StoreInconsistent(f"{error}: {command}", region=region.name) from error
 
 
-def _index_problem(region: Region, index: RegionIndex | None, in_force: InForce) -> StoreInconsistent | None:
+def _check_leads_on(region: Region, index: RegionIndex | None, in_force: InForce) -> None:
+    """The index names what follows the watermark."""
+    check_reaches(region, index, in_force)
     merged = in_force.generation(region)
-    newest = None if index is None else index.newest
-    command = f"`lancewal repair index {region.topic} {region.partition}`"
-    if merged > (0 if newest is None else newest.generation):
-        return StoreInconsistent(
-            f"region {region.name}: the index found ends below generation {merged}, which the table has merged; {INDEX_LOST}: "
-            f"{command}",
-            region=region.name,
-        )
     above = [] if index is None else [r for r in index.generations if r.generation > merged]
     if index is not None and (index.trimmed_generation > merged or (above and above[0].generation != merged + 1)):
-        return StoreInconsistent(
-            f"region {region.name}: generations behind {merged} are not merged, and have left the index: {command}",
+        raise StoreInconsistent(
+            f"region {region.name}: generations behind {merged} are not merged, and have left the index",
             region=region.name,
         )
-    return None
 
 
 def _check_segments(opened: OpenedTable, segments: Sequence[SegmentSize], found: Look) -> None:

@@ -30,7 +30,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lancewal_core.errors import (
-    INDEX_LOST,
     KafkaBehind,
     LogTruncated,
     OwnershipLost,
@@ -44,6 +43,7 @@ from lancewal_core.errors import (
 from lancewal_core.ids import Position, Region
 from lancewal_core.process.failpoints import point
 from lancewal_core.region.end_region import end_generation, ended_at
+from lancewal_core.region.history import check_reaches
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.loss_record import read_losses
 from lancewal_core.region.transitions import Claimant, Ended, claim, first_claim
@@ -137,9 +137,8 @@ def _end(context: IngestContext, writer: LogWriter, region: Region, record: Gene
 
 
 def _check_newest(context: IngestContext, region: Region, index: RegionIndex | None) -> None:
-    """An index below what the table has merged is not the newest: a listing was empty or cut short."""
     try:
-        merged = context.watermarks.newest()[1].generation(region)
+        _, in_force = context.watermarks.newest()
     except (TableRestored, WatermarkUnknown):
         # Merges stop until a person has decided; consuming must not, or Kafka loses what nobody has made durable.
         return
@@ -149,13 +148,7 @@ def _check_newest(context: IngestContext, region: Region, index: RegionIndex | N
             f"region {region.name}: {error}; it was there when this process started: look at the store, or stop ingest",
             region=region.name,
         ) from error
-    newest = index.newest if index is not None else None
-    if merged > (0 if newest is None else newest.generation):
-        raise StoreInconsistent(
-            f"region {region.name}: the index found ends at generation {newest.generation if newest else 0}, but the "
-            f"table has merged generation {merged}; {INDEX_LOST}",
-            region=region.name,
-        )
+    check_reaches(region, index, in_force)
 
 
 def _problem(

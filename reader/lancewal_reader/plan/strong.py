@@ -32,15 +32,14 @@ from functools import partial
 
 from lancewal_core import paths
 from lancewal_core.errors import (
-    INDEX_LOST,
     ContractChanged,
     PlanRetriesExhausted,
     PlanStale,
     Refresh,
-    StoreInconsistent,
 )
 from lancewal_core.ids import Generation, LogId, Position, Region, Sequence, TableVersion
 from lancewal_core.process.failpoints import point
+from lancewal_core.region.history import check_reaches
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.u64_segment import U64Segment
@@ -166,7 +165,8 @@ def _plan_once(context: PlanContext) -> ReadPlan:
     check_contract(context)
     # Step 2
     indexes = context.read_indexes()
-    _check_newest(context.contract.regions, indexes, in_force)
+    for region in context.contract.regions:
+        check_reaches(region, indexes.get(region), in_force)
     above = {r: _above(index, in_force) for r, index in indexes.items()}
     walks = _walk_logs(context, above)
     # Step 3
@@ -175,18 +175,6 @@ def _plan_once(context: PlanContext) -> ReadPlan:
         _region_delta(region, records, in_force, walks, indexes[region]) for region, records in sorted(above.items())
     ]
     return ReadPlan(pinned.version, in_force, tuple(deltas))
-
-
-def _check_newest(regions: Seq[Region], indexes: Mapping[Region, RegionIndex], in_force: InForce) -> None:
-    for region in regions:
-        index = indexes.get(region)
-        newest = index.newest if index is not None else None
-        if in_force.generation(region) > (0 if newest is None else newest.generation):
-            raise StoreInconsistent(
-                f"region {region.name}: the index found ends below generation {in_force.generation(region)}, which the "
-                f"table has merged; {INDEX_LOST}",
-                region=region.name,
-            )
 
 
 def _above(index: RegionIndex, in_force: InForce) -> tuple[GenerationRecord, ...]:

@@ -21,7 +21,8 @@ from lancewal_audit.repair.log_survey import LogSurvey, Piece
 from lancewal_core import paths
 from lancewal_core.errors import RepairRefused
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence
-from lancewal_core.region.index import GenerationRecord, RegionIndex, State, decode_history
+from lancewal_core.region.history import pages_of
+from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.snapshot import Snapshot
 from lancewal_core.region.u64_segment import U64Segment
 from lancewal_core.table.watermarks import Watermark
@@ -169,11 +170,7 @@ def trimmed_boundary(
     first = records[0]
     if known and versions.sound is not None:
         sound = versions.sound[1]
-        paged: set[int] = set()
-        for info in context.store.list(paths.history_prefix(region)):
-            data = context.store.get(info.key) if paths.parse_history_page(info.key) is not None else None
-            if data is not None:
-                paged |= {r.generation for r in decode_history(data, info.key).generations}
+        paged = {record.generation for _, page in pages_of(context.store, region) for record in page}
         if paged.issuperset(range(sound.trimmed_generation + 1, first.generation)):
             return sound.trimmed_generation, sound.trimmed
     return Generation(first.generation - 1), first.first
