@@ -24,13 +24,14 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from lancewal_core.errors import RegionConflict
+from lancewal_core.errors import InvalidInput, RegionConflict
 from lancewal_core.ids import Region
 from lancewal_core.keys.conflicts import KEYS_MAX, ConflictKeys, Conflicts, read_conflicts
 from lancewal_core.keys.origin import Meeting, conflict, counting
 from lancewal_core.rows.fold import Folded, divide, key_codes
 from lancewal_core.rows.key_set import KeySet, distinct
 from lancewal_core.rows.schema import RowSchema
+from lancewal_core.store.json_object import JsonFault, JsonObject
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.contract import Contract
@@ -76,12 +77,15 @@ def with_left_out(schema: pa.Schema, left_out: LeftOut) -> pa.Schema:
 
 
 def left_out_of(schema: pa.Schema) -> LeftOut:
-    """What a result's schema says was left out of it."""
+    """What a result's schema says was left out of it; ``InvalidInput`` where that cannot be read."""
     text = (schema.metadata or {}).get(METADATA_KEY)
     if text is None:
         return LeftOut()
-    said = json.loads(text)
-    return LeftOut(said["waiting"], said["unmerged"], tuple(said["partitions"]))
+    try:
+        said = JsonObject.parse(text)
+        return LeftOut(said.whole("waiting"), said.whole("unmerged"), tuple(said.wholes("partitions")))
+    except JsonFault as error:
+        raise InvalidInput(f"the result does not say what was left out of it: {error}") from error
 
 
 @dataclass(slots=True)

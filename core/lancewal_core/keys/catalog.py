@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated
 
 import google_crc32c
 from pydantic import BaseModel, ConfigDict, FailFast, Field
@@ -23,7 +23,7 @@ from lancewal_core.errors import Corrupt, FormatUnknown, ObjectCorrupt, StoreInc
 from lancewal_core.ids import Position
 from lancewal_core.keys.origin import MergedFrom
 from lancewal_core.process.clock import Clock
-from lancewal_core.store.json_model import Word, decode_model
+from lancewal_core.store.json_model import Version1, Word, decode_model
 from lancewal_core.store.json_object import JsonFault, region_named
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.versioned import Declined, Family, Swapped, Version, newest_version, swap
@@ -37,8 +37,8 @@ _CHECKSUM = re.compile(rb',"crc32c":([0-9]{1,10})\}\Z')
 _CHECKSUM_SIZE = 21
 """Bytes at the end that hold it, at most."""
 
-_Count = Annotated[int, Field(ge=0, le=2**63 - 1, strict=True)]
-_Number = Annotated[int, Field(ge=-(2**63), le=2**63 - 1, strict=True)]
+_Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
+_Number = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 
 
 class _Stored(BaseModel):
@@ -91,7 +91,7 @@ class KeyRun(_Stored):
 class KeyCatalog(_Stored):
     """One version.  Where two runs cover one file, the first of them counts."""
 
-    format: Literal[1] = 1
+    format: Version1 = 1
     runs: Annotated[tuple[KeyRun, ...], FailFast()]
     write_id: Word
     """Differs in every version: tells a lost reply from a lost race."""

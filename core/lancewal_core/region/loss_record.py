@@ -20,7 +20,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from lancewal_core import paths
 from lancewal_core.errors import StoreUnavailable
 from lancewal_core.ids import Position, Region
-from lancewal_core.store.json_model import Word, decode_model
+from lancewal_core.store.json_model import Version1, Word, decode_model
 from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, put_once
 
 FORMAT = 1
@@ -37,7 +37,7 @@ class LossRecord(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format: Literal[1] = 1
+    format: Version1 = 1
     first: int = Field(ge=0)
     next: int = Field(ge=1)
     accepted_at_ms: int

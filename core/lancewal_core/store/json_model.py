@@ -1,12 +1,13 @@
-"""Stored JSON that is one pydantic model: read it, or say in an error of ours what is wrong with it."""
+"""Stored JSON that is one pydantic model: read by the rules of ``json_object``, or an error of ours says what is wrong."""
 
 from __future__ import annotations
 
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ValidationError
 
 from lancewal_core.errors import FormatUnknown, ObjectCorrupt
+from lancewal_core.store.json_object import JsonFault, JsonObject, is_whole
 from lancewal_core.words import word
 
 M = TypeVar("M", bound=BaseModel)
@@ -17,20 +18,34 @@ _FAULTS_MAX = 1000
 """Of more faults none is looked at: each takes pydantic 10 us and some hundred bytes, and an object may have millions."""
 
 
+def _integer(value: object) -> object:
+    if not is_whole(value):
+        raise ValueError("it is no integer")
+    return value
+
+
+Version1 = Annotated[Literal[1], BeforeValidator(_integer)]
+"""The only version that there is of something: a ``Literal`` alone takes 1.0 for 1."""
+
+
 def decode_model(model: type[M], data: bytes, where: str, what: str, newest_format: int) -> M:
     """The model in ``data``, the object ``where``, which should be a ``what``.
 
     Raise ``FormatUnknown`` for a future ``format``, ``ObjectCorrupt`` for anything else that is not such a model.
     """
     try:
-        return model.model_validate_json(data)
+        found = model.model_validate_json(data, strict=True)
+        JsonObject.parse(data)  # how much that is, pydantic has bounded; names that stand twice, it lets pass
+        return found
+    except JsonFault as error:
+        raise ObjectCorrupt(f"{where} is not a {what}: {error}", object=where) from error
     except ValidationError as error:
         if error.error_count() > _FAULTS_MAX:
             raise ObjectCorrupt(f"{where} is not a {what}: {error.error_count()} faults", object=where) from None
         faults = error.errors(include_url=False, include_input=False)
         of_format = any(fault["loc"] == ("format",) for fault in faults)
         for line in error.errors() if of_format else ():
-            if line["loc"] == ("format",) and isinstance(line["input"], int):
+            if line["loc"] == ("format",) and is_whole(line["input"]):
                 raise FormatUnknown(
                     f"{where}: {what} format {line['input']} is newer than {newest_format}; upgrade lancewal",
                     object=where,

@@ -1,11 +1,11 @@
 """A JSON object as it was stored, read strictly: each member has its type and its range, or ``JsonFault`` says which not.
 
-1. The text holds one object; no name stands twice in an object, no number is ``NaN`` or ``Infinity``, and nesting that
-   Python's parser cannot follow is a fault like any other.
+1. The text holds one object, as bytes in UTF-8; no name stands twice in an object, no number is ``NaN`` or ``Infinity``, and
+   nesting that Python's parser cannot follow is a fault like any other.
 2. An integer is written as one: ``1.0``, ``true`` and ``"1"`` are not 1.
 3. A message names the member and what was expected; of the content it holds no more than some characters.
 
-The caller adds the name of the object and makes the fault an error of ours.
+The caller adds the name of the object and makes the fault an error of ours.  ``json_model`` reads models by the same rules.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NoReturn, TypeGuard
 
 from lancewal_core import paths
 from lancewal_core.ids import Region
@@ -38,14 +38,7 @@ class JsonObject:
     @staticmethod
     def parse(text: str | bytes) -> JsonObject:
         """Raise ``JsonFault`` unless ``text`` is one object."""
-        try:
-            parsed = json.loads(text, object_pairs_hook=_members, parse_constant=_constant)
-        except RecursionError:
-            raise JsonFault("its values are nested too deep") from None
-        except JsonFault:
-            raise
-        except ValueError as error:  # also: not UTF-8, thousands of digits
-            raise JsonFault(f"it is no JSON: {str(error)[:_SHOWN]}") from None
+        parsed = parse_value(text)
         if not isinstance(parsed, dict):
             raise JsonFault("it is no JSON object")
         return JsonObject(parsed)
@@ -87,9 +80,17 @@ class JsonObject:
     def whole(self, name: str, low: int = 0, high: int = WHOLE_MAX) -> int:
         """An integer from ``low`` to ``high``."""
         found = self._member(name)
-        if not isinstance(found, int) or isinstance(found, bool) or not low <= found <= high:
+        if not is_whole(found, low, high):
             raise self._wrong(name, f"an integer from {low} to {high}")
         return found
+
+    def wholes(self, name: str, low: int = 0, high: int = WHOLE_MAX) -> list[int]:
+        """An array of such integers."""
+        found = self.values(name)
+        integers = [value for value in found if is_whole(value, low, high)]
+        if len(integers) != len(found):
+            raise self._wrong(name, f"an array of integers from {low} to {high}")
+        return integers
 
     def raw(self, name: str) -> object:
         """Any JSON value."""
@@ -105,6 +106,24 @@ class JsonObject:
 
     def _wrong(self, name: str, expected: str) -> JsonFault:
         return JsonFault(f"its {self._path(name)!r} is not {expected}")
+
+
+def parse_value(text: str | bytes) -> object:
+    """Any JSON value; ``JsonFault`` unless ``text`` is one."""
+    try:
+        whole = text if isinstance(text, str) else text.decode()
+        return json.loads(whole, object_pairs_hook=_members, parse_constant=_constant)
+    except RecursionError:
+        raise JsonFault("its values are nested too deep") from None
+    except JsonFault:
+        raise
+    except ValueError as error:  # also: not UTF-8, thousands of digits
+        raise JsonFault(f"it is no JSON: {str(error)[:_SHOWN]}") from None
+
+
+def is_whole(value: object, low: int = 0, high: int = WHOLE_MAX) -> TypeGuard[int]:
+    """Whether a JSON value is an integer from ``low`` to ``high``."""
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
 
 def region_named(name: str) -> Region:

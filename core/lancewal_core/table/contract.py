@@ -18,7 +18,7 @@ from lancewal_core.ids import Position, Region, TableUuid, TopicId
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.schema import COLUMNS_MAX, RegionEncoding, RowSchema, check_region_key, check_row_schema
 from lancewal_core.rows.ttl import Ttl, check_ttl
-from lancewal_core.store.json_model import Word, decode_model
+from lancewal_core.store.json_model import Version1, Word, decode_model
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.versioned import Family, newest_version
 
@@ -49,7 +49,7 @@ class Contract(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format: Literal[1] = 1
+    format: Version1 = 1
     version: int = Field(default=1, ge=1)
     table_uuid: Word
     """New with each table, and with each place that it is taken to: no two tables that services work on share one."""
@@ -68,7 +68,7 @@ class Contract(BaseModel):
     patches: bool = True
     record_bytes_max: int = Field(default=1_000_000, ge=1)
     misrouted: Literal["stop", "dlq"] = "stop"
-    fold_version: Literal[1] = 1
+    fold_version: Version1 = 1
     history_window_s: int = Field(default=24 * 3600, ge=0)
     grace_s: int = Field(default=600, ge=0)
     freshness_target_s: float = Field(default=60.0, gt=0, allow_inf_nan=False)

@@ -29,7 +29,7 @@ from lancewal_core import paths
 from lancewal_core.errors import Corrupt, Refresh, Retry
 from lancewal_core.process.clock import Clock, utc_text
 from lancewal_core.process.tasks import Task, Tasks
-from lancewal_core.store.json_model import Word, decode_model
+from lancewal_core.store.json_model import Version1, Word, decode_model
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.versioned import Declined, Family, Version, newest_version, swap
 
@@ -38,7 +38,7 @@ POLL_S = 5.0
 """A person waits for it, and each process asks as often: one GET."""
 RESUMED: Literal["resumed"] = "resumed"
 
-Until = Annotated[int, Field(ge=0, strict=True)] | Literal["resumed"]
+Until = Annotated[int, Field(ge=0)] | Literal["resumed"]
 """When a pause ends: milliseconds since 1970 (UTC), or when somebody resumes."""
 
 
@@ -54,7 +54,7 @@ class Control(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format: Literal[1] = 1
+    format: Version1 = 1
     ingest: Until | None = None
     flusher: Until | None = None
     write_id: Word

@@ -25,7 +25,7 @@ Steps
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -33,7 +33,7 @@ from lancewal_core import paths
 from lancewal_core.errors import ContractMismatch, ObjectCorrupt, PartitionCountChanged
 from lancewal_core.ids import Position
 from lancewal_core.process.clock import Clock
-from lancewal_core.store.json_model import Word, decode_model
+from lancewal_core.store.json_model import Version1, Word, decode_model
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.versioned import Declined, Family, Version, newest_version, swap
 from lancewal_core.table.contract import Contract
@@ -47,7 +47,7 @@ class Drain(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format: Literal[1] = 1
+    format: Version1 = 1
     contract_version: int = Field(ge=1)
     """Of the contract whose partitions are drained."""
     partitions: int = Field(ge=1)

@@ -8,14 +8,14 @@ still knows of them.  Immutable, kept for ever, since a name that were forgotten
 from __future__ import annotations
 
 import json
-from typing import Annotated, Literal, assert_never
+from typing import Annotated, assert_never
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from lancewal_core import paths
 from lancewal_core.errors import InvalidInput, ObjectCorrupt, StoreUnavailable
 from lancewal_core.ids import Generation, Region
-from lancewal_core.store.json_model import Word, decode_model
+from lancewal_core.store.json_model import Version1, Word, decode_model
 from lancewal_core.store.json_object import JsonFault, region_named
 from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, put_once
 from lancewal_core.table.contract import Contract
@@ -29,7 +29,7 @@ class LoadRecord(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format: Literal[1] = 1
+    format: Version1 = 1
     began_at_ms: int
     topic_id: Word
     """Of the contract then: regions of another topic are not those of today."""

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from lancewal_core import paths
 from lancewal_core.errors import ObjectCorrupt
 from lancewal_core.ids import Generation, Region, TableVersion
-from lancewal_core.store.json_object import JsonFault, JsonObject, region_named
+from lancewal_core.store.json_object import JsonFault, JsonObject, is_whole, parse_value, region_named
 from lancewal_core.table.conflicts_ref import PROPERTY_SETTLED, ConflictsRef, parse_ref
 from lancewal_core.table.protocol import TransactionInfo
 from lancewal_core.table.watermarks import PROPERTY_READ_VERSION
@@ -95,20 +95,27 @@ def facts_of(info: TransactionInfo, version: TableVersion) -> MergeFacts:
         settled = properties.get(PROPERTY_SETTLED)
         adopted, generations = JsonObject.parse(properties[_ADOPTED]), JsonObject.parse(properties[_GENERATIONS])
         return MergeFacts(
-            TableVersion(int(properties[PROPERTY_READ_VERSION])),
-            int(properties[_FRAGMENTS_BELOW]),
-            _names(json.loads(properties[_FILES])),
+            TableVersion(_whole(properties[PROPERTY_READ_VERSION])),
+            _whole(properties[_FRAGMENTS_BELOW]),
+            _names(parse_value(properties[_FILES])),
             {region_named(name): _names(adopted.values(name)) for name in adopted.members},
             {region_named(name): _first_and_last(generations.values(name)) for name in generations.members},
-            int(properties[_ROWS_ADOPTED]),
-            int(properties[_ROWS_REPLACED]),
+            _whole(properties[_ROWS_ADOPTED]),
+            _whole(properties[_ROWS_REPLACED]),
             None if settled is None else Settled.parse(settled),
         )
-    except (KeyError, ValueError, TypeError, RecursionError) as error:
+    except (KeyError, JsonFault) as error:
         raise ObjectCorrupt(
             f"transaction of table version {version}: what the merge says about itself cannot be read: {error}",
             version=version,
         ) from error
+
+
+def _whole(text: str) -> int:
+    found = parse_value(text)
+    if not is_whole(found):
+        raise JsonFault(f"{text[:60]!r} is no number of versions, fragments or rows")
+    return found
 
 
 def _names(values: object) -> frozenset[str]:
@@ -121,7 +128,7 @@ def _names(values: object) -> frozenset[str]:
 
 def _first_and_last(values: list[object]) -> tuple[Generation, Generation]:
     match values:
-        case [int(first), int(last)] if 1 <= first <= last:
+        case [first, last] if is_whole(first, 1) and is_whole(last, first):
             return Generation(first), Generation(last)
         case _:
             raise JsonFault("generations are not a first and a last one")

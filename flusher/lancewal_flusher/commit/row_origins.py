@@ -19,7 +19,7 @@ import numpy.typing as npt
 from lancewal_core.errors import ObjectCorrupt
 from lancewal_core.ids import Position, TableVersion
 from lancewal_core.keys.origin import MergedFrom
-from lancewal_core.store.json_object import WHOLE_MAX, JsonFault, JsonObject, region_named
+from lancewal_core.store.json_object import JsonFault, JsonObject, is_whole, region_named
 from lancewal_core.table.protocol import (
     PinnedTable,
     TransactionGone,
@@ -120,7 +120,7 @@ def read_spans(info: TransactionInfo, version: int) -> Mapping[str, Spans]:
 
 def _region(item: object) -> MergedFrom:
     match item:
-        case [str(name), int(position)] if 0 <= position <= WHOLE_MAX:
+        case [str(name), position] if is_whole(position):
             return MergedFrom(region_named(name), Position(position))
         case _:
             raise JsonFault("a region is not a name and a position")
@@ -128,7 +128,7 @@ def _region(item: object) -> MergedFrom:
 
 def _span(item: object, regions: Sequence[MergedFrom]) -> Span:
     match item:
-        case [int(place), int(rows)] if 0 <= place < len(regions) and rows >= 0:
+        case [place, rows] if is_whole(place, high=len(regions) - 1) and is_whole(rows):
             return regions[place], rows
         case _:
             raise JsonFault("a span is not a region and a number of rows")
