@@ -13,15 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import count
-from typing import Annotated, Literal, assert_never
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from lancewal_core import paths
-from lancewal_core.errors import StoreUnavailable
 from lancewal_core.ids import Position, Region
 from lancewal_core.store.json_model import Version1, Word, decode_model
-from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, put_once
+from lancewal_core.store.object_store import Done, ObjectStore, put_new
 
 FORMAT = 1
 
@@ -60,17 +59,9 @@ def write_loss(store: ObjectStore, region: Region, loss: LossRecord) -> None:
     """Put the record; one of the same loss that is there already, of an earlier try, stays."""
     for number in count(1):
         key = paths.loss_record(region, Position(loss.first), number)
-        outcome = put_once(store, key, encode_loss(loss))
-        match outcome:
-            case Done():
-                return
-            case Lost(found=found):
-                if decode_loss(found, key).same(loss):
-                    return
-            case Unknown(cause=cause):
-                raise StoreUnavailable(f"no verdict on writing {key}: {cause}; run the command again", object=key)
-            case _:
-                assert_never(outcome)
+        outcome = put_new(store, key, encode_loss(loss), "run the command again")
+        if isinstance(outcome, Done) or decode_loss(outcome.found, key).same(loss):
+            return
 
 
 def read_losses(store: ObjectStore, region: Region) -> tuple[LossRecord, ...]:

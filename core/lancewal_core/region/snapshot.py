@@ -15,13 +15,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import assert_never
 
 import google_crc32c
 import pyarrow as pa
 
 from lancewal_core import paths
-from lancewal_core.errors import SNAPSHOT_DAMAGED, FormatUnknown, ObjectCorrupt, ObjectMissing, StoreUnavailable
+from lancewal_core.errors import SNAPSHOT_DAMAGED, FormatUnknown, ObjectCorrupt, ObjectMissing
 from lancewal_core.ids import Generation, Position, Region
 from lancewal_core.paths import SnapshotFile
 from lancewal_core.process.failpoints import point
@@ -36,7 +35,7 @@ from lancewal_core.store.arrow_message import LZ4_RATIO_MAX, declared_stream
 from lancewal_core.store.json_object import JsonFault, JsonObject, region_named
 from lancewal_core.store.object_kinds import SIDE_FILE_ROWS_BYTES_MAX
 from lancewal_core.store.object_limits import check_unpacked
-from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, put_once
+from lancewal_core.store.object_store import Lost, ObjectStore, put_new
 from lancewal_core.table.protocol import Table, files_of, fragment_bytes
 
 FORMAT = 1
@@ -320,14 +319,6 @@ def side_rows(data: bytes, rows: int | None = None) -> pa.Table:
 
 
 def _put(store: ObjectStore, key: str, data: bytes) -> None:
-    outcome = put_once(store, key, data)
-    match outcome:
-        case Done():
-            return
-        case Lost():
-            raise ObjectCorrupt(f"{key} is taken, though its folder was made for one attempt", object=key)
-        case Unknown(cause=cause):
-            # The attempt is given up; another one writes into another folder.
-            raise StoreUnavailable(f"no verdict on writing {key!r}: {cause}", object=key)
-        case _:
-            assert_never(outcome)
+    """Without a verdict the attempt is given up; another one writes into another folder."""
+    if isinstance(put_new(store, key, data), Lost):
+        raise ObjectCorrupt(f"{key} is taken, though its folder was made for one attempt", object=key)

@@ -11,7 +11,8 @@ Guarantees that an implementation gives
  5. ``get`` fetches no object that is larger than any of its kind (``object_limits``): ``ObjectCorrupt``.
  6. ``put_if_absent`` sends no such object: ``ObjectTooLarge``.
 
-``put_once`` turns 2 into what the protocols use, by reading the object back.
+``put_once`` turns 2 into what the protocols use, by reading the object back; ``put_new`` and ``put_own`` are for those who go
+no further without a verdict.
 """
 
 from __future__ import annotations
@@ -125,3 +126,22 @@ def put_once(store: ObjectStore, key: str, data: bytes) -> PutOnce:
     if found is None:
         return Unknown(cause)
     return Done() if found == data else Lost(found)
+
+
+def put_new(store: ObjectStore, key: str, data: bytes, note: str = "") -> Done | Lost:
+    """``put_once``, and ``StoreUnavailable`` where there is no verdict; ``note``: what it says besides."""
+    outcome = put_once(store, key, data)
+    if isinstance(outcome, Unknown):
+        raise no_verdict(key, outcome.cause, note)
+    return outcome
+
+
+def put_own(store: ObjectStore, key: str, data: bytes, note: str = "") -> None:
+    """``put_new`` at a key that is this try's alone: where another's object lies there, the next try has another key."""
+    if isinstance(put_new(store, key, data, note), Lost):
+        raise no_verdict(key, "another object lies there", note)
+
+
+def no_verdict(key: str, cause: str, note: str = "") -> StoreUnavailable:
+    """Why a writer stops: putting the same again is right."""
+    return StoreUnavailable(f"no verdict on writing {key}: {cause}{note and f'; {note}'}", object=key)

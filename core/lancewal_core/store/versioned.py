@@ -20,9 +20,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar, assert_never
 
-from lancewal_core.errors import StoreInconsistent, StoreUnavailable
+from lancewal_core.errors import StoreInconsistent
 from lancewal_core.process.clock import Clock
-from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, put_once
+from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, no_verdict, put_once
 
 V = TypeVar("V")
 
@@ -119,7 +119,7 @@ def swap(
         began = clock.monotonic()
         for attempt in range(_UNKNOWN_TRIES):
             if clock.monotonic() - began > _UNKNOWN_S:
-                raise _no_verdict(family.key(version), cause)
+                raise no_verdict(family.key(version), cause)
             outcome = put_once(store, family.key(version), data)
             match outcome:
                 case Done():
@@ -132,8 +132,4 @@ def swap(
                 case _:
                     assert_never(outcome)
         else:
-            raise _no_verdict(family.key(version), cause)
-
-
-def _no_verdict(key: str, cause: str) -> StoreUnavailable:
-    return StoreUnavailable(f"no verdict on writing {key!r}: {cause}", object=key)
+            raise no_verdict(family.key(version), cause)

@@ -8,16 +8,16 @@ still knows of them.  Immutable, kept for ever, since a name that were forgotten
 from __future__ import annotations
 
 import json
-from typing import Annotated, assert_never
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from lancewal_core import paths
-from lancewal_core.errors import InvalidInput, ObjectCorrupt, StoreUnavailable
+from lancewal_core.errors import InvalidInput, ObjectCorrupt
 from lancewal_core.ids import Generation, Region
 from lancewal_core.store.json_model import Version1, Word, decode_model
 from lancewal_core.store.json_object import JsonFault, region_named
-from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, put_once
+from lancewal_core.store.object_store import Done, ObjectStore, put_new
 from lancewal_core.table.contract import Contract
 
 FORMAT = 1
@@ -49,16 +49,10 @@ def begin_load(store: ObjectStore, name: str, contract: Contract, record: LoadRe
     if len(name) > NAME_MAX:
         raise InvalidInput(f"a load's name has at most {NAME_MAX} characters, this one {len(name)}")
     key = paths.load_record(name)
-    outcome = put_once(store, key, encode_load(record))
-    match outcome:
-        case Done():
-            return record
-        case Lost(found=found):
-            began = decode_load(found, key)
-        case Unknown(cause=cause):
-            raise StoreUnavailable(f"no verdict on writing {key}: {cause}; run the command again", object=key)
-        case _:
-            assert_never(outcome)
+    outcome = put_new(store, key, encode_load(record), "run the command again")
+    if isinstance(outcome, Done):
+        return record
+    began = decode_load(outcome.found, key)
     if began.topic_id != contract.topic_id:
         raise InvalidInput(
             f"the load {name} began while the table's topic had id {began.topic_id}; now it has {contract.topic_id}, and "

@@ -31,7 +31,6 @@ from lancewal_core import paths
 from lancewal_core.errors import (
     FormatUnknown,
     ObjectCorrupt,
-    StoreUnavailable,
     TableReplaced,
     TableRestored,
     WatermarkUnknown,
@@ -39,7 +38,7 @@ from lancewal_core.errors import (
 from lancewal_core.ids import Generation, Position, Region, TableVersion
 from lancewal_core.process.failpoints import point
 from lancewal_core.store.json_object import WHOLE_MAX, JsonFault, JsonObject, region_named
-from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, put_once
+from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, no_verdict, put_once
 from lancewal_core.table.conflicts_ref import PROPERTY_CONFLICTS, ConflictsRef, decode_ref, parse_ref
 from lancewal_core.table.protocol import PinnedTable, Table, TransactionGone, TransactionInfo, TransactionUnreadable
 from lancewal_core.words import is_word, word
@@ -314,7 +313,7 @@ class Watermarks:
             case Lost(found=found):
                 return decode_merge_record(found, key)
             case Unknown(cause=cause):
-                raise StoreUnavailable(f"no verdict on writing {key}: {cause}; run the command again", object=key)
+                raise no_verdict(key, cause, "run the command again")
             case _:
                 assert_never(outcome)
 

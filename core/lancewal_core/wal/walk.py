@@ -25,12 +25,12 @@ from threading import Lock
 from typing import Generic, Protocol, TypeVar, assert_never
 
 from lancewal_core import paths
-from lancewal_core.errors import ObjectMissing, StoreUnavailable
+from lancewal_core.errors import ObjectMissing
 from lancewal_core.ids import LogId, OwnerId, Region, Sequence
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import Tasks
-from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, put_once
+from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, no_verdict, put_once
 from lancewal_core.wal.segment import Fence, Segment, Trailer, decode_segment, decode_trailer, encode_fence
 
 _WINDOW = 32
@@ -266,7 +266,7 @@ def end_log(
                 unknown_since = unknown_since if unknown else sent_at
                 unknown += 1
                 if unknown >= _FENCE_TRIES or clock.monotonic() - unknown_since > _FENCE_S:
-                    raise StoreUnavailable(f"no verdict on the fence {key!r}: {cause}", object=key)
+                    raise no_verdict(key, cause)
                 clock.sleep(_FENCE_PAUSE_S * 2**unknown)
                 start = walked.end
             case _:

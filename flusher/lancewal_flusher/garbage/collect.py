@@ -36,10 +36,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
-from typing import assert_never
 
 from lancewal_core import paths
-from lancewal_core.errors import StoreUnavailable
 from lancewal_core.ids import Generation, Region
 from lancewal_core.process.failpoints import point
 from lancewal_core.region.history import History
@@ -47,7 +45,7 @@ from lancewal_core.region.index import GenerationRecord, decode_history, encode_
 from lancewal_core.region.indexes import Decide
 from lancewal_core.region.transitions import paged, trim
 from lancewal_core.store.object_kinds import Collected, kind_of
-from lancewal_core.store.object_store import Done, Lost, Unknown, put_once
+from lancewal_core.store.object_store import Done, put_new
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.context import FlusherContext, check_contract
 from lancewal_flusher.garbage.find import boundary, claimed_histories, find_garbage, list_candidates, page_due
@@ -148,16 +146,8 @@ def _put_page(
 
     One from before a restore says otherwise of them: then they stay in the index (``paged``) until they are trimmed.
     """
-    outcome = put_once(context.store, key, encode_history(region, contract_version, page))
-    match outcome:
-        case Done():
-            return page
-        case Lost(found=found):
-            return decode_history(found, key).generations
-        case Unknown(cause=cause):
-            raise StoreUnavailable(f"no verdict on writing {key}: {cause}", object=key)
-        case _:
-            assert_never(outcome)
+    outcome = put_new(context.store, key, encode_history(region, contract_version, page))
+    return page if isinstance(outcome, Done) else decode_history(outcome.found, key).generations
 
 
 def _delete(context: FlusherContext, keys: Seq[str]) -> None:

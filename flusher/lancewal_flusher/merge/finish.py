@@ -39,7 +39,7 @@ from lancewal_core.region.index import GenerationRecord
 from lancewal_core.region.snapshot import read_gone, read_partials, read_rows, read_snapshot
 from lancewal_core.rows.fold import fold
 from lancewal_core.rows.key_set import KeySet, distinct
-from lancewal_core.store.object_store import Done, Lost, Unknown, put_once
+from lancewal_core.store.object_store import put_new
 from lancewal_core.table.checks import check_table
 from lancewal_core.table.protocol import (
     Fragment,
@@ -96,14 +96,8 @@ def finish_newest(context: FlusherContext) -> Settled:
         raise
     # Step 6
     key = paths.merge_finished(in_force.version)
-    outcome = put_once(context.store, key, (in_force.merge or "").encode())
-    match outcome:
-        case Done() | Lost():
-            return Settled(pinned.version, in_force, finished)  # lost: another flusher finished it
-        case Unknown(cause=cause):
-            raise StoreUnavailable(f"no verdict on writing {key}: {cause}", object=key)
-        case _:
-            assert_never(outcome)
+    put_new(context.store, key, (in_force.merge or "").encode())  # lost: another flusher finished it
+    return Settled(pinned.version, in_force, finished)
 
 
 def _finish(context: FlusherContext, in_force: InForce) -> Finished:

@@ -24,9 +24,9 @@ from itertools import accumulate
 from typing import Any
 
 from lancewal_core import paths
-from lancewal_core.errors import ObjectCorrupt, PlanStale, StoreUnavailable
+from lancewal_core.errors import ObjectCorrupt, PlanStale
 from lancewal_core.process.tasks import Tasks
-from lancewal_core.store.object_store import Done, ObjectStore, put_once
+from lancewal_core.store.object_store import ObjectStore, put_own
 
 INLINE_BYTES_MAX = 1 << 20
 """From this size on Spark itself takes a function for too large to send as it is."""
@@ -61,9 +61,7 @@ def send(store: ObjectStore, pool: Tasks, tasks: Sequence[object], name: str) ->
 
     def put(part: int) -> None:
         key = paths.parcel_part(name, part)
-        outcome = put_once(store, key, data[part * PART_BYTES : (part + 1) * PART_BYTES])
-        if not isinstance(outcome, Done):
-            raise StoreUnavailable(f"could not write {key!r}, which hands tasks to executors", object=key)
+        put_own(store, key, data[part * PART_BYTES : (part + 1) * PART_BYTES], "it hands tasks to executors")
 
     pool.map(put, range(_parts(parcel)))
     return parcel

@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 
 from lancewal_core import paths
-from lancewal_core.errors import Corrupt, FormatUnknown, StoreUnavailable, VersionGone
+from lancewal_core.errors import Corrupt, FormatUnknown, VersionGone
 from lancewal_core.ids import TableVersion
 from lancewal_core.keys.catalog import CoveredFile, KeyPart, KeyRun
 from lancewal_core.keys.code import CodedKeys, code_keys, join_keys
@@ -37,7 +37,7 @@ from lancewal_core.keys.index import covered_files, fragments_by_file
 from lancewal_core.keys.origin import counting
 from lancewal_core.keys.run import Entries, Regions, cut, encode_part, sorted_entries
 from lancewal_core.process.failpoints import point
-from lancewal_core.store.object_store import Done, put_once
+from lancewal_core.store.object_store import put_own
 from lancewal_core.table.checks import check_table
 from lancewal_core.table.protocol import Fragment, PinnedTable
 from lancewal_core.words import is_word
@@ -248,9 +248,7 @@ def _find_broken(context: FlusherContext, run: KeyRun) -> None:
 def _write(context: FlusherContext, entries: Entries) -> KeyPart:
     data = encode_part(entries)
     key = paths.key_part(context.new_id())
-    outcome = put_once(context.store, key, data)
-    if not isinstance(outcome, Done):
-        raise StoreUnavailable(f"no verdict on writing {key}", object=key)  # the next call writes another one
+    put_own(context.store, key, data)
     numbers = entries.keys.numbers
     return KeyPart(
         object=key,

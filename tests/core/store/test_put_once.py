@@ -1,10 +1,11 @@
-"""put_once tells its own object from another's, whatever became of the reply."""
+"""put_once and those that build on it tell their own object from another's, whatever became of the reply."""
 
 from __future__ import annotations
 
 import pytest
 
-from lancewal_core.store.object_store import Done, Lost, Unknown, put_once
+from lancewal_core.errors import StoreUnavailable
+from lancewal_core.store.object_store import Done, Lost, Unknown, put_new, put_once, put_own
 from lancewal_core.testing.faults import PutFault
 from tests.support.scripted import ManualClock, ScriptedStore
 
@@ -91,3 +92,18 @@ def test_a_put_that_lands_later_may_lose(store: ScriptedStore) -> None:
     store.bucket.put(KEY, b"theirs", 0)
     store.faults.landing = True
     assert put_once(store, KEY, b"ours") == Lost(b"theirs")
+
+
+def test_put_new_says_done_or_lost_and_stops_without_a_verdict(store: ScriptedStore) -> None:
+    assert put_new(store, KEY, b"ours") == Done()
+    assert put_new(store, KEY, b"other") == Lost(b"ours")
+    store.faults.puts.append(PutFault.NEVER_ARRIVED)
+    with pytest.raises(StoreUnavailable, match=r"^no verdict on writing _lancewal/y: the request was lost; go on$"):
+        put_new(store, "_lancewal/y", b"ours", "go on")
+
+
+def test_put_own_takes_no_other_object_for_its_own(store: ScriptedStore) -> None:
+    put_own(store, KEY, b"ours")
+    put_own(store, KEY, b"ours")
+    with pytest.raises(StoreUnavailable, match=f"^no verdict on writing {KEY}: another object lies there$"):
+        put_own(store, KEY, b"other")

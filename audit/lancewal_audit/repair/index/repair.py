@@ -25,7 +25,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import assert_never
 
 from lancewal_audit.repair.context import RepairContext
 from lancewal_audit.repair.generation_parts import behind_losses
@@ -45,11 +44,11 @@ from lancewal_audit.repair.index.generations import (
 )
 from lancewal_audit.repair.log_survey import survey_logs
 from lancewal_core import paths
-from lancewal_core.errors import RepairRefused, RetentionLost, StoreUnavailable
+from lancewal_core.errors import RepairRefused, RetentionLost
 from lancewal_core.ids import Generation, OwnerId, Position, Region
 from lancewal_core.region.index import RegionIndex, encode_index
 from lancewal_core.region.loss_record import read_losses, replaced_below
-from lancewal_core.store.object_store import Done, Lost, Unknown, put_once
+from lancewal_core.store.object_store import Lost, put_new
 from lancewal_core.table.control import Service, read_control
 from lancewal_core.wal.walk import end_log
 
@@ -207,16 +206,10 @@ def repair_index(
     margin = MARGIN if plan.versions.newest else MARGIN_BLIND
     top = max(plan.versions.newest, above) + margin
     data = encode_index(again.index)
-    outcome = put_once(context.store, paths.index_version(region, top), data)
-    match outcome:
-        case Done():
-            return [f"version {top} of the index is written", *_fill(context, again, top, data)]
-        case Lost():
-            raise RepairRefused(f"region {region.name}: its index has changed meanwhile; run the command again")
-        case Unknown(cause=cause):
-            raise StoreUnavailable(f"no verdict on writing version {top}: {cause}; run the command again")
-        case _:
-            assert_never(outcome)
+    outcome = put_new(context.store, paths.index_version(region, top), data, "run the command again")
+    if isinstance(outcome, Lost):
+        raise RepairRefused(f"region {region.name}: its index has changed meanwhile; run the command again")
+    return [f"version {top} of the index is written", *_fill(context, again, top, data)]
 
 
 def _fill(context: RepairContext, plan: IndexPlan, top: int, data: bytes | None) -> list[str]:
@@ -230,9 +223,7 @@ def _fill(context: RepairContext, plan: IndexPlan, top: int, data: bytes | None)
     while data is not None and at > low:
         found = context.store.get(paths.index_version(plan.region, at))
         if found is None:
-            outcome = put_once(context.store, paths.index_version(plan.region, at), data)
-            if isinstance(outcome, Unknown):
-                raise StoreUnavailable(f"version {at} is not filled up: {outcome.cause}; run the command again")
+            put_new(context.store, paths.index_version(plan.region, at), data, "run the command again")
             filled += 1
         elif plan.index is None and found != data and is_readable(found, paths.index_version(plan.region, at)):
             break  # below it, nothing is a hole of ours
