@@ -2,7 +2,7 @@
 
 Guarantees
  1. ``find`` returns every physical row of the pinned version that has one of the keys, deleted ones too, or names its
-    fragment as *uncovered*: such a fragment must be scanned.  No row is returned that has another key.
+    fragment as *uncovered*: such a fragment must be scanned (``live``).  No row is returned that has another key.
  2. That holds for every version, also one restored, and whatever is lost: runs speak of data files, which never change,
     and are mapped to the fragments of the version asked for; a file may be in several fragments, or in none.
  3. Only parts whose span of numbers holds one of the keys are read.
@@ -41,8 +41,6 @@ _SIDE_BY_SIDE_KEYS = 50_000
 """Fewer are looked up by one thread: their steps are so short that several threads would wait for each other."""
 _FETCHED_ALONE = 2
 """Parts that are not open yet; more of them are fetched side by side, for however few keys."""
-_TABLE_ROWS = 1 << 24
-"""Fragments up to here are looked at by a byte for each row, which takes half the time; longer ones by sorting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +117,6 @@ def fragments_by_file(pinned: PinnedTable, names: Sequence[str]) -> dict[str, li
         if file is not None:
             found.setdefault(file, []).append(fragment)
     return found
-
-
-def live_rows(pinned: PinnedTable, fragment_id: int, rows: RowsOfKeys) -> RowsOfKeys:
-    """Those of the rows that no deletion vector hides."""
-    hidden = pinned.hidden_rows(fragment_id)
-    few = not len(hidden) or hidden.max() < _TABLE_ROWS
-    live = np.flatnonzero(~np.isin(rows.rows, hidden, kind="table" if few else None))
-    return RowsOfKeys(rows.rows[live], rows.places[live], None if rows.partitions is None else rows.partitions[live])
 
 
 def covers(file: CoveredFile, fragments: Mapping[str, Sequence[Fragment]]) -> bool:

@@ -1,6 +1,7 @@
-"""Finding the rows of a table version that have given keys: the one lookup interface.
+"""Finding the live rows of a table version that have given keys by a scan of the key columns.
 
-Here it scans the key columns.  An index of rows can take its place without a change to its callers.
+For fragments that the key index does not cover (``live``), and for those who have no index: readers, and who looks for rows
+that others have brought since.
 """
 
 from __future__ import annotations

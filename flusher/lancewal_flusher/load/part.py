@@ -44,7 +44,7 @@ import pyarrow as pa
 from lancewal_core.errors import ObjectMissing, PlanRetriesExhausted, VersionGone
 from lancewal_core.ids import TableVersion
 from lancewal_core.keys.conflicts import read_conflicts
-from lancewal_core.keys.index import live_rows
+from lancewal_core.keys.live import find_live
 from lancewal_core.keys.scan import find_keys
 from lancewal_core.process.failpoints import point
 from lancewal_core.rows.key_set import KeySet
@@ -154,11 +154,8 @@ def _plan(context: FlusherContext, keys: pa.Table, key_set: KeySet, deletes: Del
 def _present(context: FlusherContext, pinned: PinnedTable, keys: pa.Table, key_set: KeySet) -> _Mask:
     """Step 2."""
     found = np.zeros(len(key_set), np.bool_)
-    lookup = context.keys.find(pinned, keys)
-    for fragment_id, rows in lookup.covered.items():
-        found[live_rows(pinned, fragment_id, rows).places] = True
-    if lookup.uncovered:
-        found[find_keys(pinned, key_set, lookup.uncovered).places] = True
+    for rows in find_live(pinned, key_set, context.keys.find(pinned, keys)).values():
+        found[rows.places] = True
     return found
 
 

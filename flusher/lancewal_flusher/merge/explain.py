@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lancewal_core.keys.index import KeyRows, live_rows
-from lancewal_core.keys.scan import find_keys
+from lancewal_core.keys.index import KeyRows
+from lancewal_core.keys.live import find_live
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_flusher.commit.send import Refused
@@ -90,10 +90,7 @@ def explain(
     lookup = context.keys.find(pinned, keys) if stock.works else KeyRows({}, ())
     partials = stock.partials(context)
     choice = choose_in_place(context, pinned, lookup, partials, limits.in_place_rows, limits.deleted_share)
-    replaced = {i: len(live_rows(pinned, i, rows).rows) for i, rows in lookup.covered.items()}
-    if lookup.uncovered:
-        wanted = KeySet(keys)
-        replaced |= {i: len(find_keys(pinned, wanted, [i]).addresses) for i in lookup.uncovered}
+    replaced = {i: len(rows.rows) for i, rows in find_live(pinned, KeySet(keys), lookup).items()}
     left_alone = _left_alone(context, pinned, compaction, limits.rewrite_bytes)
     indexes = pinned.indexes()
     found = [

@@ -14,15 +14,16 @@ Steps of ``find_strays``
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core.errors import ATTACH_A_COPY, RegionConflict
-from lancewal_core.keys.index import KeyRows, RowsOfKeys, fragments_by_file, live_rows
+from lancewal_core.keys.index import KeyRows, RowsOfKeys, fragments_by_file
+from lancewal_core.keys.live import live_rows, scan_fragment
 from lancewal_core.keys.origin import NOT_KNOWN, Meeting, MergedFrom, Partitions, conflict, counting
-from lancewal_core.keys.scan import find_keys
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.table.protocol import PinnedTable, fragment_rows
 from lancewal_flusher.commit.row_origins import Spans, divided, expanded, find_spans
@@ -57,9 +58,8 @@ def find_strays(
         of_rows = expanded(spans, {region: counts(region) for region, _ in spans}, file_rows)
         if of_rows is None:
             continue
-        hits = find_keys(pinned, wanted, [fragment_id])
-        at = (hits.addresses & np.uint64(0xFFFFFFFF)).astype(np.int64)
-        looked_up = RowsOfKeys(at, hits.places, of_rows[at])
+        hits = scan_fragment(pinned, wanted, fragment_id)
+        looked_up = replace(hits, partitions=of_rows[hits.rows])
         not_known += _not_known(looked_up)
         strays.append(_strays(pinned, fragment_id, looked_up, partitions))
     return np.concatenate(strays), not_known

@@ -26,7 +26,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lancewal_core.keys.index import KeyRows, RowsOfKeys, live_rows
+from lancewal_core.keys.index import KeyRows, RowsOfKeys
+from lancewal_core.keys.live import live_rows
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.fold import columns_set, complete
 from lancewal_core.rows.schema import RowSchema

@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from lancewal_core.ids import TableVersion
-from lancewal_core.keys.index import RowsOfKeys, live_rows
-from lancewal_core.keys.scan import find_keys
+from lancewal_core.keys.index import RowsOfKeys
+from lancewal_core.keys.live import live_rows, scan_fragment
 from lancewal_core.process.failpoints import point
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.table.protocol import PinnedTable, Table, fragment_live_rows
@@ -106,8 +106,7 @@ def _found(pinned: PinnedTable, task: FragmentTask) -> RowsOfKeys:
     """Rows to hide; live ones alone where patches apply to them."""
     match task.source:
         case Scan(keys=keys):
-            found = find_keys(pinned, keys, [task.fragment_id])
-            return RowsOfKeys((found.addresses & np.uint64(0xFFFFFFFF)).astype(np.int64), found.places)
+            return scan_fragment(pinned, keys, task.fragment_id)
         case Candidates(found=rows, doubtful=doubtful):
             if not doubtful and not task.partial_keys:
                 return rows

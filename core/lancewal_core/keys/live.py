@@ -1,0 +1,46 @@
+"""The live rows of a table version that have given keys: what the key index found, and a scan of what it does not cover.
+
+Merges, loads, what a merge is said to do, and the question whether keys are in conflict go through here.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from lancewal_core.keys.index import KeyRows, RowsOfKeys
+from lancewal_core.keys.scan import FoundRows, find_keys
+from lancewal_core.rows.key_set import KeySet
+from lancewal_core.table.protocol import PinnedTable
+
+_TABLE_ROWS = 1 << 24
+"""Fragments up to here are looked at by a byte for each row, which takes half the time; longer ones by sorting."""
+
+
+def find_live(pinned: PinnedTable, keys: KeySet, found: KeyRows) -> dict[int, RowsOfKeys]:
+    """By fragment id; ``found`` is what the index says of these keys in this version.  A key may be found more than once."""
+    live = {fragment_id: live_rows(pinned, fragment_id, rows) for fragment_id, rows in found.covered.items()}
+    if found.uncovered:
+        scanned = find_keys(pinned, keys, found.uncovered)  # at once: each call may build tables of the keys anew
+        fragments = (scanned.addresses >> np.uint64(32)).astype(np.int64)
+        for fragment_id in np.unique(fragments).tolist():
+            live[fragment_id] = _in_fragment(scanned, fragments == fragment_id)
+    return live
+
+
+def live_rows(pinned: PinnedTable, fragment_id: int, rows: RowsOfKeys) -> RowsOfKeys:
+    """Those of the rows that no deletion vector hides."""
+    hidden = pinned.hidden_rows(fragment_id)
+    few = not len(hidden) or hidden.max() < _TABLE_ROWS
+    live = np.flatnonzero(~np.isin(rows.rows, hidden, kind="table" if few else None))
+    return RowsOfKeys(rows.rows[live], rows.places[live], None if rows.partitions is None else rows.partitions[live])
+
+
+def scan_fragment(pinned: PinnedTable, keys: KeySet, fragment_id: int) -> RowsOfKeys:
+    """Live rows of one fragment, by a scan; a place is one in ``keys``."""
+    found = find_keys(pinned, keys, [fragment_id])
+    return _in_fragment(found, np.ones(len(found.places), np.bool_))
+
+
+def _in_fragment(found: FoundRows, chosen: npt.NDArray[np.bool_]) -> RowsOfKeys:
+    return RowsOfKeys((found.addresses[chosen] & np.uint64(0xFFFFFFFF)).astype(np.int64), found.places[chosen])
