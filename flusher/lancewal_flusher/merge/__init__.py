@@ -4,5 +4,5 @@
 whether they may be merged, ``set_aside`` keeps what may not, ``merge`` commits; ``settle`` decides what was set
 aside; ``finish`` does what remains, ``foreign_rows`` among it; ``explain`` shows the next merge without doing it.
 
-May import: commit, context, tasks, upkeep.
+May import: commit, context, origins, tasks, upkeep.
 """

@@ -22,8 +22,7 @@ Steps of ``finish_newest``
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import assert_never
 
 import pyarrow as pa
@@ -52,10 +51,11 @@ from lancewal_core.table.protocol import (
 )
 from lancewal_core.table.watermarks import PROPERTY_FOLLOWUP, InForce
 from lancewal_flusher.commit.facts import MergeFacts, facts_of
-from lancewal_flusher.commit.row_origins import Span, Spans, divided, region_properties
+from lancewal_flusher.commit.row_origins import Span, Spans, divided
 from lancewal_flusher.commit.send import Refused, check_nothing_undone, hide, is_finished, prove, send, with_sentinel
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.merge.foreign_rows import foreign_rows
+from lancewal_flusher.origins import origins_of
 
 _TRIES = 10
 PROPERTY_FOLLOWUP_ID = "lancewal.followup_id"
@@ -187,7 +187,7 @@ class _Rebuilt:
     replaced: frozenset[str] = frozenset()
     """All their files."""
     fragments: tuple[str, ...] = ()
-    regions: Mapping[str, Spans] = field(default_factory=dict)
+    spans: Spans = ()
     """Through which regions the rows of the new fragments came."""
 
 
@@ -209,7 +209,7 @@ def _commit(
         properties={
             PROPERTY_FOLLOWUP: in_force.merge or "",
             PROPERTY_FOLLOWUP_ID: context.new_id(),
-            **region_properties(rebuilt.regions),
+            **origins_of(context).properties(lambda: divided(rebuilt.fragments, rebuilt.spans)),
         },
         strict=False,
     )
@@ -288,5 +288,4 @@ def _rebuild(context: FlusherContext, in_force: InForce, facts: MergeFacts, miss
             version=in_force.version,
         )
     written = context.table.write_rows(pa.concat_tables(tables))
-    regions = divided(written, spans) if context.contract.keyed_by_bytes else {}
-    return _Rebuilt(frozenset(replaced), written, regions)
+    return _Rebuilt(frozenset(replaced), written, spans)

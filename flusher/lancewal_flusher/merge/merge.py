@@ -54,7 +54,6 @@ from lancewal_core.table.protocol import (
 )
 from lancewal_core.table.watermarks import PROPERTY_MERGE, InForce, Watermark, merge_properties
 from lancewal_flusher.commit.facts import MergeFacts
-from lancewal_flusher.commit.row_origins import region_properties
 from lancewal_flusher.commit.send import Refused, is_finished, prove, send, with_sentinel
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.merge.first_seen import FirstSeen
@@ -62,6 +61,7 @@ from lancewal_flusher.merge.inputs import Stock, Work, take_stock
 from lancewal_flusher.merge.origin_conflict import regions_of_merge
 from lancewal_flusher.merge.plan import MergeLimits, deletion_bytes, shall_wait
 from lancewal_flusher.merge.set_aside import put_conflicts, sort_out
+from lancewal_flusher.origins import origins_of
 from lancewal_flusher.tasks.cost import is_worn
 from lancewal_flusher.tasks.in_place import PatchesInPlace, choose_in_place
 from lancewal_flusher.tasks.merge_task import Candidates, FragmentResult, FragmentTask, Scan
@@ -246,7 +246,7 @@ def _plan(
         properties={
             **merge_properties(marks, merge, conflicts),
             **facts.properties(),
-            **region_properties(regions_of_merge(works, kept, written) if context.contract.keyed_by_bytes else {}),
+            **origins_of(context).properties(lambda: regions_of_merge(works, kept, written)),
         },
         strict=not fragments,
         columns_written=tuple(sorted({name for patches in in_place.values() for name in patches.columns})),

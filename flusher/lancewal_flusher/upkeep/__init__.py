@@ -2,7 +2,7 @@
 
 ``compaction_plan`` and ``compaction`` write fragments anew (``compact_all`` to the end), ``index_plan`` and ``indexes``
 extend secondary indexes (``index_doubt``: which to build anew), ``key_runs`` keeps the key index (``adopted_keys``,
-``key_tiers``, ``key_origins``).
+``key_tiers``).
 
-May import: commit, context, tasks.
+May import: commit, context, origins, tasks.
 """

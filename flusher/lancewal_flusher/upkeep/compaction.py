@@ -39,10 +39,10 @@ from lancewal_core.table.checks import check_table
 from lancewal_core.table.protocol import Fragment, PinnedTable, RewriteBounds, TableCommit, files_of, fragment_bytes
 from lancewal_flusher.commit.send import Refused, is_finished, lost_files, send
 from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.origins import origins_of
 from lancewal_flusher.tasks.rewrite_task import RewriteTask
 from lancewal_flusher.upkeep.compaction_plan import Choice, CompactionLimits, Group, Reason, Round, Stored
 from lancewal_flusher.upkeep.index_doubt import doubted_fragments
-from lancewal_flusher.upkeep.key_origins import origin_only_in_commits
 
 PROPERTY_COMPACTION = "lancewal.compaction"
 _TRIES = 3
@@ -138,7 +138,7 @@ def write_anew(
     if isinstance(pinned, Refused):
         return pinned
     try:
-        wanted = set(fragment_ids) - origin_only_in_commits(context, pinned) - pinned.unrewritable_fragments()
+        wanted = set(fragment_ids) - origins_of(context).only_in_commits(pinned) - pinned.unrewritable_fragments()
         free = stored(context, [f for f in pinned.fragments() if f.fragment_id in wanted], FileSizes())
         free.sort(key=lambda f: (f.nbytes, f.fragment_id))
         taken = [
@@ -162,7 +162,7 @@ def may_compact(context: FlusherContext) -> PinnedTable | Refused:
 
 def choice_of(context: FlusherContext, pinned: PinnedTable, sizes: FileSizes, *, with_sentinel: bool) -> Choice:
     """What step 2 chooses from, and who only looks too.  ``VersionGone``: a clean-up has taken the version's files."""
-    left_alone = pinned.unrewritable_fragments() | origin_only_in_commits(context, pinned)
+    left_alone = pinned.unrewritable_fragments() | origins_of(context).only_in_commits(pinned)
     left_alone |= frozenset[int]().union(*doubted_fragments(pinned).values())
     return Choice(tuple(stored(context, pinned.fragments(), sizes)), left_alone, with_sentinel)
 

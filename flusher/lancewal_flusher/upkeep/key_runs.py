@@ -7,7 +7,7 @@ Guarantees
     parts that no catalog names are collected as garbage.
 
 It needs no word of who wrote a file: merges, users, bulk loads and compactions all leave files that no run covers.  Of a table
-whose rows do not tell their region, an entry says through which its key came, where that is known (``key_origins``).
+whose rows do not tell their region, an entry says through which its key came, where that is known (``origins``).
 
 Steps of ``keep_up``
  1. Was the newest version looked at before, and nothing left to do?  Or does a newer release keep the catalog?  Then that
@@ -34,16 +34,15 @@ from lancewal_core.ids import TableVersion
 from lancewal_core.keys.catalog import CoveredFile, KeyPart, KeyRun
 from lancewal_core.keys.code import CodedKeys, code_keys, join_keys
 from lancewal_core.keys.index import covered_files, fragments_by_file
-from lancewal_core.keys.origin import counting
 from lancewal_core.keys.run import Entries, Regions, cut, encode_part, sorted_entries
 from lancewal_core.process.failpoints import point
 from lancewal_core.store.object_store import put_own
 from lancewal_core.table.checks import check_table
 from lancewal_core.table.protocol import Fragment, PinnedTable
 from lancewal_core.words import is_word
-from lancewal_flusher.context import FlusherContext, check_contract
+from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.origins import Origins, origins_of
 from lancewal_flusher.upkeep.adopted_keys import AdoptedKeys
-from lancewal_flusher.upkeep.key_origins import EntryRegions
 from lancewal_flusher.upkeep.key_tiers import in_use, merge_runs, run_regions, to_merge
 
 RUN_ROWS = 1_000_000
@@ -98,8 +97,8 @@ def _keep_up(context: FlusherContext, pinned: PinnedTable, state: UpkeepState, r
     catalog = context.keys.catalogs.read()
     if isinstance(context.keys.catalogs.problem, FormatUnknown):
         return UpkeepReport()
-    if context.contract.keyed_by_bytes:
-        check_contract(context)  # after the reading: nothing in it was merged under a newer one
+    origins = origins_of(context)
+    origins.check()  # after the reading: nothing in it was merged under a newer one
     broken = len(context.keys.broken)
     # Step 2
     sound = context.keys.sound(catalog)
@@ -107,8 +106,7 @@ def _keep_up(context: FlusherContext, pinned: PinnedTable, state: UpkeepState, r
     missing = {name: found[0] for name, found in fragments.items() if name not in covered | state.unfit}
     new: list[KeyRun] = []
     left = False
-    regions = EntryRegions(context, pinned, missing, sound)
-    for run in _runs(context, pinned, regions.in_order(missing), state, regions):
+    for run in _runs(context, pinned, origins.begin(pinned, missing, sound), state, origins):
         new.append(run)
         left = sum(run.entries for run in new) >= rows_max
         if left:
@@ -116,7 +114,7 @@ def _keep_up(context: FlusherContext, pinned: PinnedTable, state: UpkeepState, r
     # Step 3
     rows_of_files = {name: found[0].physical_rows for name, found in fragments.items()}
     # Runs out of use may be all that knows through which regions the keys of files without a run came.
-    needed = left and context.contract.keyed_by_bytes
+    needed = left and origins.in_old_runs
     seen = {run.name for run in (*catalog.runs, *new)}
 
     def kept(run: KeyRun) -> bool:
@@ -132,7 +130,7 @@ def _keep_up(context: FlusherContext, pinned: PinnedTable, state: UpkeepState, r
                 context.new_id,
             )
     # Step 4
-    merged = 0 if needed else _merge(context, rows_of_files, seen)
+    merged = 0 if needed else _merge(context, rows_of_files, seen, origins)
     if not left and len(context.keys.broken) == broken:
         state.done_for = pinned.version
     return UpkeepReport(sum(run.entries for run in new), merged)
@@ -143,7 +141,7 @@ def _runs(
     pinned: PinnedTable,
     missing: Mapping[str, Fragment],
     state: UpkeepState,
-    regions: EntryRegions,
+    origins: Origins,
 ) -> Iterator[KeyRun]:
     """Runs for these files, several small ones in one."""
     files: list[CoveredFile] = []
@@ -157,14 +155,14 @@ def _runs(
             continue
         files.append(CoveredFile(name=name, rows=len(coded)))
         keys.append(coded)
-        found = regions.find(name, coded)
+        found = origins.find(name, coded)
         if found is not None:
             through.append(found)
         if sum(map(len, keys)) >= RUN_ROWS or sum(k.nbytes for k in keys) >= RUN_KEY_BYTES:
-            yield _run(context, files, keys, through, regions)
+            yield _run(context, files, keys, through, origins)
             files, keys, through = [], [], []
     if files:
-        yield _run(context, files, keys, through, regions)
+        yield _run(context, files, keys, through, origins)
 
 
 def _run(
@@ -172,14 +170,14 @@ def _run(
     files: Sequence[CoveredFile],
     keys: list[CodedKeys],
     through: Sequence[Regions],
-    regions: EntryRegions,
+    origins: Origins,
 ) -> KeyRun:
     counts = [len(k) for k in keys]
     rows = np.concatenate([np.arange(count, dtype=np.uint32) for count in counts])
     at = np.repeat(np.arange(len(files), dtype=np.uint32), counts)
     entries = sorted_entries(join_keys(keys), rows, at, np.concatenate(through) if through else None)
     parts = tuple(_write(context, part) for part in cut(entries))
-    return KeyRun(name=context.new_id(), files=tuple(files), parts=parts, regions=run_regions(regions.regions))
+    return KeyRun(name=context.new_id(), files=tuple(files), parts=parts, regions=run_regions(origins.regions))
 
 
 def _keys_of(
@@ -204,15 +202,14 @@ def _keys_of(
     return code_keys(table)
 
 
-def _merge(context: FlusherContext, rows_of_files: Mapping[str, int], seen: Collection[str]) -> int:
+def _merge(context: FlusherContext, rows_of_files: Mapping[str, int], seen: Collection[str], origins: Origins) -> int:
     """Step 4, of the runs ``seen``; the number of entries written."""
     written = 0
     runs = [in_use(run, rows_of_files) for run in context.keys.catalogs.read().runs if run.name in seen]
-    if context.contract.keyed_by_bytes:
-        check_contract(context)
+    origins.check()
     for group in to_merge(runs):
         try:
-            counts = counting(context.contract)
+            counts = origins.regions.counts
             run = merge_runs(group, context.keys.parts, lambda part: _write(context, part), context.new_id(), counts)
         except Corrupt:
             for member in group:

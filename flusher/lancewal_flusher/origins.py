@@ -1,0 +1,122 @@
+"""What a flusher records of the regions through which keys came, and asks: as the contract's ``region_encoding`` wants it.
+
+``canonical``: a key tells its region itself, so nothing is recorded and nothing asked (``Origins``).  ``key-bytes``
+(``RecordedOrigins``): each commit says through which regions its rows came, and so do entries of the key index.
+
+Steps of ``RecordedOrigins.find``, for one file that gets a key run
+ 1. The commit that brought it says so (``commit.row_origins``).
+ 2. Nothing does: a compaction, a load or a user wrote it.  Then a key's region is the one that counts in the entries that
+    the index has of this key, whichever files these are of; where they name two, or none, it is not known.
+
+Step 2 finds what a compaction moved only while the runs of the files before it are in the catalog: ``key_runs`` leaves them
+there until it has written runs for all files.  And it is right of a key that had two regions, one after the other, only if
+both are there: a compaction leaves files alone that have no run yet (``origin_only_in_commits``), and where the index begins
+anew, files of step 2 get their runs first, so that nothing is concluded from half of what there was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from lancewal_core.errors import Corrupt
+from lancewal_core.keys.catalog import KeyRun
+from lancewal_core.keys.code import CodedKeys
+from lancewal_core.keys.index import covered_files, find_in_run, fragments_by_file
+from lancewal_core.keys.origin import NOT_KNOWN, RegionList, counting
+from lancewal_core.keys.run import NO_REGION, Regions, SoughtKeys
+from lancewal_core.table.protocol import Fragment, PinnedTable
+from lancewal_flusher.commit.row_origins import Spans, expanded, find_spans, region_properties
+from lancewal_flusher.context import FlusherContext, check_contract
+
+Files = Mapping[str, Fragment]
+_ANY = np.iinfo(np.int32).max
+
+
+def origins_of(context: FlusherContext) -> Origins:
+    """By the contract; one for each ``keep_up``."""
+    return {"canonical": Origins, "key-bytes": RecordedOrigins}[context.contract.region_encoding](context)
+
+
+class Origins:
+    """Nothing is recorded, and nothing asked."""
+
+    in_old_runs = False
+    """Whether runs out of use may be all that knows through which regions keys came."""
+
+    def __init__(self, context: FlusherContext) -> None:
+        self.regions = RegionList(counting(context.contract))
+        """What ``find`` gives places of."""
+        self._context = context
+
+    def properties(self, files: Callable[[], Mapping[str, Spans]]) -> dict[str, str]:
+        """What a commit says of its new files; ``files`` are asked for only where that is anything."""
+        return {}
+
+    def only_in_commits(self, pinned: PinnedTable) -> frozenset[int]:
+        """Fragments of which a commit says through which regions their rows came, and no run yet."""
+        return frozenset()
+
+    def check(self) -> None:
+        """``ContractMismatch`` where it is not known any more which regions count."""
+
+    def begin(self, pinned: PinnedTable, files: Files, runs: Sequence[KeyRun]) -> Files:
+        """The files in the order in which ``find`` is to be asked of them; ``runs`` are those that can be read."""
+        return files
+
+    def find(self, name: str, keys: CodedKeys) -> Regions | None:
+        """Places in ``regions``, or ``NO_REGION``, of a file's rows; None where keys tell their region themselves."""
+        return None
+
+
+class RecordedOrigins(Origins):
+    """See the module docstring."""
+
+    in_old_runs = True
+
+    def properties(self, files: Callable[[], Mapping[str, Spans]]) -> dict[str, str]:
+        return region_properties(files())
+
+    def only_in_commits(self, pinned: PinnedTable) -> frozenset[int]:
+        keys = self._context.keys
+        fragments = fragments_by_file(pinned, self._context.contract.primary_key)
+        indexed = covered_files(keys.sound(keys.catalogs.read()), fragments)
+        ids = {name: found[0].fragment_id for name, found in fragments.items() if name not in indexed}
+        told = find_spans(self._context, pinned, ids)
+        return frozenset(fragment.fragment_id for name in told for fragment in fragments[name])
+
+    def check(self) -> None:
+        check_contract(self._context)
+
+    def begin(self, pinned: PinnedTable, files: Files, runs: Sequence[KeyRun]) -> Files:
+        self._runs = [run for run in runs if run.regions]
+        ids = {name: fragment.fragment_id for name, fragment in files.items()}
+        self._told: Mapping[str, Spans] = find_spans(self._context, pinned, ids)
+        # Those of step 2 first.
+        return dict(sorted(files.items(), key=lambda item: item[0] in self._told))
+
+    def find(self, name: str, keys: CodedKeys) -> Regions | None:
+        # Step 1
+        spans = self._told.get(name, ())
+        told = expanded(spans, {region: self.regions.place(region) for region, _ in spans}, len(keys))
+        # Step 2
+        return self._by_keys(keys) if told is None else told
+
+    def _by_keys(self, keys: CodedKeys) -> Regions:
+        lowest = np.full(len(keys), _ANY, np.int32)
+        highest = np.full(len(keys), NO_REGION, np.int32)
+        sought = SoughtKeys(keys)
+        for run in self._runs:
+            try:
+                found = find_in_run(run, self._context.keys.parts, sought)
+            except Corrupt as error:
+                self._context.keys.broken[run.name] = str(error)
+                continue
+            sources = run.merged_from
+            counts = [self.regions.counts(source) != NOT_KNOWN for source in sources]
+            known = np.where(np.array([*counts, False]), self.regions.places(sources), NO_REGION)[found.regions]
+            at = np.flatnonzero(known != NO_REGION)
+            np.minimum.at(lowest, found.places[at], known[at])
+            np.maximum.at(highest, found.places[at], known[at])
+        return np.where(lowest == highest, highest, NO_REGION).astype(np.int32)
