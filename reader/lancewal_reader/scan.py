@@ -87,7 +87,7 @@ def left_out(context: DeltaContext, plan: ReadPlan, columns: Sequence[str], filt
     """What the read of ``scan_plan`` leaves out of keys in conflict; the delta that it has loaded is remembered."""
     ref = plan.in_force.conflicts
     waiting = 0 if ref is None else ref.keys
-    if not context.contract.keyed_by_bytes or not any(delta.sources for delta in plan.deltas):
+    if not any(delta.sources for delta in plan.deltas):
         return LeftOut(waiting)
     loaded = load(context, plan.deltas, _projected(context.contract.rows, columns, filter), ref)
     return LeftOut(waiting, loaded.unmerged, loaded.partitions)

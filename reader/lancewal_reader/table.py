@@ -35,7 +35,7 @@ from lancewal_reader.plan.at_receipt import plan_at
 from lancewal_reader.plan.strong import PLANS_MAX, PlanContext, ReadPlan, plan_eventual, plan_strong
 from lancewal_reader.receipt import Receipt, with_receipt
 from lancewal_reader.scan import left_out, result_schema, scan_plan
-from lancewal_reader.unmerged import DeltaContext, LoadedCache, SnapshotCache
+from lancewal_reader.unmerged import DeltaContext, LoadedCache, SnapshotCache, folding_of
 
 Consistency = Literal["strong", "eventual"]
 CACHE_BYTES = 256 << 20
@@ -81,7 +81,8 @@ class LancewalTable:
         self._contract = opened.contract
         segments = SegmentCache(CACHE_BYTES)
         self._plan = PlanContext(*opened.parts, segments)
-        self._delta = DeltaContext(*opened.parts, segments, SnapshotCache(CACHE_BYTES), LoadedCache(), conflicts)
+        folding = folding_of(opened.contract, conflicts)
+        self._delta = DeltaContext(*opened.parts, segments, SnapshotCache(CACHE_BYTES), LoadedCache(), folding)
         self._seen: dict[str, tuple[int, dict[Region, Position]]] = {}
         self._told = LeftOut()
         """Said last: a reader that looks again says it once."""
@@ -130,7 +131,7 @@ class LancewalTable:
                 pinned = self._pin(plan)
                 batches = scan_plan(self._delta, pinned, plan, names, filter)
                 first = next(batches, None)  # loads the delta: what vanished under the plan shows here
-                check_waiting(self._contract, plan.in_force.conflicts, self._delta.on_conflict)
+                check_waiting(self._contract, plan.in_force.conflicts, self._delta.folding.on_conflict)
                 left = left_out(self._delta, plan, names, filter)
             except ContractChanged as error:
                 reason = error

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
 
@@ -32,11 +32,12 @@ from lancewal_core.rows.key_set import KeySet
 from lancewal_core.rows.projection import project_rows
 from lancewal_core.rows.schema import OFFSET, RowSchema
 from lancewal_core.table.conflicts_ref import ConflictsRef
+from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.wal.segment import Entry, Fence, Segment, decode_segment
 from lancewal_core.wal.walk import SegmentCache, read_segment, walk
 from lancewal_reader.left_out import InForceCache, OnConflict, leave_out
-from lancewal_reader.plan.strong import EntryRef, RegionDelta, SnapshotRef
+from lancewal_reader.plan.strong import EntryRef, ReadPlan, RegionDelta, SnapshotRef
 
 
 class SnapshotCache:
@@ -165,8 +166,75 @@ class DeltaContext(OpenedTable):
     """None: segments are decoded for the entries wanted of them and not remembered."""
     snapshots: SnapshotCache
     loaded: LoadedCache
+    folding: Folding
+
+
+class Folding:
+    """How deltas of several regions become one; as here where regions share no key (``canonical``)."""
+
     on_conflict: OnConflict = "leave_out"
-    in_force: InForceCache = field(default_factory=InForceCache)
+
+    def fold(
+        self,
+        context: DeltaContext,
+        deltas: Sequence[RegionDelta],
+        projected: RowSchema,
+        conflicts: ConflictsRef | None,
+        met: pa.Table | None,
+    ) -> Loaded:
+        """As ``load``, of what is not remembered; it may go on from what is."""
+        begun = context.loaded.begun(deltas, projected.table.names, lambda ref: _repaired(context, ref))
+        if begun is None:
+            (folded,) = _folds(context, [deltas], projected)
+        else:
+            (more,) = _folds(context, [begun[1]], projected)
+            folded = extend(begun[0].folded, more, projected)
+        return Loaded(folded, projected)
+
+    def met(self, keys: Callable[[], Loaded]) -> pa.Table | None:
+        """``Loaded.met`` of the whole delta, whose ``keys`` are loaded only where regions may share some."""
+        return None
+
+    def may_leave_out(self, plan: ReadPlan) -> bool:
+        """Whether tasks may leave out unmerged records of keys in conflict, which only they will know."""
+        return False
+
+
+class SideBySide(Folding):
+    """Each region by itself, without what conflicts (``key-bytes``).
+
+    Nothing goes on from what is remembered: that does not say which key came through which region.
+    """
+
+    def __init__(self, on_conflict: OnConflict) -> None:
+        self.on_conflict = on_conflict
+        self._in_force = InForceCache()
+
+    def fold(
+        self,
+        context: DeltaContext,
+        deltas: Sequence[RegionDelta],
+        projected: RowSchema,
+        conflicts: ConflictsRef | None,
+        met: pa.Table | None,
+    ) -> Loaded:
+        in_force = self._in_force.get(context.store, conflicts, context.contract)
+        folds = _folds(context, [[delta] for delta in deltas], projected)
+        of_regions = {delta.region: fold for delta, fold in zip(deltas, folds, strict=True)}
+        sides = leave_out(context.contract, in_force, of_regions, projected, met, self.on_conflict)
+        return Loaded(side_by_side(sides.folds, projected), projected, sides.met, sides.unmerged, sides.partitions)
+
+    def met(self, keys: Callable[[], Loaded]) -> pa.Table | None:
+        return keys().met
+
+    def may_leave_out(self, plan: ReadPlan) -> bool:
+        unmerged = sum(1 for delta in plan.deltas if delta.sources)
+        return unmerged > 1 or (unmerged == 1 and plan.in_force.conflicts is not None)
+
+
+def folding_of(contract: Contract, on_conflict: OnConflict = "leave_out") -> Folding:
+    """By the contract's ``region_encoding``."""
+    return {"canonical": Folding(), "key-bytes": SideBySide(on_conflict)}[contract.region_encoding]
 
 
 def load(
@@ -184,17 +252,7 @@ def load(
     names = projected.table.names
     known = context.loaded.get(deltas, names, conflicts)
     if known is None:
-        if context.contract.keyed_by_bytes:
-            # What is remembered does not say which key came through which region.
-            known = _side_by_side(context, deltas, projected, conflicts, met)
-        else:
-            begun = context.loaded.begun(deltas, names, lambda ref: _repaired(context, ref))
-            if begun is None:
-                (folded,) = _folds(context, [deltas], projected)
-            else:
-                (more,) = _folds(context, [begun[1]], projected)
-                folded = extend(begun[0].folded, more, projected)
-            known = Loaded(folded, projected)
+        known = context.folding.fold(context, deltas, projected, conflicts, met)
         context.loaded.add(deltas, names, known, conflicts)
     return known
 
@@ -242,22 +300,6 @@ def _folds(context: DeltaContext, groups: Sequence[Sequence[RegionDelta]], proje
         return fold_onto(mine, operations, projected)
 
     return [folded(group) for group in groups]
-
-
-def _side_by_side(
-    context: DeltaContext,
-    deltas: Sequence[RegionDelta],
-    projected: RowSchema,
-    conflicts: ConflictsRef | None,
-    met: pa.Table | None,
-) -> Loaded:
-    """The folds of the regions as one, without what conflicts."""
-    in_force = context.in_force.get(context.store, conflicts, context.contract)
-    folds = _folds(context, [[delta] for delta in deltas], projected)
-    of_regions = {delta.region: fold for delta, fold in zip(deltas, folds, strict=True)}
-    sides = leave_out(context.contract, in_force, of_regions, projected, met, context.on_conflict)
-    folded = side_by_side(sides.folds, projected)
-    return Loaded(folded, projected, sides.met, sides.unmerged, sides.partitions)
 
 
 def complete_rows(folded: Folded, pinned: PinnedTable, projected: RowSchema) -> pa.Table:

@@ -15,7 +15,7 @@ from lancewal_reader.left_out import LeftOut
 from lancewal_reader.plan.strong import PlanContext
 from lancewal_reader.receipt import Receipt, receipt_of
 from lancewal_reader.table import Consistency, LancewalTable
-from lancewal_reader.unmerged import DeltaContext, LoadedCache, SnapshotCache
+from lancewal_reader.unmerged import DeltaContext, LoadedCache, SnapshotCache, folding_of
 from tests.simulation import oracle
 from tests.simulation.checker import require
 from tests.simulation.world import PASSING, Process, World
@@ -31,7 +31,8 @@ class SimTable(LancewalTable):
         self._contract = world.contract
         opened = process.opened(world.contract)
         self._plan = PlanContext(*opened.parts, cache)
-        self._delta = DeltaContext(*opened.parts, segments, SnapshotCache(1 << 20), LoadedCache())
+        folding = folding_of(world.contract)
+        self._delta = DeltaContext(*opened.parts, segments, SnapshotCache(1 << 20), LoadedCache(), folding)
         self._seen = {}
         self._told = LeftOut()
 

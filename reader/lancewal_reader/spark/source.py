@@ -43,6 +43,7 @@ from lancewal_reader.spark.options import SparkOptions, parse_options
 from lancewal_reader.spark.task import BaseTask, DeltaTask, PinnedPlan, Task, run_task
 from lancewal_reader.spark.types import check_user_schema, spark_schema, target_schema, to_target
 from lancewal_reader.table import check_identity
+from lancewal_reader.unmerged import folding_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -122,12 +123,8 @@ class PinnedRead:
 
     @property
     def _may_leave_out(self) -> int:
-        """1 where tasks may leave out unmerged records of keys in conflict, which only they will know: then no other version
-        may stand in for this one."""
-        if not self.pinned_plan.contract.keyed_by_bytes:
-            return 0
-        unmerged = sum(1 for delta in self.pinned_plan.plan.deltas if delta.sources)
-        return int(unmerged > 1 or (unmerged == 1 and self.pinned_plan.plan.in_force.conflicts is not None))
+        """1 where tasks may leave out what only they will know: then no other version may stand in for this one."""
+        return int(folding_of(self.pinned_plan.contract).may_leave_out(self.pinned_plan.plan))
 
     def schema(self) -> StructType:
         """Columns wanted, in the order wanted; the receipt stands in the first one's metadata."""

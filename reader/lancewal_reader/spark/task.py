@@ -28,7 +28,7 @@ from lancewal_core.table.protocol import PinnedTable
 from lancewal_reader.left_out import LeftOut, OnConflict
 from lancewal_reader.plan.strong import ReadPlan, RegionDelta
 from lancewal_reader.scan import base_batches, batch_rows, delta_keys, delta_rows
-from lancewal_reader.unmerged import DeltaContext, Loaded, LoadedCache, SnapshotCache, load
+from lancewal_reader.unmerged import DeltaContext, Loaded, LoadedCache, SnapshotCache, folding_of, load
 
 _PLANS_KEPT = 2
 _IO_THREADS = 8
@@ -70,7 +70,8 @@ class _Opened:
         address = Address(pinned_plan.uri, storage_options(os.environ), pinned_plan.base_paths)
         self._tasks = ThreadTasks(io_threads=_IO_THREADS)
         opened = OpenedTable.over(address.store(), address.table(), pinned_plan.contract, self._tasks, SystemClock())
-        self.context = DeltaContext(*opened.parts, None, SnapshotCache(0), LoadedCache(1), pinned_plan.on_conflict)
+        folding = folding_of(pinned_plan.contract, pinned_plan.on_conflict)
+        self.context = DeltaContext(*opened.parts, None, SnapshotCache(0), LoadedCache(1), folding)
         self.pinned: PinnedTable = opened.table.at(pinned_plan.plan.version)
         self._plan = pinned_plan.plan
         self._keys: Loaded | None = None
@@ -104,7 +105,7 @@ def run_task(pinned_plan: PinnedPlan, task: Task, columns: list[str], filter: st
                     yield from base_batches(opened.context.tasks, scan, lambda: opened.keys().mask, rows, columns)
                 case DeltaTask(places=places):
                     # A key that is in another task's regions too is in conflict.
-                    met = opened.keys().met if pinned_plan.contract.keyed_by_bytes else None
+                    met = opened.context.folding.met(opened.keys)
                     conflicts, deltas = pinned_plan.plan.in_force.conflicts, opened.deltas(places)
 
                     def unmerged(projected: RowSchema) -> Loaded:

@@ -52,7 +52,7 @@ from lancewal_ingest.context import IngestContext
 from lancewal_ingest.kafka.source import Offsets
 from lancewal_ingest.regions.open import Opened, open_region
 from lancewal_reader.plan.strong import PlanContext, ReadPlan, plan_strong
-from lancewal_reader.unmerged import DeltaContext, LoadedCache, SnapshotCache, load
+from lancewal_reader.unmerged import DeltaContext, LoadedCache, SnapshotCache, folding_of, load
 from tests.support.indexes import newest_index
 from tests.support.scripted import DAY_S, Act, InlineTasks, ManualClock, ScriptedStore
 from tests.support.stored_parts import StoredParts
@@ -269,7 +269,7 @@ class World:
 
     def load(self, plan: ReadPlan) -> list[dict[str, Any]]:
         caches = (SegmentCache(1 << 20), SnapshotCache(1 << 20), LoadedCache())
-        context = DeltaContext(*self.opened(self.plain).parts, *caches)
+        context = DeltaContext(*self.opened(self.plain).parts, *caches, folding_of(self.contract))
         rows: list[dict[str, Any]] = load(context, plan.deltas, self.contract.rows).folded.rows.to_pylist()
         return rows
 
