@@ -69,7 +69,7 @@ class Comparison:
         self._both = {region.partition: evidence.both(region) for region in scope.cut}
         self._regions = {region.partition: region for region in scope.cut}
         self._expires = _expiry(scope)
-        self._by_bytes = scope.contract.keyed_by_bytes
+        self._rows_tell_regions = bool(rows.region_key)
         self._in_force = {
             key for part in (scope.aside.waiting, scope.aside.owners) for key in plain_rows(part, rows.primary_key)
         }
@@ -138,7 +138,7 @@ class Comparison:
 
     def _conflicting(self, records: Sequence[Record]) -> set[Key]:
         """Keys in force at the version read, and those of which records came through several partitions in one era."""
-        if not self._by_bytes:
+        if self._rows_tell_regions:
             return set()
         came: dict[tuple[Key, int], int] = {}
         found = set(self._in_force)

@@ -35,7 +35,7 @@ class Routing(Protocol):
 
 def routing_of(contract: Contract) -> Routing:
     """By the contract's ``region_encoding``."""
-    return _ByRecordKey(contract) if contract.keyed_by_bytes else _ByRegionKey(contract)
+    return _ByRegionKey(contract) if contract.region_encoding == "canonical" else _ByRecordKey(contract)
 
 
 class _ByRegionKey:

@@ -31,19 +31,19 @@ class KeySample:
     """
 
     def __init__(self, contract: Contract, fraction: float, partitions: frozenset[int] | None) -> None:
-        if contract.keyed_by_bytes and partitions is not None:
+        rows = contract.rows
+        if not rows.region_key and partitions is not None:
             raise InvalidInput(
                 "the table's record keys are bytes of the producers' own choice (region_encoding: key-bytes), so no row "
                 "tells its region: keys cannot be chosen by it. Leave out --region; --sample and --keys compare fewer keys"
             )
-        rows = contract.rows
         self._primary_key = rows.primary_key
         self._region_key = rows.region_key
         self._below = int(fraction * _RANGE)
         self._all = fraction >= 1.0
         self._partitions = None if partitions is None else np.array(sorted(partitions), np.int32)
         self._checker: PartitionChecker | None = None
-        if not contract.keyed_by_bytes:
+        if rows.region_key:
             codec = RegionKeyCodec(pa.schema([rows.columns.field(name) for name in rows.region_key]))
             self._checker = PartitionChecker(codec, contract.partitions)
 
