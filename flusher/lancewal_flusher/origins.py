@@ -10,7 +10,7 @@ Steps of ``RecordedOrigins.find``, for one file that gets a key run
 
 Step 2 finds what a compaction moved only while the runs of the files before it are in the catalog: ``key_runs`` leaves them
 there until it has written runs for all files.  And it is right of a key that had two regions, one after the other, only if
-both are there: a compaction leaves files alone that have no run yet (``origin_only_in_commits``), and where the index begins
+both are there: a compaction leaves files alone that have no run yet (``only_in_commits``), and where the index begins
 anew, files of step 2 get their runs first, so that nothing is concluded from half of what there was.
 """
 
