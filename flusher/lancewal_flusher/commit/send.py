@@ -160,10 +160,15 @@ def with_sentinel(pinned: PinnedTable, updated: Sequence[str], touched: Collecti
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """Fragments of which rows were hidden: as they are then, and ids of those that have no row left."""
+    """Fragments of which rows were hidden: as they are then, ids of those that have no row left, and ids of all."""
 
-    updated: tuple[str, ...]
-    removed: tuple[int, ...]
+    updated: tuple[str, ...] = ()
+    removed: tuple[int, ...] = ()
+    touched: frozenset[int] = frozenset()
+
+    def without(self, fragment_ids: Sequence[int]) -> Hidden:
+        """And these fragments removed."""
+        return Hidden(self.updated, (*fragment_ids, *self.removed), self.touched.union(fragment_ids))
 
 
 def hide(pinned: PinnedTable, rows: Mapping[int, RowNumbers]) -> Hidden:
@@ -172,6 +177,7 @@ def hide(pinned: PinnedTable, rows: Mapping[int, RowNumbers]) -> Hidden:
     return Hidden(
         tuple(text for text in changed.values() if text is not None),
         tuple(fragment_id for fragment_id, text in changed.items() if text is None),
+        frozenset(changed),
     )
 
 

@@ -50,17 +50,14 @@ from lancewal_core.process.failpoints import point
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.rows.row_text import row_texts
 from lancewal_core.table.checks import check_table
-from lancewal_core.table.protocol import PinnedTable, TableCommit, files_of, rows_by_fragment
+from lancewal_core.table.protocol import PinnedTable, files_of, rows_by_fragment
 from lancewal_core.table.watermarks import InForce
-from lancewal_flusher.commit.send import Refused, hide, lost_files, prove, send, with_sentinel
+from lancewal_flusher.commit.other_commits import send_load
+from lancewal_flusher.commit.send import Hidden, Refused, hide, lost_files, prove
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.load.deletes import DeletesSince
 from lancewal_flusher.merge.finish import finish_newest
 
-PROPERTY_LOAD = "lancewal.load"
-"""The load's name."""
-PROPERTY_LOAD_ID = "lancewal.load_id"
-"""Names one try of a commit, to find it again when the reply is lost."""
 REFUSALS_MAX = 30
 PAUSE_S = 0.2
 _Mask = npt.NDArray[np.bool_]
@@ -123,7 +120,7 @@ def load_part(context: FlusherContext, rows: pa.Table, deletes: DeletesSince) ->
             reason = f"the version read was cleaned up: {error}"
             continue
         # Steps 5 and 6
-        landed = send(context, _commit(context, plan.pinned, written[1], deletes.name), PROPERTY_LOAD_ID)
+        landed = send_load(context, plan.pinned, deletes.name, written[1], Hidden())
         if isinstance(landed, Refused):
             reason = landed.reason
             continue
@@ -175,18 +172,6 @@ def _write(context: FlusherContext, rows: pa.Table, left: _Mask) -> tuple[str, .
         return context.table.write_rows(rows if left.all() else rows.filter(pa.array(left)))
 
 
-def _commit(context: FlusherContext, pinned: PinnedTable, written: Sequence[str], name: str) -> TableCommit:
-    """Step 5."""
-    return TableCommit(
-        read_version=pinned.version,
-        new_fragments=tuple(written),
-        updated_fragments=with_sentinel(pinned, ()),
-        removed_fragment_ids=(),
-        properties={PROPERTY_LOAD: name, PROPERTY_LOAD_ID: context.new_id()},
-        strict=not pinned.fragments(),
-    )
-
-
 def _settle(context: FlusherContext, before: PinnedTable, ours: pa.Table, name: str) -> int:
     """Step 7: rows of ours that are hidden because somebody appended their keys; known by their values, since a compaction
     may have moved them."""
@@ -203,15 +188,7 @@ def _settle(context: FlusherContext, before: PinnedTable, ours: pa.Table, name: 
             continue  # cleaned up: there is a newer one
         if not hidden:
             return 0
-        commit = TableCommit(
-            read_version=current.version,
-            new_fragments=(),
-            updated_fragments=with_sentinel(current, changed.updated, hidden),
-            removed_fragment_ids=changed.removed,
-            properties={PROPERTY_LOAD: name, PROPERTY_LOAD_ID: context.new_id()},
-            strict=False,
-        )
-        if not isinstance(send(context, commit, PROPERTY_LOAD_ID), Refused):
+        if not isinstance(send_load(context, current, name, (), changed), Refused):
             return sum(len(places) for places in hidden.values())
     raise PlanRetriesExhausted(
         "keys of the load were appended by somebody at the same time, and hiding the load's rows lost every race: "

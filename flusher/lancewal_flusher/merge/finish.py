@@ -32,7 +32,6 @@ from lancewal_core.errors import ATTACH_A_COPY, MergeUnproven, ObjectMissing, Pl
 from lancewal_core.ids import Generation, Region, TableVersion
 from lancewal_core.keys.conflicts import read_conflicts
 from lancewal_core.keys.origin import MergedFrom
-from lancewal_core.process.failpoints import point
 from lancewal_core.region.flush import kept_entries
 from lancewal_core.region.index import GenerationRecord
 from lancewal_core.region.snapshot import read_gone, read_partials, read_rows, read_snapshot
@@ -43,7 +42,6 @@ from lancewal_core.table.checks import check_table
 from lancewal_core.table.protocol import (
     Fragment,
     PinnedTable,
-    TableCommit,
     TransactionGone,
     TransactionInfo,
     TransactionUnreadable,
@@ -51,15 +49,14 @@ from lancewal_core.table.protocol import (
 )
 from lancewal_core.table.watermarks import PROPERTY_FOLLOWUP, InForce
 from lancewal_flusher.commit.facts import MergeFacts, facts_of
+from lancewal_flusher.commit.other_commits import send_follow_up
 from lancewal_flusher.commit.row_origins import Span, Spans, divided
-from lancewal_flusher.commit.send import Refused, check_nothing_undone, hide, is_finished, prove, send, with_sentinel
+from lancewal_flusher.commit.send import Refused, check_nothing_undone, hide, is_finished, prove
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.merge.foreign_rows import foreign_rows
 from lancewal_flusher.origins import origins_of
 
 _TRIES = 10
-PROPERTY_FOLLOWUP_ID = "lancewal.followup_id"
-"""Names one try of a follow-up, to find it again when the reply is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,22 +196,9 @@ def _commit(
     rebuilt: _Rebuilt,
     in_force: InForce,
 ) -> Finished | None:
-    changed = hide(current, hidden)
-    removed = (*(f.fragment_id for f in broken), *changed.removed)
-    commit = TableCommit(
-        read_version=current.version,
-        new_fragments=rebuilt.fragments,
-        updated_fragments=with_sentinel(current, changed.updated, {*hidden, *removed}),
-        removed_fragment_ids=removed,
-        properties={
-            PROPERTY_FOLLOWUP: in_force.merge or "",
-            PROPERTY_FOLLOWUP_ID: context.new_id(),
-            **origins_of(context).properties(lambda: divided(rebuilt.fragments, rebuilt.spans)),
-        },
-        strict=False,
-    )
-    with point("followup.commit", version=in_force.version):
-        landed = send(context, commit, PROPERTY_FOLLOWUP_ID)
+    changed = hide(current, hidden).without([f.fragment_id for f in broken])
+    origins = origins_of(context).properties(lambda: divided(rebuilt.fragments, rebuilt.spans))
+    landed = send_follow_up(context, current, in_force, changed, rebuilt.fragments, origins)
     if isinstance(landed, Refused):
         return None
     return Finished(in_force.version, sum(len(rows) for rows in hidden.values()), len(broken))

@@ -36,15 +36,15 @@ from itertools import accumulate
 from lancewal_core.errors import ObjectMissing, VersionGone
 from lancewal_core.ids import TableVersion
 from lancewal_core.table.checks import check_table
-from lancewal_core.table.protocol import Fragment, PinnedTable, RewriteBounds, TableCommit, files_of, fragment_bytes
-from lancewal_flusher.commit.send import Refused, is_finished, lost_files, send
+from lancewal_core.table.protocol import Fragment, PinnedTable, RewriteBounds, files_of, fragment_bytes
+from lancewal_flusher.commit.other_commits import send_compaction
+from lancewal_flusher.commit.send import Refused, is_finished, lost_files
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.origins import origins_of
 from lancewal_flusher.tasks.rewrite_task import RewriteTask
 from lancewal_flusher.upkeep.compaction_plan import Choice, CompactionLimits, Group, Reason, Round, Stored
 from lancewal_flusher.upkeep.index_doubt import doubted_fragments
 
-PROPERTY_COMPACTION = "lancewal.compaction"
 _TRIES = 3
 BATCH_BYTES = 2 << 20
 BUFFER_BYTES = 32 << 20
@@ -112,7 +112,7 @@ def _do(context: FlusherContext, pinned: PinnedTable, chosen: Round, limits: Com
         return _files_gone(pinned, error)
     # Step 4, 5
     ids = [f.fragment_id for f in chosen.fragments]
-    landed = _replace(context, pinned, ids, written)
+    landed = send_compaction(context, pinned, ids, written)
     if isinstance(landed, Refused):
         return landed
     # Step 6
@@ -171,22 +171,6 @@ def _files_gone(pinned: PinnedTable, error: VersionGone) -> Refused:
     return Refused(f"files of table version {pinned.version} went while they were written anew: {error}")
 
 
-def _replace(
-    context: FlusherContext, pinned: PinnedTable, ids: Sequence[int], written: Sequence[str]
-) -> TableVersion | Refused:
-    """Steps 4 and 5."""
-    commit = TableCommit(
-        read_version=pinned.version,
-        new_fragments=tuple(written),
-        updated_fragments=(),
-        removed_fragment_ids=(),
-        properties={PROPERTY_COMPACTION: context.new_id()},
-        strict=False,
-        rewritten=tuple(pinned.fragment_json(number) for number in sorted(ids)),
-    )
-    return send(context, commit, PROPERTY_COMPACTION)
-
-
 def _mend(
     context: FlusherContext, tasks: Sequence[RewriteTask], written: tuple[str, ...], landed: TableVersion
 ) -> tuple[tuple[str, ...], TableVersion]:
@@ -205,7 +189,8 @@ def _mend(
             cause = str(error)
             break
         files = files_of(written)
-        done = _replace(context, broken, [f.fragment_id for f in broken.fragments() if files & {*f.files}], again)
+        ids = [f.fragment_id for f in broken.fragments() if files & {*f.files}]
+        done = send_compaction(context, broken, ids, again)
         if isinstance(done, Refused):
             cause = done.reason
         else:

@@ -38,11 +38,11 @@ from lancewal_core.ids import TableVersion
 from lancewal_core.process.failpoints import point
 from lancewal_core.rows.ttl import Ttl
 from lancewal_core.table.checks import check_table
-from lancewal_core.table.protocol import ROW_ADDRESS, Fragment, PinnedTable, TableCommit
-from lancewal_flusher.commit.send import Refused, hide, is_finished, send
+from lancewal_core.table.protocol import ROW_ADDRESS, Fragment, PinnedTable
+from lancewal_flusher.commit.other_commits import send_expiry
+from lancewal_flusher.commit.send import Refused, hide, is_finished
 from lancewal_flusher.context import FlusherContext, check_contract
 
-PROPERTY_EXPIRY = "lancewal.expiry"
 ROUND_ROWS = 1_000_000
 """Eight MB of row addresses, and a commit that a merge hardly waits for."""
 _NEVER = 2**63 - 1
@@ -143,17 +143,8 @@ def expire_next(context: FlusherContext, ttl: Ttl, oldest: Oldest, rows_max: int
             changed = hide(pinned, hidden)
     except VersionGone as error:
         return Refused(f"version {pinned.version} was cleaned up meanwhile: {error}")
-    # Step 4
-    commit = TableCommit(
-        read_version=pinned.version,
-        new_fragments=(),
-        updated_fragments=changed.updated,
-        removed_fragment_ids=changed.removed,
-        properties={PROPERTY_EXPIRY: context.new_id()},
-        strict=False,
-    )
-    # Step 5
-    landed = send(context, commit, PROPERTY_EXPIRY)
+    # Steps 4 and 5
+    landed = send_expiry(context, pinned, changed)
     if isinstance(landed, Refused):
         return landed
     return Expired(landed, sum(len(rows) for rows in hidden.values()), len(hidden), more)

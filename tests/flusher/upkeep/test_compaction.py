@@ -23,12 +23,13 @@ from lancewal_core.table.protocol import (
     TransactionInfo,
 )
 from lancewal_core.table.watermarks import PROPERTY_WATERMARKS
+from lancewal_flusher.commit.other_commits import PROPERTY_COMPACTION
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.merge.merge import Merged, merge_next
 from lancewal_flusher.service.round import RoundState, run_round
 from lancewal_flusher.service.upkeep import Upkeep
 from lancewal_flusher.upkeep.compact_all import compact_to_the_end
-from lancewal_flusher.upkeep.compaction import PROPERTY_COMPACTION, Compacted, FileSizes, NothingToCompact, compact_next
+from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, NothingToCompact, compact_next
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits, Reason
 from lancewal_flusher.upkeep.index_plan import IndexLimits
 from lancewal_flusher.upkeep.indexes import extend_indexes

@@ -1,0 +1,91 @@
+"""The commits that are ours besides merges: what each is to Lance, and by which property it is found again.
+
+Follow-ups and parts of loads come with the sentinel, so that merges and they conflict; expiry and compaction with what they
+change alone.  None carries watermarks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from lancewal_core.ids import TableVersion
+from lancewal_core.process.failpoints import point
+from lancewal_core.table.protocol import PinnedTable, TableCommit
+from lancewal_core.table.watermarks import PROPERTY_FOLLOWUP, InForce
+from lancewal_flusher.commit.send import Hidden, Refused, send, with_sentinel
+from lancewal_flusher.context import FlusherContext
+
+PROPERTY_COMPACTION = "lancewal.compaction"
+_FOLLOWUP_ID = "lancewal.followup_id"
+_EXPIRY = "lancewal.expiry"
+_LOAD = "lancewal.load"
+"""The load's name."""
+_LOAD_ID = "lancewal.load_id"
+"""Names one try of a commit, to find it again when the reply is lost."""
+
+
+def send_follow_up(
+    context: FlusherContext,
+    current: PinnedTable,
+    in_force: InForce,
+    changed: Hidden,
+    new: Sequence[str],
+    origins: Mapping[str, str],
+) -> TableVersion | Refused:
+    """Of the merge in force; ``origins``: properties that say through which regions the rows of ``new`` came."""
+    properties = {
+        PROPERTY_FOLLOWUP: in_force.merge or "",
+        _FOLLOWUP_ID: context.new_id(),
+        **origins,
+    }
+    commit = _fenced(current, new, changed, properties)
+    with point("followup.commit", version=in_force.version):
+        return send(context, commit, _FOLLOWUP_ID)
+
+
+def send_load(
+    context: FlusherContext, pinned: PinnedTable, load: str, new: Sequence[str], changed: Hidden
+) -> TableVersion | Refused:
+    """A part of the load of this name."""
+    commit = _fenced(pinned, new, changed, {_LOAD: load, _LOAD_ID: context.new_id()})
+    return send(context, commit, _LOAD_ID)
+
+
+def send_expiry(context: FlusherContext, pinned: PinnedTable, changed: Hidden) -> TableVersion | Refused:
+    """Rows that have expired are hidden."""
+    commit = TableCommit(
+        read_version=pinned.version,
+        new_fragments=(),
+        updated_fragments=changed.updated,
+        removed_fragment_ids=changed.removed,
+        properties={_EXPIRY: context.new_id()},
+        strict=False,
+    )
+    return send(context, commit, _EXPIRY)
+
+
+def send_compaction(
+    context: FlusherContext, pinned: PinnedTable, fragment_ids: Collection[int], written: Sequence[str]
+) -> TableVersion | Refused:
+    """``written`` in place of these fragments."""
+    commit = TableCommit(
+        read_version=pinned.version,
+        new_fragments=tuple(written),
+        updated_fragments=(),
+        removed_fragment_ids=(),
+        properties={PROPERTY_COMPACTION: context.new_id()},
+        strict=False,
+        rewritten=tuple(pinned.fragment_json(number) for number in sorted(fragment_ids)),
+    )
+    return send(context, commit, PROPERTY_COMPACTION)
+
+
+def _fenced(pinned: PinnedTable, new: Sequence[str], changed: Hidden, properties: Mapping[str, str]) -> TableCommit:
+    return TableCommit(
+        read_version=pinned.version,
+        new_fragments=tuple(new),
+        updated_fragments=with_sentinel(pinned, changed.updated, changed.touched),
+        removed_fragment_ids=changed.removed,
+        properties=properties,
+        strict=not pinned.fragments(),
+    )
