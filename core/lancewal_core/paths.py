@@ -23,6 +23,8 @@ ROOT = "_lancewal/"
 """All state of lancewal below the table's root."""
 DATA = "data/"
 """Lance's data files; a snapshot's rows are written here."""
+DELETIONS = "_deletions/"
+"""Lance's deletion files."""
 _DATA_FILE = re.compile(r"[A-Za-z0-9_-]+\.lance")
 
 _U64_MAX = 2**64 - 1

@@ -23,12 +23,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lancewal_core import paths
 from lancewal_core.errors import ObjectMissing, VersionGone
 from lancewal_core.ids import TableVersion
 
@@ -95,9 +96,26 @@ def fragment_rows(fragment_json: str) -> int:
 
 def fragment_live_rows(fragment_json: str) -> int:
     """Rows of a fragment that its deletion vector leaves."""
-    found = json.loads(fragment_json)
-    deletion = found.get("deletion_file")
-    return int(found["physical_rows"]) - (int(deletion["num_deleted_rows"]) if deletion else 0)
+    deletion = hidden_by(fragment_json)
+    return fragment_rows(fragment_json) - (int(deletion["num_deleted_rows"]) if deletion else 0)
+
+
+def hidden_by(fragment_json: str) -> Mapping[str, Any] | None:
+    """The deletion file of a fragment, as Lance describes it; None if no row is hidden."""
+    found: Mapping[str, Any] | None = json.loads(fragment_json).get("deletion_file")
+    return found
+
+
+def fragment_objects(fragment_json: str) -> dict[str, int]:
+    """Objects of a fragment that lie in the table's own folder, and their sizes, 0 where that is not recorded."""
+    content = json.loads(fragment_json)
+    files = [file for file in content["files"] if file.get("base_id") is None]
+    found = {f"{paths.DATA}{file['path']}": file.get("file_size_bytes") or 0 for file in files}
+    deletion = hidden_by(fragment_json)
+    if deletion and deletion.get("base_id") is None:
+        ending = "arrow" if deletion["file_type"] == "array" else "bin"
+        found[f"{paths.DELETIONS}{content['id']}-{deletion['read_version']}-{deletion['id']}.{ending}"] = 0
+    return found
 
 
 def fragment_bytes(fragment_json: str) -> int:

@@ -16,7 +16,6 @@ Steps
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -37,7 +36,7 @@ from lancewal_core.region.history import check_reaches
 from lancewal_core.region.index import GenerationRecord, RegionIndex
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.snapshot import Snapshot, read_gone, read_partials
-from lancewal_core.table.protocol import PinnedTable, Table
+from lancewal_core.table.protocol import PinnedTable, Table, fragment_objects
 from lancewal_core.table.watermarks import InForce
 from lancewal_core.wal.segment import decode_segment
 
@@ -46,7 +45,6 @@ BYTES_MAX = 64 << 20
 FILES_MAX = 1_000
 LISTED_MAX = 100_000
 """Objects; a hundred requests of a store that lists a thousand at a time."""
-_DELETIONS = "_deletions/"
 
 
 @dataclass(slots=True)
@@ -186,8 +184,9 @@ def _check_snapshots(opened: OpenedTable, unmerged: Sequence[Unmerged], found: L
 
 
 def _check_rows(table: Table, snapshot: Snapshot) -> None:
-    for file in (file for fragment in snapshot.fragments for file in json.loads(fragment)["files"]):
-        name, size = file["path"], file.get("file_size_bytes")
+    objects = [found for fragment in snapshot.fragments for found in fragment_objects(fragment).items()]
+    for key, size in objects:
+        name = key.removeprefix(paths.DATA)
         try:
             (found,) = table.file_bytes([name])
         except VersionGone as error:
@@ -219,7 +218,7 @@ def _check_files(opened: OpenedTable, pinned: PinnedTable, found: Look) -> None:
     wanted = _files_of(pinned)
     listed = {
         info.key: info.size
-        for prefix in (paths.DATA, _DELETIONS)
+        for prefix in (paths.DATA, paths.DELETIONS)
         for info in opened.store.list(prefix, limit=LISTED_MAX)
     }
     absent = [key for key in wanted if key not in listed]
@@ -248,13 +247,5 @@ def _files_of(pinned: PinnedTable) -> Mapping[str, int]:
     """Objects that the version refers to, and their sizes, 0 where that is not recorded."""
     found: dict[str, int] = {}
     for fragment in pinned.fragments():
-        content = json.loads(pinned.fragment_json(fragment.fragment_id))
-        for file in content["files"]:
-            if file.get("base_id") is None:  # else it lies in the folder of another table
-                found[f"{paths.DATA}{file['path']}"] = file.get("file_size_bytes") or 0
-        deletion = content.get("deletion_file")
-        if deletion and deletion.get("base_id") is None:
-            ending = "arrow" if deletion["file_type"] == "array" else "bin"
-            name = f"{fragment.fragment_id}-{deletion['read_version']}-{deletion['id']}.{ending}"
-            found[f"{_DELETIONS}{name}"] = 0
+        found |= fragment_objects(pinned.fragment_json(fragment.fragment_id))
     return found

@@ -24,7 +24,6 @@ Steps of ``expire_next``
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -38,7 +37,7 @@ from lancewal_core.ids import TableVersion
 from lancewal_core.process.failpoints import point
 from lancewal_core.rows.ttl import Ttl
 from lancewal_core.table.checks import check_table
-from lancewal_core.table.protocol import ROW_ADDRESS, Fragment, PinnedTable
+from lancewal_core.table.protocol import ROW_ADDRESS, Fragment, PinnedTable, hidden_by
 from lancewal_flusher.commit.other_commits import send_expiry
 from lancewal_flusher.commit.send import Refused, hide, is_finished
 from lancewal_flusher.context import FlusherContext, check_contract
@@ -100,8 +99,8 @@ class Oldest:
 
     def learn(self, fragment: Fragment, pinned: PinnedTable, time: int) -> None:
         """Of the fragment as it is."""
-        hidden_by = _hidden_by(pinned, fragment)
-        self.known[fragment.files] = Known(time, pinned.version, fragment.fragment_id, hidden_by)
+        hidden = hidden_by(pinned.fragment_json(fragment.fragment_id))
+        self.known[fragment.files] = Known(time, pinned.version, fragment.fragment_id, hidden)
 
     def forget_others(self, fragments: list[Fragment]) -> None:
         """Keep what is known of these."""
@@ -109,13 +108,9 @@ class Oldest:
         self.known = {files: value for files, value in self.known.items() if files in live}
 
 
-def _hidden_by(pinned: PinnedTable, fragment: Fragment) -> object:
-    return json.loads(pinned.fragment_json(fragment.fragment_id)).get("deletion_file")
-
-
 def _hides_as_much(fragment: Fragment, pinned: PinnedTable, known: Known, at: Callable[[int], PinnedTable]) -> bool:
     """Whether all rows are hidden that were; False where what was hidden can no longer be read."""
-    if known.hidden_by is None or known.hidden_by == _hidden_by(pinned, fragment):
+    if known.hidden_by is None or known.hidden_by == hidden_by(pinned.fragment_json(fragment.fragment_id)):
         return True
     try:
         before = at(known.version).hidden_rows(known.fragment_id)

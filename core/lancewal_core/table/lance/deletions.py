@@ -24,6 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
+from lancewal_core import paths
 from lancewal_core.errors import ObjectCorrupt, VersionGone
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.store.arrow_message import declared_stream, stream_of_file
@@ -82,7 +83,7 @@ class DeletionFiles:
         if len(hidden) == fragment["physical_rows"]:
             return None
         number = secrets.randbits(64)
-        key = f"_deletions/{fragment_id}-{dataset.version}-{number}.bin"
+        key = f"{paths.DELETIONS}{fragment_id}-{dataset.version}-{number}.bin"
         data = hidden.serialize()
         put_own(self._store, key, data)
         self._keep(key, hidden, len(data))

@@ -19,7 +19,7 @@ from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table.lance.deletions import DeletionFiles
 from lancewal_core.table.lance.table import LancePinnedTable, LanceTable
-from lancewal_core.table.protocol import Committed, TableCommit
+from lancewal_core.table.protocol import Committed, TableCommit, fragment_objects
 
 
 @pytest.fixture(params=[10, 30_000], ids=["a list", "a bitmap"])
@@ -30,6 +30,17 @@ def made(tmp_path: Path, request: pytest.FixtureRequest) -> tuple[LancePinnedTab
     (file,) = (tmp_path / "table" / "_deletions").iterdir()
     assert (file.suffix == ".bin") == (request.param > 10)
     return LanceTable(uri).newest(), file
+
+
+def test_the_objects_of_a_fragment_are_named_as_they_lie(made: tuple[LancePinnedTable, Path]) -> None:
+    pinned, file = made
+    (data,) = (file.parent.parent / "data").iterdir()
+    text = pinned.fragment_json(0)
+    assert fragment_objects(text) == {f"data/{data.name}": data.stat().st_size, f"_deletions/{file.name}": 0}
+    elsewhere = json.loads(text)
+    elsewhere["files"][0]["base_id"] = elsewhere["deletion_file"]["base_id"] = 1
+    assert fragment_objects(json.dumps(elsewhere)) == {}
+    assert fragment_objects(json.dumps({**json.loads(text), "deletion_file": None})).keys() == {f"data/{data.name}"}
 
 
 def test_damaged(made: tuple[LancePinnedTable, Path]) -> None:
