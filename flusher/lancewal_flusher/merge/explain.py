@@ -18,7 +18,7 @@ from lancewal_core.table.protocol import PinnedTable
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.merge.first_seen import FirstSeen
-from lancewal_flusher.merge.inputs import Stock, take_stock
+from lancewal_flusher.merge.inputs import MergeInputs, read_inputs
 from lancewal_flusher.merge.merge import shall_defer
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.tasks.cost import (
@@ -83,12 +83,12 @@ def explain(
 ) -> MergeExplanation | Refused:
     """``compaction``: its limits, None where it is turned off."""
     pinned = context.table.newest()
-    stock = take_stock(context, pinned, limits, FirstSeen(), rebuild=False)
-    if isinstance(stock, Refused):
-        return stock
-    keys = stock.keys() if stock.works else context.contract.rows.key.empty_table()
-    lookup = context.keys.find(pinned, keys) if stock.works else KeyRows({}, ())
-    partials = stock.partials(context)
+    inputs = read_inputs(context, pinned, limits, FirstSeen(), rebuild=False)
+    if isinstance(inputs, Refused):
+        return inputs
+    keys = inputs.keys() if inputs.region_inputs else context.contract.rows.key.empty_table()
+    lookup = context.keys.find(pinned, keys) if inputs.region_inputs else KeyRows({}, ())
+    partials = inputs.partials(context)
     choice = choose_in_place(context, pinned, lookup, partials, limits.in_place_rows, limits.deleted_share)
     replaced = {i: len(rows.rows) for i, rows in find_live(pinned, KeySet(keys), lookup).items()}
     left_alone = _left_alone(context, pinned, compaction, limits.rewrite_bytes)
@@ -100,7 +100,7 @@ def explain(
         for i, count in sorted(replaced.items())
         if count
     ]
-    return _sum(pinned, stock, lookup, found, threads, limits)
+    return _sum(pinned, inputs, lookup, found, threads, limits)
 
 
 def _left_alone(
@@ -132,9 +132,9 @@ def _explained(change: FragmentChange, limits: MergeLimits, choice: InPlace) -> 
     return explanation, taken
 
 
-def _entry_bytes(stock: Stock) -> float:
+def _entry_bytes(inputs: MergeInputs) -> float:
     """Of one row in the key index: keys that are not one integer are there beside their numbers."""
-    keys = stock.keys() if stock.works else None
+    keys = inputs.keys() if inputs.region_inputs else None
     if keys is None or (keys.num_columns == 1 and pa.types.is_integer(keys.schema.field(0).type)):
         return KEY_ENTRY_BYTES
     return float(KEY_ENTRY_BYTES + keys.nbytes / max(keys.num_rows, 1))
@@ -142,21 +142,21 @@ def _entry_bytes(stock: Stock) -> float:
 
 def _sum(
     pinned: PinnedTable,
-    stock: Stock,
+    inputs: MergeInputs,
     lookup: KeyRows,
     found: list[tuple[FragmentExplanation, Cost]],
     threads: int,
     limits: MergeLimits,
 ) -> MergeExplanation:
     fragments = {f.fragment_id: f for f in pinned.fragments()}
-    works = stock.works
-    adopted = sum(w.merge.snapshots[0].rows for w in works if w.adopted)
-    combined = sum(w.rows.num_rows for w in works)
+    region_inputs = inputs.region_inputs
+    adopted = sum(w.merge.snapshots[0].rows for w in region_inputs if w.adopted)
+    combined = sum(w.rows.num_rows for w in region_inputs)
     patched = sum(explanation.in_place for explanation, _ in found)
-    written = combined + sum(w.partials.num_rows for w in works) - patched
+    written = combined + sum(w.partials.num_rows for w in region_inputs) - patched
     rows = sum(f.physical_rows for f in fragments.values())
     row_bytes = sum(f.nbytes for f in fragments.values()) / max(rows, 1)
-    keys = sum(w.keys.num_rows for w in works)
+    keys = sum(w.keys.num_rows for w in region_inputs)
     scanned = sum(fragments[i].physical_rows for i in lookup.uncovered)
     tasks = sum(cost.seconds for _, cost in found) + SCANNED_ROW_S * scanned
     seconds = COMMIT_S + KEY_S * keys + NEW_ROW_S * written + tasks / max(1, min(threads, len(found)))
@@ -164,21 +164,21 @@ def _sum(
         int(pinned.version),
         {
             w.merge.region.name: (int(w.merge.snapshots[0].generation), int(w.merge.snapshots[-1].generation))
-            for w in works
+            for w in region_inputs
         },
         keys,
         adopted,
         written,
         patched,
         len(lookup.uncovered),
-        bool(works) and shall_defer(pinned, lookup, stock, limits),
+        bool(region_inputs) and shall_defer(pinned, lookup, inputs, limits),
         tuple(explanation for explanation, _ in found),
         int(
             sum(cost.bytes_written for _, cost in found)
             + written * row_bytes
-            + _entry_bytes(stock) * (adopted + written)
+            + _entry_bytes(inputs) * (adopted + written)
         ),
-        seconds if works else 0.0,
-        (seconds if works else 0.0) + sum(cost.seconds_behind for _, cost in found),
-        {region.name: f"{error.kind}: {error}" for region, error in sorted(stock.damaged.items())},
+        seconds if region_inputs else 0.0,
+        (seconds if region_inputs else 0.0) + sum(cost.seconds_behind for _, cost in found),
+        {region.name: f"{error.kind}: {error}" for region, error in sorted(inputs.damaged.items())},
     )

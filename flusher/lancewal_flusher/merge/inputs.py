@@ -32,7 +32,7 @@ from lancewal_flusher.merge.plan import MergeLimits, RegionMerge, choose, combin
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class RegionInput:
     """One region's part of a merge."""
 
     merge: RegionMerge
@@ -54,12 +54,12 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Stock:
+class MergeInputs:
     """What waits, and what the next merge takes of it."""
 
     in_force: InForce
     indexes: Mapping[Region, RegionIndex]
-    works: Sequence[Work]
+    region_inputs: Sequence[RegionInput]
     waited_s: float
     damaged: Mapping[Region, Corrupt] = field(default_factory=dict)
     """Regions of which something that the merge needs is damaged or lost."""
@@ -67,25 +67,25 @@ class Stock:
     @property
     def nbytes(self) -> int:
         """Stored bytes of the snapshots taken."""
-        return sum(snapshot.nbytes for work in self.works for snapshot in work.merge.snapshots)
+        return sum(snapshot.nbytes for taken in self.region_inputs for snapshot in taken.merge.snapshots)
 
     def partials(self, context: FlusherContext) -> pa.Table:
         """Patches of all regions, in the order of ``keys``."""
-        found = [w.partials for w in self.works if w.partials.num_rows]
+        found = [w.partials for w in self.region_inputs if w.partials.num_rows]
         return (
             pa.concat_tables(found).combine_chunks() if found else partial_schema(context.contract.rows).empty_table()
         )
 
     def keys(self) -> pa.Table:
         """The keys of all regions, those of patches first."""
-        partials = [w.keys.slice(0, w.partials.num_rows) for w in self.works]
-        others = [w.keys.slice(w.partials.num_rows) for w in self.works]
+        partials = [w.keys.slice(0, w.partials.num_rows) for w in self.region_inputs]
+        others = [w.keys.slice(w.partials.num_rows) for w in self.region_inputs]
         return pa.concat_tables([*partials, *others]).combine_chunks()
 
 
-def take_stock(
+def read_inputs(
     context: FlusherContext, pinned: PinnedTable, limits: MergeLimits, first_seen: FirstSeen, *, rebuild: bool = True
-) -> Stock | Refused:
+) -> MergeInputs | Refused:
     """Steps 1 and 2.  Without ``rebuild`` nothing is written: a region ends before a snapshot of which files are missing."""
     # Step 1
     with point("plan.pin"):
@@ -105,29 +105,29 @@ def take_stock(
     snapshots = _snapshots(context, waiting, rebuild, damaged)
     share = limits.share(len(snapshots))
     merges = [choose(region, found, share) for region, found in sorted(snapshots.items())]
-    works: list[Work] = []
+    region_inputs: list[RegionInput] = []
     full = False
-    while merges and not works:
+    while merges and not region_inputs:
         chosen = within_memory(merges, lambda m: ages[m.region, m.snapshots[0].generation], limits)
         full = len(chosen) < len(merges)
         together = combined_regions(chosen, limits)
         for merge in chosen:
             try:
-                work = _prepare(context, merge, adopt=len(merge.snapshots) == 1 and merge.region not in together)
+                taken = _prepare(context, merge, adopt=len(merge.snapshots) == 1 and merge.region not in together)
             except ObjectMissing as error:
                 return Refused(f"gone since the merge looked at it: {error}")  # the next look says what that means
             except Corrupt as error:
                 damaged[merge.region] = error
                 continue
-            works.append(work)
+            region_inputs.append(taken)
         # If all of these are damaged, it is the others' turn.
         tried = {merge.region for merge in chosen}
         merges = [merge for merge in merges if merge.region not in tried]
     # Not of a region that is left: it waits for a repair, however long that takes.
-    taken = {(work.merge.region, snapshot.generation) for work in works for snapshot in work.merge.snapshots}
+    generations = {(one.merge.region, snapshot.generation) for one in region_inputs for snapshot in one.merge.snapshots}
     # What is full has nothing to wait for: more would not fit in.
-    waited_s = math.inf if full else max((ages[key] for key in taken), default=0.0)
-    return Stock(in_force, indexes, works, waited_s, damaged)
+    waited_s = math.inf if full else max((ages[key] for key in generations), default=0.0)
+    return MergeInputs(in_force, indexes, region_inputs, waited_s, damaged)
 
 
 def _snapshots(
@@ -181,7 +181,7 @@ def _intact(context: FlusherContext, record: GenerationRecord) -> Snapshot | Cor
     return None if context.table.files_missing(sorted(files_of(snapshot.fragments))) else snapshot
 
 
-def _prepare(context: FlusherContext, merge: RegionMerge, *, adopt: bool) -> Work:
+def _prepare(context: FlusherContext, merge: RegionMerge, *, adopt: bool) -> RegionInput:
     rows = context.contract.rows
     names = list(rows.primary_key)
     if adopt:
@@ -190,7 +190,7 @@ def _prepare(context: FlusherContext, merge: RegionMerge, *, adopt: bool) -> Wor
         partials = read_partials(context.store, only, rows)
         row_keys = read_rows(context.table, only, names, rows)
         keys = pa.concat_tables([partials.select(names), gone, row_keys])
-        return Work(merge, only.fragments, rows.table.empty_table(), partials, keys, gone.num_rows)
+        return RegionInput(merge, only.fragments, rows.table.empty_table(), partials, keys, gone.num_rows)
     folded: Folded = compose([read_folded(context.store, context.table, s, rows) for s in merge.snapshots], rows)
     keys = pa.concat_tables([folded.partials.select(names), folded.gone, folded.rows.select(names)])
-    return Work(merge, (), folded.rows, folded.partials, keys, folded.gone.num_rows)
+    return RegionInput(merge, (), folded.rows, folded.partials, keys, folded.gone.num_rows)

@@ -57,7 +57,7 @@ from lancewal_flusher.commit.facts import MergeFacts
 from lancewal_flusher.commit.send import Refused, is_finished, prove, send, with_sentinel
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.merge.first_seen import FirstSeen
-from lancewal_flusher.merge.inputs import Stock, Work, take_stock
+from lancewal_flusher.merge.inputs import MergeInputs, RegionInput, read_inputs
 from lancewal_flusher.merge.origin_conflict import regions_of_merge
 from lancewal_flusher.merge.plan import MergeLimits, deletion_bytes, shall_wait
 from lancewal_flusher.merge.set_aside import put_conflicts, sort_out
@@ -118,7 +118,7 @@ class _Planned:
     commit: TableCommit
     merge: str
     marks: Mapping[Region, Watermark]
-    stock: Stock
+    inputs: MergeInputs
     facts: MergeFacts
     lookup: KeyRows
     rows_written: int
@@ -155,8 +155,8 @@ def merge_next(
         return version
     landed = InForce(version, plan.merge, plan.marks, plan.conflicts)
     if adopted_keys is not None:
-        for work in plan.stock.works:
-            adopted_keys.add((*work.adopted, *work.rewritten), work.row_keys)
+        for taken in plan.inputs.region_inputs:
+            adopted_keys.add((*taken.adopted, *taken.rewritten), taken.row_keys)
     try:
         # Step 6
         prove(context, pinned.version, version)
@@ -172,18 +172,18 @@ def merge_next(
     return Merged(
         version,
         pinned.version,
-        {w.merge.region: tuple(int(s.generation) for s in w.merge.snapshots) for w in plan.stock.works},
+        {w.merge.region: tuple(int(s.generation) for s in w.merge.snapshots) for w in plan.inputs.region_inputs},
         rows_adopted=plan.facts.rows_adopted,
         rows_written=plan.rows_written,
         rows_replaced=plan.facts.rows_replaced,
-        keys_deleted=sum(w.gone for w in plan.stock.works),
+        keys_deleted=sum(w.gone for w in plan.inputs.region_inputs),
         fragments_scanned=len(plan.lookup.uncovered),
         index_faults=plan.lookup.faults,
         rows_in_place=plan.rows_in_place,
         worn=plan.worn,
         regions_not_known=plan.regions_not_known,
         set_aside=plan.set_aside,
-        damaged=plan.stock.damaged,
+        damaged=plan.inputs.damaged,
     )
 
 
@@ -191,25 +191,25 @@ def _plan(
     context: FlusherContext, pinned: PinnedTable, limits: MergeLimits, first_seen: FirstSeen
 ) -> _Planned | Refused | NothingToMerge:
     """Steps 1 to 3."""
-    stock = take_stock(context, pinned, limits, first_seen)
-    if isinstance(stock, Refused):
-        return stock
-    if not stock.works:
-        return NothingToMerge(pinned.version, stock.in_force, stock.indexes, damaged=stock.damaged)
+    inputs = read_inputs(context, pinned, limits, first_seen)
+    if isinstance(inputs, Refused):
+        return inputs
+    if not inputs.region_inputs:
+        return NothingToMerge(pinned.version, inputs.in_force, inputs.indexes, damaged=inputs.damaged)
     # Step 3
     fragments = pinned.fragments()
-    held = read_conflicts(context.store, stock.in_force.conflicts, context.contract.rows)
+    held = read_conflicts(context.store, inputs.in_force.conflicts, context.contract.rows)
     try:
-        found = sort_out(context, pinned, stock, held, limits)
+        found = sort_out(context, pinned, inputs, held, limits)
     except ObjectMissing as error:
         return Refused(f"gone since the merge looked at it: {error}")  # the next look says what that means
-    stock, keys, lookup = found.stock, found.keys, found.lookup
-    works = stock.works
-    if not works:
-        return NothingToMerge(pinned.version, stock.in_force, stock.indexes, damaged=stock.damaged)
-    if not found.set_aside and shall_defer(pinned, lookup, stock, limits):
-        return NothingToMerge(pinned.version, stock.in_force, stock.indexes, deferred=True, damaged=stock.damaged)
-    partials = stock.partials(context)
+    inputs, keys, lookup = found.inputs, found.keys, found.lookup
+    region_inputs = inputs.region_inputs
+    if not region_inputs:
+        return NothingToMerge(pinned.version, inputs.in_force, inputs.indexes, damaged=inputs.damaged)
+    if not found.set_aside and shall_defer(pinned, lookup, inputs, limits):
+        return NothingToMerge(pinned.version, inputs.in_force, inputs.indexes, deferred=True, damaged=inputs.damaged)
+    partials = inputs.partials(context)
     in_place = choose_in_place(context, pinned, lookup, partials, limits.in_place_rows, limits.deleted_share).chosen
     try:
         results = run_tasks(context, pinned, keys, partials.num_rows, lookup, in_place)
@@ -219,23 +219,26 @@ def _plan(
         results = run_tasks(context, pinned, keys, partials.num_rows, lookup, in_place)
     kept = _not_in_place(partials, in_place)
     left = partials if kept.all() else partials.filter(pa.array(kept))
-    written = write_rows(context, [w.rows for w in works], left, results)
+    written = write_rows(context, [w.rows for w in region_inputs], left, results)
     merge = context.new_id()
-    conflicts = stock.in_force.conflicts
+    conflicts = inputs.in_force.conflicts
     if found.conflicts is not None:
         conflicts = put_conflicts(context.store, found.conflicts, merge)
-    marks = {**stock.in_force.regions, **{work.merge.region: _mark(work, stock.in_force) for work in works}}
-    adopted = tuple(fragment for work in works for fragment in work.adopted)
-    rewritten = tuple(fragment for work in works for fragment in work.rewritten)
+    marks = {
+        **inputs.in_force.regions,
+        **{taken.merge.region: _mark(taken, inputs.in_force) for taken in region_inputs},
+    }
+    adopted = tuple(fragment for taken in region_inputs for fragment in taken.adopted)
+    rewritten = tuple(fragment for taken in region_inputs for fragment in taken.rewritten)
     facts = MergeFacts(
         read_version=pinned.version,
         fragments_below=next_fragment_id(fragments),
         files=files_of((*adopted, *rewritten, *written)) | _column_files(pinned, results, in_place),
-        adopted={w.merge.region: files_of(w.adopted) for w in works if w.adopted},
+        adopted={w.merge.region: files_of(w.adopted) for w in region_inputs if w.adopted},
         generations={
-            w.merge.region: (w.merge.snapshots[0].generation, w.merge.snapshots[-1].generation) for w in works
+            w.merge.region: (w.merge.snapshots[0].generation, w.merge.snapshots[-1].generation) for w in region_inputs
         },
-        rows_adopted=sum(w.merge.snapshots[0].rows for w in works if w.adopted),
+        rows_adopted=sum(w.merge.snapshots[0].rows for w in region_inputs if w.adopted),
         rows_replaced=sum(r.hits for r in results),
     )
     commit = TableCommit(
@@ -246,19 +249,19 @@ def _plan(
         properties={
             **merge_properties(marks, merge, conflicts),
             **facts.properties(),
-            **origins_of(context).properties(lambda: regions_of_merge(works, kept, written)),
+            **origins_of(context).properties(lambda: regions_of_merge(region_inputs, kept, written)),
         },
         strict=not fragments,
         columns_written=tuple(sorted({name for patches in in_place.values() for name in patches.columns})),
     )
-    rows_written = sum(w.rows.num_rows for w in works) + left.num_rows + sum(map(fragment_rows, rewritten))
+    rows_written = sum(w.rows.num_rows for w in region_inputs) + left.num_rows + sum(map(fragment_rows, rewritten))
     worn = _worn(pinned, results, limits)
     in_place_rows = partials.num_rows - left.num_rows
     return _Planned(
         commit,
         merge,
         marks,
-        stock,
+        inputs,
         facts,
         lookup,
         rows_written,
@@ -270,10 +273,10 @@ def _plan(
     )
 
 
-def shall_defer(pinned: PinnedTable, found: KeyRows, stock: Stock, limits: MergeLimits) -> bool:
+def shall_defer(pinned: PinnedTable, found: KeyRows, inputs: MergeInputs, limits: MergeLimits) -> bool:
     """Whether the merge is put off, for more to come."""
     hidden = {fragment_id: len(rows.rows) for fragment_id, rows in found.covered.items()}
-    return shall_wait(deletion_bytes(pinned.fragments(), hidden), stock.nbytes, stock.waited_s, limits)
+    return shall_wait(deletion_bytes(pinned.fragments(), hidden), inputs.nbytes, inputs.waited_s, limits)
 
 
 def run_tasks(
@@ -357,10 +360,10 @@ def write_rows(
         return context.table.write_rows(pa.concat_tables(parts))
 
 
-def _mark(work: Work, in_force: InForce) -> Watermark:
+def _mark(taken: RegionInput, in_force: InForce) -> Watermark:
     """The region's watermark behind this merge."""
-    last = work.merge.snapshots[-1]
-    before = in_force.regions.get(work.merge.region)
+    last = taken.merge.snapshots[-1]
+    before = in_force.regions.get(taken.merge.region)
     perhaps = None if before is None or (before.perhaps or 0) <= last.generation else before.perhaps
     return Watermark(last.generation, last.next, perhaps)
 

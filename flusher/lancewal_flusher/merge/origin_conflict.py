@@ -28,7 +28,7 @@ from lancewal_core.rows.key_set import KeySet
 from lancewal_core.table.protocol import PinnedTable, fragment_rows
 from lancewal_flusher.commit.row_origins import Spans, divided, expanded, find_spans
 from lancewal_flusher.context import FlusherContext, check_contract
-from lancewal_flusher.merge.inputs import Work
+from lancewal_flusher.merge.inputs import RegionInput
 
 ADDRESSES_SHOWN = 20
 """So many rows a message names."""
@@ -83,28 +83,32 @@ def _strays(pinned: PinnedTable, fragment_id: int, rows: RowsOfKeys, partitions:
     return np.column_stack([live.rows + (fragment_id << 32), live.partitions, live.places])
 
 
-def too_many_waiting(context: FlusherContext, works: Sequence[Work], met: Meeting) -> RegionConflict:
+def too_many_waiting(context: FlusherContext, region_inputs: Sequence[RegionInput], met: Meeting) -> RegionConflict:
     """More keys wait through two regions than are set aside."""
     return _conflict(
         context,
         met,
-        f"waits to be merged ({_generations(works, met.partitions)})",
+        f"waits to be merged ({_generations(region_inputs, met.partitions)})",
         f"To go on, {ATTACH_A_COPY}",
     )
 
 
-def too_many_in_force(context: FlusherContext, works: Sequence[Work], met: Meeting) -> RegionConflict:
+def too_many_in_force(context: FlusherContext, region_inputs: Sequence[RegionInput], met: Meeting) -> RegionConflict:
     """More keys are in conflict already, or the records that wait of them are larger, than are set aside."""
     return _conflict(
         context,
         met,
-        f"waits for a decision, and comes again ({_generations(works, met.partitions)})",
+        f"waits for a decision, and comes again ({_generations(region_inputs, met.partitions)})",
         "Decide about keys that wait: `lancewal conflicts list`, `lancewal conflicts settle`; the merge then goes on",
     )
 
 
 def too_many_replaced(
-    context: FlusherContext, pinned: PinnedTable, works: Sequence[Work], strays: Strays, partitions: Partitions
+    context: FlusherContext,
+    pinned: PinnedTable,
+    region_inputs: Sequence[RegionInput],
+    strays: Strays,
+    partitions: Partitions,
 ) -> RegionConflict:
     """A merge would replace more rows of other regions than it sets records aside."""
     strays = strays[np.argsort(strays[:, 0])]
@@ -115,7 +119,7 @@ def too_many_replaced(
         context,
         Meeting(len(strays), (here, there)),
         f"is in the table through partition {here}, and waits to be merged through partition {there} "
-        f"({_generations(works, (there,))}). Row addresses in version {pinned.version}: "
+        f"({_generations(region_inputs, (there,))}). Row addresses in version {pinned.version}: "
         f"{', '.join(map(str, shown))}{more}",
         "To let the waiting rows stand, delete these rows from the Lance table; the merge then goes on. To keep the "
         f"table as it is, {ATTACH_A_COPY}",
@@ -138,8 +142,8 @@ def _told(context: FlusherContext, pinned: PinnedTable, fragment_ids: Sequence[i
     return {files[name].fragment_id: (files[name].physical_rows, told) for name, told in spans.items()}
 
 
-def _generations(works: Sequence[Work], partitions: Sequence[int]) -> str:
-    found = [work.merge for work in works if work.merge.region.partition in partitions]
+def _generations(region_inputs: Sequence[RegionInput], partitions: Sequence[int]) -> str:
+    found = [taken.merge for taken in region_inputs if taken.merge.region.partition in partitions]
     return " and ".join(
         f"generations {m.snapshots[0].generation} to {m.snapshots[-1].generation} of partition {m.region.partition}, offsets "
         f"{m.snapshots[0].first} to {m.snapshots[-1].next - 1}"
@@ -153,15 +157,17 @@ def _conflict(context: FlusherContext, met: Meeting, what: str, way_on: str, **w
     return conflict(context.contract.topic, met, what, f"Nothing was merged. {way_on}", **where)
 
 
-def regions_of_merge(works: Sequence[Work], kept: npt.NDArray[np.bool_], written: Sequence[str]) -> dict[str, Spans]:
-    """Of a merge's new files: those that it adopts or has rewritten, and those ``written``, which hold the rows of all works,
-    then those of their patches that are ``kept`` (the others are written in place)."""
-    sources = [MergedFrom(work.merge.region, work.merge.snapshots[-1].next) for work in works]
+def regions_of_merge(
+    region_inputs: Sequence[RegionInput], kept: npt.NDArray[np.bool_], written: Sequence[str]
+) -> dict[str, Spans]:
+    """Of a merge's new files: those that it adopts or has rewritten, and those ``written``, which hold the rows of all
+    regions, then those of their patches that are ``kept`` (the others are written in place)."""
+    sources = [MergedFrom(taken.merge.region, taken.merge.snapshots[-1].next) for taken in region_inputs]
     spans: dict[str, Spans] = {}
-    for work, source in zip(works, sources, strict=True):
-        for fragments in (work.adopted, work.rewritten):
+    for taken, source in zip(region_inputs, sources, strict=True):
+        for fragments in (taken.adopted, taken.rewritten):
             spans |= divided(fragments, [(source, sum(map(fragment_rows, fragments)))])
-    rows = [(source, work.rows.num_rows) for work, source in zip(works, sources, strict=True)]
-    ends = np.cumsum([work.partials.num_rows for work in works])
+    rows = [(source, taken.rows.num_rows) for taken, source in zip(region_inputs, sources, strict=True)]
+    ends = np.cumsum([taken.partials.num_rows for taken in region_inputs])
     patched = [int(part.sum()) for part in np.split(kept, ends[:-1])]
     return spans | divided(written, [*rows, *zip(sources, patched, strict=True)])

@@ -14,7 +14,7 @@ Steps of ``sort_out``
  1. Keys in force: operations of other regions than the owner are set aside.
  2. Keys that are in two of the merge's own regions, and keys of which a row lives that another region brought: whoever
     brought it is the owner, and the others' operations are set aside.  Where there is no such row, all of them.
- 3. Take these out of the works.  Files that hold such rows are not adopted, but written anew without them: a new fragment
+ 3. Take these out of the merge.  Files that hold such rows are not adopted, but written anew without them: a new fragment
     must not carry a deletion file.  What is damaged then is left, with its region, and all is decided anew without it.
  4. Look the rest up.
 """
@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lancewal_core.errors import SNAPSHOT_DAMAGED, Corrupt, ObjectCorrupt, RegionConflict, StoreUnavailable
+from lancewal_core.errors import SNAPSHOT_DAMAGED, Corrupt, ObjectCorrupt, RegionConflict
 from lancewal_core.ids import Position, Region
 from lancewal_core.keys.conflicts import ConflictKeys, Conflicts, encode_conflicts
 from lancewal_core.keys.index import KeyRows
@@ -36,11 +36,11 @@ from lancewal_core.keys.origin import Meeting, MergedFrom, counting, meeting
 from lancewal_core.process.failpoints import point
 from lancewal_core.rows.fold import Folded, divide
 from lancewal_core.rows.key_set import KeySet, distinct
-from lancewal_core.store.object_store import Done, ObjectStore, put_once
+from lancewal_core.store.object_store import ObjectStore, put_own
 from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_flusher.context import FlusherContext, check_contract
-from lancewal_flusher.merge.inputs import Stock, Work
+from lancewal_flusher.merge.inputs import MergeInputs, RegionInput
 from lancewal_flusher.merge.origin_conflict import (
     MET,
     Strays,
@@ -60,10 +60,10 @@ Mask = npt.NDArray[np.bool_]
 class SortedOut:
     """What a merge has to go on with."""
 
-    stock: Stock
+    inputs: MergeInputs
     """Without what is set aside."""
     keys: pa.Table
-    """Of the works that are left (``Stock.keys``)."""
+    """Of the regions that are left (``MergeInputs.keys``)."""
     lookup: KeyRows
     conflicts: Conflicts | None = None
     """What the next object says; None where it is the one in force."""
@@ -73,45 +73,45 @@ class SortedOut:
 
 
 def sort_out(
-    context: FlusherContext, pinned: PinnedTable, stock: Stock, held: Conflicts, limits: MergeLimits
+    context: FlusherContext, pinned: PinnedTable, inputs: MergeInputs, held: Conflicts, limits: MergeLimits
 ) -> SortedOut:
     """Steps 1 to 4; ``held`` is what is in force.
 
     ``RegionConflict``; ``ObjectMissing`` where a snapshot's files are gone since it was looked at.
     """
     if not context.contract.keyed_by_bytes:
-        keys = stock.keys()
-        return SortedOut(stock, keys, context.keys.find(pinned, keys))
+        keys = inputs.keys()
+        return SortedOut(inputs, keys, context.keys.find(pinned, keys))
     while True:
-        if not stock.works:  # what there was is damaged
-            return SortedOut(stock, context.contract.rows.key.empty_table(), KeyRows({}, ()))
-        found = _decide(context, pinned, stock, held)
+        if not inputs.region_inputs:  # what there was is damaged
+            return SortedOut(inputs, context.contract.rows.key.empty_table(), KeyRows({}, ()))
+        found = _decide(context, pinned, inputs, held)
         if not found.any:
-            return SortedOut(stock, found.keys, found.lookup, regions_not_known=found.not_known)
+            return SortedOut(inputs, found.keys, found.lookup, regions_not_known=found.not_known)
         check_contract(context)
         _check_few(context, found, limits)
         # Step 3
-        works: list[Work] = []
+        region_inputs: list[RegionInput] = []
         aside: dict[Region, Folded] = {}
         damaged: dict[Region, Corrupt] = {}
-        for work, mask in zip(stock.works, found.masks, strict=True):
-            region = work.merge.region
+        for taken, mask in zip(inputs.region_inputs, found.masks, strict=True):
+            region = taken.merge.region
             try:
-                left, aside[region] = _split(context, work, mask)
+                left, aside[region] = _split(context, taken, mask)
             except ObjectCorrupt as error:
                 damaged[region] = error
             else:
-                works.append(left)
+                region_inputs.append(left)
         if not damaged:
             break
-        stock = replace(
-            stock,
-            works=[work for work in stock.works if work.merge.region not in damaged],
-            damaged={**stock.damaged, **damaged},
+        inputs = replace(
+            inputs,
+            region_inputs=[taken for taken in inputs.region_inputs if taken.merge.region not in damaged],
+            damaged={**inputs.damaged, **damaged},
         )
     conflicts = _next(context, found, aside)
     # Step 4
-    left_over = replace(stock, works=works)
+    left_over = replace(inputs, region_inputs=region_inputs)
     keys = left_over.keys()
     lookup = context.keys.find(pinned, keys, counting(context.contract)) if keys.num_rows else KeyRows({}, ())
     set_aside = sum(len(part.keys(context.contract.rows)) for part in aside.values())
@@ -123,19 +123,16 @@ def put_conflicts(store: ObjectStore, conflicts: Conflicts, merge: str) -> Confl
     if not conflicts:
         return None
     data, ref = encode_conflicts(conflicts, merge)
-    outcome = put_once(store, ref.key, data)
-    if not isinstance(outcome, Done):
-        # Another try has another name.
-        raise StoreUnavailable(f"no verdict on writing {ref.key}", object=ref.key)
+    put_own(store, ref.key, data)
     return ref
 
 
 @dataclass(frozen=True, slots=True)
 class _Decision:
-    """Per work of ``stock`` which of its keys are set aside, and what that was concluded from."""
+    """Per region of ``inputs`` which of its keys are set aside, and what that was concluded from."""
 
     pinned: PinnedTable
-    stock: Stock
+    inputs: MergeInputs
     held: Conflicts
     masks: Sequence[Mask]
     keys: pa.Table
@@ -154,16 +151,16 @@ class _Decision:
         return any(mask.any() for mask in self.masks)
 
 
-def _decide(context: FlusherContext, pinned: PinnedTable, stock: Stock, held: Conflicts) -> _Decision:
+def _decide(context: FlusherContext, pinned: PinnedTable, inputs: MergeInputs, held: Conflicts) -> _Decision:
     """Steps 1 and 2."""
     rows, counts = context.contract.rows, counting(context.contract)
     in_force = ConflictKeys(held, counts)
     # Step 1
-    masks = [in_force.left_out(work.merge.region, work.keys) for work in stock.works]
+    masks = [in_force.left_out(taken.merge.region, taken.keys) for taken in inputs.region_inputs]
     # Step 2
-    parts = [work.keys.filter(pa.array(~mask)) for work, mask in zip(stock.works, masks, strict=True)]
+    parts = [taken.keys.filter(pa.array(~mask)) for taken, mask in zip(inputs.region_inputs, masks, strict=True)]
     of_parts = np.repeat(
-        np.array([work.merge.region.partition for work in stock.works], np.int32),
+        np.array([taken.merge.region.partition for taken in inputs.region_inputs], np.int32),
         np.array([part.num_rows for part in parts], np.int64),
     )
     left = pa.concat_tables([rows.key.empty_table(), *parts]).combine_chunks()
@@ -177,7 +174,7 @@ def _decide(context: FlusherContext, pinned: PinnedTable, stock: Stock, held: Co
         partitions[places] = of_parts
         partitions[np.bincount(places, minlength=keys.num_rows) > 1] = MET
     if not any(mask.any() for mask in masks) and met is None:
-        keys, partitions = stock.keys(), _partitions(stock.works)
+        keys, partitions = inputs.keys(), _partitions(inputs.region_inputs)
     lookup = context.keys.find(pinned, keys, counts) if keys.num_rows else KeyRows({}, ())
     strays, not_known = find_strays(context, pinned, keys, partitions, lookup)
     owner = np.full(keys.num_rows, MET, np.int64)
@@ -187,25 +184,27 @@ def _decide(context: FlusherContext, pinned: PinnedTable, stock: Stock, held: Co
     if contested.any():
         disputed = KeySet(keys.filter(pa.array(contested)))
         owner = owner[contested]
-        for at, work in enumerate(stock.works):
-            places = disputed.places([work.keys[name] for name in disputed.names])
-            others = np.append(owner != work.merge.region.partition, False)
+        for at, taken in enumerate(inputs.region_inputs):
+            places = disputed.places([taken.keys[name] for name in disputed.names])
+            others = np.append(owner != taken.merge.region.partition, False)
             masks[at] = masks[at] | others[places]
     owners = {int(p): keys.filter(pa.array(contested)).filter(pa.array(owner == p)) for p in set(strays[:, 1].tolist())}
-    return _Decision(pinned, stock, held, masks, keys, lookup, owners, met, strays, partitions, not_known)
+    return _Decision(pinned, inputs, held, masks, keys, lookup, owners, met, strays, partitions, not_known)
 
 
-def _partitions(works: Sequence[Work]) -> npt.NDArray[np.int32]:
-    """The partition of each key, in the order of ``Stock.keys``."""
-    of_works = np.array([work.merge.region.partition for work in works], np.int32)
-    partials = [work.partials.num_rows for work in works]
-    others = [work.keys.num_rows - work.partials.num_rows for work in works]
-    return np.concatenate([np.repeat(of_works, partials), np.repeat(of_works, others)])
+def _partitions(region_inputs: Sequence[RegionInput]) -> npt.NDArray[np.int32]:
+    """The partition of each key, in the order of ``MergeInputs.keys``."""
+    of_inputs = np.array([taken.merge.region.partition for taken in region_inputs], np.int32)
+    partials = [taken.partials.num_rows for taken in region_inputs]
+    others = [taken.keys.num_rows - taken.partials.num_rows for taken in region_inputs]
+    return np.concatenate([np.repeat(of_inputs, partials), np.repeat(of_inputs, others)])
 
 
 def _check_few(context: FlusherContext, found: _Decision, limits: MergeLimits) -> None:
     before = KeySet(found.held.waiting_keys)
-    parts = [work.keys.filter(pa.array(mask)) for work, mask in zip(found.stock.works, found.masks, strict=True)]
+    parts = [
+        taken.keys.filter(pa.array(mask)) for taken, mask in zip(found.inputs.region_inputs, found.masks, strict=True)
+    ]
     set_aside = distinct(pa.concat_tables(parts), context.contract.rows)
     new = int((~before.contains(set_aside.columns)).sum())
     if len(before) + new > limits.conflict_keys_max:
@@ -213,25 +212,25 @@ def _check_few(context: FlusherContext, found: _Decision, limits: MergeLimits) -
 
 
 def _too_many(context: FlusherContext, found: _Decision, waiting: int, decisions_help: bool) -> RegionConflict:
-    works = found.stock.works
+    region_inputs = found.inputs.region_inputs
     if not decisions_help and found.met is not None:
-        return too_many_waiting(context, works, found.met)
+        return too_many_waiting(context, region_inputs, found.met)
     if not decisions_help and len(found.strays):
-        return too_many_replaced(context, found.pinned, works, found.strays, found.partitions)
-    here = next(w.merge.region.partition for w, m in zip(works, found.masks, strict=True) if m.any())
+        return too_many_replaced(context, found.pinned, region_inputs, found.strays, found.partitions)
+    here = next(w.merge.region.partition for w, m in zip(region_inputs, found.masks, strict=True) if m.any())
     others = [region.partition for region in found.held.regions if region.partition != here]
-    return too_many_in_force(context, works, Meeting(waiting, (min(others, default=here), here)))
+    return too_many_in_force(context, region_inputs, Meeting(waiting, (min(others, default=here), here)))
 
 
 def _next(context: FlusherContext, found: _Decision, aside: Mapping[Region, Folded]) -> Conflicts:
-    stock, conflicts = found.stock, found.held.that_counts(counting(context.contract))
-    for work in stock.works:
-        first, last = work.merge.snapshots[0], work.merge.snapshots[-1]
-        conflicts = conflicts.with_waiting(work.merge.region, aside[work.merge.region], first.first, last.next)
+    inputs, conflicts = found.inputs, found.held.that_counts(counting(context.contract))
+    for taken in inputs.region_inputs:
+        first, last = taken.merge.snapshots[0], taken.merge.snapshots[-1]
+        conflicts = conflicts.with_waiting(taken.merge.region, aside[taken.merge.region], first.first, last.next)
     for partition, keys in sorted(found.owners.items()):
         region = context.contract.regions[partition]
         # It counts, so what was merged of its region counts.
-        at = stock.in_force.position(region) or Position(0)
+        at = inputs.in_force.position(region) or Position(0)
         conflicts = conflicts.with_owner(MergedFrom(region, at), keys)
     try:
         encode_conflicts(conflicts, "0" * 8)
@@ -241,27 +240,27 @@ def _next(context: FlusherContext, found: _Decision, aside: Mapping[Region, Fold
     return conflicts
 
 
-def _split(context: FlusherContext, work: Work, mask: Mask) -> tuple[Work, Folded]:
+def _split(context: FlusherContext, taken: RegionInput, mask: Mask) -> tuple[RegionInput, Folded]:
     """Step 3 for one region: what is left of it, and what is set aside."""
     rows = context.contract.rows
-    patched, gone = work.partials.num_rows, work.gone
-    sides = Folded(work.rows, work.keys.slice(patched, gone), work.partials)
+    patched, gone = taken.partials.num_rows, taken.gone
+    sides = Folded(taken.rows, taken.keys.slice(patched, gone), taken.partials)
     if not mask.any():
-        return work, Folded(sides.rows.slice(0, 0), sides.gone.slice(0, 0), sides.partials.slice(0, 0))
-    aside = KeySet(work.keys.filter(pa.array(mask)).combine_chunks())
+        return taken, Folded(sides.rows.slice(0, 0), sides.gone.slice(0, 0), sides.partials.slice(0, 0))
+    aside = KeySet(taken.keys.filter(pa.array(mask)).combine_chunks())
     out, left = divide(sides, aside)
-    keys = work.keys.filter(pa.array(~mask))
-    if not work.adopted or not mask[patched + gone :].any():
-        return Work(work.merge, work.adopted, left.rows, left.partials, keys, left.gone.num_rows), out
-    rewritten, rows_out = _rewritten(context, work, aside)
-    found = Work(work.merge, (), rows.table.empty_table(), left.partials, keys, left.gone.num_rows, rewritten)
+    keys = taken.keys.filter(pa.array(~mask))
+    if not taken.adopted or not mask[patched + gone :].any():
+        return RegionInput(taken.merge, taken.adopted, left.rows, left.partials, keys, left.gone.num_rows), out
+    rewritten, rows_out = _rewritten(context, taken, aside)
+    found = RegionInput(taken.merge, (), rows.table.empty_table(), left.partials, keys, left.gone.num_rows, rewritten)
     return found, Folded(rows_out, out.gone, out.partials)
 
 
-def _rewritten(context: FlusherContext, work: Work, aside: KeySet) -> tuple[tuple[str, ...], pa.Table]:
+def _rewritten(context: FlusherContext, taken: RegionInput, aside: KeySet) -> tuple[tuple[str, ...], pa.Table]:
     """The rows of a snapshot's files without these, written anew, and these."""
     schema = context.contract.rows.table
-    (snapshot,) = work.merge.snapshots
+    (snapshot,) = taken.merge.snapshots
     fragments: list[str] = []
     out, kept = [schema.empty_table()], list[pa.Table]()
 
@@ -272,7 +271,7 @@ def _rewritten(context: FlusherContext, work: Work, aside: KeySet) -> tuple[tupl
         kept.clear()
 
     try:
-        for batch in context.table.read_unadopted(work.adopted, schema.names):
+        for batch in context.table.read_unadopted(taken.adopted, schema.names):
             part = pa.Table.from_batches([batch]).cast(schema)
             wanted = aside.contains([part[name] for name in aside.names])
             out.append(part.filter(pa.array(wanted)))

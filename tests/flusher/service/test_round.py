@@ -17,7 +17,7 @@ from lancewal_core.region import flush
 from lancewal_core.region.flush import rebuild_snapshot
 from lancewal_core.table.lance.table import LancePinnedTable, LanceTable
 from lancewal_core.table.watermarks import Watermarks
-from lancewal_flusher.merge import inputs as merge_stock
+from lancewal_flusher.merge import inputs as merge_inputs
 from lancewal_flusher.merge.finish import finish_newest
 from lancewal_flusher.merge.merge import Merged, merge_next
 from lancewal_flusher.merge.plan import MergeLimits, choose
@@ -158,7 +158,7 @@ def test_what_vanishes_while_a_merge_is_planned_is_no_damage(
             table.remove_files(vanishing.pop())
         return choose(*arguments)
 
-    monkeypatch.setattr(merge_stock, "choose", late)
+    monkeypatch.setattr(merge_inputs, "choose", late)
     report = run_round(table.context(), OPEN_ROWS, RoundState(), 0)
     assert report.damaged == {}
     assert table.states(0) == ["MERGED"]
@@ -178,7 +178,7 @@ def test_a_damaged_log_of_what_another_has_rebuilt_is_no_damage(
         return rebuild(*arguments)
 
     with monkeypatch.context() as patched:
-        patched.setattr(merge_stock, "rebuild_snapshot", late)
+        patched.setattr(merge_inputs, "rebuild_snapshot", late)
         assert merge_next(table.context(), OPEN_ROWS).damaged == {}  # type: ignore[union-attr] # refused: no such field
     table.round()
     table.check()
@@ -320,7 +320,7 @@ def test_a_snapshot_that_another_flusher_rebuilds_is_taken_next_time(
         rebuild(*arguments)  # the other one, first
         return rebuild(*arguments)
 
-    monkeypatch.setattr(merge_stock, "rebuild_snapshot", lose)
+    monkeypatch.setattr(merge_inputs, "rebuild_snapshot", lose)
     context = table.context()
     first = merge_next(context, OPEN_ROWS)
     assert isinstance(first, Merged)

@@ -305,7 +305,8 @@ def test_passing_faults_are_counted_and_tried_again(table: FlusherTable, monkeyp
         table.generation(0, upserts(range(5)))
         down.set()
         wait_for(lambda: samples(port).get("failures_total{store_unavailable}", 0) >= 3)
-        assert get(port, "/readyz") == (503, "round failed: store_unavailable\n")
+        wait_for(lambda: "round failed: store_unavailable" in get(port, "/readyz")[1].splitlines())
+        assert get(port, "/readyz")[0] == 503
         down.clear()
         wait_for(lambda: get(port, "/readyz")[0] == 200)
         wait_for(lambda: table.states(0) == ["MERGED"])

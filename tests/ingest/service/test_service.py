@@ -571,7 +571,8 @@ def test_contradictions_are_found_before_anything_is_consumed(
     with serving(Settings(**good)) as running:
         taken = settings_tree(kafka, topic_name, tmp_path, ingest=stop, metrics={"port": running.port})
         assert "metrics.port" in str(refused(taken))
-    assert indexes_of(create_contract(good), good["table"]["uri"])[0].newest is not None
+        contract, uri = create_contract(good), good["table"]["uri"]
+        until(lambda: any(index.newest is not None for index in indexes_of(contract, uri).values()))
 
 
 def create_contract(tree: Mapping[str, Any]) -> Contract:
