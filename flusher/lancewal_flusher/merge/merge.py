@@ -27,7 +27,7 @@ Steps of ``merge_next``
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -241,17 +241,13 @@ def _plan(
         rows_adopted=sum(w.merge.snapshots[0].rows for w in region_inputs if w.adopted),
         rows_replaced=sum(r.hits for r in results),
     )
-    commit = TableCommit(
-        read_version=pinned.version,
-        new_fragments=(*adopted, *rewritten, *written),
-        updated_fragments=updated_fragments(pinned, results),
-        removed_fragment_ids=removed_fragments(results),
-        properties={
-            **merge_properties(marks, merge, conflicts),
-            **facts.properties(),
-            **origins_of(context).properties(lambda: regions_of_merge(region_inputs, kept, written)),
-        },
-        strict=not fragments,
+    properties = {
+        **merge_properties(marks, merge, conflicts),
+        **facts.properties(),
+        **origins_of(context).properties(lambda: regions_of_merge(region_inputs, kept, written)),
+    }
+    commit = replace(
+        merge_commit(pinned, (*adopted, *rewritten, *written), results, properties),
         columns_written=tuple(sorted({name for patches in in_place.values() for name in patches.columns})),
     )
     rows_written = sum(w.rows.num_rows for w in region_inputs) + left.num_rows + sum(map(fragment_rows, rewritten))
@@ -373,12 +369,16 @@ def next_fragment_id(fragments: Sequence[Fragment]) -> int:
     return max((f.fragment_id + 1 for f in fragments), default=0)
 
 
-def removed_fragments(results: Sequence[FragmentResult]) -> tuple[int, ...]:
-    """Fragments of which no row is left."""
-    return tuple(r.fragment_id for r in results if r.hits and r.updated is None)
-
-
-def updated_fragments(pinned: PinnedTable, results: Sequence[FragmentResult]) -> tuple[str, ...]:
-    """Changed fragments, and the sentinel whether it changed or not."""
+def merge_commit(
+    pinned: PinnedTable, new: Sequence[str], results: Sequence[FragmentResult], properties: Mapping[str, str]
+) -> TableCommit:
+    """What the tasks have changed and new fragments, in one commit; the sentinel is in it whether it changed or not."""
     updated = [r.updated for r in results if r.hits and r.updated is not None]
-    return with_sentinel(pinned, updated, {r.fragment_id for r in results if r.hits})
+    return TableCommit(
+        read_version=pinned.version,
+        new_fragments=tuple(new),
+        updated_fragments=with_sentinel(pinned, updated, {r.fragment_id for r in results if r.hits}),
+        removed_fragment_ids=tuple(r.fragment_id for r in results if r.hits and r.updated is None),
+        properties=properties,
+        strict=not pinned.fragments(),
+    )

@@ -34,14 +34,14 @@ from lancewal_core.keys.index import KeyRows
 from lancewal_core.keys.origin import MergedFrom, counting
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.table.checks import check_table
-from lancewal_core.table.protocol import PinnedTable, TableCommit, files_of
+from lancewal_core.table.protocol import PinnedTable, files_of
 from lancewal_core.table.watermarks import PROPERTY_MERGE, InForce, merge_properties
 from lancewal_flusher.commit.facts import MergeFacts, Settled
 from lancewal_flusher.commit.row_origins import divided, region_properties
 from lancewal_flusher.commit.send import Refused, prove, send
 from lancewal_flusher.context import FlusherContext, check_contract
 from lancewal_flusher.merge.finish import finish_newest
-from lancewal_flusher.merge.merge import next_fragment_id, removed_fragments, run_tasks, updated_fragments, write_rows
+from lancewal_flusher.merge.merge import merge_commit, next_fragment_id, run_tasks, write_rows
 from lancewal_flusher.merge.set_aside import put_conflicts
 
 _TRIES = 10
@@ -183,19 +183,12 @@ def _commit(context: FlusherContext, plan: SettlePlan) -> TableVersion | Refused
         rows_replaced=sum(r.hits for r in results),
         settled=Settled(plan.region, plan.keys.num_rows, plan.dropped, before),
     )
-    commit = TableCommit(
-        read_version=pinned.version,
-        new_fragments=written,
-        updated_fragments=updated_fragments(pinned, results),
-        removed_fragment_ids=removed_fragments(results),
-        properties={
-            **merge_properties(plan.in_force.regions, merge, conflicts),
-            **facts.properties(),
-            **region_properties(divided(written, [(source, rows_written)])),
-        },
-        strict=not fragments,
-    )
-    version = send(context, commit, PROPERTY_MERGE)
+    properties = {
+        **merge_properties(plan.in_force.regions, merge, conflicts),
+        **facts.properties(),
+        **region_properties(divided(written, [(source, rows_written)])),
+    }
+    version = send(context, merge_commit(pinned, written, results, properties), PROPERTY_MERGE)
     if isinstance(version, Refused):
         return version
     prove(context, pinned.version, version)
