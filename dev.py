@@ -186,18 +186,22 @@ PYTEST = [str(PYTHON), "-m", "pytest"]
 GIVES_WAY = ["nice", "-n", "10"] if shutil.which("nice") else []
 
 
-#: Only one of two that run side by side may write what pytest remembers of failed tests.
+#: Only one of those that run side by side may write what pytest remembers of failed tests.
 NO_CACHE = ("-p", "no:cacheprovider")
 
 
 def part(name: str, *arguments: str) -> list[str]:
-    """One of two that run side by side."""
+    """One of those that run side by side."""
     return [*PYTEST, f"--durations-file=.durations/{name}.json", *arguments]
 
 
-#: Tests that need a broker or an S3 server mostly wait: all others run beside them, on Spark too, so that both end about
-#: at the same time.
-WHOLE = [part("servers", "-m", "kafka or s3"), [*GIVES_WAY, *part("others", "-m", "not (kafka or s3)", *NO_CACHE)]]
+#: Tests that need a broker or an S3 server mostly wait: one process of them leaves a processor idle, two end about when
+#: all others do, which run beside them, on Spark too, and give way.  Each process has a broker of its own.
+WHOLE = [
+    part("s3", "-m", "s3"),
+    part("kafka", "-m", "kafka and not s3", *NO_CACHE),
+    [*GIVES_WAY, *part("others", "-m", "not (kafka or s3)", *NO_CACHE)],
+]
 
 RUFF = [
     ("ruff check", [[str(PYTHON), "-m", "ruff", "check", "."]]),

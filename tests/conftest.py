@@ -1,6 +1,7 @@
 """What every test may ask for: one broker, S3 server and Spark session a run, a fresh topic name, a seed; the run's budget.
 
-A test that asks for a server has its mark, by which ``dev.py test`` divides a run: one process has broker and S3 server.
+A test that asks for a server has its mark, by which ``dev.py test`` divides a run: one process has the S3 server, and each
+that needs a broker one of its own.
 """
 
 from __future__ import annotations
