@@ -85,7 +85,10 @@ LONG: Mapping[str, Sequence[str]] = {
     "demo/test_services.py": ["test_a_command_that_fails_shows_the_end_of_its_log"],
     "deploy/test_chart_rendered.py": ["test_wrong_values_are_refused"],
     "faults/test_damage_matrix.py": ["test_a_damaged_object_is_named_and_nothing_wrong_is_read"],
-    "faults/test_flipped_bits.py": ["test_a_file_with_another_key_is_neither_read_nor_merged"],
+    "faults/test_flipped_bits.py": [
+        "test_a_file_with_another_key_is_neither_read_nor_merged",
+        "test_merges_of_a_snapshot",
+    ],
     "flusher/commands/test_compact.py": [
         "test_a_run_does_what_looking_has_said",
         "test_killed_between_the_writing_and_the_commit",
@@ -112,6 +115,7 @@ LONG: Mapping[str, Sequence[str]] = {
         "test_random_histories",
         "test_what_was_merged_before_partitions_were_added_may_come_through_another",
     ],
+    "flusher/merge/test_set_aside.py": ["test_any_history"],
     "flusher/service/test_compaction_turns.py": ["test_a_worn_fragment_is_written_anew_right_behind_the_merge"],
     "flusher/service/test_round.py": ["test_flushers_and_ingest_at_the_same_time"],
     "flusher/service/test_service.py": [
@@ -172,7 +176,9 @@ LONG: Mapping[str, Sequence[str]] = {
     "ingest/service/test_damaged_log.py": [
         "test_a_generation_that_cannot_be_flushed_from_its_log_is_left_to_the_flusher",
         "test_other_partitions_are_opened_and_become_durable",
+        "test_what_somebody_puts_in_front_of_a_log_ends_no_process",
     ],
+    "ingest/service/test_worker.py": ["test_unflushed_generations_stop_consuming_at_the_budget_until_they_are_flushed"],
     "reader/plan/test_at_receipt.py": [
         "test_a_receipt_in_an_open_generation_and_after_it_was_sealed_merged_and_paged",
         "test_any_cut_of_the_records_below_an_early_version",
