@@ -11,7 +11,7 @@ Guarantees
     them, as it says; else nothing is changed.
 
 Steps of ``settle``
- 1. Finish the newest merge.  Pin V, W(V), the object in force.
+ 1. Finish the newest merge, until the newest is finished.  Pin V, W(V), the object in force.
  2. Which keys?  Of each something of the region waits, or the region is the owner.  Is it what was seen?
  3. Look up their rows, write deletion vectors, complete patches, write rows.
  4. Write the next object, and ONE commit from V that names it.  Conflict: again from 1.
@@ -38,7 +38,7 @@ from lancewal_core.table.protocol import PinnedTable, files_of
 from lancewal_core.table.watermarks import PROPERTY_MERGE, InForce, merge_properties
 from lancewal_flusher.commit.facts import MergeFacts, Settled
 from lancewal_flusher.commit.row_origins import divided, region_properties
-from lancewal_flusher.commit.send import Refused, prove, send
+from lancewal_flusher.commit.send import Refused, is_finished, prove, send
 from lancewal_flusher.context import FlusherContext, check_contract
 from lancewal_flusher.merge.finish import finish_newest
 from lancewal_flusher.merge.merge import merge_commit, next_fragment_id, run_tasks, write_rows
@@ -88,8 +88,11 @@ def plan_settle(context: FlusherContext, region: Region, choice: Choice, seen: s
     """
     # Step 1
     check_contract(context)
-    finish_newest(context)
-    pinned, in_force = context.watermarks.newest()
+    while True:
+        finish_newest(context)
+        pinned, in_force = context.watermarks.newest()
+        if is_finished(context, in_force):
+            break  # else another merge has landed in between: built upon, it would stay unfinished for good
     check_table(pinned, context.contract)
     held = read_conflicts(context.store, in_force.conflicts, context.contract.rows)
     # Step 2

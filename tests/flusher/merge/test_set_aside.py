@@ -44,6 +44,7 @@ from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.watermarks import Watermarks
 from lancewal_flusher.commands.conflicts import app
 from lancewal_flusher.commands.status import status_text
+from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from lancewal_flusher.garbage.kinds import orphans
 from lancewal_flusher.load.files import find_files
@@ -443,6 +444,28 @@ def test_a_decision_about_what_was_seen(world: Conflicted) -> None:
     scripted.before = [world.merge]
     with pytest.raises(InvalidInput, match="something else waits"):
         settle(world.table.context(scripted), world.table.regions[1], lambda _: world.keys([3]), seen)
+    world.check()
+
+
+def test_a_merge_that_lands_before_the_decision_is_finished_first(
+    world: Conflicted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two_wait(world)
+    world.merge_all()
+    world.send(2, upsert(9, a=5))
+    real = finish_newest
+
+    def then_another_merges(context: FlusherContext) -> object:
+        done = real(context)
+        monkeypatch.setattr(settle_module, "finish_newest", real)
+        scripted = ScriptedTable(world.table.uri)
+        scripted.before = [lambda: world.table.user_append(0, [9], in_model=False)]
+        assert isinstance(world.merge(table=scripted, finish=False), Merged)
+        return done
+
+    monkeypatch.setattr(settle_module, "finish_newest", then_another_merges)
+    world.settle(1, [3])
+    finish_newest(world.table.context())
     world.check()
 
 
