@@ -49,7 +49,7 @@ def floor(servers: str, topic: str, rows: int) -> float:
 def ingest(servers: str, topic: str, rows: int, table: Path, budget: int, *, seals: bool) -> tuple[float, float]:
     """Rows per second of the service until the last row is durable, and its peak resident memory in MiB."""
     config = table.with_suffix(".yaml")
-    limits = "" if seals else ", seal_rows: 1000000000, seal_bytes: 7GiB, seal_log_distance: 1000000, seal_age_s: 86400"
+    limits = "" if seals else ", seal_rows: 1000000000, seal_bytes: 1GiB, seal_log_distance: 1000000, seal_age_s: 86400"
     config.write_text(
         f"""
 table: {{uri: {table}, columns: {json.dumps(COLUMNS)}, primary_key: {list(PRIMARY_KEY)}, region_key: {list(REGION_KEY)}}}
