@@ -50,9 +50,9 @@ ENV PATH=/opt/lancewal/bin:$PATH \
 # A number, so that Kubernetes can see that it is not root.
 USER 10001:10001
 WORKDIR /tmp
-EXPOSE 9464
-# For Docker only; Kubernetes has probes of its own.
+EXPOSE 9464 9465
+# For Docker only; Kubernetes has probes of its own.  Of the two services one runs here: its port is the one that listens.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
-    CMD ["python", "-c", "import os, urllib.request; port = os.environ.get('LANCEWAL_METRICS__PORT', '9464'); urllib.request.urlopen(f'http://127.0.0.1:{port}/readyz', timeout=4)"]
+    CMD ["python", "-c", "import os, socket, urllib.request; ports = [int(os.environ.get('LANCEWAL_HTTP__' + name, port)) for name, port in (('INGEST_PORT', 9464), ('FLUSHER_PORT', 9465))]; port = next(port for port in ports if not socket.socket().connect_ex(('127.0.0.1', port))); urllib.request.urlopen(f'http://127.0.0.1:{port}/readyz', timeout=4)"]
 ENTRYPOINT ["lancewal"]
 CMD ["--help"]

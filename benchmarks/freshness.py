@@ -48,7 +48,7 @@ table: {{uri: {table}, columns: {json.dumps(COLUMNS)}, primary_key: {list(PRIMAR
 kafka: {{bootstrap_servers: "{servers}", topic: {topic}}}
 ingest: {{seal_age_s: 5}}
 flusher: {{interval_s: 2}}
-metrics: {{port: 0}}
+http: {{ingest_port: 0, flusher_port: 0}}
 """
     )
     prefill(servers, topic, iter(()))

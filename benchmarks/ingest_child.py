@@ -55,7 +55,7 @@ def ingest(servers: str, topic: str, rows: int, table: Path, budget: int, *, sea
 table: {{uri: {table}, columns: {json.dumps(COLUMNS)}, primary_key: {list(PRIMARY_KEY)}, region_key: {list(REGION_KEY)}}}
 kafka: {{bootstrap_servers: "{servers}", topic: {topic}, group_id: "benchmark-{table.name}"}}
 ingest: {{memory_bytes_max: {budget}, segment_rows_max: 60000{limits}}}
-metrics: {{port: 0}}
+http: {{ingest_port: 0, flusher_port: 0}}
 """
     )
     settings = load_settings(config, {})

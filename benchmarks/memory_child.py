@@ -23,7 +23,7 @@ def main(name: str, servers: str, topic: str, table: str, budget: str) -> None:
 table: {{uri: {table}, columns: {json.dumps(dict(case.columns))}, primary_key: [region, id], region_key: [region]}}
 kafka: {{bootstrap_servers: "{servers}", topic: {topic}}}
 ingest: {{memory_bytes_max: {budget}}}
-metrics: {{port: 0}}
+http: {{ingest_port: 0, flusher_port: 0}}
 """
     )
     settings = load_settings(config, {})

@@ -69,7 +69,7 @@ class KafkaTable:
             # Nothing is put off: rows shall be in the table at once.
             "ingest": {"seal_rows": seal_rows, "seal_age_s": seal_age_s},
             "flusher": {"interval_s": interval_s, "defer_s": 0},
-            "metrics": {"port": 0},
+            "http": {"ingest_port": 0, "flusher_port": 0},
         }
         config.write_text(yaml.safe_dump(settings))
         attach_table(load_settings(config, {}))

@@ -120,9 +120,9 @@ def test_kubernetes_waits_longer_than_draining_takes(drain_s: float | None, grac
 
 
 def test_probes_and_metrics_are_on_the_port_of_the_settings(everything: Rendered) -> None:
-    for component in ("ingest", "flusher"):
+    for component, port in (("ingest", 9500), ("flusher", 9501)):
         (container,) = everything.pods()[component]["containers"]
-        assert container["ports"] == [{"name": "metrics", "containerPort": 9500}]
+        assert container["ports"] == [{"name": "metrics", "containerPort": port}]
         paths = {kind: container[f"{kind}Probe"]["httpGet"] for kind in ("startup", "liveness", "readiness")}
         assert paths == {
             "startup": {"path": "/livez", "port": "metrics"},
@@ -213,7 +213,7 @@ def test_the_pod_reads_the_settings_that_the_values_say(everything: Rendered, co
     said = {
         "LANCEWAL_KAFKA__LIBRDKAFKA__SASL_PASSWORD": "hush",
         "LANCEWAL_STORE__OPTIONS__AWS_SECRET_ACCESS_KEY": "hush hush",
-        "LANCEWAL_METRICS__HOST": "0.0.0.0",
+        "LANCEWAL_HTTP__HOST": "0.0.0.0",
     }
     if component == "table-create":
         said["LANCEWAL_TABLE__COLUMNS"] = json.dumps({c["name"]: c["type"] for c in values["tableCreate"]["columns"]})
@@ -231,7 +231,7 @@ def test_the_columns_keep_their_order(everything: Rendered, tmp_path: Path) -> N
 
 def test_without_secrets_there_is_no_folder_of_them(tmp_path: Path) -> None:
     settings = settings_in_pod(render("smallest"), "ingest", tmp_path, {})
-    assert settings.metrics.host == "0.0.0.0"
+    assert settings.http.host == "0.0.0.0"
     assert settings.store.options == {}
 
 
@@ -269,7 +269,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "user information": ({"settings": {"table": {"uri": "s3://AKIA:hush@bucket/t"}}}, "uri"),
     "user information with a slash": ({"settings": {"table": {"uri": "s3://AKIA:hu/sh@bucket/t"}}}, "uri"),
     "port for nobody in particular": ({"networkPolicy": {"metricsFrom": []}}, "metricsFrom"),
-    "a port that nobody knows": ({"settings": {"metrics": {"port": 0}}}, "port"),
+    "a port that nobody knows": ({"settings": {"http": {"flusher_port": 0}}}, "flusher_port"),
     "latest by accident": ({"image": {"digest": "latest"}}, "digest"),
 }
 

@@ -138,7 +138,7 @@ def test_every_variable_is_a_setting(name: str, tmp_path: Path) -> None:
     settings.need("table.uri", "kafka.bootstrap_servers", "store.options")
     assert settings.store.options["aws_secret_access_key"] == "made-up"
     assert settings.store.options["allow_http"] == "true"
-    assert settings.metrics.host == "0.0.0.0"
+    assert settings.http.host == "0.0.0.0"
 
 
 def test_a_misspelt_variable_would_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +178,7 @@ def test_addresses_lead_to_services(tmp_path: Path) -> None:
     assert "mkdir -p /data/lancewal\n" in script
     scraped = yaml.safe_load(COMPOSE["configs"]["prometheus"]["content"])["scrape_configs"]
     targets = {(name, found["port"]) for job in scraped for found in job["dns_sd_configs"] for name in found["names"]}
-    assert targets == {("ingest", settings.metrics.port), ("flusher", settings.metrics.port)}
+    assert targets == {("ingest", settings.http.ingest_port), ("flusher", settings.http.flusher_port)}
 
 
 def test_the_credentials_that_are_made_are_those_that_are_read(tmp_path: Path) -> None:

@@ -144,7 +144,10 @@ def test_the_health_check_says_what_readyz_says(status: int, healthy: bool) -> N
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
         try:
-            environment = {"LANCEWAL_METRICS__PORT": str(server.server_address[1])}
+            environment = {
+                "LANCEWAL_HTTP__FLUSHER_PORT": str(server.server_address[1]),
+                "LANCEWAL_HTTP__INGEST_PORT": "1",
+            }
             done = subprocess.run([sys.executable, *command[1:]], env=environment, capture_output=True, check=False)
         finally:
             server.shutdown()

@@ -40,7 +40,6 @@ def test_puts_are_refused_or_late(
         ingest = world.lancewal.start("ingest", "run")
         world.feed.produce(50)
         world.wait_caught_up()
-        world.lancewal.settings({**world.lancewal.tree, "metrics": {"port": 0}})  # the port is ingest's
         flusher = world.lancewal.start("flush", "run")
         proxy.faults = faults
         rounds = 0
@@ -90,7 +89,6 @@ def test_listings_are_partial(kafka: KafkaBroker, s3: S3Server, topic_name: str,
         ingest = world.lancewal.start("ingest", "run")
         world.feed.produce(50)
         world.wait_caught_up()
-        world.lancewal.settings({**world.lancewal.tree, "metrics": {"port": 0}})
         flusher = world.lancewal.start("flush", "run")
         until(lambda: bool(flusher.events), lambda: flusher.tail)
         proxy.faults = Faults(partial=0.5)

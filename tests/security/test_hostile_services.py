@@ -92,10 +92,11 @@ def stage(kafka: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Itera
         flusher={"merge_memory_bytes": BUDGET},
     )  # fmt: skip
     ports = dict(zip(("ingest", "flush"), free_ports(2), strict=True))
-    services = {
-        name: world.lancewal.start(name, "run", environment={"LANCEWAL_METRICS__PORT": str(port)})
-        for name, port in ports.items()
+    variables = {
+        "LANCEWAL_HTTP__INGEST_PORT": str(ports["ingest"]),
+        "LANCEWAL_HTTP__FLUSHER_PORT": str(ports["flush"]),
     }
+    services = {name: world.lancewal.start(name, "run", environment=variables) for name in ports}
     for service in services.values():
         resource.prlimit(service.pid, resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
     for port in ports.values():

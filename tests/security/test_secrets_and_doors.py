@@ -55,14 +55,14 @@ def world(guarded: Guarded, tls: Certificates, topic_name: str, tmp_path: Path) 
     world = make_world(guarded.broker, topic_name, tmp_path, 1, table={"record_bytes_max": 4096})
     tree = world.lancewal.tree
     tree["kafka"] |= {"bootstrap_servers": guarded.address["GUARDED"], "librdkafka": client(tls)}
-    tree["metrics"] |= {"host": "127.0.0.1", "port": free_ports(1)[0]}
+    tree["http"] |= {"host": "127.0.0.1", "ingest_port": free_ports(1)[0]}
     world.lancewal.settings(tree)
     return world
 
 
 def test_no_secret_is_told_and_no_other_door_is_open(world: World, variables: dict[str, str], tmp_path: Path) -> None:
     lancewal, said = world.lancewal, list[str]()
-    port = int(world.lancewal.tree["metrics"]["port"])
+    port = int(world.lancewal.tree["http"]["ingest_port"])
 
     def run(*command: str, more: dict[str, str] | None = None) -> int:
         answer = lancewal.run(*DEBUG, *command, environment={**variables, **(more or {})})

@@ -85,6 +85,8 @@ class HostileSoak:
         self._other = self._other_table(seed)
         self._sender = Sender(broker.bootstrap_servers, self._world.feed.topic, self._world.feed.history)
         self._ports = dict(zip(("ingest", "flush"), free_ports(2), strict=True))
+        names = {"ingest": "LANCEWAL_HTTP__INGEST_PORT", "flush": "LANCEWAL_HTTP__FLUSHER_PORT"}
+        self._variables = {names[name]: str(port) for name, port in self._ports.items()}
         self._services = {name: self._start(name) for name in self._ports}
 
     # -- the run -------------------------------------------------------------------------------------------------
@@ -359,8 +361,7 @@ class HostileSoak:
         return world
 
     def _start(self, name: str) -> Service:
-        port = str(self._ports[name])
-        service = self._world.lancewal.start(name, "run", environment={"LANCEWAL_METRICS__PORT": port})
+        service = self._world.lancewal.start(name, "run", environment=self._variables)
         resource.prlimit(service.pid, resource.RLIMIT_NOFILE, (1024, 1024))
         until(lambda: self._answers(service, name), lambda: service.tail)
         return service

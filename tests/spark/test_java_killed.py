@@ -44,7 +44,7 @@ spark_session.the_session = the_session
 
 def started(folder: Path, uri: str, before: str = "") -> subprocess.Popen[str]:
     file = folder / "settings.yaml"
-    file.write_text(yaml.safe_dump({"table": {"uri": uri}, "metrics": {"port": 0}}))
+    file.write_text(yaml.safe_dump({"table": {"uri": uri}, "http": {"ingest_port": 0, "flusher_port": 0}}))
     conf = "--master local[2] --driver-memory 512m --conf spark.ui.enabled=false --conf spark.driver.host=127.0.0.1"
     return subprocess.Popen(
         [sys.executable, "-c", before + PROGRAM, "flush", "run", "--runner", "spark", "--once", "--config", file],

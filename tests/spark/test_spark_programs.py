@@ -140,7 +140,9 @@ def test_a_compaction_that_dies_before_its_commit(server: ConnectServer, table: 
 def run(command: Sequence[str | Path], table: FlusherTable, environment: dict[str, str], **flusher: Any) -> list[str]:
     """Run a program to its end, with these settings of the flusher; the lines that it wrote."""
     file = Path(table.uri).parent / "settings.yaml"
-    file.write_text(yaml.safe_dump({"table": {"uri": table.uri}, "metrics": {"port": 0}, "flusher": flusher}))
+    file.write_text(
+        yaml.safe_dump({"table": {"uri": table.uri}, "http": {"ingest_port": 0, "flusher_port": 0}, "flusher": flusher})
+    )
     ended = subprocess.run(
         [*command, "--config", file],
         env=environment,

@@ -125,7 +125,7 @@ def test_bad_input(name: str, place: Place, tmp_path: Path) -> None:
         "kafka": {"bootstrap_servers": place.servers, "topic": "TOPIC"},
         "ingest": {"bad_records": "stop"},
         "flusher": {},
-        "metrics": {"port": 0},
+        "http": {"ingest_port": 0, "flusher_port": 0},
     }
     for section, changes in door.sections.items():
         tree[section].update(changes)

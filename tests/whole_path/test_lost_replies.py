@@ -79,7 +79,6 @@ def test_lost_replies(kafka: KafkaBroker, s3: S3Server, topic_name: str, tmp_pat
         world.wait_caught_up()
         consumption_goes_on(world, proxy, ingest, port)
         the_same_segment_is_put_again(world, proxy, ingest, port)
-        world.lancewal.settings({**world.lancewal.tree, "metrics": {"port": 0}})
         flusher = world.lancewal.start("flush", "run")
         proxy.faults = FAULTS
         ends_at = time.monotonic() + DEADLINE_S

@@ -185,7 +185,7 @@ def make_world(
         # Many small generations and segments.
         "ingest": {"seal_rows": 60, "seal_age_s": 0.5, "linger_ms": 10, "retry_s": 0.1, "offset_commit_s": 0.5},
         "flusher": {"interval_s": 0.2, "defer_s": 0, "gc_interval_s": 1.0},
-        "metrics": {"port": 0},
+        "http": {"ingest_port": 0, "flusher_port": 0},
     }
     for name, section in sections.items():
         tree[name].update(section)

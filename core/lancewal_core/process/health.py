@@ -138,8 +138,8 @@ class HealthServer:
         except OSError as error:
             shown = f"[{host}]" if ":" in host else host
             raise SettingsError(
-                f"metrics.host and metrics.port: cannot listen on {shown}:{port}: {error.strerror or error}. Another "
-                "process may have it; set metrics.port to 0 for a free one"
+                f"http.host and the service's port (http.ingest_port, http.flusher_port): cannot listen on {shown}:{port}: "
+                f"{error.strerror or error}. Another process may have it; set the port to 0 for a free one"
             ) from error
         self.port = int(self._server.server_address[1])
         self._thread = threading.Thread(target=self._server.serve_forever, args=(_POLL_S,), name="lancewal-health")

@@ -26,13 +26,13 @@ from lancewal_core.settings.secrets import OPTION_MAPPINGS, mask_url, masked, ma
 from lancewal_core.settings.sections import (
     FlusherSettings,
     FormatSettings,
+    HttpSettings,
     IngestSettings,
     KafkaSettings,
-    MetricsSettings,
     StoreSettings,
     TableSettings,
 )
-from lancewal_core.settings.sources import Problem, Source, closest, read_environment, read_secrets, read_yaml
+from lancewal_core.settings.sources import Problem, Source, closest, now, read_environment, read_secrets, read_yaml
 
 _NO_FILE = (
     "No settings file was named (--config FILE, or LANCEWAL_CONFIG): settings were looked for in variables LANCEWAL_* and in "
@@ -51,7 +51,7 @@ class Settings(BaseSettings):
     store: StoreSettings = StoreSettings()
     ingest: IngestSettings = IngestSettings()
     flusher: FlusherSettings = FlusherSettings()
-    metrics: MetricsSettings = MetricsSettings()
+    http: HttpSettings = HttpSettings()
 
     _file_named: bool = PrivateAttr(False)
     """Whether a file was read, too."""
@@ -188,7 +188,7 @@ def _problem(line: Any, sources: list[Source]) -> Problem:
     key = ".".join(path) or "settings"
     if line["type"] == "extra_forbidden":
         known = setting_keys() if len(path) > 1 else list(Settings.model_fields)
-        return Problem(where, key, "is not a setting" + closest(key, known))
+        return Problem(where, key, "is not a setting" + (now(key) or closest(key, known)))
     text = str(line["msg"]).removeprefix("Value error, ")
     if path == ("table", "columns") and len(line["loc"]) > 2:
         text = f"{line['loc'][2]!r} has no type that is a text: a type with a comma or brackets stands in quotes"

@@ -59,7 +59,9 @@ def _host(value: str) -> str:
         try:
             IPv6Address(host)
         except ValueError:
-            raise ValueError("expected an address or a name, the port is metrics.port") from None
+            raise ValueError(
+                "expected an address or a name, the ports are http.ingest_port and http.flusher_port"
+            ) from None
     return host
 
 
@@ -70,6 +72,9 @@ Bytes = Annotated[ByteSize, BeforeValidator(_no_bool), Field(gt=0), PlainSeriali
 Names = Annotated[tuple[str, ...], BeforeValidator(_list_of_names)]
 Options = dict[str, Annotated[str, BeforeValidator(_option_text)]]
 Start = Annotated[Literal["earliest", "latest"] | datetime, BeforeValidator(_start)]
+
+
+Port = Annotated[int, BeforeValidator(_no_bool), Field(ge=0, le=65535)]
 
 
 class Section(BaseModel):
@@ -335,11 +340,13 @@ class FlusherSettings(Section):
         return self
 
 
-class MetricsSettings(Section):
-    """Prometheus metrics and health of ``ingest`` and ``flush``."""
+class HttpSettings(Section):
+    """Where the services show their Prometheus metrics and health."""
 
     host: Annotated[str, AfterValidator(_host)] = "127.0.0.1"
     """Address to listen on, IPv4 or IPv6, or a name.  Loopback, so that nothing is exposed unasked; a container sets
     ``0.0.0.0``."""
-    port: Annotated[int, BeforeValidator(_no_bool), Field(ge=0, le=65535)] = 9464
-    """The usual port of metrics in applications.  0 takes a free one.  Two services on one machine need two ports."""
+    ingest_port: Port = 9464
+    """The usual port of metrics in applications.  0 takes a free one, here and for the flusher."""
+    flusher_port: Port = 9465
+    """Another one, so that both services run on one machine; several of a kind there need a port each."""

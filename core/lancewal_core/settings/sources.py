@@ -53,6 +53,15 @@ class Source:
         return next((places[plain[:n]] for n in range(len(plain), -1, -1) if plain[:n] in places), None)
 
 
+FORMER = {"metrics": "http", "metrics.host": "http.host", "metrics.port": "http.ingest_port and http.flusher_port"}
+"""What settings were called once, and are now."""
+
+
+def now(key: str) -> str:
+    """``; it is ... now`` for a former setting, else nothing."""
+    return f"; it is {FORMER[key]} now" if key in FORMER else ""
+
+
 def closest(name: str, known: Collection[str]) -> str:
     """``; did you mean ...?``, or nothing if no known name is like it."""
     found = difflib.get_close_matches(name, known, 1, 0.6)
@@ -199,7 +208,8 @@ def _unknown(name: str, settings: type[BaseSettings]) -> str:
             "is not a setting; Kubernetes sets variables of this form for a Service whose name begins with lancewal: "
             "set `enableServiceLinks: false` in the pod"
         )
-    return "is not a setting" + closest(name, keys)
+    former = name.removeprefix(PREFIX).replace("__", ".").lower()
+    return "is not a setting" + (now(former) or closest(name, keys))
 
 
 def _plain(name: str) -> str:

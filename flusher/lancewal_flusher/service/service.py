@@ -141,7 +141,7 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[int
         health = Health(clock, lambda: _problems(loop, turns, watch), LOOP_LIMIT_S)
         loop.stopping = _beating(health, stopping)
         server = stack.enter_context(
-            HealthServer(settings.metrics.host, settings.metrics.port, loop.metrics.registry, health)
+            HealthServer(settings.http.host, settings.http.flusher_port, loop.metrics.registry, health)
         )
         began(server.port)
         # Step 2

@@ -80,7 +80,7 @@ volumeMounts:
 {{- define "lancewal.probes" -}}
 ports:
   - name: metrics
-    containerPort: {{ .Values.settings.metrics.port }}
+    containerPort: {{ . }}
 # A start may take long: it reads the log of the regions that it takes over.
 startupProbe:
   httpGet: {path: /livez, port: metrics}

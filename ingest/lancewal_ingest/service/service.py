@@ -139,7 +139,7 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
             clock, lambda: [*_more_partitions(context), *_problems(worker, watch, control, admission, still)]
         )
         server = stack.enter_context(
-            HealthServer(settings.metrics.host, settings.metrics.port, metrics.registry, health)
+            HealthServer(settings.http.host, settings.http.ingest_port, metrics.registry, health)
         )
         what = {"topic": contract.topic, "table": contract.table_uuid, "group": group, "owner": owner}
         metrics.started(contract.version, contract.partitions, what)

@@ -117,6 +117,7 @@ def test_all_problems_come_at_once_each_with_its_place(file: Path) -> None:
         "  patches: true\n"
         "  patches: false\n"
         "kafak: {}\n"
+        "metrics: {port: 1}\n"
         "ingest: {linger_ms: true, memory_bytes_max: 1GiBB}\n"
     )
     found = problems(file, {"LANCEWAL_FLUSHER__THREADS": "two", "LANCEWAL_FLUSHER__THREAD": "2"})
@@ -126,8 +127,9 @@ def test_all_problems_come_at_once_each_with_its_place(file: Path) -> None:
         f"{file}:4: table.primary_kye: is not a setting; did you mean table.primary_key?",
         f"{file}:6: table.patches: is given twice, before at {file}:5",
         f"{file}:7: kafak: is not a setting; did you mean kafka?",
-        f"{file}:8: ingest.linger_ms: expected a number, not a truth value; got True",
-        f"{file}:8: ingest.memory_bytes_max: could not interpret byte unit",
+        f"{file}:8: metrics: is not a setting; it is http now",
+        f"{file}:9: ingest.linger_ms: expected a number, not a truth value; got True",
+        f"{file}:9: ingest.memory_bytes_max: could not interpret byte unit",
         "variable LANCEWAL_FLUSHER__THREADS: flusher.threads: Input should be a valid integer",
         "variable LANCEWAL_FLUSHER__THREAD: flusher.thread: is not a setting; did you mean flusher.threads?",
     ]
@@ -142,6 +144,7 @@ def test_all_problems_come_at_once_each_with_its_place(file: Path) -> None:
         ("LANCEWAL_KAFKA_BOOTSTRAP_SERVERS", "did you mean LANCEWAL_KAFKA__BOOTSTRAP_SERVERS?"),
         ("LANCEWAL_INGESTT__LINGER_MS", "did you mean LANCEWAL_INGEST__LINGER_MS?"),
         ("LANCEWAL_QWERTZUIOP", ""),
+        ("LANCEWAL_METRICS__PORT", "it is http.ingest_port and http.flusher_port now"),
         ("LANCEWAL_SERVICE_HOST", "enableServiceLinks: false"),
         ("LANCEWAL_SERVICE_PORT_METRICS", "enableServiceLinks: false"),
         ("LANCEWAL_PORT", "enableServiceLinks: false"),
@@ -201,7 +204,7 @@ def test_secret_files_with_unknown_names(tmp_path: Path) -> None:
         ({"LANCEWAL_KAFKA__LIBRDKAFKA__GROUP_ID": "g"}, "set kafka.group_id"),
         ({"LANCEWAL_KAFKA__LIBRDKAFKA__AUTO_OFFSET_RESET": "latest"}, "auto.offset.reset"),
         ({"LANCEWAL_KAFKA__TOPIC": "t", "LANCEWAL_INGEST__DEAD_LETTER_TOPIC": "t"}, "letters would come back"),
-        ({"LANCEWAL_METRICS__PORT": "70000"}, "metrics.port"),
+        ({"LANCEWAL_HTTP__INGEST_PORT": "70000"}, "http.ingest_port"),
         ({"LANCEWAL_INGEST__RETRY_S": "nan"}, "ingest.retry_s"),
         ({"LANCEWAL_TABLE__URI": "/a", "lancewal_table__uri": "/b"}, "given twice"),
     ],
@@ -247,12 +250,12 @@ def test_where_settings_were_looked_for_is_said_where_no_file_was_named(file: Pa
     ],
 )
 def test_the_host_of_metrics_may_be_any_address(given_: str, host: str) -> None:
-    assert load_settings(None, {"LANCEWAL_METRICS__HOST": given_}).metrics.host == host
+    assert load_settings(None, {"LANCEWAL_HTTP__HOST": given_}).http.host == host
 
 
 @pytest.mark.parametrize("given_", ["127.0.0.1:9464", "[::1]:9464", "::1::", "localhost:1"])
 def test_the_host_of_metrics_has_no_port(given_: str) -> None:
-    assert "the port is metrics.port" in problems(None, {"LANCEWAL_METRICS__HOST": given_})[0]
+    assert "the ports are http.ingest_port" in problems(None, {"LANCEWAL_HTTP__HOST": given_})[0]
 
 
 def test_derived_names() -> None:

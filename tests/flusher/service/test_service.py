@@ -61,7 +61,7 @@ def tree(made: FlusherTable, /, **sections: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {
         "table": {"uri": made.uri},
         "flusher": {"interval_s": 0.05, "defer_s": 0, "gc_interval_s": 0.05},
-        "metrics": {"port": 0},
+        "http": {"ingest_port": 0, "flusher_port": 0},
     }
     for name, section in sections.items():
         found[name] = {**found.get(name, {}), **section}

@@ -93,7 +93,7 @@ def settings_tree(broker: KafkaBroker, topic: str, folder: Path, **sections: Map
         },
         "kafka": {"bootstrap_servers": broker.bootstrap_servers, "topic": topic, "librdkafka": {}},
         "ingest": {"drain_timeout_s": 60.0},
-        "metrics": {"port": 0},
+        "http": {"ingest_port": 0, "flusher_port": 0},
     }
     for name, section in sections.items():
         tree.setdefault(name, {}).update(section)
@@ -569,8 +569,8 @@ def test_contradictions_are_found_before_anything_is_consumed(
     unknown["kafka"]["librdkafka"] = {"partition.assignment.strategy": "range"}
     assert isinstance(refused(unknown), SettingsError)
     with serving(Settings(**good)) as running:
-        taken = settings_tree(kafka, topic_name, tmp_path, ingest=stop, metrics={"port": running.port})
-        assert "metrics.port" in str(refused(taken))
+        taken = settings_tree(kafka, topic_name, tmp_path, ingest=stop, http={"ingest_port": running.port})
+        assert "http.ingest_port" in str(refused(taken))
         contract, uri = create_contract(good), good["table"]["uri"]
         until(lambda: any(index.newest is not None for index in indexes_of(contract, uri).values()))
 
