@@ -204,6 +204,10 @@ class ConflictKeys:
         unowned = (places < 0) & self._waiting.contains(columns)
         return np.asarray(others[places] | unowned)
 
+    def owned(self, keys: pa.Table) -> Mask:
+        """Which of these keys have an owner in force."""
+        return self._owned.contains([keys[name] for name in self._owned.names])
+
     def waits(self, keys: pa.Table) -> Mask:
         """Which of these keys wait for a decision."""
         return self._waiting.contains([keys[name] for name in self._waiting.names])

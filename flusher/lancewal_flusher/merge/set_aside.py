@@ -13,7 +13,8 @@ Guarantees
 Steps of ``sort_out``
  1. Keys in force: operations of other regions than the owner are set aside.
  2. Keys that are in two of the merge's own regions, and keys of which a row lives that another region brought: whoever
-    brought it is the owner, and the others' operations are set aside.  Where there is no such row, all of them.
+    brought it is the owner, and the others' operations are set aside.  Where there is no such row, all of them.  Nobody
+    asks for the row of a key that has an owner: what a compaction or a clean-up leaves of its regions is less than the object.
  3. Take these out of the merge.  Files that hold such rows are not adopted, but written anew without them: a new fragment
     must not carry a deletion file.  What is damaged then is left, with its region, and all is decided anew without it.
  4. Look the rest up.
@@ -177,6 +178,7 @@ def _decide(context: FlusherContext, pinned: PinnedTable, inputs: MergeInputs, h
         keys, partitions = inputs.keys(), _partitions(inputs.region_inputs)
     lookup = context.keys.find(pinned, keys, counts) if keys.num_rows else KeyRows({}, ())
     strays, not_known = find_strays(context, pinned, keys, partitions, lookup)
+    strays = strays[~in_force.owned(keys)[strays[:, 2]]]  # the object goes before what the index has
     owner = np.full(keys.num_rows, MET, np.int64)
     owner[strays[:, 2]] = strays[:, 1]
     contested = partitions == MET

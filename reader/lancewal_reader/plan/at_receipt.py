@@ -25,7 +25,8 @@ Steps
 
 Outcomes besides a plan
  * ``InvalidInput``: no receipt of this table.
- * ``VersionGone``: V was cleaned up, and no version that is left shows its rows.
+ * ``VersionGone``: V was cleaned up, and no version that is left shows its rows; or partitions were added, or the topic made
+   anew, since a read of a table with keys in conflict: other owners count now.
  * ``OutsideHistoryWindow``: generations that the read needs are trimmed (they were merged longer ago than the window).
  * ``RecordsGivenUp``: of a segment that was lost; also where the read was made after that and before the next merge, which
    nothing tells apart.
@@ -61,7 +62,7 @@ from lancewal_core.table.protocol import version_exists
 from lancewal_core.table.watermarks import NOTHING_MERGED
 from lancewal_core.wal.segment import Segment, Trailer
 from lancewal_core.wal.walk import Walk, confirm_end, segment_lost
-from lancewal_reader.plan.contract_eras import contracts_up_to, spans_a_change
+from lancewal_reader.plan.contract_eras import contracts_up_to, lies_before_a_change, spans_a_change
 from lancewal_reader.plan.stand_in import Lineage, Pinned, is_at_or_below
 from lancewal_reader.plan.strong import (
     PAUSE_S,
@@ -130,10 +131,16 @@ def _plan_once(context: PlanContext, at: Receipt) -> ReadPlan:
         if pinned.version > at.version:
             _check_stand_in(context, at)
     merged = {region: mark.next for region, mark in pinned.in_force.regions.items()}
-    if context.contract.version > 1 and spans_a_change(
-        contracts_up_to(context.store, context.contract), merged, at.cut
-    ):
-        raise _version_gone(context, at)
+    if context.contract.version > 1:
+        contracts = contracts_up_to(context.store, context.contract)
+        if spans_a_change(contracts, merged, at.cut):
+            raise _version_gone(context, at)
+        if pinned.in_force.conflicts is not None and lies_before_a_change(contracts, merged, at.cut):
+            raise VersionGone(
+                "partitions were added, or the topic made anew, since the read of this receipt, and keys are in conflict: "
+                "other regions' records of them count now, so its rows cannot be given again",
+                version=at.version,
+            )
     # Step 3
     behind = [region for region, cut in sorted(at.cut.items()) if cut != merged.get(region, 0)]
     indexes = context.indexes.read(behind)

@@ -6,7 +6,7 @@ record before it is merged, so what a read saw never spans one; an older version
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from lancewal_core.ids import Position, Region
 from lancewal_core.store.object_store import ObjectStore
@@ -22,14 +22,29 @@ def spans_a_change(
     contracts: Sequence[Contract], merged: Mapping[Region, Position], cut: Mapping[Region, Position]
 ) -> bool:
     """Whether the records from ``merged`` (nothing: 0) to ``cut`` lie on both sides of a change."""
-    behind = {region: (merged.get(region, 0), end) for region, end in cut.items() if end > merged.get(region, 0)}
-    if len({region.topic_id for region in behind}) > 1:
-        return True
+    topic_ids = {region.topic_id for region in _behind(merged, cut)}
+    return len(topic_ids) > 1 or any(before and after for before, after in _sides(contracts, merged, cut))
+
+
+def lies_before_a_change(
+    contracts: Sequence[Contract], merged: Mapping[Region, Position], cut: Mapping[Region, Position]
+) -> bool:
+    """Whether some of them lie before one: other owners of keys counted then (``keys.origin``)."""
+    other_topic = any(region.topic_id != contracts[-1].topic_id for region in _behind(merged, cut))
+    return other_topic or any(before for before, _ in _sides(contracts, merged, cut))
+
+
+def _behind(merged: Mapping[Region, Position], cut: Mapping[Region, Position]) -> dict[Region, tuple[int, int]]:
+    return {region: (merged.get(region, 0), end) for region, end in cut.items() if end > merged.get(region, 0)}
+
+
+def _sides(
+    contracts: Sequence[Contract], merged: Mapping[Region, Position], cut: Mapping[Region, Position]
+) -> Iterator[tuple[bool, bool]]:
+    """Of each change whether records lie before it, and whether some lie after it."""
     for topic_id, altered_at in {(c.topic_id, c.altered_at) for c in contracts if c.altered_at}:
         ends = {partition: int(end) for partition, end in enumerate(altered_at)}
-        ours = {r.partition: range_ for r, range_ in behind.items() if r.topic_id == topic_id}
+        ours = {r.partition: range_ for r, range_ in _behind(merged, cut).items() if r.topic_id == topic_id}
         before = any(first < ends.get(partition, 0) for partition, (first, _) in ours.items())
         after = any(end > ends.get(partition, 0) for partition, (_, end) in ours.items())
-        if before and after:
-            return True
-    return False
+        yield before, after

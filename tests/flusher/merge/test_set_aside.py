@@ -344,9 +344,17 @@ def test_a_key_that_is_decided_is_free_once_partitions_were_added(world: Conflic
     world.send(1, upsert(5, a=2))
     world.merge_all()
     world.settle(1, [3])
+    world.send(0, patch(3, a=77))
+    receipt = receipt_of(open_table(world.table.uri).to_arrow().schema)
+    world.merge_all()
+    world.settle(1, [3])
+    read = open_table(world.table.uri).to_arrow(at=receipt).to_pylist()
+    assert {row["id"]: row["a"] for row in read} == {3: 2, 4: 2, 5: 1}
     new = world.table.contract.model_copy(update={"version": 2, "altered_at": (10, 10, 10)})
     assert isinstance(put_once(world.table.store, paths.contract_version(2), encode_contract(new)), Done)
     world.table.contract = new
+    with pytest.raises(VersionGone):  # whose records of key 3 counted is not what counts now
+        open_table(world.table.uri).to_arrow(at=receipt)
     # Through another partition: key 3, decided, may come; key 5 still waits for a decision.
     world.send(0, upsert(3, a=7), upsert(5, a=7))
     done = world.merge()
@@ -445,6 +453,27 @@ def test_a_decision_about_what_was_seen(world: Conflicted) -> None:
     with pytest.raises(InvalidInput, match="something else waits"):
         settle(world.table.context(scripted), world.table.regions[1], lambda _: world.keys([3]), seen)
     world.check()
+
+
+@pytest.mark.parametrize("act", ["compaction", "clean-up"])
+def test_an_owner_stays_when_nothing_else_tells_whose_the_row_is(world: Conflicted, act: str) -> None:
+    """The key index then has the region of the row that the decided one replaced."""
+    world.send(0, upsert(3, a=1), upsert(5, a=1))
+    world.merge_all()
+    keep_up(world.table.context(), UpkeepState())
+    world.send(1, upsert(3, a=2))
+    world.merge_all()
+    world.settle(1, [3])
+    if act == "compaction":
+        world.table.dataset.optimize.compact_files()
+    else:
+        world.table.dataset.delete("id = 5")
+        del world.model.keys[5]
+        world.table.clean_up()
+    keep_up(world.table.context(), UpkeepState())
+    world.send(1, upsert(3, a=50))
+    world.merge_all()
+    assert not world.model.waits()
 
 
 def test_a_merge_that_lands_before_the_decision_is_finished_first(
