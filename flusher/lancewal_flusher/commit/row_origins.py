@@ -75,20 +75,26 @@ def divided(fragments: Sequence[str], counts: Spans) -> dict[str, Spans]:
 def find_spans(context: FlusherContext, pinned: PinnedTable, wanted: Mapping[str, int]) -> dict[str, Spans]:
     """What transactions from ``pinned`` down say of files; ``wanted``: by name the id of a fragment that holds it.
 
-    Ends where versions are gone, and at the first merge that was computed before the oldest of these fragments was there.
-    It is asked once for each file: what no commit says today none will say later.
+    From a restore it goes on at the version restored: what lies between is no part of this one.  Ends where versions are
+    gone, and at the first merge that was computed before the oldest of these fragments was there.  It is asked once for each
+    file: what no commit says today none will say later.
     """
     found: dict[str, Spans] = {}
     left = {name: fragment for name, fragment in wanted.items() if name not in context.files_without_origin}
     lowest = 0
-    for version in range(pinned.version, max(pinned.version - VERSIONS_MAX, 0), -1):
+    below: int = pinned.version
+    for _ in range(VERSIONS_MAX):
+        version = below
         if not left or version <= lowest:
             break
         info = context.table.transaction(version)
         if isinstance(info, TransactionGone):
             break
+        below = version - 1
         if isinstance(info, TransactionUnreadable):
             continue
+        if info.restored is not None:
+            below = info.restored
         said = read_spans(info, version)
         found |= {name: spans for name, spans in said.items() if name in left}
         left = {name: fragment for name, fragment in left.items() if name not in said}

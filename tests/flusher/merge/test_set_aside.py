@@ -611,6 +611,27 @@ def test_a_lower_bound_is_that_of_what_names_the_object(world: Conflicted) -> No
     assert waiting == {(3, 0), (3, 1), (4, 2)}
 
 
+def test_whose_rows_are_is_known_behind_a_restore(world: Conflicted) -> None:
+    """What the versions between say of files that they had no more counts for nothing."""
+    world.send(0, upsert(1, a=1))
+    world.merge_all()
+    world.send(0, upsert(2, a=2))
+    world.merge_all()
+    restored = world.table.dataset.version
+    world.send(0, delete(2))
+    world.merge_all()
+    world.send(0, upsert(3, a=3))
+    world.merge_all()
+    keep_up(world.table.context(), UpkeepState())
+    lance.dataset(world.table.uri, version=restored).restore()  # type: ignore[no-untyped-call] # Lance has no types for it
+    with repair(world) as context:
+        repair_restored(context, plan_restored(context, "keep"))
+    keep_up(world.table.context(), UpkeepState())
+    world.send(1, upsert(2, a=99))
+    assert world.merge().set_aside == 1
+    assert {row["id"]: row["a"] for row in world.table.rows()} == {1: 1, 2: 2}
+
+
 @contextmanager
 def repair(world: Conflicted) -> Iterator[RepairContext]:
     table = LanceTable(world.table.uri)
