@@ -1,7 +1,10 @@
 """Which objects of keys in conflict (``conflicts``) nobody needs any more: part of step 4 of ``collect``.
 
-Guarantee: an object that a version names which is still there, tagged or not, is none: that version may be read at a receipt,
-or restored.  Where it is not known of one of these versions what it names, none is.
+Guarantees
+ 1. An object that a version names which is still there, tagged or not, is none: that version may be read at a receipt, or
+    restored.  Where it is not known of one of these versions what it names, none is.
+ 2. Nor is one whose commit may still land, however long its process has slept: those are younger than the record of the
+    merge in force.  What was written before that was computed from an older version, and conflicts by the sentinel.
 """
 
 from __future__ import annotations
@@ -16,12 +19,17 @@ from lancewal_flusher.context import FlusherContext
 
 def free_conflicts(context: FlusherContext, listed: Sequence[ObjectInfo]) -> set[str]:
     """Objects of older merges, and of merges that never landed."""
-    found = {info.key for info in listed if paths.parse_conflicts_object(info.key) is not None}
-    if not found:
-        return found
-    newest = context.watermarks.newest()[1].conflicts
-    if newest is not None:
-        found.discard(newest.key)
+    objects = [info for info in listed if paths.parse_conflicts_object(info.key) is not None]
+    if not objects:
+        return set()
+    newest = context.watermarks.newest()[1]
+    record = paths.merge_record(newest.version)
+    recorded = context.store.list(paths.merges_prefix(), limit=1, after=record[:-1])
+    if not recorded or recorded[0].key != record:
+        return set()
+    found = {info.key for info in objects if info.modified_ms < recorded[0].modified_ms}
+    if newest.conflicts is not None:
+        found.discard(newest.conflicts.key)
     if not found:
         return found  # as most often: no version but the newest is looked at
     try:

@@ -387,6 +387,24 @@ def test_garbage_collection_keeps_what_a_version_still_names(tmp_path: Path) -> 
     world.close()
 
 
+@pytest.mark.parametrize("act", ["merge", "settle"])
+def test_an_object_whose_commit_may_still_land_is_kept(tmp_path: Path, act: str) -> None:
+    """Its process sleeps for longer than the grace while another one collects."""
+    world = Conflicted(tmp_path, grace_s=0, history_window_s=0)
+    two_wait(world)
+    if act == "settle":
+        world.merge_all()
+    state = GarbageState()
+    scripted = ScriptedTable(world.table.uri)
+    scripted.before = [lambda: [collect_garbage(world.table.context(), state) for _ in range(2)]]
+    if act == "settle":
+        world.settle(1, [3], scripted)
+    else:
+        assert isinstance(world.merge(table=scripted), Merged)
+    world.check()
+    world.close()
+
+
 def test_the_commands(world: Conflicted) -> None:
     world.send(0, upsert(3, a=1), upsert(4, a=1))
     world.merge_all()
