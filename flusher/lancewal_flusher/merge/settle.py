@@ -27,14 +27,14 @@ import pyarrow as pa
 import structlog
 
 from lancewal_core import paths
-from lancewal_core.errors import ATTACH_A_COPY, InvalidInput, PlanRetriesExhausted
+from lancewal_core.errors import ATTACH_A_COPY, InvalidInput, PlanRetriesExhausted, VersionGone
 from lancewal_core.ids import Position, Region, TableVersion
 from lancewal_core.keys.conflicts import DECIDED_MAX, MERGED, NEXT, Conflicts, decode_conflicts, read_conflicts
 from lancewal_core.keys.index import KeyRows
 from lancewal_core.keys.origin import MergedFrom, counting
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.table.checks import check_table
-from lancewal_core.table.protocol import PinnedTable, files_of
+from lancewal_core.table.protocol import PinnedTable, file_lost, files_of
 from lancewal_core.table.watermarks import PROPERTY_MERGE, InForce, merge_properties
 from lancewal_flusher.commit.facts import MergeFacts, Settled
 from lancewal_flusher.commit.row_origins import divided, region_properties
@@ -167,8 +167,14 @@ def _commit(context: FlusherContext, plan: SettlePlan) -> TableVersion | Refused
     # Step 3
     folded = plan.held.folded(plan.region, KeySet(plan.keys))
     keys = pa.concat_tables([folded.partials.select(names), folded.gone, folded.rows.select(names)]).combine_chunks()
-    lookup = context.keys.find(pinned, keys, counting(context.contract)) if keys.num_rows else KeyRows({}, ())
-    results = run_tasks(context, pinned, keys, folded.partials.num_rows, lookup, {}) if keys.num_rows else []
+    try:
+        lookup = context.keys.find(pinned, keys, counting(context.contract)) if keys.num_rows else KeyRows({}, ())
+        results = run_tasks(context, pinned, keys, folded.partials.num_rows, lookup, {}) if keys.num_rows else []
+    except VersionGone as error:
+        lost = file_lost(context.table, error, pinned.version)
+        if lost is not None:
+            raise lost from error
+        return Refused(f"version {pinned.version} was cleaned up while the decision was planned")
     written = write_rows(context, [folded.rows], folded.partials, results)
     rows_written = folded.rows.num_rows + folded.partials.num_rows
     source = MergedFrom(plan.region, plan.position)

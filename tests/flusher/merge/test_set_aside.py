@@ -516,6 +516,24 @@ def test_a_merge_that_lands_before_the_decision_is_finished_first(
     world.check()
 
 
+def test_a_decision_is_planned_again_where_its_version_was_cleaned_up(
+    world: Conflicted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two_wait(world)
+    world.merge_all()
+    real = settle_module.run_tasks
+
+    def cleaned_up(*_: object) -> NoReturn:
+        monkeypatch.setattr(settle_module, "run_tasks", real)
+        world.table.user_append(0, [90], in_model=False)
+        world.table.clean_up()
+        raise VersionGone("its files are gone")
+
+    monkeypatch.setattr(settle_module, "run_tasks", cleaned_up)
+    world.settle(1, [3])
+    assert {row["id"]: row["a"] for row in world.table.rows() if row["id"] != 90} == {3: 2, 4: 2}
+
+
 def test_loads_bring_back_nothing_that_an_owner_has_deleted(world: Conflicted, tmp_path: Path) -> None:
     def rows(*ids: int) -> Path:
         file = tmp_path / f"{ids}.parquet"
