@@ -151,8 +151,12 @@ def test_verify_counts_what_nothing_orders(pipeline: Pipeline) -> None:
     pipeline.upsert("secret", 1, a=2)
     pipeline.merge_all()
     report = verify_table(Settings(), pipeline.uri, Asked(sources="wal"))
-    assert (report.equal, report.counts, report.keys_in_conflict) == (True, {}, 1)
-    assert "conflicts 1 keys, not compared" in report_text(report)
+    assert (report.equal, report.counts, report.keys_in_conflict, report.rows_in_conflict) == (True, {}, 1, 1)
+    assert (report.records, report.rows_not_covered) == (50, 0)
+    shown = report_text(report)
+    assert f"covered   {report.rows_read - 1} rows; not covered 0" in shown
+    assert "conflicts 1 rows of 1 keys, not compared" in shown
+    assert shown.endswith("equal, as far as it was compared")
 
 
 def test_no_version_stands_in_for_one_that_set_nothing_aside(pipeline: Pipeline) -> None:

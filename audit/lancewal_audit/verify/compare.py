@@ -50,6 +50,7 @@ class Tally:
     keys_partly: int = 0
     rows_not_covered: int = 0
     keys_in_conflict: int = 0
+    rows_in_conflict: int = 0
     wanted: list[Wanted] = field(default_factory=list)
 
 
@@ -82,12 +83,13 @@ class Comparison:
         for states in (below, behind):
             for key in conflicting:
                 states.pop(key, None)
-        self.tally.records += len(records)
+        self.tally.records += sum(self._key(record.values) not in conflicting for record in records)
         self.tally.keys += len(behind)
         self.tally.keys_partly += sum(state.known is not None for state in behind.values())
         if conflicting:
-            seen = {self._key(values) for values in plain_rows(read, self._columns.names)}
-            self.tally.keys_in_conflict += len(conflicting & (seen | {self._key(r.values) for r in records}))
+            seen = [self._key(values) for values in plain_rows(read, self._columns.names)]
+            self.tally.rows_in_conflict += sum(key in conflicting for key in seen)
+            self.tally.keys_in_conflict += len(conflicting & {*seen, *(self._key(r.values) for r in records)})
         told = self._compare(MERGED, below, merged, {}, conflicting)
         settled = {key: kinds for key, kinds in told.items() if behind.get(key) is below.get(key)}
         self._compare(READ, behind, read, settled, conflicting)

@@ -154,7 +154,9 @@ class Report:
     indexes: tuple[IndexReport, ...] = ()
     """Those that were to be looked at."""
     keys_in_conflict: int = 0
-    """Keys that came through several partitions, which nothing orders: what they show is not compared."""
+    """Keys that came through several partitions, which nothing orders, decided ones too: what they show is not compared."""
+    rows_in_conflict: int = 0
+    """Their rows in the read."""
 
     @property
     def equal(self) -> bool:
@@ -171,9 +173,14 @@ def report_text(report: Report) -> str:
         f"table     {report.uri}",
         f"read      version {report.receipt['version']}, {report.rows_read} rows; merged {report.rows_merged} rows",
         f"records   {report.records} of {report.keys} keys, from {report.sources}; {share}",
-        f"covered   {report.rows_read - report.rows_not_covered} rows; not covered {report.rows_not_covered}; "
+        f"covered   {report.rows_read - report.rows_not_covered - report.rows_in_conflict} rows; not covered "
+        f"{report.rows_not_covered}; "
         f"patches only {report.keys_partly} keys",
-        *([f"conflicts {report.keys_in_conflict} keys, not compared"] if report.keys_in_conflict else []),
+        *(
+            [f"conflicts {report.rows_in_conflict} rows of {report.keys_in_conflict} keys, not compared"]
+            if report.keys_in_conflict
+            else []
+        ),
         "",
         *_aligned(
             [
@@ -192,7 +199,8 @@ def report_text(report: Report) -> str:
         lines += [f"  {finding_text(finding)}" for finding in shown]
         if count > len(shown):
             lines.append(f"  and {count - len(shown)} more")
-    lines.append(f"\n{'equal' if report.equal else f'{report.differences} differences'}")
+    equal = "equal, as far as it was compared" if report.keys_in_conflict else "equal"
+    lines.append(f"\n{equal if report.equal else f'{report.differences} differences'}")
     return "\n".join(lines)
 
 

@@ -52,6 +52,7 @@ def summarise(run: Run, scope: Scope, evidence: Evidence, tally: Tally, findings
         notes=(*_notes(scope, tally, run), *_index_notes(scope, run.indexes)),
         indexes=run.indexes or (),
         keys_in_conflict=tally.keys_in_conflict,
+        rows_in_conflict=tally.rows_in_conflict,
     )
 
 

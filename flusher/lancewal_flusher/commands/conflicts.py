@@ -102,8 +102,12 @@ def settle(
             lambda held: keys_of_region(held, region) if every else keys_named(held, key or ()),
             seen or None,
         )
+    if not done.keys.num_rows:
+        say(f"no key that waits came through partition {partition}; nothing was changed")
+        return
     for line in done.lines():
         say(one_line(line))
+    say("nothing was changed (--dry-run)" if dry_run else "done")
 
 
 def _region(contract: Contract, topic: str, partition: int, topic_id: str) -> Region:

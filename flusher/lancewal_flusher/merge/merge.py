@@ -91,6 +91,8 @@ class Merged:
     """Rows with a key of the merge that no region is known of, hidden ones too; only of tables keyed by bytes."""
     set_aside: int = 0
     """Keys of which a region's records were not merged, but wait for a decision (``set_aside``)."""
+    set_aside_of: tuple[int, ...] = ()
+    """The partitions through which these records came."""
     damaged: Mapping[Region, Corrupt] = field(default_factory=dict)
     """Regions that it has left where something they need is damaged or lost (``inputs``)."""
 
@@ -127,6 +129,7 @@ class _Planned:
     regions_not_known: int
     conflicts: ConflictsRef | None
     set_aside: int
+    set_aside_of: tuple[int, ...]
 
 
 def merge_next(
@@ -183,6 +186,7 @@ def merge_next(
         worn=plan.worn,
         regions_not_known=plan.regions_not_known,
         set_aside=plan.set_aside,
+        set_aside_of=plan.set_aside_of,
         damaged=plan.inputs.damaged,
     )
 
@@ -266,6 +270,7 @@ def _plan(
         found.regions_not_known,
         conflicts,
         found.set_aside,
+        found.set_aside_of,
     )
 
 

@@ -70,6 +70,8 @@ class SortedOut:
     """What the next object says; None where it is the one in force."""
     set_aside: int = 0
     """Keys of which something was set aside."""
+    set_aside_of: tuple[int, ...] = ()
+    """The partitions through which that came."""
     regions_not_known: int = 0
 
 
@@ -115,8 +117,10 @@ def sort_out(
     left_over = replace(inputs, region_inputs=region_inputs)
     keys = left_over.keys()
     lookup = context.keys.find(pinned, keys, counting(context.contract)) if keys.num_rows else KeyRows({}, ())
-    set_aside = sum(len(part.keys(context.contract.rows)) for part in aside.values())
-    return SortedOut(left_over, keys, lookup, conflicts, set_aside, found.not_known)
+    parts = {region.partition: part.keys(context.contract.rows) for region, part in aside.items()}
+    partitions = tuple(sorted(partition for partition, part in parts.items() if part.num_rows))
+    set_aside = distinct(pa.concat_tables(parts.values()), context.contract.rows).num_rows
+    return SortedOut(left_over, keys, lookup, conflicts, set_aside, partitions, found.not_known)
 
 
 def put_conflicts(store: ObjectStore, conflicts: Conflicts, merge: str) -> ConflictsRef | None:

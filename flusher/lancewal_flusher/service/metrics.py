@@ -183,7 +183,7 @@ class FlusherMetrics(ServiceMetrics):
                 "records set aside: their primary keys came through two partitions, and wait for a decision",
                 version=merge.version,
                 keys=merge.set_aside,
-                partitions=sorted(region.partition for region in merge.generations),
+                partitions=merge.set_aside_of,
             )
         self._shown.rows_region_not_known.inc(merge.regions_not_known)
         self._shown.fragments_scanned.inc(merge.fragments_scanned)

@@ -66,15 +66,19 @@ def keys_named(conflicts: Conflicts, named: Sequence[str]) -> pa.Table:
         try:
             parsed = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise InvalidInput(f"--key {text[:200]!r} is no JSON: {error}") from error
+            raise _no_key(text, f"is no JSON ({error})") from error
         at = known.get(_text(parsed))
         if at is None:
-            raise InvalidInput(
-                f"--key {text[:200]!r} does not wait for a decision: name the primary key as `lancewal conflicts list` "
-                "shows it, a JSON array of its columns. Nothing was changed"
-            )
+            raise _no_key(text, "does not wait for a decision")
         places.append(at)
     return conflicts.waiting_keys.take(pa.array(sorted(set(places)), pa.int64()))
+
+
+def _no_key(text: str, why: str) -> InvalidInput:
+    return InvalidInput(
+        f"--key {text[:200]!r} {why}: name the primary key as `lancewal conflicts list` shows it, a JSON array of its "
+        "columns. Nothing was changed"
+    )
 
 
 def keys_of_region(conflicts: Conflicts, region: Region) -> pa.Table:

@@ -52,7 +52,7 @@ from lancewal_flusher.load.whole import LoadAsked, load
 from lancewal_flusher.merge import set_aside as set_aside_module
 from lancewal_flusher.merge import settle as settle_module
 from lancewal_flusher.merge.finish import finish_newest
-from lancewal_flusher.merge.merge import Merged, NothingToMerge, merge_next
+from lancewal_flusher.merge.merge import Merged, NothingToMerge, merge_next, run_tasks
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.merge.settle import settle
 from lancewal_flusher.status.status import table_status
@@ -253,7 +253,7 @@ def test_one_key_holds_up_none_of_a_generation_that_is_adopted(world: Conflicted
     world.merge_all()
     world.send(1, *upserts(range(40), a=2), delete(50), patch(51, a=3))
     done = world.merge()
-    assert (done.set_aside, done.rows_adopted, done.rows_written) == (1, 0, 40)
+    assert (done.set_aside, done.set_aside_of, done.rows_adopted, done.rows_written) == (1, (1,), 0, 40)
     world.check()
     world.send(1, patch(7, s="later"), upsert(8, a=4))
     world.send(0, patch(7, a=5))
@@ -263,12 +263,15 @@ def test_one_key_holds_up_none_of_a_generation_that_is_adopted(world: Conflicted
 
 def test_an_attempt_that_is_lost_leaves_nothing_behind_but_an_object(world: Conflicted) -> None:
     two_wait(world)
+    world.send(2, upsert(9))
     scripted = ScriptedTable(world.table.uri)
     scripted.lose_request = 1
     world.merge(table=scripted)
     assert len(objects(world)) == 1
     assert not world.in_force()
-    world.merge_all()
+    done = world.merge()
+    assert (done.set_aside, done.set_aside_of) == (1, (0, 1))
+    world.check()
     assert len(objects(world)) == 2
 
 
@@ -419,7 +422,10 @@ def test_the_commands(world: Conflicted) -> None:
     ]
     assert '["r0", 3]  the table has orders/topic-id-1/0' in run(world, "list")
     version = world.table.dataset.version
-    assert "1 keys" in run(world, "settle", "orders", "1", "--key", '["r0",3]', "--dry-run")
+    shown = run(world, "settle", "orders", "1", "--key", '["r0",3]', "--dry-run")
+    assert "1 keys" in shown
+    assert "nothing was changed (--dry-run)" in shown
+    assert "no key that waits came through partition 2" in run(world, "settle", "orders", "2", "--all")
     for wrong in (["--key", '["r0",5]'], ["--key", "r0"], [], ["--all", "--key", '["r0",3]']):
         with pytest.raises(InvalidInput):
             run(world, "settle", "orders", "1", *wrong)
@@ -521,10 +527,9 @@ def test_a_decision_is_planned_again_where_its_version_was_cleaned_up(
 ) -> None:
     two_wait(world)
     world.merge_all()
-    real = settle_module.run_tasks
 
     def cleaned_up(*_: object) -> NoReturn:
-        monkeypatch.setattr(settle_module, "run_tasks", real)
+        monkeypatch.setattr(settle_module, "run_tasks", run_tasks)
         world.table.user_append(0, [90], in_model=False)
         world.table.clean_up()
         raise VersionGone("its files are gone")
