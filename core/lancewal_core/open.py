@@ -43,6 +43,11 @@ class Address:
         """The table that the settings name, or another one in the same store."""
         return Address(uri or settings.table.uri, settings.store.options, settings.table.base_paths)
 
+    @property
+    def name(self) -> str:
+        """The last part of it: what metrics and logs call the table."""
+        return self.uri.rstrip("/").rpartition("/")[2]
+
     def store(self) -> ObstoreStore:
         """``TableMissing`` where the folder is not there."""
         return open_store(self.uri, self.options)

@@ -56,7 +56,7 @@ class Watch:
         assert answer(self.port, "/livez") == 200
         self.looks += 1
         self.unready += answer(self.port, "/readyz") == 503
-        self.full += metric(self.port, "lancewal_ingest_paused") > 0
+        self.full += metric(self.port, "lancewal_ingest_throttled") > 0
         self.memory_max = max(self.memory_max, metric(self.port, "lancewal_ingest_memory_bytes"))
         self.lag_max = max(self.lag_max, metric(self.port, LAG))
         self.segments = metric(self.port, SEGMENTS)

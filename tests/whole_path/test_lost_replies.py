@@ -140,7 +140,7 @@ def the_same_segment_is_put_again(world: World, proxy: HttpFaultProxy, ingest: S
     proxy.release("unavailable")
     world.wait_caught_up()
     world.check_strong()
-    assert metric(port, "lancewal_ingest_failures_total", act="append") >= 1
+    assert metric(port, "lancewal_ingest_failures_total", operation="append") >= 1
     begun = Counter(event["object"] for event in ingest.events_of("wal.put") if event["when"] == "before")
     assert max(begun.values()) > 1
     sequences = [int(name.rpartition("/")[2].partition(".")[0]) for name in begun]

@@ -3,21 +3,25 @@
 A service's table is a class with a member for each metric; the member's name is the metric's, behind the table's prefix:
 
     class WorkerMetrics(MetricTable, prefix="lancewal_worker"):
-        rows = counter("Rows made durable.", "topic", "partition")
+        rows = counter("Rows made durable.", "partition")
 
 An object of that class has a registry of its own, in which every metric is, and ``metrics.rows`` is the metric itself
 (prometheus_client's ``Counter``).  ``WorkerMetrics.declared()`` is what the reference page is made of.
 
-Guarantee: a name is declared once, with one kind, and nothing is registered globally.
+Guarantees
+ 1. A name is declared once, with one kind, and nothing is registered globally.
+ 2. A scrape shows every metric with label ``table``, whose value the object was made with; an info has only what it declares.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast, overload
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 Kind = Literal["counter", "gauge", "histogram", "info"]
 M = TypeVar("M", bound=Counter | Gauge | Histogram | Info)
@@ -55,31 +59,45 @@ class Declared(Generic[M]):
             return self
         return cast(M, table.metrics[self._member])
 
-    def made(self, prefix: str, registry: CollectorRegistry) -> M:
-        return self._make(f"{prefix}_{self._member}", self.meaning, self.labels, registry=registry)
+    def made(self, prefix: str) -> M:
+        return self._make(f"{prefix}_{self._member}", self.meaning, self.labels, registry=None)
 
     def declaration(self, prefix: str) -> Declaration:
         ending = {"counter": "_total", "info": "_info"}.get(self.kind, "")
-        return Declaration(f"{prefix}_{self._member}{ending}", self.kind, self.labels, self.meaning)
+        labels = self.labels if self.kind == "info" else ("table", *self.labels)
+        return Declaration(f"{prefix}_{self._member}{ending}", self.kind, labels, self.meaning)
 
 
-class MetricTable:
-    """See the module docstring."""
+class MetricTable(Collector):
+    """See the module docstring.  A table that extends another has the metrics of both, each behind its own prefix."""
 
     prefix: ClassVar[str]
 
     def __init_subclass__(cls, *, prefix: str) -> None:
         cls.prefix = prefix
 
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+    def __init__(self, table: str) -> None:
+        self._table = table
         self.metrics: dict[str, Any] = {
-            name: member.made(self.prefix, self.registry) for name, member in self._members()
+            name: member.made(cls.prefix)
+            for cls in type(self).__mro__
+            if issubclass(cls, MetricTable)
+            for name, member in cls._members()
         }
+        self.registry = CollectorRegistry()
+        self.registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """Guarantee 2."""
+        for metric in self.metrics.values():
+            for family in metric.collect():
+                if family.type != "info":
+                    family.samples = [s._replace(labels={"table": self._table, **s.labels}) for s in family.samples]
+                yield family
 
     @classmethod
     def declared(cls) -> Sequence[Declaration]:
-        """In the order in which they are written."""
+        """Those of this class alone, in the order in which they are written."""
         return [member.declaration(cls.prefix) for _, member in cls._members()]
 
     @classmethod
@@ -100,12 +118,12 @@ def gauge(meaning: str, *labels: str) -> Declared[Gauge]:
 def histogram(meaning: str, buckets: Sequence[float], *labels: str) -> Declared[Histogram]:
     """Counts of observations up to each of ``buckets``."""
 
-    def make(name: str, text: str, labels: Sequence[str], registry: CollectorRegistry) -> Histogram:
+    def make(name: str, text: str, labels: Sequence[str], registry: None) -> Histogram:
         return Histogram(name, text, labels, registry=registry, buckets=buckets)
 
     return Declared("histogram", meaning, labels, make)
 
 
-def info(meaning: str) -> Declared[Info]:
-    """Names and versions; its labels are what it is given."""
-    return Declared("info", meaning, (), Info)
+def info(meaning: str, *labels: str) -> Declared[Info]:
+    """Names and versions, each a label; its value is 1."""
+    return Declared("info", meaning, labels, Info)

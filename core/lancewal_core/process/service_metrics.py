@@ -7,36 +7,50 @@ Guarantees
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Hashable, Mapping
 from importlib import metadata
 
 import structlog
-from prometheus_client import Gauge, Info
+from prometheus_client import Gauge
 
 from lancewal_core.process.clock import Clock
+from lancewal_core.process.metric_table import MetricTable, info
 
 REPEAT_LOG_S = 10.0
 
 
-class ServiceMetrics:
-    """``build`` and ``paused`` are the metrics of the service's table that this sets."""
+class ServiceMetricTable(MetricTable, prefix="lancewal"):
+    """What the metric table of every service extends."""
 
-    def __init__(self, clock: Clock, service: str, build: Info, paused: Gauge) -> None:
+    build = info("Which service this process is, and of which release.", "service", "version")
+    table = info(
+        "Which table it works on, the topic that the table is of, and its address.",
+        *("table", "topic", "topic_id", "uri"),
+    )
+
+
+class ServiceMetrics:
+    """``paused`` is the metric of the service's table that says so; ``table`` is the label of every metric."""
+
+    def __init__(self, clock: Clock, service: str, table: str, shown: ServiceMetricTable, paused: Gauge) -> None:
+        self.registry = shown.registry
         self._clock = clock
+        self._service = service
+        self._table = table
+        self._infos = shown
         self._log = structlog.get_logger(f"lancewal.{service}")
-        self._build = build
         self._paused = paused
         self._pause: object = None
         self._failure_logged: dict[Hashable, float] = {}
 
-    def started(self, contract: int, partitions: int, what: Mapping[str, str]) -> None:
-        """Say once what this process is: the version of its contract, and labels of ``build``."""
+    def started(self, contract: int, partitions: int, topic_id: str, uri: str, what: Mapping[str, str]) -> None:
+        """Say once what this process is and works on; ``what``, its topic among it, is for the log."""
         try:
             version = metadata.version("lancewal")
         except metadata.PackageNotFoundError:
             version = "unknown"
-        self._build.info({"version": version, "python": platform.python_version(), **what})
+        self._infos.build.labels(self._service, version).info({})
+        self._infos.table.labels(self._table, what["topic"], topic_id, uri).info({})
         self._log.info("started", version=version, contract=contract, partitions=partitions, **what)
 
     def paused_by_operator(self, until: object) -> None:

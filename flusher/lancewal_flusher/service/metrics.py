@@ -33,10 +33,9 @@ from lancewal_flusher.upkeep.indexes import IndexExtended, IndexRefused
 class FlusherMetrics(ServiceMetrics):
     """``registry`` holds every metric; nothing is registered globally."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._shown = FlusherMetricTable()
-        super().__init__(clock, "flusher", self._shown.build, self._shown.paused_by_operator)
-        self.registry = self._shown.registry
+    def __init__(self, clock: Clock, table: str) -> None:
+        self._shown = FlusherMetricTable(table)
+        super().__init__(clock, "flusher", table, self._shown, self._shown.paused)
         self._first_seen: dict[tuple[Region, Generation], float] = {}
         self._waiting: dict[Region, tuple[GenerationRecord, ...]] = {}
 
@@ -45,7 +44,7 @@ class FlusherMetrics(ServiceMetrics):
         self._shown.round_seconds.observe(seconds)
         self._shown.last_round_timestamp_seconds.set(self._clock.now_ms() / 1000)
         self._shown.generations_flushed.inc(report.flushed)
-        self._shown.damaged_regions.set(len(report.damaged))
+        self._shown.damaged_partitions.set(len(report.damaged))
         for region, error in sorted(report.damaged.items()):
             self.failed(f"region {region.name}", error)
         if report.flushed:
@@ -68,16 +67,17 @@ class FlusherMetrics(ServiceMetrics):
         conflicts = backlog.in_force.conflicts
         self._shown.keys_in_conflict.set(0 if conflicts is None else conflicts.keys)
         for region, watermark in backlog.in_force.regions.items():
-            self._shown.watermark_generation.labels(region.topic, str(region.partition)).set(watermark.generation)
-            self._shown.watermark_position.labels(region.topic, str(region.partition)).set(watermark.next)
+            if region in backlog.waiting:  # a topic that the table had before had partitions of the same numbers
+                self._shown.merged_generation.labels(str(region.partition)).set(watermark.generation)
+                self._shown.merged_position.labels(str(region.partition)).set(watermark.next)
         self._waiting = dict(backlog.waiting)
         keys = {(region, r.generation) for region, records in backlog.waiting.items() for r in records}
         self._first_seen = {key: self._first_seen.get(key, now) for key in keys}
         for region, records in backlog.waiting.items():
-            labels = (region.topic, str(region.partition))
-            self._shown.unmerged_generations.labels(*labels).set(len(records))
-            self._shown.unmerged_rows.labels(*labels).set(backlog.rows[region])
-            self._shown.oldest_unmerged_seconds.labels(*labels).set_function(partial(self._oldest_s, region))
+            partition = str(region.partition)
+            self._shown.unmerged_generations.labels(partition).set(len(records))
+            self._shown.unmerged_rows.labels(partition).set(backlog.rows[region])
+            self._shown.oldest_unmerged_seconds.labels(partition).set_function(partial(self._oldest_s, region))
 
     def garbage(self, report: GarbageReport) -> None:
         self._shown.gc_deleted_objects.inc(report.deleted)
@@ -134,7 +134,7 @@ class FlusherMetrics(ServiceMetrics):
         """A turn of expiry ended."""
         match result:
             case Expired(version=version, rows=rows, fragments=fragments):
-                self._shown.rows_expired.inc(rows)
+                self._shown.expired_rows.inc(rows)
                 self._log.info("rows expired", version=version, rows=rows, fragments=fragments)
             case Refused(reason=reason):
                 self._log.info("expiry refused", reason=reason)
@@ -156,13 +156,13 @@ class FlusherMetrics(ServiceMetrics):
 
     def _landed(self, merge: Merged) -> None:
         self._shown.merges.inc()
-        self._shown.rows_adopted.inc(merge.rows_adopted)
-        self._shown.rows_written.inc(merge.rows_written)
-        self._shown.rows_replaced.inc(merge.rows_replaced - merge.rows_in_place)
-        self._shown.rows_in_place.inc(merge.rows_in_place)
+        self._shown.adopted_rows.inc(merge.rows_adopted)
+        self._shown.written_rows.inc(merge.rows_written)
+        self._shown.replaced_rows.inc(merge.rows_replaced - merge.rows_in_place)
+        self._shown.in_place_rows.inc(merge.rows_in_place)
         self._shown.keys_deleted.inc(merge.keys_deleted)
         for region, generations in merge.generations.items():
-            self._shown.generations_merged.labels(region.topic, str(region.partition)).inc(len(generations))
+            self._shown.generations_merged.labels(str(region.partition)).inc(len(generations))
         self._log.info(
             "merged",
             version=merge.version,
@@ -185,7 +185,7 @@ class FlusherMetrics(ServiceMetrics):
                 keys=merge.set_aside,
                 partitions=merge.set_aside_of,
             )
-        self._shown.rows_region_not_known.inc(merge.regions_not_known)
+        self._shown.unknown_partition_rows.inc(merge.regions_not_known)
         self._shown.fragments_scanned.inc(merge.fragments_scanned)
         for fault in merge.index_faults:
             self._log.warning("key index damaged: scanned instead, and written anew", fault=fault)
@@ -194,7 +194,7 @@ class FlusherMetrics(ServiceMetrics):
         self._shown.compactions.labels(compacted.reason).inc()
         self._shown.compacted_fragments.inc(compacted.fragments_before)
         self._shown.compacted_bytes.inc(compacted.bytes_written)
-        self._shown.rows_dropped.inc(compacted.rows_dropped)
+        self._shown.dropped_rows.inc(compacted.rows_dropped)
         self._log.info(
             "compacted",
             version=compacted.version,
@@ -208,7 +208,7 @@ class FlusherMetrics(ServiceMetrics):
         )
 
     def _finished(self, finished: Finished) -> None:
-        self._shown.foreign_rows_hidden.inc(finished.rows_hidden)
+        self._shown.hidden_foreign_rows.inc(finished.rows_hidden)
         self._shown.fragments_rebuilt.inc(finished.fragments_rebuilt)
         if finished.rows_hidden or finished.fragments_rebuilt:
             self._log.warning(

@@ -31,6 +31,7 @@ from typing import Any
 
 from lancewal_core import paths
 from lancewal_core.errors import FlusherPaused, PlanRetriesExhausted
+from lancewal_core.open import Address
 from lancewal_core.process.clock import sleep_unless
 from lancewal_core.process.health import Health, HealthServer
 from lancewal_core.process.stop_signals import stop_signals
@@ -179,10 +180,11 @@ def run_once(settings: Settings, stopping: Callable[[], bool] = lambda: False) -
 
 def _start(settings: Settings, stopping: Callable[[], bool], stack: ExitStack) -> _Loop:
     context = open_context(settings, stack)
-    metrics = FlusherMetrics(context.clock)
+    address = Address.of(settings)
+    metrics = FlusherMetrics(context.clock, address.name)
     contract = context.contract
     what = {"topic": contract.topic, "table": contract.table_uuid, "runner": settings.flusher.runner}
-    metrics.started(contract.version, contract.partitions, what)
+    metrics.started(contract.version, contract.partitions, contract.topic_id, address.uri, what)
     control = ControlReader(context.store, context.clock, Service.FLUSHER)
     control.read_or_raise()
     return _Loop(context, metrics, control, stopping)

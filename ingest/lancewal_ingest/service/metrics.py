@@ -32,10 +32,9 @@ from lancewal_ingest.service.standstill import Still
 class IngestMetrics(ServiceMetrics):
     """The worker's ``Observer``.  ``registry`` holds every metric; nothing is registered globally."""
 
-    def __init__(self, clock: Clock, memory_budget: int) -> None:
-        self._shown = IngestMetricTable()
-        super().__init__(clock, "ingest", self._shown.build, self._shown.paused_by_operator)
-        self.registry = self._shown.registry
+    def __init__(self, clock: Clock, table: str, memory_budget: int) -> None:
+        self._shown = IngestMetricTable(table)
+        super().__init__(clock, "ingest", table, self._shown, self._shown.paused)
         self._newest_ms: dict[Region, int] = {}
         self._durable: dict[Region, Position] = {}
         self._regions: Mapping[int, Region] = {}
@@ -49,10 +48,10 @@ class IngestMetrics(ServiceMetrics):
         self._log.info("opened", region=region.name, generation=record.generation, position=record.first)
 
     def appended(self, entry: Entry) -> None:
-        topic, partition = entry.region.topic, str(entry.region.partition)
-        self._shown.rows.labels(topic, partition).inc(entry.rows.num_rows)
+        partition = str(entry.region.partition)
+        self._shown.rows.labels(partition).inc(entry.rows.num_rows)
         for rejected in entry.rejected:
-            self._shown.records_rejected.labels(topic, partition, rejected.kind).inc()
+            self._shown.dead_letters.labels(partition, rejected.kind).inc()
         if entry.rows.num_rows:
             newest = entry.rows.column(TIMESTAMP)[-1].value
             self._newest_ms[entry.region] = newest
@@ -83,7 +82,7 @@ class IngestMetrics(ServiceMetrics):
         self._log.warning("ownership lost", region=region.name, reason=str(error))
 
     def stopped(self, region: Region, error: LancewalError) -> None:
-        self._shown.partition_stopped.labels(region.topic, str(region.partition), error.kind).set(1)
+        self._shown.partition_stopped.labels(str(region.partition), error.kind).set(1)
         self._log.error("partition stopped", region=region.name, kind=error.kind, reason=str(error), **_where(error))
 
     def failed(self, act: str, cause: object) -> None:
@@ -94,7 +93,7 @@ class IngestMetrics(ServiceMetrics):
 
     def memory(self, used: int, paused: bool) -> None:
         self._shown.memory_bytes.set(used)
-        self._shown.paused.set(paused)
+        self._shown.throttled.set(paused)
 
     def positions(self, regions: Mapping[int, Region], durable: Mapping[int, Position], unflushed: int) -> None:
         self._regions = regions
@@ -111,10 +110,10 @@ class IngestMetrics(ServiceMetrics):
                 _forget(gauge, region)
         for region, position in now_open.items():
             if self._durable.get(region) != position:
-                self._shown.durable_position.labels(region.topic, str(region.partition)).set(position)
+                self._shown.durable_position.labels(str(region.partition)).set(position)
         self._durable = now_open
         self._shown.unflushed_generations.set(unflushed)
-        self._shown.open_regions.set(len(now_open))
+        self._shown.open_partitions.set(len(now_open))
 
     # -- now and then --------------------------------------------------------------------------------------------
 
@@ -122,20 +121,19 @@ class IngestMetrics(ServiceMetrics):
         """Set what follows from Kafka's ends and from the clock; ``stopped`` is all that is stopped now."""
         now_ms = self._clock.now_ms()
         # Also those that could not be opened.
-        show_only(
-            self._shown.partition_stopped,
-            {(self._regions[p].topic, str(p), error.kind): 1 for p, error in stopped.items()},
-        )
+        show_only(self._shown.partition_stopped, {(str(p), error.kind): 1 for p, error in stopped.items()})
         for region, position in self._durable.items():
-            labels = (region.topic, str(region.partition))
+            partition = str(region.partition)
             high = highs.get(region.partition)
             if high is None:
                 continue
             lag = max(0, high - position)
-            self._shown.lag_records.labels(*labels).set(lag)
+            self._shown.lag_records.labels(partition).set(lag)
             newest_ms = self._newest_ms.get(region)
             if newest_ms is not None:
-                self._shown.freshness_seconds.labels(*labels).set(max(0.0, (now_ms - newest_ms) / 1000) if lag else 0.0)
+                self._shown.freshness_seconds.labels(partition).set(
+                    max(0.0, (now_ms - newest_ms) / 1000) if lag else 0.0
+                )
 
     def standing(self, waiting: Mapping[int, Still]) -> None:
         """Show how long partitions of which records wait have been where they are."""
@@ -143,14 +141,14 @@ class IngestMetrics(ServiceMetrics):
         for region in self._durable:
             still = waiting.get(region.partition)
             seconds = 0.0 if still is None else now - still.since
-            self._shown.standing_seconds.labels(region.topic, str(region.partition)).set(seconds)
+            self._shown.standing_seconds.labels(str(region.partition)).set(seconds)
 
     def retention(self, horizons: Mapping[int, float], reserves: Mapping[int, int]) -> None:
         """Seconds until each open partition loses records, and durable offsets that Kafka has still."""
         unknown = any(math.isnan(left_s) for left_s in horizons.values())
         self._shown.retention_horizon_seconds.set(math.nan if unknown else min(horizons.values(), default=math.inf))
         for partition, offsets in reserves.items():
-            self._shown.retention_reserve_offsets.labels(self._regions[partition].topic, str(partition)).set(offsets)
+            self._shown.retention_reserve_offsets.labels(str(partition)).set(offsets)
 
     def retention_short(self, short: Mapping[int, float]) -> None:
         """Partitions that are about to lose records, and the seconds left; logged as they come and go."""
@@ -177,7 +175,7 @@ class IngestMetrics(ServiceMetrics):
 
 
 def _forget(metric: MetricWrapperBase, region: Region) -> None:
-    metric.remove_by_labels({"topic": region.topic, "partition": str(region.partition)})
+    metric.remove_by_labels({"partition": str(region.partition)})
 
 
 def _where(error: LancewalError) -> dict[str, object]:

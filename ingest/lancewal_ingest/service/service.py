@@ -82,10 +82,11 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
         # Step 1
         queue_bytes = client_bytes(settings.ingest.memory_bytes_max)
         memory = MemoryPolicy(nbytes=settings.ingest.memory_bytes_max - queue_bytes)
-        metrics = IngestMetrics(clock, memory.nbytes)
+        address = Address.of(settings)
+        metrics = IngestMetrics(clock, address.name, memory.nbytes)
         tasks = ThreadTasks(workers=_TASK_THREADS)
         stack.callback(tasks.close)
-        store = TimedStore(Address.of(settings).store(), metrics)
+        store = TimedStore(address.store(), metrics)
         context = open_context(settings, tasks, clock, store)
         contract = context.contract
         group = settings.kafka.group(contract.table_uuid)
@@ -142,7 +143,7 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
             HealthServer(settings.http.host, settings.http.ingest_port, metrics.registry, health)
         )
         what = {"topic": contract.topic, "table": contract.table_uuid, "group": group, "owner": owner}
-        metrics.started(contract.version, contract.partitions, what)
+        metrics.started(contract.version, contract.partitions, contract.topic_id, address.uri, what)
         worker.subscribe()
         began(Running(worker, server.port, owner))
         # Step 2

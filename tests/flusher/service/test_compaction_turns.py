@@ -74,7 +74,7 @@ def test_it_compacts_and_extends_indexes(table: FlusherTable) -> None:
         found = samples(port)
     assert found["compacted_fragments_total"] == 6
     assert found["compacted_bytes_total"] > 0
-    assert found["compaction_conflicts_total"] == found["hidden_rows"] == found["rows_dropped_total"] == 0
+    assert found["compaction_conflicts_total"] == found["hidden_rows"] == found["dropped_rows_total"] == 0
     assert found["fragments"] == 1
     assert found["indexes_extended_total{id_idx}"] == 1
     assert found["compaction_seconds_count"] >= 1
@@ -160,7 +160,7 @@ def test_off_and_paused(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) ->
         pause(table.store, SystemClock(), lambda: "1", Service.FLUSHER)
         monkeypatch.setattr(service, "POLL_S", 0.05)
         with serving(eager(table)) as port:
-            wait_for(lambda: samples(port)["paused_by_operator"] == 1)
+            wait_for(lambda: samples(port)["paused"] == 1)
             threading.Event().wait(0.3)  # several intervals
             assert landed == []
             resume(table.store, SystemClock(), lambda: "2", Service.FLUSHER)

@@ -33,19 +33,20 @@ from lancewal_core.errors import (
     TableReplaced,
     TableRestored,
 )
-from lancewal_core.ids import TableVersion
+from lancewal_core.ids import Generation, Position, Region, TableVersion, TopicId
 from lancewal_core.paths import control_version, wal_prefix
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.settings.load import Settings
 from lancewal_core.store import watch as store_watch
 from lancewal_core.store.obstore import ObstoreStore
 from lancewal_core.table.control import ControlReader, Service, pause, resume
-from lancewal_core.table.watermarks import TABLE_UUID
+from lancewal_core.table.watermarks import TABLE_UUID, InForce, Watermark
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.garbage.collect import collect_garbage
 from lancewal_flusher.merge.merge import merge_next
 from lancewal_flusher.service import round as rounds
 from lancewal_flusher.service import service
+from lancewal_flusher.service.backlog import Backlog
 from lancewal_flusher.service.metrics import FlusherMetrics
 from lancewal_flusher.service.round import RoundState, run_round
 from lancewal_flusher.service.service import run_once, serve
@@ -116,11 +117,11 @@ def get(port: int, path: str) -> tuple[int, str]:
 
 
 def samples(port: int) -> dict[str, float]:
-    """``name{label values}`` to value, the prefix left out."""
+    """``name{label values}`` to value, the prefix and the table left out."""
     found = {}
     for family in text_string_to_metric_families(get(port, "/metrics")[1]):
         for sample in family.samples:
-            labels = ",".join(v for k, v in sorted(sample.labels.items()) if k != "topic")
+            labels = ",".join(v for k, v in sorted(sample.labels.items()) if k != "table")
             found[sample.name.removeprefix("lancewal_flusher_") + (f"{{{labels}}}" if labels else "")] = sample.value
     return found
 
@@ -227,20 +228,31 @@ def test_it_merges_what_comes(table: FlusherTable) -> None:
             table.generation(1, [patch(n, a=n)])
             wait_for(lambda n=n: table.states(0) == ["MERGED"] * (n + 1) == table.states(1))  # type: ignore[misc] # no type for a default
             table.check()
-        wait_for(lambda: samples(port)["watermark_position{1}"] == 3)
+        wait_for(lambda: samples(port)["merged_position{1}"] == 3)
         found = samples(port)
         assert get(port, "/livez") == (200, "ok\n")
     assert found["merges_total"] >= 3
     assert found["generations_merged_total{0}"] == found["generations_merged_total{1}"] == 3
-    assert found["rows_adopted_total"] + found["rows_written_total"] == 18
-    assert found["rows_replaced_total"] == 8
+    assert found["adopted_rows_total"] + found["written_rows_total"] == 18
+    assert found["replaced_rows_total"] == 8
     assert found["keys_deleted_total"] == 3
-    assert found["watermark_generation{0}"] == 3
-    assert found["watermark_position{0}"] == 18
+    assert found["merged_generation{0}"] == 3
+    assert found["merged_position{0}"] == 18
     assert found["unmerged_generations{0}"] == found["unmerged_rows{0}"] == found["oldest_unmerged_seconds{0}"] == 0
     assert found["table_version"] == table.dataset.version
     assert found["round_seconds_count"] >= 3
     assert "conflicts_total" in found
+
+
+def test_of_a_former_topic_nothing_is_shown() -> None:
+    """Its partitions have the same numbers, and its watermarks stay with the table."""
+    now, former = (Region("orders", TopicId(topic_id), 0) for topic_id in ("now", "former"))
+    marks = {now: Watermark(Generation(2), Position(7)), former: Watermark(Generation(9), Position(900))}
+    metrics = FlusherMetrics(SystemClock(), "t")
+    metrics.backlog(Backlog(TableVersion(3), InForce(TableVersion(3), "m", marks), {now: ()}, {now: 0}))
+    place = {"table": "t", "partition": "0"}
+    assert metrics.registry.get_sample_value("lancewal_flusher_merged_generation", place) == 2
+    assert metrics.registry.get_sample_value("lancewal_flusher_merged_position", place) == 7
 
 
 def test_what_waits_is_shown_and_orphans_are_left_for_a_while(table: FlusherTable) -> None:
@@ -322,7 +334,7 @@ def test_damage_of_a_region_holds_up_no_other_and_is_waited_out(
     table.generation(1, upserts(range(5)))
     with serving(settings_of(table)) as port:
         wait_for(lambda: table.states(1) == ["MERGED"])
-        wait_for(lambda: samples(port)["damaged_regions"] == 1)
+        wait_for(lambda: samples(port)["damaged_partitions"] == 1)
         wait_for(lambda: samples(port).get("failures_total{object_missing}", 0) >= 2)
         status, text = get(port, "/readyz")
         assert status == 503
@@ -331,7 +343,7 @@ def test_damage_of_a_region_holds_up_no_other_and_is_waited_out(
         table.put_back(held)
         wait_for(lambda: table.states(0) == ["MERGED"])
         wait_for(lambda: get(port, "/readyz")[0] == 200)
-        assert samples(port)["damaged_regions"] == 0
+        assert samples(port)["damaged_partitions"] == 0
     table.check()
 
 
@@ -377,7 +389,7 @@ def test_damage_that_garbage_collection_meets_is_named_until_it_is_gone(
         wait_for(lambda: get(port, "/readyz")[0] == 200)
 
 
-def test_damaged_regions_are_named_beside_a_fault_of_garbage_collection(
+def test_damaged_partitions_are_named_beside_a_fault_of_garbage_collection(
     table: FlusherTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any) -> Any:
@@ -403,7 +415,7 @@ def test_a_turn_that_was_refused_says_nothing_of_the_damage_that_an_earlier_one_
     context = table.context()
     context = replace(context, contract=context.contract.model_copy(update={"ttl_column": "at", "ttl_s": 86_400}))
     loop = service._Loop(
-        context, FlusherMetrics(context.clock), ControlReader(table.store, context.clock, Service.FLUSHER), bool
+        context, FlusherMetrics(context.clock, "t"), ControlReader(table.store, context.clock, Service.FLUSHER), bool
     )
     refused, nothing = Refused("a commit came first"), TableVersion(1)
     results: dict[str, Sequence[Any]] = {
@@ -455,14 +467,14 @@ def test_a_paused_flusher_begins_no_round(table: FlusherTable, monkeypatch: pyte
     with pytest.raises(FlusherPaused, match="lancewal resume flusher"):
         run_once(settings_of(table))
     with serving(settings_of(table)) as port:
-        wait_for(lambda: samples(port)["paused_by_operator"] == 1)
+        wait_for(lambda: samples(port)["paused"] == 1)
         assert get(port, "/readyz") == (200, "ok\n")
         assert samples(port)["round_seconds_count"] == 0
         resume(table.store, clock, lambda: "2", Service.FLUSHER)
         wait_for(lambda: table.states(0) == ["MERGED"])
-        wait_for(lambda: samples(port)["paused_by_operator"] == 0)
+        wait_for(lambda: samples(port)["paused"] == 0)
         pause(table.store, clock, lambda: "3", Service.FLUSHER)
-        wait_for(lambda: samples(port)["paused_by_operator"] == 1)
+        wait_for(lambda: samples(port)["paused"] == 1)
         rounds = samples(port)["round_seconds_count"]
         table.generation(0, upserts(range(5), a=1))
         assert table.states(0) == ["MERGED", "FLUSHED"]

@@ -380,7 +380,7 @@ def test_random_times_merges_and_rounds(tmp_path: Path, seed: int) -> None:
 def expiry_turn(table: FlusherTable, clock: ManualClock) -> Turn[Any]:
     """As the service takes it."""
     context = context_of(table, clock)
-    loop = service._Loop(context, FlusherMetrics(clock), ControlReader(table.store, clock, Service.FLUSHER), bool)
+    loop = service._Loop(context, FlusherMetrics(clock, "t"), ControlReader(table.store, clock, Service.FLUSHER), bool)
     (turn,) = [turn for turn in service.turns_of(loop, settings_of(table)).others if turn.name == "expiry"]
     return turn
 
@@ -410,7 +410,7 @@ def test_the_service_lets_rows_expire(table: FlusherTable) -> None:
         0, [Operation(Op.UPSERT, id, {"a": 0, "s": None, "tags": None, "at": at}) for id, at in enumerate(values)]
     )
     with serving(settings_of(table, flusher={"interval_s": 0.05, "expiry_interval_s": 0.05})) as port:
-        wait_for(lambda: samples(port).get("rows_expired_total") == 1)
+        wait_for(lambda: samples(port).get("expired_rows_total") == 1)
     del table.model["r0", 0]
     table.check()
 

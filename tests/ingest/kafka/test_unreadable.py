@@ -155,7 +155,7 @@ def test_a_partition_that_cannot_be_read_stops_alone_and_is_led_past(
             until(lambda running=running: 0 in running.worker.stopped and running.worker.durable.get(1) == 1)  # type: ignore[misc] # a default
             assert running.worker.durable == {0: 1, 1: 1}
             assert running.worker.stopped[0].kind == "records_unreadable"
-            labels = {"topic": topic_name, "partition": "0", "kind": "records_unreadable"}
+            labels = {"partition": "0", "kind": "records_unreadable"}
             assert metric(running.port, "lancewal_ingest_partition_stopped", **labels) == 1
             status, text = get(running.port, "/readyz")
             assert status == 503

@@ -396,7 +396,7 @@ def test_a_process_that_is_about_to_lose_records_takes_no_more(
         reserve = [metric(first.port, "lancewal_ingest_retention_reserve_offsets", partition=p) for p in "01"]
         assert reserve == [ends[0], ends[1]]
         control.pause(store, clock, lambda: "1", control.Service.INGEST)
-        until(lambda: metric(first.port, "lancewal_ingest_paused_by_operator") == 1)
+        until(lambda: metric(first.port, "lancewal_ingest_paused") == 1)
         with serving(settings) as second:
             until(lambda: len(second.worker.durable) == len(first.worker.durable) == 1)
             (mine,) = first.worker.durable

@@ -283,8 +283,10 @@ def test_rows_become_durable_and_are_handed_over(kafka: KafkaBroker, topic_name:
         assert shown("rows_total") == [len(produced.by_partition[p]) for p in range(4)]
         until(lambda: shown("lag_records") == [0] * 4)
         assert shown("freshness_seconds") == [0] * 4
-        assert metric(running.port, "lancewal_ingest_open_regions") == 4
-        assert metric(running.port, "lancewal_ingest_build_info", table=contract.table_uuid, topic=topic_name) == 1
+        assert metric(running.port, "lancewal_ingest_open_partitions") == 4
+        assert metric(running.port, "lancewal_build_info", service="ingest") == 1
+        ours = {"table": "table", "topic": topic_name, "topic_id": contract.topic_id, "uri": settings.table.uri}
+        assert metric(running.port, "lancewal_table_info", **ours) == 1
         assert (metric(running.port, "lancewal_ingest_put_seconds_count") or 0) >= 2
     check_handed_over(contract, settings.table.uri, produced)
     assert list((tmp_path / "table" / "_lancewal" / "probe").iterdir()) == []
@@ -330,12 +332,12 @@ def test_a_paused_ingest_consumes_nothing_and_stays_a_member(
     with serving(settings) as running:
         # Paused before it began: it has its partitions, and leaves them where they are.
         until(lambda: running.worker.durable == {0: 0, 1: 0}, lambda: running.worker.durable)
-        until(lambda: shown("paused_by_operator") == 1)
+        until(lambda: shown("paused") == 1)
         control.resume(store, SystemClock(), lambda: "2", control.Service.INGEST)
         until(lambda: running.worker.durable == produced.ends, lambda: running.worker.durable)
-        until(lambda: shown("paused_by_operator") == 0)
+        until(lambda: shown("paused") == 0)
         control.pause(store, SystemClock(), lambda: "3", control.Service.INGEST)
-        until(lambda: shown("paused_by_operator") == 1)
+        until(lambda: shown("paused") == 1)
         before = dict(running.worker.durable)
         produce(kafka, topic_name, 1000, 1000, produced)
         behind = sum(produced.ends.values()) - sum(before.values())
@@ -364,7 +366,7 @@ def test_bad_records_become_dead_letters(kafka: KafkaBroker, topic_name: str, tm
     assert producer.flush(30) == 0
     with serving(settings) as running:
         until(lambda: running.worker.durable == {0: 3}, lambda: running.worker.durable)
-        until(lambda: metric(running.port, "lancewal_ingest_records_rejected_total", kind="not_json") == 1)
+        until(lambda: metric(running.port, "lancewal_ingest_dead_letters_total", kind="not_json") == 1)
         from tests.ingest.kafka.test_dead_letters import read
 
         (letter,) = read(kafka, "dead-" + topic_name, 1)
@@ -598,7 +600,7 @@ def test_livez_fails_once_the_loop_hangs_and_readyz_says_why() -> None:
     clock = Hands()
     problems: list[str] = []
     health = Health(clock, lambda: problems, loop_limit_s=10)
-    with HealthServer("127.0.0.1", 0, IngestMetrics(clock, 1000).registry, health) as server:
+    with HealthServer("127.0.0.1", 0, IngestMetrics(clock, "t", 1000).registry, health) as server:
         clock.at = 10
         assert get(server.port, "/livez") == (200, "ok\n")
         problems.append("Kafka does not answer")
@@ -616,21 +618,21 @@ def test_metrics_follow_the_partitions_that_are_ours(capsys: pytest.CaptureFixtu
         def now_ms(self) -> int:
             return 60_000
 
-    metrics = IngestMetrics(At(), 1000)
+    metrics = IngestMetrics(At(), "t", 1000)
     value = metrics.registry.get_sample_value
     regions = {p: Region("t", TopicId("x"), p) for p in (0, 1)}
     rows = pa.RecordBatch.from_pydict({TIMESTAMP: pa.array([10_000, 20_000], TIMESTAMP_TYPE)})
     metrics.appended(Entry(regions[0], Position(0), Position(2), 1, rows, (RejectedOffset(5, "type"),)))
     metrics.positions(regions, {0: Position(2), 1: Position(7)}, unflushed=3)
     metrics.refresh({0: Position(12), 1: Position(7)}, {1: RetentionLost("gone")})
-    zero, one = ({"topic": "t", "partition": p} for p in "01")
+    zero, one = ({"table": "t", "partition": p} for p in "01")
     assert value("lancewal_ingest_rows_total", zero) == 2
-    assert value("lancewal_ingest_records_rejected_total", {**zero, "kind": "type"}) == 1
+    assert value("lancewal_ingest_dead_letters_total", {**zero, "kind": "type"}) == 1
     assert value("lancewal_ingest_durable_position", one) == 7
     assert (value("lancewal_ingest_lag_records", zero), value("lancewal_ingest_lag_records", one)) == (10, 0)
     assert value("lancewal_ingest_freshness_seconds", zero) == 40
-    assert value("lancewal_ingest_append_latency_seconds_sum") == 40
-    assert value("lancewal_ingest_unflushed_generations") == 3
+    assert value("lancewal_ingest_append_latency_seconds_sum", {"table": "t"}) == 40
+    assert value("lancewal_ingest_unflushed_generations", {"table": "t"}) == 3
     assert value("lancewal_ingest_partition_stopped", {**one, "kind": "retention_lost"}) == 1
     # Partition 0 moves away, partition 1 goes on.
     metrics.positions(regions, {1: Position(8)}, unflushed=0)
@@ -648,6 +650,6 @@ def test_metrics_follow_the_partitions_that_are_ours(capsys: pytest.CaptureFixtu
     # A fault that repeats is counted each time and logged once.
     for _ in range(3):
         metrics.failed("append", "the store is away")
-    assert value("lancewal_ingest_failures_total", {"act": "append"}) == 3
+    assert value("lancewal_ingest_failures_total", {"table": "t", "operation": "append"}) == 3
     shown = capsys.readouterr()
     assert (shown.out + shown.err).count("the store is away") == 1

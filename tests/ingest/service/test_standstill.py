@@ -60,7 +60,7 @@ def test_a_partition_behind_an_open_transaction_is_shown(
         assert status == 503
         assert "partition 0 at 0 for" in text
         assert "records up to 21 wait, behind a transaction that is still open" in text
-        place = {"topic": topic_name, "partition": "0"}
+        place = {"table": "table", "partition": "0"}
         seconds = metric(running.port, "lancewal_ingest_standing_seconds", **place)
         assert seconds is not None
         assert seconds >= 0.5, "as /readyz says"
