@@ -9,6 +9,7 @@ from lancewal_core import paths
 from lancewal_core.errors import ContractMismatch
 from lancewal_core.keys.index import KeyIndex
 from lancewal_core.region.opened_table import OpenedTable
+from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.tasks.runner import Runner
 
 
@@ -20,6 +21,7 @@ class FlusherContext(OpenedTable):
     """A fresh random text of at least 8 hex digits."""
     files_without_origin: set[str] = field(default_factory=set)
     """Data files of which no commit says through which regions their rows came (``commit.row_origins``): that stays so."""
+    events: FlusherEvents = field(default_factory=FlusherEvents)
 
 
 def check_contract(context: FlusherContext) -> None:

@@ -20,6 +20,7 @@ from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.obstore import local_folder
 from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.tasks.runner import Runner, ThreadRunner
 
 KEY_PARTS_BYTES_MAX = 512 << 20
@@ -42,13 +43,15 @@ def open_context(settings: Settings, stack: ExitStack, *, on_threads: bool = Fal
     stack.callback(computing.close)
     opened = open_by(settings, tasks, SystemClock())
     runner = "threads" if on_threads else settings.flusher.runner
+    events = FlusherEvents(table=Address.of(settings).name)
     return FlusherContext(
         *opened.parts,
         keys=_key_index(opened, settings.table.uri, computing, stack),
-        runner=ThreadRunner(opened.table, computing, opened.clock)
+        runner=ThreadRunner(opened.table, computing, opened.clock, events)
         if runner == "threads"
-        else _spark_runner(opened, Address.of(settings)),
+        else _spark_runner(opened, Address.of(settings), events),
         new_id=lambda: uuid.uuid4().hex,
+        events=events,
     )
 
 
@@ -61,9 +64,11 @@ def _key_index(opened: OpenedTable, uri: str, computing: Tasks, stack: ExitStack
     return KeyIndex(KeyCatalogs(opened.store, opened.clock), parts, computing)
 
 
-def _spark_runner(opened: OpenedTable, address: Address) -> Runner:
+def _spark_runner(opened: OpenedTable, address: Address, events: FlusherEvents) -> Runner:
     from lancewal_flusher.tasks.spark_runner import SparkRunner
     from lancewal_flusher.tasks.spark_session import the_session
 
     the_session()  # what cannot work is said at the start
-    return SparkRunner(the_session, address.uri, opened.store, opened.tasks, opened.clock, address.base_paths)
+    return SparkRunner(
+        the_session, address.uri, opened.store, opened.tasks, opened.clock, address.base_paths, events=events
+    )

@@ -15,7 +15,6 @@ be, ``RegionConflict``.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from threading import Lock
@@ -35,10 +34,10 @@ from lancewal_core.store.json_object import JsonFault, JsonObject
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.contract import Contract
+from lancewal_reader.event_table import ReaderEvents
 
 METADATA_KEY = b"lancewal.conflicts"
 OnConflict = Literal["leave_out", "fail"]
-_log = logging.getLogger("lancewal.reader")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +58,11 @@ class LeftOut:
     def warn(self, topic: str) -> None:
         """A line in the log."""
         if self:
-            _log.warning(
-                "topic %s: %d primary keys came through two partitions and wait for a decision (`lancewal conflicts "
-                "list`); of %d keys unmerged records are left out, through partitions %s",
-                topic,
-                self.waiting,
-                self.unmerged,
-                list(self.partitions),
+            ReaderEvents().keys_left_out(
+                topic=topic,
+                waiting_keys=self.waiting,
+                unmerged_keys=self.unmerged,
+                partitions=list(self.partitions),
             )
 
 

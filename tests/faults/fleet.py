@@ -84,7 +84,7 @@ class Fleet(AbstractContextManager["Fleet"]):
 
     def until_opened_again(self, zombie: Service, opened: int) -> None:
         """Feed until an ingest that was away is back in the group and has opened the regions that it is given now."""
-        self.feed_until(lambda: len(zombie.logged("opened")) > opened, zombie, self.produce)
+        self.feed_until(lambda: len(zombie.logged("partition_opened")) > opened, zombie, self.produce)
 
     def end(self, ingest: Service, flusher: Service) -> None:
         """All is ingested, handed over and merged; then every way to read is the fold of everything produced."""

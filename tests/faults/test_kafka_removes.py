@@ -42,7 +42,7 @@ def test_retention_takes_what_is_durable(kafka: KafkaBroker, topic_name: str, tm
     world.check_strong()
     world.feed.produce(100)
     world.wait_caught_up()
-    assert not heir.logged("partition stopped")
+    assert not heir.logged("partition_stopped")
     world.finish([heir])
 
 
@@ -106,7 +106,7 @@ def goes_on_behind_it(world: World, shorter: set[int], ends: Mapping[int, int]) 
     ingest = world.lancewal.start("ingest", "run")
 
     def waits() -> bool:
-        return any(line["kind"] == "kafka_behind" for line in ingest.logged("failed, will be tried again"))
+        return any(line["kind"] == "kafka_behind" for line in ingest.logged("operation_failed"))
 
     until(waits, lambda: ingest.tail)
     producer = Producer({"bootstrap.servers": world.servers})
@@ -119,7 +119,7 @@ def goes_on_behind_it(world: World, shorter: set[int], ends: Mapping[int, int]) 
     feed.history, world.feed = world.feed.history, feed
     world.feed.produce(100)
     world.wait_caught_up()
-    assert not ingest.logged("partition stopped")
+    assert not ingest.logged("partition_stopped")
     world.finish([ingest])
 
 
@@ -142,8 +142,8 @@ def test_a_compacted_topic(kafka: KafkaBroker, topic_name: str, tmp_path: Path, 
                         [("lancewal.op", b"patch")])  # fmt: skip
     heir = world.lancewal.start("ingest", "run")
     world.wait_caught_up()
-    assert not heir.logged("partition stopped")
-    assert [line["count"] for line in heir.logged("records rejected")] == [1]
+    assert not heir.logged("partition_stopped")
+    assert [line["records"] for line in heir.logged("dead_letters_written")] == [1]
     world.feed.produce(100)
     world.wait_caught_up()
     world.finish([heir])
@@ -171,9 +171,9 @@ def test_tombstones_were_cleaned_away(kafka: KafkaBroker, topic_name: str, tmp_p
     until(gone, lambda: removed(world, durable), poll_s=0.25)
     ingest = world.lancewal.start("ingest", "run")
     until(lambda: stopped(ingest) == {partition: "retention_lost"}, lambda: ingest.tail)
-    (line,) = ingest.logged("partition stopped")
-    assert "delete.retention.ms is 1000" in line["reason"]
-    assert f"deletes among offsets {durable[partition]} to" in line["reason"]
+    (line,) = ingest.logged("partition_stopped")
+    assert "delete.retention.ms is 1000" in line["error"]
+    assert f"deletes among offsets {durable[partition]} to" in line["error"]
     world.check_strong()
     other = (partition + 1) % PARTITIONS
     refused = world.lancewal.run("offsets", "accept-loss", topic_name, str(other))
@@ -191,7 +191,7 @@ def test_tombstones_were_cleaned_away(kafka: KafkaBroker, topic_name: str, tmp_p
         world.feed.history.records[partition][offset] = None
     ingest = world.lancewal.start("ingest", "run")
     world.wait_caught_up()
-    assert not ingest.logged("partition stopped")
+    assert not ingest.logged("partition_stopped")
     world.finish([ingest])
 
 
@@ -282,4 +282,4 @@ def most_keys(world: World) -> tuple[int, list[Key]]:
 
 
 def stopped(ingest: Service) -> dict[int, str]:
-    return {line["partition"]: line["kind"] for line in ingest.logged("partition stopped")}
+    return {line["partition"]: line["kind"] for line in ingest.logged("partition_stopped")}

@@ -75,7 +75,7 @@ def they_wake_up(fleet: Fleet, zombies: list[Service], heir: Service, flusher: S
     fleet.until_ingested(heir)
     fleet.until_merged(flusher)
     for zombie in zombies:
-        opened = len(zombie.logged("opened"))
+        opened = len(zombie.logged("partition_opened"))
         zombie.thaw()
         fleet.until_opened_again(zombie, opened)
         fleet.world.check_strong()

@@ -163,5 +163,5 @@ def test_an_error_is_one_line_of_the_log(
     lines = [json.loads(line) for line in (shown.out + shown.err).splitlines()]
     assert [(line["event"], line.get("error")) for line in lines] == [
         ("one line before", None),
-        ("request failed", "RuntimeError: first line"),
+        ("request_failed", "RuntimeError: first line"),
     ]

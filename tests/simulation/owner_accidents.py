@@ -116,7 +116,7 @@ def hand_over_fails_and_the_region_comes_back() -> None:
     a.script.puts += [("/index/", PutFault.NEVER_ARRIVED)] * 8
     stage.give(b, 0)
     stage.step(a)
-    require(stage.counts.get("failed hand over: StoreUnavailable") == 1, "it could not:", stage.counts)
+    require(stage.counts.get("failed hand-over: StoreUnavailable") == 1, "it could not:", stage.counts)
     (key,) = [info.key for info in stage.bucket.listing(paths.wal_prefix())]
     data = stage.bucket.get(key) or b""
     stage.bucket.delete(key)

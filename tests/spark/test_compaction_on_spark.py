@@ -144,12 +144,12 @@ def test_groups_at_the_same_time(table: FlusherTable, runner: SparkRunner, gate:
         compacting = pool.submit(compact, table, gated)
         gate.held()
         assert len(list(table.store.list(paths.parcels_prefix()))) == 1
-        while not any(line["event"] == "compaction tasks" and line["done"] == 2 for line in list(logs)):
+        while not any(line["event"] == "tasks_progressed" and line["done_tasks"] == 2 for line in list(logs)):
             assert not compacting.done()
             time.sleep(0.01)
         gate.open()
         assert isinstance(compacting.result(), Compacted)
-    assert {(line["runner"], line["total"]) for line in logs if line["event"] == "compaction tasks"} == {("spark", 3)}
+    assert {(line["runner"], line["tasks"]) for line in logs if line["event"] == "tasks_progressed"} == {("spark", 3)}
     assert list(table.store.list(paths.parcels_prefix())) == []
     table.check()
 

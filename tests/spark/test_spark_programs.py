@@ -98,12 +98,14 @@ def test_an_executor_killed_in_the_middle(
 
         merging = pool.submit(table.round, context=replace(table.context(), runner=Gated()))
         executor = java_above(gate.held())
-        while not any(line["event"] == "merge tasks" and line["done"] == line["total"] - 1 for line in list(logs)):
+        while not any(
+            line["event"] == "tasks_progressed" and line["done_tasks"] == line["tasks"] - 1 for line in list(logs)
+        ):
             assert not merging.done()
             time.sleep(0.01)
         os.kill(executor, signal.SIGKILL)
         merging.result()
-    assert {line["runner"] for line in logs if line["event"] == "merge tasks"} == {"spark"}
+    assert {line["runner"] for line in logs if line["event"] == "tasks_progressed"} == {"spark"}
     table.check()
     assert table.states(0) == table.states(1) == ["MERGED"] * 3
 
@@ -165,8 +167,8 @@ def test_a_program_by_spark_connect(server: ConnectServer, table: FlusherTable) 
     before = server.event_log.read_text() if server.event_log.exists() else ""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "SPARK_REMOTE": server.remote}
     lines = run([sys.executable, "-c", PROGRAM, "flush", "run", "--runner", "spark", "--once"], table, environment)
-    assert [line["runner"] for line in logged(lines, "started")] == ["spark"]
-    assert len(logged(lines, "merged")) == 1
+    assert [line["runner"] for line in logged(lines, "service_started")] == ["spark"]
+    assert len(logged(lines, "merge_landed")) == 1
     table.check()
     events = [json.loads(line) for line in server.event_log.read_text()[len(before) :].splitlines()]
     assert {(e["point"], e["when"]) for e in events} >= {("spark.task", "after"), ("dv.write", "after")}
@@ -196,7 +198,7 @@ def by_spark_submit(
 
 def test_a_program_by_spark_submit(table: FlusherTable, tmp_path: Path) -> None:
     lines, events = by_spark_submit([], ["--once"], table, tmp_path)
-    assert len(logged(lines, "merged")) == 1
+    assert len(logged(lines, "merge_landed")) == 1
     table.check()
     driver = {e["pid"] for e in events if e["point"] == "commit.send"}
     assert len(driver) == 1
@@ -213,8 +215,8 @@ def test_a_compaction_by_spark_submit(table: FlusherTable, tmp_path: Path) -> No
     hidden = sum(f.num_deletions for f in before[1:])
     assert (len(before), hidden > 100) == (9, True)
     lines, events = by_spark_submit(["compact"], [], table, tmp_path, compaction_target_rows=300)
-    (landed,) = logged(lines, "compacted")
-    assert (landed["version"], landed["fragments_before"], landed["rows_dropped"]) == (version + 1, 8, hidden)
+    (landed,) = logged(lines, "compaction_landed")
+    assert (landed["version"], landed["fragments_before"], landed["dropped_rows"]) == (version + 1, 8, hidden)
     after = table.dataset.get_fragments()
     assert len(after) == 1 + landed["fragments_after"] < len(before)
     assert f"compacted in 1 rounds: {len(before)} fragments to {len(after)}, " in "\n".join(lines)

@@ -140,12 +140,12 @@ def test_large_parcels_lie_on_the_store_meanwhile(
         merging = pool.submit(table.round, context=flusher(table, gated))
         gate.held()
         assert len(parcels(table)) == 1
-        while not any(line["event"] == "merge tasks" and line["done"] == 3 for line in list(logs)):
+        while not any(line["event"] == "tasks_progressed" and line["done_tasks"] == 3 for line in list(logs)):
             assert not merging.done()
             time.sleep(0.01)
         gate.open()
         merging.result()
-    assert {(line["runner"], line["total"]) for line in logs if line["event"] == "merge tasks"} == {("spark", 4)}
+    assert {(line["runner"], line["tasks"]) for line in logs if line["event"] == "tasks_progressed"} == {("spark", 4)}
     assert parcels(table) == []
     table.check()
 

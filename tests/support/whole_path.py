@@ -185,9 +185,9 @@ class Service:
         return [line for line in self.lines if line.get("event") == event]
 
     @property
-    def opened(self) -> set[str]:
+    def opened(self) -> set[tuple[str, int]]:
         """The regions that this ingest has opened, some of them perhaps again after a rebalance."""
-        return {line["region"] for line in self.logged("opened")}
+        return {(line["topic"], line["partition"]) for line in self.logged("partition_opened")}
 
     def reached(self) -> str | None:
         """``point:when`` if its failpoint was reached: passed exactly as often as the failpoint says."""

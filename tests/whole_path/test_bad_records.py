@@ -98,7 +98,7 @@ def test_every_kind_becomes_a_dead_letter(kafka: KafkaBroker, topic_name: str, t
     # Neither the services' logs nor anything else that they said holds a value.
     for service in (first, second):
         assert SECRET not in service.log
-    assert sum(line["count"] for line in second.logged("records rejected")) == len(sent)
+    assert sum(line["records"] for line in second.logged("dead_letters_written")) == len(sent)
 
 
 def test_a_misrouted_record_stops_its_partition_alone(
@@ -126,11 +126,11 @@ def test_a_misrouted_record_stops_its_partition_alone(
 
 
 def check_stopped(world: World, ingest: Service, port: int, wrong: int, right: int, offset: int) -> None:
-    until(lambda: len(ingest.logged("partition stopped")) == 1, lambda: ingest.tail)
-    (line,) = ingest.logged("partition stopped")
+    until(lambda: len(ingest.logged("partition_stopped")) == 1, lambda: ingest.tail)
+    (line,) = ingest.logged("partition_stopped")
     assert (line["kind"], line["partition"], line["offset"]) == ("misrouted", wrong, offset)
-    assert f"partition {wrong} offset {offset}" in line["reason"]
-    assert f"belongs to partition {right} of {PARTITIONS}" in line["reason"]
+    assert f"partition {wrong} offset {offset}" in line["error"]
+    assert f"belongs to partition {right} of {PARTITIONS}" in line["error"]
     assert SECRET not in ingest.log
     status, text = answer(port, "/readyz")
     assert status == 503

@@ -87,8 +87,8 @@ def test_records_that_are_not_durable_when_partitions_are_added(
         world.feed.history.records[lost][offset] = None
 
     ingest = world.lancewal.start("ingest", "run")
-    until(lambda: len(ingest.logged("partition stopped")) == PARTITIONS, lambda: ingest.tail)
-    assert {line["kind"] for line in ingest.logged("partition stopped")} == {"partition_count_changed"}
+    until(lambda: len(ingest.logged("partition_stopped")) == PARTITIONS, lambda: ingest.tail)
+    assert {line["kind"] for line in ingest.logged("partition_stopped")} == {"partition_count_changed"}
     ingest.stop()
     world.merge_all()
     before = world.feed.history.fold(world.feed.history.ends)
@@ -99,7 +99,7 @@ def test_records_that_are_not_durable_when_partitions_are_added(
 
     # Ingest that is at work when the contract is altered sees that, and ends.
     ingest = world.lancewal.start("ingest", "run")
-    until(lambda: len(ingest.logged("partition stopped")) == PARTITIONS, lambda: ingest.tail)
+    until(lambda: len(ingest.logged("partition_stopped")) == PARTITIONS, lambda: ingest.tail)
     world.lancewal.succeed(*alter("table"))
     until(lambda: not ingest.running, lambda: ingest.tail)
     assert ingest.exit_code == 2

@@ -102,7 +102,7 @@ def under_kills(
 def spread(world: World) -> bool:
     """Whether keys came again in other generations and other merges: there were many of both."""
     logs = "".join(log.read_text(errors="replace") for log in world.lancewal.folder.glob("*.log"))
-    sealed, merged = (logs.count(f'"event": "{event}"') for event in ("sealed", "merged"))
+    sealed, merged = (logs.count(f'"event": "{event}"') for event in ("generation_sealed", "merge_landed"))
     return sealed >= 40 and merged >= 8
 
 
@@ -143,8 +143,8 @@ def freeze_and_take_over(world: World) -> None:
     world.check_strong()
     frozen.thaw()
     # It meets the fence with its PUT, and comes back with a log of its own.
-    until(lambda: len(frozen.logged("fenced")) >= 1, lambda: frozen.tail)
-    until(lambda: len(_since(frozen, "fenced", "opened")) >= 1, lambda: frozen.tail)
+    until(lambda: len(frozen.logged("wal_fenced")) >= 1, lambda: frozen.tail)
+    until(lambda: len(_since(frozen, "wal_fenced", "partition_opened")) >= 1, lambda: frozen.tail)
     world.feed.produce(BATCH)
     world.wait_caught_up()
     world.check_strong()

@@ -147,9 +147,9 @@ def test_accepting_the_loss_of_what_retention_took(
 
     ingest = world.lancewal.start("ingest", "run")
     until(stopped(ingest, "retention_lost"), lambda: ingest.tail)
-    (line,) = ingest.logged("partition stopped")
-    assert f"offsets {first} to {behind - 1}" in line["reason"]
-    assert f"`lancewal offsets accept-loss {topic_name} {partition}`" in line["reason"]
+    (line,) = ingest.logged("partition_stopped")
+    assert f"offsets {first} to {behind - 1}" in line["error"]
+    assert f"`lancewal offsets accept-loss {topic_name} {partition}`" in line["error"]
     refused(world, "nothing is lost", "accept-loss", topic_name, (partition + 1) % PARTITIONS)
     said = world.lancewal.succeed("offsets", "accept-loss", topic_name, str(partition))
     assert f"offsets {first} to {behind - 1} are recorded as lost" in said
@@ -175,7 +175,7 @@ def misroute(world: World) -> tuple[int, int]:
 
 
 def stopped(ingest: Service, kind: str) -> Callable[[], bool]:
-    return lambda: [line["kind"] for line in ingest.logged("partition stopped")] == [kind]
+    return lambda: [line["kind"] for line in ingest.logged("partition_stopped")] == [kind]
 
 
 def refused(world: World, text: str, *command: object) -> None:

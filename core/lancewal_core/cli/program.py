@@ -6,7 +6,7 @@
 2. A command whose extra is not installed is not listed; naming it says what to install.
 3. An error that lancewal raises on purpose is one line ``lancewal: <kind>: <message>`` on stderr.  Exit code 2 when a
    person must change something, 1 otherwise.
-4. Logs are JSON lines on stderr; stdout is the command's result.
+4. Logs are JSON lines on stderr, ours with the name of a declared ``event``; stdout is the command's result.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from enum import StrEnum
 from importlib import metadata
 from importlib.metadata import EntryPoint
@@ -172,7 +172,7 @@ def configure_logging(level: LogLevel) -> None:
         cache_logger_on_first_use=True,
     )
     formatter = structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=[structlog.stdlib.add_logger_name, *shared],
+        foreign_pre_chain=[structlog.stdlib.add_logger_name, *shared, _of_libraries],
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
             structlog.processors.JSONRenderer(default=str),
@@ -181,6 +181,12 @@ def configure_logging(level: LogLevel) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter)
     logging.basicConfig(handlers=[handler], level=max(number, logging.WARNING), force=True)
+
+
+def _of_libraries(_: object, __: str, line: MutableMapping[str, Any]) -> Mapping[str, Any]:
+    """Of libraries the text is the ``message``, and there is no ``event``; what our own log by ``logging`` is declared."""
+    line["message"] = line.pop("event")
+    return {**line, **getattr(line["_record"], "lancewal", {})}
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -24,13 +24,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
-import structlog
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from lancewal_core.errors import SettingsError
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.library_errors import first_line
+from lancewal_core.process.service_events import ServiceEvents
 
 CONNECTIONS_MAX = 16
 """Probes and some scrapers: each has one for some milliseconds."""
@@ -112,9 +112,11 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         error = sys.exception() or Exception()
-        log = structlog.get_logger("lancewal.http")
-        say = log.debug if isinstance(error, OSError) else log.error
-        say("request failed", client=client_address[0], error=f"{type(error).__name__}: {first_line(error)}")
+        text, events = f"{type(error).__name__}: {first_line(error)}", ServiceEvents()
+        if isinstance(error, OSError):
+            events.connection_lost(client=client_address[0], error=text)
+        else:
+            events.request_failed(client=client_address[0], error=text)
 
     def _end(self, count: int) -> None:
         """Of the oldest connections; their threads wake up, and close them."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from importlib import metadata
+from typing import ClassVar
 
-import structlog
 from prometheus_client import Gauge
 
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.metric_table import MetricTable, info
+from lancewal_core.process.service_events import ServiceEvents
 
 REPEAT_LOG_S = 10.0
 
@@ -32,13 +33,16 @@ class ServiceMetricTable(MetricTable, prefix="lancewal"):
 class ServiceMetrics:
     """``paused`` is the metric of the service's table that says so; ``table`` is the label of every metric."""
 
-    def __init__(self, clock: Clock, service: str, table: str, shown: ServiceMetricTable, paused: Gauge) -> None:
+    service: ClassVar[str]
+
+    def __init__(
+        self, clock: Clock, table: str, events: ServiceEvents, shown: ServiceMetricTable, paused: Gauge
+    ) -> None:
         self.registry = shown.registry
+        self.events = events
         self._clock = clock
-        self._service = service
         self._table = table
         self._infos = shown
-        self._log = structlog.get_logger(f"lancewal.{service}")
         self._paused = paused
         self._pause: object = None
         self._failure_logged: dict[Hashable, float] = {}
@@ -49,16 +53,28 @@ class ServiceMetrics:
             version = metadata.version("lancewal")
         except metadata.PackageNotFoundError:
             version = "unknown"
-        self._infos.build.labels(self._service, version).info({})
+        self._infos.build.labels(self.service, version).info({})
         self._infos.table.labels(self._table, what["topic"], topic_id, uri).info({})
-        self._log.info("started", version=version, contract=contract, partitions=partitions, **what)
+        self.events.service_started(
+            release=version,
+            contract_version=contract,
+            partitions=partitions,
+            topic=what["topic"],
+            table_uuid=what["table"],
+            group=what.get("group"),
+            owner=what.get("owner"),
+            runner=what.get("runner"),
+        )
 
     def paused_by_operator(self, until: object) -> None:
         """Note until when the pause in force holds, or that there is none: None."""
         self._paused.set(until is not None)
         if until != self._pause:
             self._pause = until
-            self._log.warning("paused by an operator" if until is not None else "pause has ended", until=until)
+            if until is None:
+                self.events.service_resumed()
+            else:
+                self.events.service_paused(until=until)
 
     def _to_be_logged(self, failure: Hashable) -> bool:
         """Guarantee 2; where it says so, the caller logs it now."""

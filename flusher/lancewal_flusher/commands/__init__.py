@@ -2,5 +2,5 @@
 
 ``runner_option`` is what those on Spark share; ``submit`` holds the scripts for ``spark-submit``.
 
-May import: commit, define, garbage, load, merge, open, service, status, tasks, upkeep.
+May import: commit, define, event_table, garbage, load, merge, open, service, status, tasks, upkeep.
 """

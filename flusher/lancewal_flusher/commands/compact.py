@@ -66,21 +66,19 @@ def _look(settings: Settings, everything: bool) -> CompactionSummary | str:
 
 
 def _compact(settings: Settings, everything: bool) -> CompactionSummary:
-    import structlog
-
     from lancewal_core.process.stop_signals import stop_signals
     from lancewal_flusher.open import open_context
     from lancewal_flusher.service.limits import compaction_limits
     from lancewal_flusher.upkeep.compact_all import compact_to_the_end
 
-    log = structlog.get_logger("lancewal.compact")
     with ExitStack() as stack:
+        context = open_context(settings, stack)
         return compact_to_the_end(
-            open_context(settings, stack),
+            context,
             compaction_limits(settings.flusher),
             with_sentinel=everything,
-            landed=lambda done: log.info("compacted", **asdict(done)),
-            refused=lambda reason: log.info("compaction refused", reason=reason),
+            landed=lambda done: done.log(context.events),
+            refused=lambda reason: context.events.compaction_refused(reason=reason),
             stopping=stack.enter_context(stop_signals()),
         )
 

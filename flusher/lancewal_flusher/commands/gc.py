@@ -33,8 +33,6 @@ def command(
     """
     from contextlib import ExitStack
 
-    import structlog
-
     from lancewal_core.process.stop_signals import stop_signals
     from lancewal_flusher.garbage.collect_all import collect_to_the_end, look
     from lancewal_flusher.open import open_context
@@ -42,7 +40,6 @@ def command(
     if dry_run and wait:
         raise InvalidInput("--dry-run deletes nothing, so there is nothing to --wait for: give one of them")
     settings = read_settings(config)
-    log = structlog.get_logger("lancewal.gc")
     with ExitStack() as stack:
         context = open_context(settings, stack, on_threads=True)
         if dry_run:
@@ -53,7 +50,7 @@ def command(
                 context,
                 wait=wait,
                 stopping=stack.enter_context(stop_signals()),
-                waits=lambda objects: log.info("waiting for the grace period", objects=objects, grace_s=grace_s),
+                waits=lambda objects: context.events.garbage_awaited(objects=objects, grace_s=grace_s),
             )
     if output is Output.JSON:
         say_json(asdict(summary))

@@ -45,9 +45,9 @@ def command(
     """
     from contextlib import ExitStack
 
-    import structlog
-
+    from lancewal_core.open import Address
     from lancewal_core.process.stop_signals import stop_signals
+    from lancewal_flusher.event_table import FlusherEvents
     from lancewal_flusher.load.whole import begin as begin_load
     from lancewal_flusher.load.whole import load_files
 
@@ -65,14 +65,14 @@ def command(
         else:
             say(began_text(str(name), began))
         return
-    log = structlog.get_logger("lancewal.load")
+    events = FlusherEvents(table=Address.of(settings).name)
     with ExitStack() as stack:
         summary = load_files(
             settings,
             files or [],
             name=name,
             keep=keep,
-            landed=lambda part: log.info("part loaded", **asdict(part)),
+            landed=lambda part: part.log(events),
             stopping=stack.enter_context(stop_signals()),
         )
     if output is Output.JSON:

@@ -4,5 +4,5 @@
 a commit (``part``), but for keys that were deleted since (``deletes``); ``keep`` says what becomes of keys that come
 twice.
 
-May import: commit, context, define, merge, open, tasks, upkeep.
+May import: commit, context, define, event_table, merge, open, tasks, upkeep.
 """

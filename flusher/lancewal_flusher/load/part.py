@@ -55,6 +55,7 @@ from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.commit.other_commits import send_load
 from lancewal_flusher.commit.send import Hidden, Refused, hide, lost_files, prove
 from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.load.deletes import DeletesSince
 from lancewal_flusher.merge.finish import finish_newest
 
@@ -77,6 +78,16 @@ class PartLoaded:
     appended: int = 0
     """Of the inserted, hidden again: somebody appended the key meanwhile."""
     refusals: int = 0
+
+    def log(self, events: FlusherEvents) -> None:
+        events.load_part_landed(
+            version=self.version,
+            inserted_rows=self.inserted,
+            present_rows=self.present,
+            deleted_rows=self.deleted,
+            appended_rows=self.appended,
+            refusals=self.refusals,
+        )
 
 
 @dataclass(frozen=True, slots=True)

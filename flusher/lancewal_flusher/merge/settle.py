@@ -24,7 +24,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
-import structlog
 
 from lancewal_core import paths
 from lancewal_core.errors import ATTACH_A_COPY, InvalidInput, PlanRetriesExhausted, VersionGone
@@ -146,10 +145,10 @@ def settle(context: FlusherContext, region: Region, choice: Choice, seen: str | 
         if not isinstance(landed, Refused):
             # Step 5
             finish_newest(context)
-            structlog.get_logger("lancewal.flusher").info(
-                "conflicts settled",
+            context.events.conflicts_settled(
                 version=landed,
-                region=region.name,
+                topic=region.topic,
+                partition=region.partition,
                 keys=plan.keys.num_rows,
                 applied=plan.applied,
                 dropped={other.name: keys for other, keys in plan.dropped.items()},

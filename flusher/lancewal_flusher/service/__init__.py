@@ -4,5 +4,5 @@
 and indexes (``upkeep``), as the settings say (``limits``); ``backlog`` and ``metrics`` (declared in ``metric_table``) show
 what waits and what happens.
 
-May import: commit, context, garbage, merge, open, upkeep.
+May import: commit, context, event_table, garbage, merge, open, upkeep.
 """

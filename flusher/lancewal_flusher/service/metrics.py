@@ -15,9 +15,11 @@ from lancewal_core.errors import LancewalError
 from lancewal_core.ids import Generation, Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.gauges import show_only
+from lancewal_core.process.service_events import place_of
 from lancewal_core.process.service_metrics import ServiceMetrics
 from lancewal_core.region.index import GenerationRecord
 from lancewal_flusher.commit.send import Refused
+from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.garbage.collect import GarbageReport
 from lancewal_flusher.merge.finish import Finished
 from lancewal_flusher.merge.merge import Merged
@@ -33,9 +35,12 @@ from lancewal_flusher.upkeep.indexes import IndexExtended, IndexRefused
 class FlusherMetrics(ServiceMetrics):
     """``registry`` holds every metric; nothing is registered globally."""
 
-    def __init__(self, clock: Clock, table: str) -> None:
+    service = "flusher"
+
+    def __init__(self, clock: Clock, table: str, events: FlusherEvents) -> None:
         self._shown = FlusherMetricTable(table)
-        super().__init__(clock, "flusher", table, self._shown, self._shown.paused)
+        super().__init__(clock, table, events, self._shown, self._shown.paused)
+        self.events: FlusherEvents = events
         self._first_seen: dict[tuple[Region, Generation], float] = {}
         self._waiting: dict[Region, tuple[GenerationRecord, ...]] = {}
 
@@ -46,12 +51,12 @@ class FlusherMetrics(ServiceMetrics):
         self._shown.generations_flushed.inc(report.flushed)
         self._shown.damaged_partitions.set(len(report.damaged))
         for region, error in sorted(report.damaged.items()):
-            self.failed(f"region {region.name}", error)
+            self.failed("merge", error, region=region)
         if report.flushed:
-            self._log.info("flushed orphans", generations=report.flushed)
+            self.events.generations_recovered(generations=report.flushed)
         for reason in report.refused:
             self._shown.conflicts.inc()
-            self._log.info("merge refused", reason=reason)
+            self.events.merge_refused(reason=reason)
         for merge in report.merges:
             self._landed(merge)
         for finished in report.finished:
@@ -84,7 +89,9 @@ class FlusherMetrics(ServiceMetrics):
         self._shown.gc_waiting_objects.set(report.waiting)
         if report.deleted or report.trimmed:
             trimmed: Mapping[str, int] = {region.name: g for region, g in report.trimmed.items()}
-            self._log.info("garbage", deleted=report.deleted, waiting=report.waiting, trimmed=trimmed)
+            self.events.garbage_collected(
+                deleted_objects=report.deleted, waiting_objects=report.waiting, trimmed=trimmed
+            )
 
     def compaction(self, report: CompactionReport, seconds: float) -> None:
         """A turn of compaction and indexes ended."""
@@ -94,7 +101,7 @@ class FlusherMetrics(ServiceMetrics):
                 self._compacted(compacted)
             case Refused(reason=reason):
                 self._shown.compaction_conflicts.inc()
-                self._log.info("compaction refused", reason=reason)
+                self.events.compaction_refused(reason=reason)
             case NothingToCompact():
                 pass
             case _:
@@ -112,8 +119,7 @@ class FlusherMetrics(ServiceMetrics):
             match result:
                 case IndexExtended(name=name, version=version, rows=rows, merged_segments=merged, rebuilt=rebuilt):
                     self._shown.indexes_extended.labels(name).inc()
-                    self._log.info(
-                        "index extended",
+                    self.events.index_extended(
                         index=name,
                         version=version,
                         rows=rows,
@@ -121,10 +127,10 @@ class FlusherMetrics(ServiceMetrics):
                         rebuilt=rebuilt,
                     )
                 case IndexRefused(name=name, reason=reason, more=True):
-                    self._log.info("index put off", index=name, reason=reason)
+                    self.events.index_deferred(index=name, reason=reason)
                 case IndexRefused(name=name, reason=reason):
                     self._shown.index_refusals.labels(name).inc()
-                    self._log.warning("index not extended", index=name, reason=reason)
+                    self.events.index_refused(index=name, reason=reason)
                 case _:
                     assert_never(result)
         # Of an index that is gone nothing remains.
@@ -135,24 +141,26 @@ class FlusherMetrics(ServiceMetrics):
         match result:
             case Expired(version=version, rows=rows, fragments=fragments):
                 self._shown.expired_rows.inc(rows)
-                self._log.info("rows expired", version=version, rows=rows, fragments=fragments)
+                self.events.rows_expired(version=version, rows=rows, fragments=fragments)
             case Refused(reason=reason):
-                self._log.info("expiry refused", reason=reason)
+                self.events.expiry_refused(reason=reason)
             case NothingExpired():
                 pass
             case _:
                 assert_never(result)
 
-    def failed(self, act: str, error: LancewalError, again_s: float | None = None) -> None:
+    def failed(
+        self, act: str, error: LancewalError, again_s: float | None = None, region: Region | None = None
+    ) -> None:
         """A fault after which ``act`` is tried again: ``again_s`` from now, None by the next round."""
         self._shown.failures.labels(error.kind).inc()
-        if self._to_be_logged((act, error.kind)):
-            self._log.warning(
-                "failed, trying again", act=act, kind=error.kind, error=str(error), again_s=again_s, **error.where
-            )
+        if self._to_be_logged((act, region, error.kind)):
+            of_region = {} if region is None else {"topic": region.topic, "partition": region.partition}
+            place = {**place_of(error), **of_region}
+            self.events.operation_failed(operation=act, kind=error.kind, error=str(error), retry_s=again_s, **place)
 
     def stopping(self) -> None:
-        self._log.info("stopping")
+        self.events.service_stopping()
 
     def _landed(self, merge: Merged) -> None:
         self._shown.merges.inc()
@@ -163,24 +171,22 @@ class FlusherMetrics(ServiceMetrics):
         self._shown.keys_deleted.inc(merge.keys_deleted)
         for region, generations in merge.generations.items():
             self._shown.generations_merged.labels(str(region.partition)).inc(len(generations))
-        self._log.info(
-            "merged",
+        self.events.merge_landed(
             version=merge.version,
             read_version=merge.read_version,
-            regions=len(merge.generations),
+            partitions=len(merge.generations),
             generations=sum(len(g) for g in merge.generations.values()),
-            rows_adopted=merge.rows_adopted,
-            rows_written=merge.rows_written,
-            rows_replaced=merge.rows_replaced,
-            rows_in_place=merge.rows_in_place,
+            adopted_rows=merge.rows_adopted,
+            written_rows=merge.rows_written,
+            replaced_rows=merge.rows_replaced,
+            in_place_rows=merge.rows_in_place,
             worn_fragments=len(merge.worn),
-            keys_deleted=merge.keys_deleted,
-            fragments_scanned=merge.fragments_scanned,
-            regions_not_known=merge.regions_not_known,
+            deleted_keys=merge.keys_deleted,
+            scanned_fragments=merge.fragments_scanned,
+            unknown_partition_rows=merge.regions_not_known,
         )
         if merge.set_aside:
-            self._log.warning(
-                "records set aside: their primary keys came through two partitions, and wait for a decision",
+            self.events.keys_set_aside(
                 version=merge.version,
                 keys=merge.set_aside,
                 partitions=merge.set_aside_of,
@@ -188,34 +194,23 @@ class FlusherMetrics(ServiceMetrics):
         self._shown.unknown_partition_rows.inc(merge.regions_not_known)
         self._shown.fragments_scanned.inc(merge.fragments_scanned)
         for fault in merge.index_faults:
-            self._log.warning("key index damaged: scanned instead, and written anew", fault=fault)
+            self.events.key_index_damaged(error=fault)
 
     def _compacted(self, compacted: Compacted) -> None:
         self._shown.compactions.labels(compacted.reason).inc()
         self._shown.compacted_fragments.inc(compacted.fragments_before)
         self._shown.compacted_bytes.inc(compacted.bytes_written)
         self._shown.dropped_rows.inc(compacted.rows_dropped)
-        self._log.info(
-            "compacted",
-            version=compacted.version,
-            reason=compacted.reason,
-            fragments_before=compacted.fragments_before,
-            fragments_after=compacted.fragments_after,
-            rows=compacted.rows,
-            rows_dropped=compacted.rows_dropped,
-            bytes_read=compacted.bytes_read,
-            bytes_written=compacted.bytes_written,
-        )
+        compacted.log(self.events)
 
     def _finished(self, finished: Finished) -> None:
         self._shown.hidden_foreign_rows.inc(finished.rows_hidden)
         self._shown.fragments_rebuilt.inc(finished.fragments_rebuilt)
         if finished.rows_hidden or finished.fragments_rebuilt:
-            self._log.warning(
-                "merge needed a follow-up",
+            self.events.merge_followed_up(
                 version=finished.version,
-                foreign_rows_hidden=finished.rows_hidden,
-                fragments_rebuilt=finished.fragments_rebuilt,
+                hidden_rows=finished.rows_hidden,
+                rebuilt_fragments=finished.fragments_rebuilt,
             )
 
     def _oldest_s(self, region: Region) -> float:

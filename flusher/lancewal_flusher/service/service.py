@@ -181,7 +181,7 @@ def run_once(settings: Settings, stopping: Callable[[], bool] = lambda: False) -
 def _start(settings: Settings, stopping: Callable[[], bool], stack: ExitStack) -> _Loop:
     context = open_context(settings, stack)
     address = Address.of(settings)
-    metrics = FlusherMetrics(context.clock, address.name)
+    metrics = FlusherMetrics(context.clock, address.name, context.events)
     contract = context.contract
     what = {"topic": contract.topic, "table": contract.table_uuid, "runner": settings.flusher.runner}
     metrics.started(contract.version, contract.partitions, contract.topic_id, address.uri, what)
@@ -196,7 +196,7 @@ def turns_of(loop: _Loop, settings: Settings) -> Turns:
     now = clock.monotonic()
     others: list[Turn[Any]] = [
         Turn(
-            "garbage collection",
+            "gc",
             clock,
             loop.collect,
             next_s=lambda report: flusher.gc_interval_s,
@@ -211,7 +211,7 @@ def turns_of(loop: _Loop, settings: Settings) -> Turns:
         interval_s = flusher.compaction_interval_s
         upkeep = Upkeep(loop.context, compaction_limits(flusher), index_limits(flusher))
         indexes = Turn(
-            "index upkeep",
+            "index",
             clock,
             lambda: loop.index(upkeep),
             next_s=lambda report: 0.0 if report.more else interval_s,
@@ -256,7 +256,7 @@ def turns_of(loop: _Loop, settings: Settings) -> Turns:
         return report
 
     rounds = Turn(
-        "round",
+        "merge",
         clock,
         merge,
         next_s=lambda report: flusher.interval_s if report.left is not None else PAUSE_S if report.refused else 0.0,

@@ -4,5 +4,5 @@
 Spark (``spark_session``, ``spark_runner``, ``spark_slice``), to which a ``parcel`` carries them; ``progress`` and
 ``spark_progress`` show how far they are.
 
-May import: nothing of this package.
+May import: event_table.
 """

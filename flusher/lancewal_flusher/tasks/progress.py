@@ -5,12 +5,11 @@ from __future__ import annotations
 import threading
 from enum import StrEnum
 
-import structlog
-
 from lancewal_core.process.clock import Clock
+from lancewal_flusher.event_table import FlusherEvents
 
 PROGRESS_S = 5.0
-"""Time between two lines; what takes less has none but its ``merged`` or ``compacted`` line."""
+"""Time between two lines; what takes less has none but its ``merge_landed`` or ``compaction_landed``."""
 
 
 class Work(StrEnum):
@@ -23,15 +22,15 @@ class Work(StrEnum):
 class Progress:
     """Counts the tasks of one merge or compaction that are done; threads may share it."""
 
-    def __init__(self, clock: Clock, work: Work, runner: str, total: int) -> None:
+    def __init__(self, clock: Clock, events: FlusherEvents, work: Work, runner: str, total: int) -> None:
         self._clock = clock
+        self._events = events
         self._work = work
         self._runner = runner
         self._total = total
         self._done = 0
         self._began = self._logged = clock.monotonic()
         self._lock = threading.Lock()
-        self._log = structlog.get_logger("lancewal.flusher")
 
     def one_done(self) -> None:
         with self._lock:
@@ -47,10 +46,10 @@ class Progress:
         now = self._clock.monotonic()
         if now - self._logged >= PROGRESS_S:
             self._logged = now
-            self._log.info(
-                f"{self._work} tasks",
+            self._events.tasks_progressed(
+                operation=self._work,
                 runner=self._runner,
-                done=done,
-                total=self._total,
-                seconds=round(now - self._began, 1),
+                tasks=self._total,
+                done_tasks=done,
+                duration_s=round(now - self._began, 1),
             )

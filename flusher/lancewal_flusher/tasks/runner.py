@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.table.protocol import Table
+from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.tasks.merge_task import FragmentResult, FragmentTask, run_on
 from lancewal_flusher.tasks.progress import Progress, Work
 from lancewal_flusher.tasks.rewrite_task import RewriteTask, Rewritten, run_rewrite
@@ -29,10 +30,13 @@ class Runner(Protocol):
 class ThreadRunner:
     """Threads of this process.  With a clock it shows how far it is."""
 
-    def __init__(self, table: Table, tasks: Tasks, clock: Clock | None = None) -> None:
+    def __init__(
+        self, table: Table, tasks: Tasks, clock: Clock | None = None, events: FlusherEvents | None = None
+    ) -> None:
         self._table = table
         self._tasks = tasks
         self._clock = clock
+        self._events = events or FlusherEvents()
 
     def run(self, tasks: Sequence[FragmentTask]) -> list[FragmentResult]:
         opened = {version: self._table.at(version) for version in {task.version for task in tasks}}
@@ -42,7 +46,7 @@ class ThreadRunner:
         return self._run(Work.COMPACTION, lambda task: run_rewrite(self._table, task), tasks)
 
     def _run(self, work: Work, act: Callable[[Task], Result], tasks: Sequence[Task]) -> list[Result]:
-        progress = None if self._clock is None else Progress(self._clock, work, "threads", len(tasks))
+        progress = None if self._clock is None else Progress(self._clock, self._events, work, "threads", len(tasks))
 
         def call(task: Task) -> Result:
             result = act(task)

@@ -20,11 +20,10 @@ import math
 import re
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import structlog
 
 from lancewal_core.errors import LancewalError, SparkJobFailed, SparkStopped, StoreUnavailable
 from lancewal_core.process.clock import Clock
@@ -32,6 +31,7 @@ from lancewal_core.process.library_errors import first_line
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.lance.base_paths import BasePaths
+from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.tasks.merge_task import Candidates, FragmentResult, FragmentTask
 from lancewal_flusher.tasks.parcel import Parcel, discard, send
 from lancewal_flusher.tasks.progress import Progress, Work
@@ -65,6 +65,7 @@ class SparkRunner:
     base_paths: BasePaths = "refuse"
     slices_max: int = SLICES_MAX
     slice_rows: int = SLICE_ROWS
+    events: FlusherEvents = field(default_factory=FlusherEvents)
 
     def run(self, tasks: Sequence[FragmentTask]) -> list[FragmentResult]:
         return self._run(Work.MERGE, f"lancewal: merge into {self.uri}", tasks)
@@ -100,7 +101,7 @@ class SparkRunner:
             return run_slices(job, batches)
 
         session = self.session()
-        progress = Progress(self.clock, job.work, "spark", len(job.parcel))
+        progress = Progress(self.clock, self.events, job.work, "spark", len(job.parcel))
         try:
             with followed(session, progress, job, description):
                 numbers = session.range(0, job.slices, 1, job.slices)
@@ -113,7 +114,7 @@ class SparkRunner:
         try:
             discard(self.store, parcel)
         except StoreUnavailable as error:
-            structlog.get_logger("lancewal.flusher").warning("parcel left behind", parcel=parcel.name, error=str(error))
+            self.events.parcel_abandoned(parcel=parcel.name, kind=error.kind, error=str(error))
 
 
 def slices_of(tasks: Sequence[Task], slice_rows: int, slices_max: int) -> int:

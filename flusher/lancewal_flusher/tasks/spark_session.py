@@ -15,10 +15,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from lancewal_core.errors import SettingsError, SparkJobFailed, SparkStopped
 from lancewal_core.process.library_errors import first_line
+from lancewal_flusher.event_table import FlusherEvents
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,7 +36,7 @@ def spark_session() -> Iterator[None]:
         try:
             session.stop()
         except spark_errors() as error:
-            structlog.get_logger("lancewal.flusher").warning("Spark had ended before", error=first_line(error))
+            FlusherEvents().spark_ended(error=first_line(error))
 
 
 def the_session() -> SparkSession:

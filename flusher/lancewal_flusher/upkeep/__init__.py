@@ -4,5 +4,5 @@
 extend secondary indexes (``index_doubt``: which to build anew), ``key_runs`` keeps the key index (``adopted_keys``,
 ``key_tiers``).
 
-May import: commit, context, origins, tasks.
+May import: commit, context, event_table, origins, tasks.
 """

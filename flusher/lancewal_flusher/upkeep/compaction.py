@@ -40,6 +40,7 @@ from lancewal_core.table.protocol import Fragment, PinnedTable, RewriteBounds, f
 from lancewal_flusher.commit.other_commits import send_compaction
 from lancewal_flusher.commit.send import Refused, is_finished, lost_files
 from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.origins import origins_of
 from lancewal_flusher.tasks.rewrite_task import RewriteTask
 from lancewal_flusher.upkeep.compaction_plan import Choice, CompactionLimits, Group, Reason, Round, Stored
@@ -65,6 +66,18 @@ class Compacted:
     """Hidden rows that are gone for good."""
     bytes_read: int
     bytes_written: int
+
+    def log(self, events: FlusherEvents) -> None:
+        events.compaction_landed(
+            version=self.version,
+            reason=self.reason,
+            fragments_before=self.fragments_before,
+            fragments_after=self.fragments_after,
+            rows=self.rows,
+            dropped_rows=self.rows_dropped,
+            read_bytes=self.bytes_read,
+            written_bytes=self.bytes_written,
+        )
 
 
 @dataclass(frozen=True, slots=True)

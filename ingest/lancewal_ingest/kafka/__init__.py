@@ -2,5 +2,5 @@
 
 ``source`` is the interface, ``consumer`` the member of the group behind it, ``dead_letters`` where bad records go.
 
-May import: decode.
+May import: decode, event_table.
 """

@@ -35,6 +35,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from lancewal_core.errors import Fenced, KafkaUnavailable, LogTruncated
 from lancewal_core.ids import Position, position_after
 from lancewal_core.process.clock import Clock, SystemClock
+from lancewal_ingest.event_table import IngestEvents
 from lancewal_ingest.kafka.source import Listener, Offsets, Polled
 from lancewal_kafka.clients import REQUEST_TIMEOUT_S, bounded_consumer_properties
 from lancewal_kafka.errors import UNREADABLE, code_of, explained, not_accepted, unreadable
@@ -56,7 +57,7 @@ _NO_EPOCH = -1
 
 
 def _unreported(act: str, cause: object) -> None:
-    logging.getLogger(__name__).warning("%s: %s", act, cause)
+    IngestEvents().operation_failed(operation=act, error=str(cause))
 
 
 class ConfluentSource:
@@ -221,11 +222,11 @@ class ConfluentSource:
             places = [TopicPartition(self._topic, p, n) for p, n in sorted(wanted.items())]
             answers = self._consumer.commit(offsets=places, asynchronous=False) or []
         except KafkaException as error:
-            self._report("offset commit", explained(error, "committing positions", self._topic))
+            self._report("offset-commit", explained(error, "committing positions", self._topic))
             return False
         refused = [a for a in answers if a.error is not None]
         for answer in refused:
-            self._report("offset commit", f"partition {answer.partition}: {answer.error}")
+            self._report("offset-commit", f"partition {answer.partition}: {answer.error}")
         if refused or len(answers) < len(wanted):
             return False
         self._floor.update(wanted)

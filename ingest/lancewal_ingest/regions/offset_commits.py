@@ -52,4 +52,4 @@ class OffsetCommits:
             with point("offset.commit"):
                 if not self._source.commit(positions):
                     self._reached.update(positions)  # again when it is due: a quiet partition has nothing newer to tell
-                    self._observer.failed("offset commit", "the group coordinator did not take it")
+                    self._observer.failed("offset-commit", "the group coordinator did not take it")

@@ -203,7 +203,7 @@ class Partitions:
             self._observer.ownership_lost(region.memtable.region, error)
             return True
         except (Retry, Refresh) as error:
-            self._observer.failed("hand over", error)
+            self._observer.failed("hand-over", error)
             return False
         self._commits.reached(partition, region.memtable.position)
         self._flushes.add(region.memtable, record)

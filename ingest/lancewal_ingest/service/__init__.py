@@ -4,5 +4,5 @@
 ``standstill`` sees who does not move, ``metrics`` (declared in
 ``metric_table``) show what happens, ``batch_check`` asks what the topic lets in.
 
-May import: append, context, glibc_heap, kafka, observer, regions, retention.
+May import: append, context, event_table, glibc_heap, kafka, observer, regions, retention.
 """

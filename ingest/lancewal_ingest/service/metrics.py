@@ -18,6 +18,7 @@ from lancewal_core.errors import LancewalError
 from lancewal_core.ids import Position, Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.gauges import show_only
+from lancewal_core.process.service_events import place_of
 from lancewal_core.process.service_metrics import ServiceMetrics
 from lancewal_core.region.index import GenerationRecord
 from lancewal_core.region.snapshot import Snapshot
@@ -25,6 +26,7 @@ from lancewal_core.rows.schema import TIMESTAMP
 from lancewal_core.store.object_store import ObjectInfo, ObjectStore, PutOutcome
 from lancewal_core.wal.segment import Entry, Fence
 from lancewal_core.wal.writer import Durable
+from lancewal_ingest.event_table import IngestEvents
 from lancewal_ingest.service.metric_table import IngestMetricTable
 from lancewal_ingest.service.standstill import Still
 
@@ -32,9 +34,12 @@ from lancewal_ingest.service.standstill import Still
 class IngestMetrics(ServiceMetrics):
     """The worker's ``Observer``.  ``registry`` holds every metric; nothing is registered globally."""
 
-    def __init__(self, clock: Clock, table: str, memory_budget: int) -> None:
+    service = "ingest"
+
+    def __init__(self, clock: Clock, table: str, memory_budget: int, events: IngestEvents) -> None:
         self._shown = IngestMetricTable(table)
-        super().__init__(clock, "ingest", table, self._shown, self._shown.paused)
+        super().__init__(clock, table, events, self._shown, self._shown.paused)
+        self.events: IngestEvents = events
         self._newest_ms: dict[Region, int] = {}
         self._durable: dict[Region, Position] = {}
         self._regions: Mapping[int, Region] = {}
@@ -45,7 +50,9 @@ class IngestMetrics(ServiceMetrics):
     # -- Observer ------------------------------------------------------------------------------------------------
 
     def opened(self, region: Region, record: GenerationRecord) -> None:
-        self._log.info("opened", region=region.name, generation=record.generation, position=record.first)
+        self.events.partition_opened(
+            topic=region.topic, partition=region.partition, generation=record.generation, position=record.first
+        )
 
     def appended(self, entry: Entry) -> None:
         partition = str(entry.region.partition)
@@ -61,35 +68,42 @@ class IngestMetrics(ServiceMetrics):
         self._shown.segments.inc()
         self._shown.segment_bytes.inc(stored.size)
         if rejected:
-            self._log.warning("records rejected", count=rejected, segment=stored.sequence)
+            self.events.dead_letters_written(records=rejected, segment=stored.sequence)
 
     def sealed(self, region: Region, record: GenerationRecord) -> None:
         self._shown.generations_sealed.inc()
-        self._log.info("sealed", region=region.name, generation=record.generation, next=record.next)
+        self.events.generation_sealed(
+            topic=region.topic, partition=region.partition, generation=record.generation, position=record.next
+        )
 
     def flushed(self, region: Region, snapshot: Snapshot) -> None:
         self._shown.generations_flushed.inc()
-        self._log.info(
-            "flushed", region=region.name, generation=snapshot.generation, rows=snapshot.rows, object=snapshot.key
+        self.events.generation_flushed(
+            topic=region.topic,
+            partition=region.partition,
+            generation=snapshot.generation,
+            rows=snapshot.rows,
+            object=snapshot.key,
         )
 
     def fenced(self, fence: Fence) -> None:
         self._shown.fences.inc()
-        self._log.error("fenced", log=fence.log, segment=fence.sequence, by=fence.writer)
+        self.events.wal_fenced(wal=fence.log, segment=fence.sequence, owner=fence.writer)
 
     def ownership_lost(self, region: Region, error: LancewalError) -> None:
         self._shown.ownership_losses.inc()
-        self._log.warning("ownership lost", region=region.name, reason=str(error))
+        self.events.ownership_lost(topic=region.topic, partition=region.partition, kind=error.kind, error=str(error))
 
     def stopped(self, region: Region, error: LancewalError) -> None:
         self._shown.partition_stopped.labels(str(region.partition), error.kind).set(1)
-        self._log.error("partition stopped", region=region.name, kind=error.kind, reason=str(error), **_where(error))
+        place = {**place_of(error), "topic": region.topic, "partition": region.partition}
+        self.events.partition_stopped(kind=error.kind, error=str(error), **place)
 
     def failed(self, act: str, cause: object) -> None:
         self._shown.failures.labels(act).inc()
         if self._to_be_logged(act):
             kind = cause.kind if isinstance(cause, LancewalError) else "fault"
-            self._log.warning("failed, will be tried again", act=act, kind=kind, reason=str(cause))
+            self.events.operation_failed(operation=act, kind=kind, error=str(cause))
 
     def memory(self, used: int, paused: bool) -> None:
         self._shown.memory_bytes.set(used)
@@ -153,33 +167,18 @@ class IngestMetrics(ServiceMetrics):
     def retention_short(self, short: Mapping[int, float]) -> None:
         """Partitions that are about to lose records, and the seconds left; logged as they come and go."""
         for partition in sorted(short.keys() - self._short):
-            self._log.warning(
-                "retention horizon is short: Kafka is about to delete records that are not durable, no further partition "
-                "is opened",
-                region=self._regions[partition].name,
-                horizon_s=round(short[partition], 1),
-            )
+            topic, horizon_s = self._regions[partition].topic, round(short[partition], 1)
+            self.events.retention_shortened(topic=topic, partition=partition, horizon_s=horizon_s)
         for partition in sorted(self._short - short.keys()):
-            self._log.info("retention horizon is no longer short", region=self._regions[partition].name)
+            self.events.retention_recovered(topic=self._regions[partition].topic, partition=partition)
         self._short = set(short)
 
     def put_took(self, seconds: float) -> None:
         self._shown.put_seconds.observe(seconds)
 
-    def event(self, name: str, **what: object) -> None:
-        """One log line of the service itself."""
-        self._log.info(name, **what)
-
-    def warning(self, name: str, **what: object) -> None:
-        self._log.warning(name, **what)
-
 
 def _forget(metric: MetricWrapperBase, region: Region) -> None:
     metric.remove_by_labels({"partition": str(region.partition)})
-
-
-def _where(error: LancewalError) -> dict[str, object]:
-    return {name: value for name, value in error.where.items() if name in ("topic", "partition", "offset", "object")}
 
 
 class TimedStore:

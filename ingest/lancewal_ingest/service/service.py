@@ -34,6 +34,7 @@ from lancewal_core.table.control import ControlReader, ControlWatch, Service
 from lancewal_ingest.append.draining import check_not_altered, drain_of
 from lancewal_ingest.append.job import DeadLetters, Preparer
 from lancewal_ingest.context import IngestContext, new_owner, open_context
+from lancewal_ingest.event_table import IngestEvents
 from lancewal_ingest.glibc_heap import use_one_heap
 from lancewal_ingest.kafka.consumer import ConfluentSource
 from lancewal_ingest.kafka.dead_letters import KafkaDeadLetters, RefusedDeadLetters
@@ -83,7 +84,7 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
         queue_bytes = client_bytes(settings.ingest.memory_bytes_max)
         memory = MemoryPolicy(nbytes=settings.ingest.memory_bytes_max - queue_bytes)
         address = Address.of(settings)
-        metrics = IngestMetrics(clock, address.name, memory.nbytes)
+        metrics = IngestMetrics(clock, address.name, memory.nbytes, IngestEvents(table=address.name))
         tasks = ThreadTasks(workers=_TASK_THREADS)
         stack.callback(tasks.close)
         store = TimedStore(address.store(), metrics)
@@ -113,7 +114,7 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
             unpacked_bytes_max(client),
             settings.ingest.unbounded_batches,
             clock,
-            metrics.warning,
+            lambda problem: metrics.events.batches_unbounded(topic=contract.topic, error=problem),
         )
         batches.look()
         dead_letters = _dead_letters(settings, contract, group)
@@ -164,13 +165,13 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
                 admission.decide()
                 metrics.paused_by_operator(control.look())
         # Step 3
-        metrics.event("draining")
+        metrics.events.drain_begun()
         health.beat()
         drained = worker.drain(settings.ingest.drain_timeout_s)
         if drained:
-            metrics.event("drained")
+            metrics.events.drain_completed()
         else:
-            metrics.warning("not all was handed over in time: the next owner continues from the log and from Kafka")
+            metrics.events.drain_timed_out()
         # Step 4 is the stack's
     return drained
 
@@ -207,7 +208,7 @@ def _closed(source: KafkaSource, metrics: IngestMetrics) -> None:
     try:
         source.close()  # tells the worker that its partitions are revoked
     except LancewalError as error:
-        metrics.failed("leaving the group", error)
+        metrics.failed("leave-group", error)
 
 
 def _check_topic(context: IngestContext, source: DescribedTopic, batches: BatchCheck) -> None:

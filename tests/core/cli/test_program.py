@@ -42,7 +42,7 @@ def broken() -> None:
 @app.command()
 def logs() -> None:
     import logging, structlog
-    structlog.get_logger().info("sealed", region="t/0")
+    structlog.get_logger().info("generation_sealed", topic="t")
     structlog.get_logger().debug("detail")
     logging.getLogger("library").warning("careful %s", 1)
 
@@ -175,11 +175,17 @@ def test_logs_are_json_lines_on_stderr(installation: Installation) -> None:
     done = installation.run("sample", "logs")
     lines = [json.loads(line) for line in done.stderr.splitlines()]
     assert done.stdout == ""
-    assert [(line["event"], line["level"]) for line in lines] == [("sealed", "info"), ("careful 1", "warning")]
-    assert lines[0]["region"] == "t/0"
+    ours, of_a_library = lines
+    assert (ours["event"], ours["level"], ours["topic"]) == ("generation_sealed", "info", "t")
+    assert (of_a_library["message"], of_a_library["level"]) == ("careful 1", "warning")
+    assert (of_a_library["logger"], "event" in of_a_library) == ("library", False)
     assert all(line["timestamp"].endswith("Z") for line in lines)
     debug = installation.run("--log-level", "debug", "sample", "logs")
-    assert [json.loads(line)["event"] for line in debug.stderr.splitlines()] == ["sealed", "detail", "careful 1"]
+    assert [json.loads(line).get("event") for line in debug.stderr.splitlines()] == [
+        "generation_sealed",
+        "detail",
+        None,
+    ]
     assert installation.run("--log-level", "error", "sample", "logs").stderr == ""
 
 

@@ -42,6 +42,7 @@ from lancewal_core.store.obstore import ObstoreStore
 from lancewal_core.table.control import ControlReader, Service, pause, resume
 from lancewal_core.table.watermarks import TABLE_UUID, InForce, Watermark
 from lancewal_flusher.commit.send import Refused
+from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.garbage.collect import collect_garbage
 from lancewal_flusher.merge.merge import merge_next
 from lancewal_flusher.service import round as rounds
@@ -248,7 +249,7 @@ def test_of_a_former_topic_nothing_is_shown() -> None:
     """Its partitions have the same numbers, and its watermarks stay with the table."""
     now, former = (Region("orders", TopicId(topic_id), 0) for topic_id in ("now", "former"))
     marks = {now: Watermark(Generation(2), Position(7)), former: Watermark(Generation(9), Position(900))}
-    metrics = FlusherMetrics(SystemClock(), "t")
+    metrics = FlusherMetrics(SystemClock(), "t", FlusherEvents())
     metrics.backlog(Backlog(TableVersion(3), InForce(TableVersion(3), "m", marks), {now: ()}, {now: 0}))
     place = {"table": "t", "partition": "0"}
     assert metrics.registry.get_sample_value("lancewal_flusher_merged_generation", place) == 2
@@ -317,7 +318,7 @@ def test_passing_faults_are_counted_and_tried_again(table: FlusherTable, monkeyp
         table.generation(0, upserts(range(5)))
         down.set()
         wait_for(lambda: samples(port).get("failures_total{store_unavailable}", 0) >= 3)
-        wait_for(lambda: "round failed: store_unavailable" in get(port, "/readyz")[1].splitlines())
+        wait_for(lambda: "merge failed: store_unavailable" in get(port, "/readyz")[1].splitlines())
         assert get(port, "/readyz")[0] == 503
         down.clear()
         wait_for(lambda: get(port, "/readyz")[0] == 200)
@@ -357,7 +358,7 @@ def test_a_damaged_index_is_waited_out(table: FlusherTable, monkeypatch: pytest.
         wait_for(lambda: samples(port).get("failures_total{object_corrupt}", 0) >= 2)
         status, text = get(port, "/readyz")
         assert status == 503
-        assert text.startswith("round failed: object_corrupt: ")
+        assert text.startswith("merge failed: object_corrupt: ")
         assert "/regions/" in text
         for path, data in indexes.items():
             path.write_bytes(data)
@@ -384,7 +385,7 @@ def test_damage_that_garbage_collection_meets_is_named_until_it_is_gone(
         wait_for(lambda: samples(port).get("failures_total{object_corrupt}", 0) >= 1)
         rounds_before = samples(port)["round_seconds_count"]
         wait_for(lambda: samples(port)["round_seconds_count"] >= rounds_before + 3)
-        assert get(port, "/readyz") == (503, "garbage collection failed: object_corrupt: a page is corrupt\n")
+        assert get(port, "/readyz") == (503, "gc failed: object_corrupt: a page is corrupt\n")
         damaged.clear()
         wait_for(lambda: get(port, "/readyz")[0] == 200)
 
@@ -405,7 +406,7 @@ def test_damaged_partitions_are_named_beside_a_fault_of_garbage_collection(
         lines = get(port, "/readyz")[1].splitlines()
         assert len(lines) == 2
         assert lines[0].startswith(f"region {table.regions[0].name}: object_missing: ")
-        assert lines[1] == "garbage collection failed: store_unavailable"
+        assert lines[1] == "gc failed: store_unavailable"
 
 
 @pytest.mark.parametrize("act", ["compaction", "expiry"])
@@ -415,7 +416,10 @@ def test_a_turn_that_was_refused_says_nothing_of_the_damage_that_an_earlier_one_
     context = table.context()
     context = replace(context, contract=context.contract.model_copy(update={"ttl_column": "at", "ttl_s": 86_400}))
     loop = service._Loop(
-        context, FlusherMetrics(context.clock, "t"), ControlReader(table.store, context.clock, Service.FLUSHER), bool
+        context,
+        FlusherMetrics(context.clock, "t", context.events),
+        ControlReader(table.store, context.clock, Service.FLUSHER),
+        bool,
     )
     refused, nothing = Refused("a commit came first"), TableVersion(1)
     results: dict[str, Sequence[Any]] = {
@@ -446,7 +450,7 @@ def test_a_lost_index_is_named(table: FlusherTable, monkeypatch: pytest.MonkeyPa
         wait_for(lambda: samples(port).get("failures_total{store_inconsistent}", 0) >= 2)
         status, text = get(port, "/readyz")
         assert status == 503
-        assert text.startswith(f"round failed: store_inconsistent: region {table.regions[0].name}: ")
+        assert text.startswith(f"merge failed: store_inconsistent: region {table.regions[0].name}: ")
         assert "repair index" in text
 
 
@@ -573,7 +577,7 @@ def test_once_as_a_program(table: FlusherTable) -> None:
     process = program(table, tree(table), "--once", "--runner", "threads")
     out, errors = process.communicate(timeout=DEADLINE_S)
     assert (process.returncode, out) == (0, ""), errors
-    assert '"event": "merged"' in errors
+    assert '"event": "merge_landed"' in errors
     table.check()
     assert table.states(0) == ["MERGED", "MERGED"]
 
@@ -586,7 +590,7 @@ def test_signals_end_it_orderly(table: FlusherTable, number: signal.Signals) -> 
     process.send_signal(number)
     _, errors = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0, errors
-    assert '"event": "stopping"' in errors
+    assert '"event": "service_stopping"' in errors
     table.check()
 
 

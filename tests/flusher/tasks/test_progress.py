@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.tasks.progress import PROGRESS_S, Progress, Work
 from lancewal_flusher.tasks.runner import ThreadRunner
 from tests.support.scripted import InlineTasks, ManualClock
@@ -19,7 +20,7 @@ def clock() -> ManualClock:
 
 
 def test_a_line_now_and_then(clock: ManualClock) -> None:
-    progress = Progress(clock, Work.COMPACTION, "spark", 40)
+    progress = Progress(clock, FlusherEvents(), Work.COMPACTION, "spark", 40)
     with capture_logs() as lines:
         for _ in range(4):
             progress.one_done()
@@ -28,12 +29,12 @@ def test_a_line_now_and_then(clock: ManualClock) -> None:
         clock.seconds += PROGRESS_S
         progress.share_done(1, 4)  # late news
         progress.share_done(0, 0)  # nothing is known
-    assert [(line["done"], line["total"], line["seconds"]) for line in lines] == [
+    assert [(line["done_tasks"], line["tasks"], line["duration_s"]) for line in lines] == [
         (3, 40, 5.0),
         (20, 40, 10.0),
         (20, 40, 15.0),
     ]
-    assert {line["event"] for line in lines} == {"compaction tasks"}
+    assert {(line["event"], line["operation"]) for line in lines} == {("tasks_progressed", "compaction")}
 
 
 def test_threads_show_it_too(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,6 +47,6 @@ def test_threads_show_it_too(clock: ManualClock, monkeypatch: pytest.MonkeyPatch
     with capture_logs() as lines:
         ThreadRunner(table, InlineTasks(), clock).run(tasks)
         ThreadRunner(table, InlineTasks()).run(tasks)
-    assert [(line["event"], line["runner"], line["done"]) for line in lines] == [
-        ("merge tasks", "threads", done) for done in (1, 2, 3)
+    assert [(line["operation"], line["runner"], line["done_tasks"]) for line in lines] == [
+        ("merge", "threads", done) for done in (1, 2, 3)
     ]

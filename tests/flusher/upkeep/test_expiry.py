@@ -380,7 +380,9 @@ def test_random_times_merges_and_rounds(tmp_path: Path, seed: int) -> None:
 def expiry_turn(table: FlusherTable, clock: ManualClock) -> Turn[Any]:
     """As the service takes it."""
     context = context_of(table, clock)
-    loop = service._Loop(context, FlusherMetrics(clock, "t"), ControlReader(table.store, clock, Service.FLUSHER), bool)
+    loop = service._Loop(
+        context, FlusherMetrics(clock, "t", context.events), ControlReader(table.store, clock, Service.FLUSHER), bool
+    )
     (turn,) = [turn for turn in service.turns_of(loop, settings_of(table)).others if turn.name == "expiry"]
     return turn
 

@@ -61,6 +61,7 @@ from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.wal.segment import Entry, RejectedOffset
 from lancewal_demo.stack import KafkaBroker
 from lancewal_flusher.define.create import create_table
+from lancewal_ingest.event_table import IngestEvents
 from lancewal_ingest.retention import topic_watch
 from lancewal_ingest.service import service
 from lancewal_ingest.service.metrics import IngestMetrics
@@ -520,7 +521,9 @@ def test_sigterm_drains_and_exits_with_0(kafka: KafkaBroker, topic_name: str, tm
         process.kill()
     assert process.returncode == 0, errors.decode()
     lines = [json.loads(line) for line in errors.decode().splitlines()]
-    assert {"started", "opened", "draining", "sealed", "flushed", "drained"} <= {line["event"] for line in lines}
+    events = {line["event"] for line in lines}
+    assert {"service_started", "partition_opened", "generation_sealed", "generation_flushed"} <= events
+    assert {"drain_begun", "drain_completed"} <= events
     indexes = indexes_of(contract, uri)
     assert {record.state for index in indexes.values() for record in index.generations} == {State.FLUSHED}
     # It may have been told in the middle: what is there is a prefix of each partition, and the index says which.
@@ -600,7 +603,7 @@ def test_livez_fails_once_the_loop_hangs_and_readyz_says_why() -> None:
     clock = Hands()
     problems: list[str] = []
     health = Health(clock, lambda: problems, loop_limit_s=10)
-    with HealthServer("127.0.0.1", 0, IngestMetrics(clock, "t", 1000).registry, health) as server:
+    with HealthServer("127.0.0.1", 0, IngestMetrics(clock, "t", 1000, IngestEvents()).registry, health) as server:
         clock.at = 10
         assert get(server.port, "/livez") == (200, "ok\n")
         problems.append("Kafka does not answer")
@@ -618,7 +621,7 @@ def test_metrics_follow_the_partitions_that_are_ours(capsys: pytest.CaptureFixtu
         def now_ms(self) -> int:
             return 60_000
 
-    metrics = IngestMetrics(At(), "t", 1000)
+    metrics = IngestMetrics(At(), "t", 1000, IngestEvents())
     value = metrics.registry.get_sample_value
     regions = {p: Region("t", TopicId("x"), p) for p in (0, 1)}
     rows = pa.RecordBatch.from_pydict({TIMESTAMP: pa.array([10_000, 20_000], TIMESTAMP_TYPE)})

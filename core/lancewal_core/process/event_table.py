@@ -1,0 +1,88 @@
+"""Log events as declarations: a table per service says which it has, and what each means.
+
+A service's table is a class with a member for each event; the member's name is the event's, subject then participle:
+
+    class WorkerEvents(EventTable):
+        segment_stored = info("A segment is durable.", "rows", "bytes")
+
+    events = WorkerEvents(table="orders")
+    events.segment_stored(rows=3, bytes=120)
+
+That is one JSON line with ``event`` (the name), ``message`` (the sentence), ``level`` and the fields; ``common`` are fields
+of every line.  ``WorkerEvents.declared()`` is what the reference page is made of.
+
+Guarantees
+ 1. A name is declared once, with one level and one sentence.  That calls have no other fields than those is held by a test:
+    a service must not end because of a log line.
+ 2. A field that is None is left out: it does not apply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Literal, Self, overload
+
+import structlog
+
+Level = Literal["debug", "info", "warning", "error"]
+
+
+class Event:
+    """A member of a table: of the class the declaration, of an object what logs it."""
+
+    def __init__(self, level: Level, message: str, fields: tuple[str, ...]) -> None:
+        self.level = level
+        self.message = message
+        self.fields = fields
+        self.name = ""
+
+    def __set_name__(self, owner: type[EventTable], name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, table: None, owner: type[EventTable]) -> Self: ...
+    @overload
+    def __get__(self, table: EventTable, owner: type[EventTable]) -> Callable[..., None]: ...
+    def __get__(self, table: EventTable | None, owner: type[EventTable]) -> Self | Callable[..., None]:
+        return self if table is None else partial(_log, table, self)
+
+
+class EventTable:
+    """See the module docstring."""
+
+    def __init__(self, **common: object) -> None:
+        self._log = structlog.get_logger(**common)
+
+    @classmethod
+    def declared(cls) -> Sequence[Event]:
+        """Those of this class alone, in the order in which they are written."""
+        return [member for member in vars(cls).values() if isinstance(member, Event)]
+
+    def write(self, event: Event, fields: Mapping[str, object]) -> None:
+        """One line, where the program's log goes."""
+        getattr(self._log, event.level)(event.name, message=event.message, **fields)
+
+
+def _log(table: EventTable, event: Event, **fields: object) -> None:
+    table.write(event, {name: value for name, value in fields.items() if value is not None})
+
+
+def debug(message: str, *fields: str) -> Event:
+    """Of use to who looks for a fault."""
+    return Event("debug", message, fields)
+
+
+def info(message: str, *fields: str) -> Event:
+    """Work as it should be."""
+    return Event("info", message, fields)
+
+
+def warning(message: str, *fields: str) -> Event:
+    """It goes on, and somebody should know."""
+    return Event("warning", message, fields)
+
+
+def error(message: str, *fields: str) -> Event:
+    """Something ended, or waits for a person."""
+    return Event("error", message, fields)

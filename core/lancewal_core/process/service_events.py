@@ -1,0 +1,30 @@
+"""The log events that every service has; its own table extends this one."""
+
+from __future__ import annotations
+
+from lancewal_core.errors import LancewalError
+from lancewal_core.process.event_table import EventTable, debug, error, info, warning
+
+
+class ServiceEvents(EventTable):
+    """``kind`` and ``error`` are those of an error: its stable kind, and its text."""
+
+    service_started = info(
+        "The service begins its work.",
+        *("release", "contract_version", "partitions", "topic", "table_uuid", "group", "owner", "runner"),
+    )
+    service_paused = warning(
+        "An operator has paused the service, until the time given or until it is resumed.", "until"
+    )
+    service_resumed = warning("The operator's pause has ended.")
+    operation_failed = warning(
+        "Something failed, and is tried again.",
+        *("operation", "topic", "partition", "offset", "object", "kind", "error", "retry_s"),
+    )
+    connection_lost = debug("A client of the HTTP port went away.", "client", "error")
+    request_failed = error("A request to the HTTP port ended by a fault of this program.", "client", "error")
+
+
+def place_of(error: LancewalError) -> dict[str, object]:
+    """Fields that say where it was, as far as it knows: ``topic``, ``partition``, ``offset``, ``object``."""
+    return {name: value for name, value in error.where.items() if name in ("topic", "partition", "offset", "object")}

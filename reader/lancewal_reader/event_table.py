@@ -1,0 +1,34 @@
+"""Every log event of readers: name, level, fields, meaning.  docs/reference/log-events.md is made of it.
+
+Readers run in other people's programs: their lines go to ``logging``, with the fields as text.  The command line shows them as
+those of the services.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from lancewal_core.process.event_table import Event, EventTable, warning
+
+_LOGGER = logging.getLogger("lancewal.reader")
+
+
+class ReaderEvents(EventTable):
+    """``partitions``: those through which the keys came."""
+
+    keys_left_out = warning(
+        "Primary keys came through two partitions, and are left out until a decision (`lancewal conflicts list`).",
+        *("topic", "waiting_keys", "unmerged_keys", "partitions"),
+    )
+
+    def write(self, event: Event, fields: Mapping[str, object]) -> None:
+        shown = ", ".join(f"{name}={value}" for name, value in fields.items())
+        declared = {"event": event.name, "message": event.message, **fields}
+        _LOGGER.log(
+            logging.getLevelNamesMapping()[event.level.upper()],
+            "%s %s",
+            event.message,
+            shown,
+            extra={"lancewal": declared},
+        )
