@@ -72,7 +72,7 @@ def test_one_key_through_two_partitions(kafka: KafkaBroker, topic_name: str, tmp
     assert lance.dataset(world.uri).to_table(["status"]).to_pylist() == [{"status": "old"}]
     assert seen(world) == ["old"]
 
-    (listed,) = json.loads(world.lancewal.run("conflicts", "list", "--output", "json").out)
+    (listed,) = json.loads(world.lancewal.run("conflicts", "list", "--output", "json").out)["keys"]
     here, there = (partition_of(key, PARTITIONS) for key in (usual, other))
     assert listed["key"] == ["hunter2", 7]
     assert listed["owner"].endswith(f"/{here}")
