@@ -21,7 +21,7 @@ from benchmarks.peers.measure import HEADER, Measured, cells
 from benchmarks.peers.sizes import Sizes
 from benchmarks.report import write_page
 from benchmarks.workplace import Workplace, workplace
-from lancewal_demo.stack import KafkaBroker, StackError
+from lancewal_demo.stack import KafkaBroker, StackFailed
 
 PEER_MISSING = 3
 _GIB_PER_ROW = 15 / 5_000_000
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
                 for found in runner.run(step):
                     measured.append(found)
                     print("   " + " | ".join(cells(found.content())), flush=True)
-            except StackError as error:
+            except StackFailed as error:
                 first, *others = str(error).splitlines()
                 missing[step.name] = " ".join([first, *others[-1:]])  # the log's last line is the exception
                 print(f"   not measured: {error}", file=sys.stderr, flush=True)

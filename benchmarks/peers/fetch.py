@@ -29,7 +29,7 @@ _DEPENDENCIES = """<ivy-module version="2.0">
 
 
 def python_of(engine: Engine) -> Path:
-    """The Python of the engine's environment; ``StackError`` if it cannot be made."""
+    """The Python of the engine's environment; ``StackFailed`` if it cannot be made."""
     lock = Path(__file__).with_name(engine.lock)
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -51,7 +51,7 @@ def jars_of(engine: Engine) -> JarSet:
 
 
 def checked_jars(jars: JarSet) -> Path:
-    """Their folder; ``StackError`` if one of them is not what the lock says, also where it was when they were fetched."""
+    """Their folder; ``StackFailed`` if one of them is not what the lock says, also where it was when they were fetched."""
     folder = jars.folder()
     jars.check(folder)
     return folder

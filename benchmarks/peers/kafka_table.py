@@ -26,7 +26,7 @@ from benchmarks.peers.cpu_time import cpu_s
 from lancewal_core.open import Address
 from lancewal_core.settings.load import load_settings
 from lancewal_core.table.watermarks import Watermarks
-from lancewal_demo.stack import KafkaBroker, Process, StackError
+from lancewal_demo.stack import KafkaBroker, Process, StackFailed
 from lancewal_demo.stack.processes import log_tail
 from lancewal_flusher.define.attach import attach_table
 
@@ -126,7 +126,7 @@ class KafkaTable:
                     return
             for service in self._services:
                 if service.exit_code is not None or time.monotonic() > deadline:
-                    raise StackError(f"rows are not merged.\n{log_tail(service.log)}")
+                    raise StackFailed(f"rows are not merged.\n{log_tail(service.log)}")
             time.sleep(_POLL_S)
 
 
@@ -136,4 +136,4 @@ def _make_topics(servers: str, topic: str) -> None:
         try:
             admin.create_topics([NewTopic(name, partitions, 1)])[name].result()
         except KafkaException as error:
-            raise StackError(f"could not create topic {name}: {error}") from error
+            raise StackFailed(f"could not create topic {name}: {error}") from error

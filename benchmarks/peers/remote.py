@@ -14,7 +14,7 @@ from benchmarks.peers.cpu_time import cpu_s
 from benchmarks.peers.engines import Engine
 from benchmarks.peers.fetch import JARS, checked_jars, jars_of, python_of
 from lancewal_core.process.lance_threads import CORES_RESERVED
-from lancewal_demo.stack import StackError, spark_java_home
+from lancewal_demo.stack import StackFailed, spark_java_home
 from lancewal_demo.stack.processes import log_tail
 
 _ROOT = Path(__file__).parents[2]
@@ -22,7 +22,7 @@ _END_S = 60.0
 
 
 class RemotePeer:
-    """Use in ``with``.  Each call raises ``StackError`` with the log's end if the peer cannot do it."""
+    """Use in ``with``.  Each call raises ``StackFailed`` with the log's end if the peer cannot do it."""
 
     def __init__(self, engine: Engine, folder: Path) -> None:
         """``folder`` is made; the table and the log lie there.  The first start on a machine fetches the peer."""
@@ -44,7 +44,7 @@ class RemotePeer:
             )  # fmt: skip
         try:
             started = self._answer()
-        except StackError:
+        except StackFailed:
             self.__exit__()
             raise
         self.roots = [self._child.pid, *started["value"]]
@@ -119,5 +119,5 @@ class RemotePeer:
             raise self._failed(f"{self.name}: {answer['error']}")
         return answer
 
-    def _failed(self, what: str) -> StackError:
-        return StackError(f"{what}.\n{log_tail(self._log)}")
+    def _failed(self, what: str) -> StackFailed:
+        return StackFailed(f"{what}.\n{log_tail(self._log)}")

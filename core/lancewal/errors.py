@@ -1,12 +1,13 @@
 """What lancewal raises on purpose: a branch for each thing that a caller can do about it.
 
 ``Retry``: the same again, later.  ``Refresh``: look anew.  ``Fenced``: somebody else owns it; stop.  ``StartAgain``: end, and
-be started again.  ``InvalidInput``: a person must change something first.  ``Corrupt``: restore or repair the object that it
+be started again.  ``ActionNeeded``: a person must change something first.  ``Corrupt``: restore or repair the object that it
 names.  The classes say what happened.
 """
 
 from lancewal_core.errors import (
-    BadRecordStop,
+    ActionNeeded,
+    BadRecord,
     BasePathsRefused,
     CommitUnknown,
     ContractChanged,
@@ -18,10 +19,12 @@ from lancewal_core.errors import (
     FlusherPaused,
     FormatUnknown,
     InvalidInput,
+    InvalidSchema,
+    InvalidSettings,
     KafkaBehind,
     KafkaUnavailable,
     LancewalError,
-    LogTruncated,
+    MergedPositionUnknown,
     MergeUnproven,
     Misrouted,
     NotALancewalTable,
@@ -41,8 +44,6 @@ from lancewal_core.errors import (
     RetentionLost,
     Retry,
     RewriteFailed,
-    SchemaError,
-    SettingsError,
     SparkJobFailed,
     SparkStopped,
     StartAgain,
@@ -57,13 +58,14 @@ from lancewal_core.errors import (
     TableRestored,
     TopicMissing,
     TopicReplaced,
+    TopicTruncated,
     TopicUnsuitable,
     VersionGone,
-    WatermarkUnknown,
 )
 
 __all__ = [
-    "BadRecordStop",
+    "ActionNeeded",
+    "BadRecord",
     "BasePathsRefused",
     "CommitUnknown",
     "ContractChanged",
@@ -75,11 +77,13 @@ __all__ = [
     "FlusherPaused",
     "FormatUnknown",
     "InvalidInput",
+    "InvalidSchema",
+    "InvalidSettings",
     "KafkaBehind",
     "KafkaUnavailable",
     "LancewalError",
-    "LogTruncated",
     "MergeUnproven",
+    "MergedPositionUnknown",
     "Misrouted",
     "NotALancewalTable",
     "ObjectCorrupt",
@@ -98,8 +102,6 @@ __all__ = [
     "RetentionLost",
     "Retry",
     "RewriteFailed",
-    "SchemaError",
-    "SettingsError",
     "SparkJobFailed",
     "SparkStopped",
     "StartAgain",
@@ -114,7 +116,7 @@ __all__ = [
     "TableRestored",
     "TopicMissing",
     "TopicReplaced",
+    "TopicTruncated",
     "TopicUnsuitable",
     "VersionGone",
-    "WatermarkUnknown",
 ]

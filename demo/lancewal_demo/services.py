@@ -17,7 +17,7 @@ from typing import Any, Self
 import yaml
 
 from lancewal_demo.feed import COLUMNS, PRIMARY_KEY, REGION_KEY
-from lancewal_demo.stack import Process, StackError, spark_java_home
+from lancewal_demo.stack import Process, StackFailed, spark_java_home
 from lancewal_demo.stack.processes import log_tail
 
 _POLL_S = 0.1
@@ -72,7 +72,7 @@ class Services:
         self._start("follower", "lancewal_demo.follower", str(table), str(output))
 
     def run_command(self, name: str, *command: str) -> None:
-        """Run ``lancewal COMMAND`` to its end; ``StackError`` if it fails."""
+        """Run ``lancewal COMMAND`` to its end; ``StackFailed`` if it fails."""
         self._start(name, "lancewal_core.cli.program", *command, "--config", str(self._settings))
         self._finish(name, _COMMAND_S)
 
@@ -94,30 +94,30 @@ class Services:
         return found
 
     def stop(self, name: str) -> None:
-        """Ask a service to end and wait for it; ``StackError`` if it does not end well."""
+        """Ask a service to end and wait for it; ``StackFailed`` if it does not end well."""
         process = self._running.pop(name)
         process.stop(_STOP_S)
         if process.exit_code:
-            raise StackError(f"{name} ended with exit code {process.exit_code}.\n{log_tail(process.log)}")
+            raise StackFailed(f"{name} ended with exit code {process.exit_code}.\n{log_tail(process.log)}")
 
     def end(self, name: str) -> None:
         """End a process that has no work to finish."""
         self._running.pop(name).kill()
 
     def check(self) -> None:
-        """``StackError`` with the end of its log if one that should run has ended."""
+        """``StackFailed`` with the end of its log if one that should run has ended."""
         for name, process in self._running.items():
             if process.exit_code is not None:
-                raise StackError(f"{name} ended with exit code {process.exit_code}.\n{log_tail(process.log)}")
+                raise StackFailed(f"{name} ended with exit code {process.exit_code}.\n{log_tail(process.log)}")
 
     def wait_until(self, ready: Callable[[], bool], what: str, timeout_s: float) -> None:
-        """Return once ``ready()``; ``StackError`` if a service ends meanwhile or the time is up."""
+        """Return once ``ready()``; ``StackFailed`` if a service ends meanwhile or the time is up."""
         deadline = time.monotonic() + timeout_s
         while not ready():
             self.check()
             if time.monotonic() > deadline:
                 logs = "\n".join(log_tail(process.log, 5) for process in self._running.values())
-                raise StackError(f"{what} did not come about within {timeout_s:g} s.\n{logs}")
+                raise StackFailed(f"{what} did not come about within {timeout_s:g} s.\n{logs}")
             time.sleep(_POLL_S)
 
     def _start(self, name: str, module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
@@ -137,6 +137,6 @@ class Services:
         code = process.exit_code
         self.end(name)
         if code is None:
-            raise StackError(f"{name} did not end within {timeout_s:g} s.\n{log_tail(process.log)}")
+            raise StackFailed(f"{name} did not end within {timeout_s:g} s.\n{log_tail(process.log)}")
         if code:
-            raise StackError(f"{name} failed with exit code {code}.\n{log_tail(process.log)}")
+            raise StackFailed(f"{name} failed with exit code {code}.\n{log_tail(process.log)}")

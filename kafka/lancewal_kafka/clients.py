@@ -1,7 +1,7 @@
 """Properties of our Kafka clients.
 
 Guarantees
- 1. What correctness depends on cannot be changed by the pass-through (``kafka.librdkafka``): ``SettingsError``.
+ 1. What correctness depends on cannot be changed by the pass-through (``kafka.librdkafka``): ``InvalidSettings``.
  2. Properties that only a consumer knows reach no producer.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lancewal_core.errors import SettingsError
+from lancewal_core.errors import InvalidSettings
 
 Properties = dict[str, str | int | float | bool]
 
@@ -88,7 +88,7 @@ def unpacked_bytes_max(client: Mapping[str, str]) -> int:
     try:
         return int(client[_RECEIVE])
     except ValueError:
-        raise SettingsError(
+        raise InvalidSettings(
             f"kafka.librdkafka: {_RECEIVE} is {client[_RECEIVE]!r}, no number", property=_RECEIVE
         ) from None
 
@@ -132,7 +132,7 @@ def consumer_properties(client: Mapping[str, str], group: str, queue_bytes: int)
     for name, value in client.items():
         known = ours.get(_ALIASES.get(name, name))
         if known is not None and value.lower() != str(known).lower():
-            raise SettingsError(
+            raise InvalidSettings(
                 f"kafka.librdkafka: {name} is {value!r}, but lancewal needs {str(known).lower()!r}; remove it"
                 + (" and set ingest.memory_bytes_max" if name == "queued.max.messages.kbytes" else ""),
                 property=name,

@@ -6,10 +6,10 @@ from confluent_kafka import KafkaError, KafkaException
 
 from lancewal_core.errors import (
     InvalidInput,
+    InvalidSettings,
     KafkaUnavailable,
     LancewalError,
     RecordsUnreadable,
-    SettingsError,
     TopicMissing,
 )
 from lancewal_core.ids import Position
@@ -80,9 +80,9 @@ def explained(error: BaseException, act: str, topic: str, servers: str = "", hea
     )
 
 
-def not_accepted(error: BaseException) -> SettingsError:
+def not_accepted(error: BaseException) -> InvalidSettings:
     """A client that cannot be made: librdkafka does not take its properties."""
-    return SettingsError(f"kafka.librdkafka: not accepted by librdkafka: {_text(error)}")
+    return InvalidSettings(f"kafka.librdkafka: not accepted by librdkafka: {_text(error)}")
 
 
 def unreadable(topic: str, partition: int, position: Position, reason: str) -> RecordsUnreadable:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import TopicPartition
 
-from lancewal_core.errors import InvalidInput
+from lancewal_core.errors import ActionNeeded
 from lancewal_core.ids import Position
 from lancewal_core.process.clock import Clock
 from lancewal_kafka.clients import Properties
@@ -119,6 +119,6 @@ class KafkaCompaction:
     def _ask(self) -> float:
         try:
             return self._inspector.configuration(self._topic).tombstones_s
-        except InvalidInput as error:
+        except ActionNeeded as error:
             self._report("compaction", error)
             return math.inf

@@ -89,8 +89,8 @@ class GroupMember:
 class TopicInspector:
     """Asks the brokers.  ``client`` holds ``bootstrap.servers`` and the pass-through; ``timeout_s`` bounds each question.
 
-    ``SettingsError`` if librdkafka does not take these properties.  All are given to it, so that it finds one that it does not
-    know; those of other clients it ignores.
+    ``InvalidSettings`` if librdkafka does not take these properties.  All are given to it, so that it finds one that it does
+    not know; those of other clients it ignores.
     """
 
     def __init__(

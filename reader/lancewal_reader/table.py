@@ -55,7 +55,7 @@ def open_table(
     ``storage_options`` are Lance's.  ``base_paths``: a table whose files lie in other folders too, as those of a shallow clone
     do, is refused (``BasePathsRefused``) unless this is ``allow``.  ``conflicts``: of keys that came through two partitions,
     which nothing orders, reads ``leave_out`` records and say so (``left_out_of``), or ``fail`` with ``RegionConflict``.
-    Raises ``TableMissing``, ``NotALancewalTable``, ``TableReplaced``, ``StoreUnavailable``; ``SettingsError`` for an address
+    Raises ``TableMissing``, ``NotALancewalTable``, ``TableReplaced``, ``StoreUnavailable``; ``InvalidSettings`` for an address
     with user information.
     """
     return LancewalTable(uri, storage_options, base_paths, conflicts)

@@ -14,7 +14,7 @@ import pytest
 from benchmarks.peers import fetch, remote
 from benchmarks.peers.engines import ENGINES, Engine
 from benchmarks.peers.remote import RemotePeer
-from lancewal_demo.stack import StackError
+from lancewal_demo.stack import StackFailed
 from lancewal_demo.stack.maven_jars import JarSet
 
 GOOD = {"delta-1.jar": b"the engine", "storage-1.jar": b"what it needs"}
@@ -58,7 +58,7 @@ def test_what_the_lock_does_not_name_is_not_used(
 ) -> None:
     tamper(repository)
     for _ in range(2):  # what was refused once does not lie in the cache
-        with pytest.raises(StackError, match=rf"not what peer-jars\.lock says: {named} "):
+        with pytest.raises(StackFailed, match=rf"not what peer-jars\.lock says: {named} "):
             fetch.checked_jars(jars)
     repository.clear()
     repository.update(GOOD)
@@ -71,7 +71,7 @@ def test_a_jar_that_was_changed_in_the_cache_starts_no_peer(
     (fetch.checked_jars(jars) / "delta-1.jar").write_bytes(b"another engine")
     monkeypatch.setattr(remote, "jars_of", lambda _engine: jars)
     monkeypatch.setattr(remote, "python_of", lambda _engine: "/bin/false")
-    with pytest.raises(StackError, match=r"delta-1\.jar"):
+    with pytest.raises(StackFailed, match=r"delta-1\.jar"):
         RemotePeer(Engine("delta", "", "", "a:b:1"), tmp_path / "peer")
 
 

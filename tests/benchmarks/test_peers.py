@@ -20,7 +20,7 @@ from benchmarks.peers.engines import Engine
 from benchmarks.peers.measure import Aim, Measured, cells
 from benchmarks.peers.remote import RemotePeer
 from benchmarks.peers.sizes import Sizes, as_parquet, write_round
-from lancewal_demo.stack import StackError
+from lancewal_demo.stack import StackFailed
 from tests.benchmarks.dict_peer import CLOSED, FAULT
 
 ENGINE = Engine("dict", "tests.benchmarks.dict_peer", "")
@@ -47,7 +47,7 @@ def test_a_peer_in_its_own_process_holds_the_model_and_says_what_it_cannot(base:
             peer.check(upserts.model)
         assert peer.upsert(file).wall > 0
         peer.check(upserts.model)
-        with pytest.raises(StackError, match="NotImplementedError: a dict"):
+        with pytest.raises(StackFailed, match="NotImplementedError: a dict"):
             peer.compact()
         peer.check(upserts.model)  # it goes on after an error
 

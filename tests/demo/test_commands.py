@@ -17,7 +17,7 @@ from lancewal_demo.comparison import compare
 from lancewal_demo.producer import Sent
 from lancewal_demo.progress import Display
 from lancewal_demo.run import Options
-from lancewal_demo.stack import StackError
+from lancewal_demo.stack import StackFailed
 from lancewal_demo.stored import Stored
 from lancewal_demo.summary import Summary, summary_text
 
@@ -78,7 +78,7 @@ def test_ctrl_c_is_exit_code_130_and_leaves_nothing(monkeypatch: pytest.MonkeyPa
 def test_a_failed_service_is_shown_and_keeps_the_folder(
     monkeypatch: pytest.MonkeyPatch, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pretend(monkeypatch, StackError("ingest ended with exit code 2.\nThe end of ingest.log:\nthe reason"))
+    pretend(monkeypatch, StackFailed("ingest ended with exit code 2.\nThe end of ingest.log:\nthe reason"))
     assert run(["demo"]) == 2
     assert "the reason" in capsys.readouterr().err
     assert len(list(place.iterdir())) == 1

@@ -8,7 +8,7 @@ import pytest
 
 from lancewal_core.settings.load import load_settings
 from lancewal_demo.services import Services, write_settings
-from lancewal_demo.stack import StackError
+from lancewal_demo.stack import StackFailed
 
 
 @pytest.fixture
@@ -25,14 +25,14 @@ def test_the_settings_are_valid(settings: Path) -> None:
 
 def test_a_command_that_fails_shows_the_end_of_its_log(tmp_path: Path, settings: Path) -> None:
     settings.write_text("kafka: {toppic: flights}\n")
-    with Services(tmp_path, settings) as services, pytest.raises(StackError, match=r"(?s)create\.log.*toppic"):
+    with Services(tmp_path, settings) as services, pytest.raises(StackFailed, match=r"(?s)create\.log.*toppic"):
         services.run_command("create", "table", "create")
 
 
 def test_a_service_that_ends_is_noticed_while_waiting(tmp_path: Path, settings: Path) -> None:
     with Services(tmp_path, settings) as services:
         services.start_follower(tmp_path / "nothing", tmp_path / "sights.jsonl")
-        with pytest.raises(StackError, match=r"(?s)follower ended with exit code 1.*TableMissing"):
+        with pytest.raises(StackFailed, match=r"(?s)follower ended with exit code 1.*TableMissing"):
             services.wait_until(lambda: False, "the end", 60)
 
 

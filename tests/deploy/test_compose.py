@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from lancewal_core.errors import SettingsError
+from lancewal_core.errors import InvalidSettings
 from lancewal_core.settings.load import Settings, load_settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -143,7 +143,7 @@ def test_every_variable_is_a_setting(name: str, tmp_path: Path) -> None:
 
 def test_a_misspelt_variable_would_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SERVICES["ingest"]["environment"], "LANCEWAL_INGEST__LINGER", "5")
-    with pytest.raises(SettingsError, match="LANCEWAL_INGEST__LINGER"):
+    with pytest.raises(InvalidSettings, match="LANCEWAL_INGEST__LINGER"):
         settings_of("ingest", tmp_path)
 
 

@@ -77,7 +77,7 @@ def test_a_log_that_lost_its_tail(
     if grown:
         grow(world, dict(world.feed.history.ends))
     ingest.thaw()
-    until(lambda: stopped(ingest) == dict.fromkeys(shorter, "log_truncated"), lambda: f"{shorter}\n{ingest.tail}")
+    until(lambda: stopped(ingest) == dict.fromkeys(shorter, "topic_truncated"), lambda: f"{shorter}\n{ingest.tail}")
     world.check_strong()  # what is durable stays what it is
     ingest.kill()
     if grown:
@@ -87,7 +87,7 @@ def test_a_log_that_lost_its_tail(
         assert "wal_rejects" in answer.out, answer.out
     else:
         heir = world.lancewal.start("ingest", "run")
-        until(lambda: stopped(heir) == dict.fromkeys(shorter, "log_truncated"), lambda: heir.tail)
+        until(lambda: stopped(heir) == dict.fromkeys(shorter, "topic_truncated"), lambda: heir.tail)
         heir.kill()
         goes_on_behind_it(world, shorter, older)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lancewal_core.errors import PlanRetriesExhausted, StoreInconsistent, WatermarkUnknown
+from lancewal_core.errors import MergedPositionUnknown, PlanRetriesExhausted, StoreInconsistent
 from lancewal_demo.stack import KafkaBroker, S3Server
 from lancewal_demo.stack.ports import free_ports
 from lancewal_reader import open_table, receipt_of
@@ -125,7 +125,7 @@ def read(world: World, options: dict[str, str]) -> str:
     """What a read through the proxy comes to: the right rows, or an error that says so."""
     try:
         rows = open_table(world.uri, options).to_arrow()
-    except (StoreInconsistent, PlanRetriesExhausted, WatermarkUnknown) as error:
+    except (StoreInconsistent, PlanRetriesExhausted, MergedPositionUnknown) as error:
         return error.kind
     world.compare(rows.to_pylist(), positions(receipt_of(rows.schema)), "a read of partial listings")
     return "right"

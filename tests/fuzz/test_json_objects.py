@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lancewal_core import paths
-from lancewal_core.errors import FormatUnknown, InvalidInput, ObjectCorrupt, SchemaError
+from lancewal_core.errors import FormatUnknown, InvalidInput, InvalidSchema, ObjectCorrupt
 from lancewal_core.ids import Generation, Position, Region, TableUuid, TableVersion, TopicId
 from lancewal_core.paths import SnapshotFile
 from lancewal_core.region.loss_record import LossRecord, decode_loss, encode_loss
@@ -380,7 +380,7 @@ tokens = st.sampled_from([*WORDS.split(), *"<>[](),: "])
 def test_column_types(text: str) -> None:
     try:
         found = parse_type(text)
-    except SchemaError as error:
+    except InvalidSchema as error:
         message = str(error)
     else:
         assert parse_type(format_type(found)) == found
@@ -391,6 +391,6 @@ def test_column_types(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["list<" * DEEP, "struct<a: " * DEEP, "decimal128(" + "9" * DEEP, "x" * DEEP])
 def test_column_types_without_end(text: str) -> None:
-    with memory_bound(64 * MIB), pytest.raises(SchemaError) as raised:
+    with memory_bound(64 * MIB), pytest.raises(InvalidSchema) as raised:
         parse_type(text)
     assert len(str(raised.value)) < MESSAGE_MAX

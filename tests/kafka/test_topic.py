@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from lancewal_core.errors import InvalidInput, KafkaUnavailable, LancewalError, SettingsError, TopicMissing
+from lancewal_core.errors import InvalidInput, InvalidSettings, KafkaUnavailable, LancewalError, TopicMissing
 from lancewal_kafka import topic as topic_module
 from lancewal_kafka.topic import TopicInspector
 
@@ -175,5 +175,5 @@ def test_nobody_is_in_a_group_that_does_not_exist() -> None:
 
 
 def test_a_property_that_librdkafka_does_not_know_is_named() -> None:
-    with pytest.raises(SettingsError, match=r"kafka\.librdkafka.*no\.such\.thing"):
+    with pytest.raises(InvalidSettings, match=r"kafka\.librdkafka.*no\.such\.thing"):
         TopicInspector({"bootstrap.servers": "127.0.0.1:1", "no.such.thing": "1"})

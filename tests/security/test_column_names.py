@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lancewal_core.errors import SchemaError, SettingsError
+from lancewal_core.errors import InvalidSchema, InvalidSettings
 from lancewal_core.rows.schema import RowSchema, check_row_schema
 from lancewal_core.settings.load import load_settings
 from lancewal_reader import open_table
@@ -36,13 +36,13 @@ REFUSED = tuple(n for n in NAMES if not n or n[0] == "_" or n == "*" or any(c in
 @pytest.mark.parametrize("name", REFUSED, ids=ascii)
 def test_a_name_that_a_table_cannot_carry_is_refused(name: str) -> None:
     columns = pa.schema([*KEY, pa.field(name, pa.int64())])
-    with pytest.raises(SchemaError, match="is not allowed"):
+    with pytest.raises(InvalidSchema, match="is not allowed"):
         check_row_schema(RowSchema(columns, ("region", "id"), ("region",)))
 
 
 def test_half_a_surrogate_is_refused_where_it_is_read() -> None:
     """JSON can write it; no Arrow schema takes it, and no terminal shows it."""
-    with pytest.raises(SettingsError, match="no Unicode text") as caught:
+    with pytest.raises(InvalidSettings, match="no Unicode text") as caught:
         load_settings(None, {"LANCEWAL_TABLE__COLUMNS": '{"\\ud800": "int64"}'})
     str(caught.value).encode()
 

@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 
 from lancewal_core.cli.program import LogLevel, configure_logging
-from lancewal_core.errors import SettingsError
+from lancewal_core.errors import InvalidSettings
 from lancewal_core.process import health as http
 from lancewal_core.process.health import CONNECTIONS_MAX, HEAD_BYTES_MAX, REQUEST_S, Health, HealthServer
 from tests.support.fuzzing import memory_bound
@@ -72,7 +72,7 @@ def test_an_address_is_listened_on_in_its_family(
     monkeypatch.setattr(http._Server, "server_bind", refuse)
     monkeypatch.setattr(socket, "socket", lambda *_: io.BytesIO())
     shown = f"[{host}]" if family is socket.AF_INET6 else host
-    with pytest.raises(SettingsError, match=re.escape(f"cannot listen on {shown}:0: not here")):
+    with pytest.raises(InvalidSettings, match=re.escape(f"cannot listen on {shown}:0: not here")):
         HealthServer(host, 0, registry, Health(clock, list))
     assert asked == [(family, (host, 0))]
 

@@ -23,7 +23,7 @@ from obstore.store import S3Store
 
 from lancewal_core import paths
 from lancewal_core.cli.stored_object import inspect_object
-from lancewal_core.errors import BasePathsRefused, ObjectCorrupt, SettingsError
+from lancewal_core.errors import BasePathsRefused, InvalidSettings, ObjectCorrupt
 from lancewal_core.paths import SnapshotFile
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.key_checksum import key_sum
@@ -390,7 +390,7 @@ TAKEN: dict[str, Callable[[str], object]] = {
 @pytest.mark.parametrize("uri", ADDRESSES)
 @pytest.mark.parametrize("how", TAKEN)
 def test_user_information_in_an_address_is_refused_and_not_shown(how: str, uri: str) -> None:
-    with pytest.raises(SettingsError, match="not shown") as caught:
+    with pytest.raises(InvalidSettings, match="not shown") as caught:
         TAKEN[how](uri)
     shown = str(caught.value) + repr(caught.value.where)
     assert "HUSH" not in shown

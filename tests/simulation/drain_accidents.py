@@ -9,9 +9,9 @@ from lancewal_core.errors import (
     ContractMismatch,
     InvalidInput,
     KafkaBehind,
-    LogTruncated,
     PartitionCountChanged,
     RetentionLost,
+    TopicTruncated,
 )
 from lancewal_core.ids import OwnerId, Position
 from lancewal_core.rows.murmur2 import partition_of
@@ -295,7 +295,7 @@ def lost_tail_is_durable_while_it_is_altered() -> None:
         c = stage.member("c")
         stage.take_over(b, c, 0)
         found = c.worker.stopped.get(0)
-        require(isinstance(found, LogTruncated), "partition 0 stopped by", found)
+        require(isinstance(found, TopicTruncated), "partition 0 stopped by", found)
         accept_loss(c.worker._context, OwnerId(c.process.name), stage.region(0), lambda c=c: c.source.offsets(0))  # type: ignore[misc] # defaults
         d = stage.member("d")
         stage.take_over(c, d, 0)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from lancewal_core import paths
 from lancewal_core.errors import (
-    BadRecordStop,
+    BadRecord,
     ContractChanged,
     DeadLetterRefused,
     Misrouted,
@@ -315,7 +315,7 @@ def bad_record_stands_before_a_misrouted_one() -> None:
     stage.topic.append(0, lambda offset: Record(offset, 0, key, b'{"k": %d}' % k, None, None, k, {}))
     stage.step(a, 3)
     found = a.worker.stopped.get(0)
-    require(isinstance(found, BadRecordStop), "stopped by", found)
+    require(isinstance(found, BadRecord), "stopped by", found)
     require(stage.acknowledged[0] == log.high - 2, "durable up to", stage.acknowledged)
 
 

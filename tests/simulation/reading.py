@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from lancewal_core.errors import (
+    MergedPositionUnknown,
     ObjectMissing,
     OutsideHistoryWindow,
     TableRestored,
     VersionGone,
-    WatermarkUnknown,
 )
 from lancewal_core.ids import Region
 from lancewal_core.wal.walk import SegmentCache
@@ -77,7 +77,7 @@ class Reading:
             used = receipt_of(result.schema)
             found, _ = world.by_hand.split(result, used.version)
         except (
-            *PASSING, VersionGone, OutsideHistoryWindow, WatermarkUnknown, TableRestored, ObjectMissing
+            *PASSING, VersionGone, OutsideHistoryWindow, MergedPositionUnknown, TableRestored, ObjectMissing
         ) as error:  # fmt: skip
             lost = world.losses.named_by(error)
             require(lost or not isinstance(error, ObjectMissing), f"{self._process.name}: nothing is lost, but", error)

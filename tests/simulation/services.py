@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
-from lancewal_core.errors import ObjectMissing, TableRestored, VersionGone, WatermarkUnknown
+from lancewal_core.errors import MergedPositionUnknown, ObjectMissing, TableRestored, VersionGone
 from lancewal_core.ids import Region
 from lancewal_core.keys.catalog import KeyCatalogs
 from lancewal_core.keys.index import KeyIndex
@@ -155,7 +155,7 @@ def flusher(world: World, process: Process) -> None:
         one_merge = process.rng.choice([1, 100]) == 1
         try:
             report = run_round(context, limits, state, sealed_grace_s=1.0, enough=partial(bool, one_merge))
-        except (*PASSING, VersionGone, ObjectMissing, WatermarkUnknown) as error:  # a clean-up came in between
+        except (*PASSING, VersionGone, ObjectMissing, MergedPositionUnknown) as error:  # a clean-up came in between
             world.note(f"round: {type(error).__name__}")
             world.log(f"{process.name} round: {type(error).__name__} {error}")
         except TableRestored:
@@ -225,6 +225,6 @@ def compactor(world: World, process: Process) -> None:
                 world.note("compaction refused")
             extended = extend_indexes(context, IndexLimits(), at_once=process.rng.random() < 0.5)
             world.counts["index extended"] = world.counts.get("index extended", 0) + len(extended)
-        except (*PASSING, TableRestored, VersionGone, WatermarkUnknown) as error:
+        except (*PASSING, TableRestored, VersionGone, MergedPositionUnknown) as error:
             world.note(f"compaction: {type(error).__name__}")
         world.scheduler.sleep(process.rng.choice([0.05, 0.3]))

@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from lancewal_core.errors import ContractMismatch, InvalidInput, Misrouted, PartitionCountChanged
+from lancewal_core.errors import ActionNeeded, ContractMismatch, Misrouted, PartitionCountChanged
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.testing.faults import PutFault
@@ -147,7 +147,7 @@ class _Play:
             script.before("put", "contract", crash)
         try:
             alter(self.stage)
-        except (InvalidInput, ContractMismatch, Crashed):
+        except (ActionNeeded, ContractMismatch, Crashed):
             return
         self.altered = True
         for k in range(KEYS):  # whoever is still at work by the old contract gets records to its liking

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from lancewal_core.errors import ObjectMissing, PlanRetriesExhausted, TableRestored, VersionGone, WatermarkUnknown
+from lancewal_core.errors import MergedPositionUnknown, ObjectMissing, PlanRetriesExhausted, TableRestored, VersionGone
 from lancewal_core.table.control import Service, pause, read_control, resume
 from lancewal_core.testing.faults import CommitFault, ListFault, PutFault
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
@@ -73,7 +73,7 @@ class Deployment(RuleBasedStateMachine):
             return
         self.busy.add(name)
         try:
-            with suppress(*PASSING, VersionGone, ObjectMissing, WatermarkUnknown, PlanRetriesExhausted):
+            with suppress(*PASSING, VersionGone, ObjectMissing, MergedPositionUnknown, PlanRetriesExhausted):
                 call()
         except TableRestored:
             require(self.stage.restored is not None, f"{name}: nobody has restored the table")

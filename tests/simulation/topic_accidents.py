@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lancewal_core.errors import (
-    BadRecordStop,
+    BadRecord,
     LancewalError,
-    LogTruncated,
     Misrouted,
     PartitionCountChanged,
     RetentionLost,
     TopicReplaced,
+    TopicTruncated,
 )
 from tests.simulation.checker import require
 from tests.simulation.memory_kafka import Partition
@@ -60,7 +60,7 @@ def topic_loses_its_tail() -> None:
     stage.append(a, 0)
     stage.topic.partitions[0].high = 0
     stage.take_over(a, b, 0)
-    _stopped(b, 0, LogTruncated)
+    _stopped(b, 0, TopicTruncated)
     stage.check()
 
 
@@ -108,7 +108,7 @@ def bad_record_stops() -> None:
         stage.topic.append(partition, lambda offset, key=key, k=k: Record(offset, 0, key, b"{", None, None, k, {}))  # type: ignore[misc] # defaults
     stage.step(a, 3)
     for partition in (0, 1):
-        _stopped(a, partition, BadRecordStop)
+        _stopped(a, partition, BadRecord)
     require(stage.acknowledged == {0: 2, 1: 0}, "durable up to", stage.acknowledged)
     stage.checker.check(stage.acknowledged)
 
@@ -122,7 +122,7 @@ def stopped_region_is_claimed() -> None:
         0, lambda offset: Record(offset, 0, stage.topic.partitions[0].records[0].key, b"{", None, None, 0, {})
     )
     stage.step(a, 3)
-    _stopped(a, 0, BadRecordStop)
+    _stopped(a, 0, BadRecord)
     stage.take_over(a, b, 1)
     stage.step(a, 3)
     require(not a.worker.durable, "open at A:", a.worker.durable)

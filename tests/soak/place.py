@@ -91,7 +91,7 @@ class Place:
     @property
     def _met_nobody(self) -> bool:
         """It was started while Kafka or the store was away, and has ended with these words."""
-        return self.service.exit_code == 1 and _UNAVAILABLE.search(self.service.log) is not None
+        return self.service.exit_code == 3 and _UNAVAILABLE.search(self.service.log) is not None
 
     def _ending(self, by: float) -> bool:
         if self.service.exit_code is None:

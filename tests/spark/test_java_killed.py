@@ -99,7 +99,7 @@ def test_java_is_killed(table: FlusherTable, gate: Gate, tmp_path: Path) -> None
     os.kill(java_of(program), signal.SIGKILL)
     code, said = ended(program)
     assert said.startswith("lancewal: spark_stopped: the Java process of Spark has died")
-    assert code == 1
+    assert code == 3
     program = started(tmp_path, table.uri, GATED.format(folder=str(gate.folder)))
     try:
         gate.held()
@@ -110,6 +110,6 @@ def test_java_is_killed(table: FlusherTable, gate: Gate, tmp_path: Path) -> None
         gate.open()
     assert said.startswith("lancewal: spark_stopped: the Spark context of this process has ended")
     assert said.endswith("start the flusher again")
-    assert code == 1
+    assert code == 3
     table.round()
     table.check()

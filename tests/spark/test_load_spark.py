@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lancewal_core.errors import SchemaError
+from lancewal_core.errors import InvalidSchema
 from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import TableSettings
 from lancewal_flusher.load.dataframe import load_dataframe
@@ -32,7 +32,7 @@ def table(tmp_path: Path) -> Iterator[FlusherTable]:
 def test_a_dataframe_comes_in(spark: LocalSpark, table: FlusherTable, tmp_path: Path) -> None:
     settings = Settings(table=TableSettings(uri=table.uri))
     frame = spark.session.sql(QUERY)
-    with pytest.raises(SchemaError, match=r"the DataFrame cannot be loaded: column 'a' has type string"):
+    with pytest.raises(InvalidSchema, match=r"the DataFrame cannot be loaded: column 'a' has type string"):
         load_dataframe(
             settings, frame.selectExpr("region", "id", "cast(a as string) a", "s", "tags"), str(tmp_path / "w")
         )

@@ -21,7 +21,7 @@ from confluent_kafka.cimpl import NewTopic
 from obstore.exceptions import AlreadyExistsError, PreconditionError
 from obstore.store import S3Store
 
-from lancewal_demo.stack import KafkaBroker, Process, S3Server, StackError, cache, spark_java_home
+from lancewal_demo.stack import KafkaBroker, Process, S3Server, StackFailed, cache, spark_java_home
 from lancewal_demo.stack.ports import free_ports, listens
 from lancewal_demo.stack.trust_store import PASSWORD, key_store, machine_certificates
 
@@ -94,7 +94,7 @@ def test_a_killed_broker_comes_back_with_its_data_on_its_port(tmp_path: Path, to
 @pytest.mark.kafka
 def test_a_failed_start_shows_the_log(tmp_path: Path) -> None:
     broker = KafkaBroker(tmp_path / "kafka", {"log.cleaner.threads": "many"})
-    with pytest.raises(StackError, match=r"(?s)kafka\.log.*log\.cleaner\.threads"):
+    with pytest.raises(StackFailed, match=r"(?s)kafka\.log.*log\.cleaner\.threads"):
         broker.start()
 
 
@@ -217,7 +217,7 @@ def test_stop_kills_what_ignores_sigterm(tmp_path: Path) -> None:
 
 def test_a_process_that_ends_early_shows_its_log(tmp_path: Path) -> None:
     process = Process([sys.executable, "-c", "import sys; print('the reason'); sys.exit(3)"], tmp_path / "log")
-    with pytest.raises(StackError, match=r"(?s)exit code 3.*the reason"):
+    with pytest.raises(StackFailed, match=r"(?s)exit code 3.*the reason"):
         process.wait_until(lambda: False, "the child", 120)
 
 

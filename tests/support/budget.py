@@ -120,7 +120,7 @@ LONG: Mapping[str, Sequence[str]] = {
     "flusher/service/test_round.py": ["test_flushers_and_ingest_at_the_same_time"],
     "flusher/service/test_service.py": [
         "test_a_killed_program_is_continued",
-        "test_damage_is_exit_code_1",
+        "test_damage_is_exit_code_4",
         "test_errors_are_one_line_and_an_exit_code",
         "test_once_as_a_program",
         "test_signals_end_it_orderly",

@@ -13,7 +13,7 @@ import typer
 
 from lancewal_core.cli.options import ConfigOption, Output, OutputOption, read_settings
 from lancewal_core.cli.output import say, say_json
-from lancewal_core.errors import InvalidInput, LancewalError
+from lancewal_core.errors import ASKS_FOR_A_PERSON, BUG, InvalidInput
 
 if TYPE_CHECKING:
     from lancewal_audit.verify.report import Report
@@ -66,7 +66,8 @@ def command(
 ) -> None:
     """Compare a table, and a read of it, with what its records make of each key; changes nothing.
 
-    Exit code 0 if everything that was compared is equal, 1 if something differs, 2 if it could not be compared.
+    Exit code 0 if everything that was compared is equal, 1 if something differs; if it could not be compared, 2 to 5 as of
+    every command.
     """
     from pyarrow import ArrowException
 
@@ -89,13 +90,9 @@ def command(
         found = verify_table(settings, uri, asked)
         if report is not None:
             _write(report, found)
-    except LancewalError as error:
-        # Not as other commands: 1 says that something differs.
-        say(f"lancewal: {error.kind}: {error}", err=True)
-        raise typer.Exit(2) from error
     except (OSError, MemoryError, ArrowException) as error:
         say(f"lancewal: not_compared: {type(error).__name__}: {error}{_hint(error)}", err=True)
-        raise typer.Exit(2) from error
+        raise typer.Exit(ASKS_FOR_A_PERSON if isinstance(error, OSError | MemoryError) else BUG) from error
     from lancewal_audit.verify.report import report_text
 
     if output is Output.JSON:

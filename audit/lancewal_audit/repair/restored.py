@@ -32,12 +32,12 @@ from lancewal_audit.repair.context import RepairContext
 from lancewal_audit.repair.snapshot_state import snapshot_state
 from lancewal_core import paths
 from lancewal_core.errors import (
+    MergedPositionUnknown,
     OutsideHistoryWindow,
     PlanStale,
     RepairRefused,
     StoreInconsistent,
     TableRestored,
-    WatermarkUnknown,
 )
 from lancewal_core.ids import Generation, Region, TableVersion
 from lancewal_core.region.history import generations_behind
@@ -104,7 +104,7 @@ class RestoredPlan:
 
 
 def plan_restored(context: RepairContext, choice: Choice) -> RestoredPlan:
-    """Steps 1 and 2.  ``RepairRefused``, ``WatermarkUnknown``."""
+    """Steps 1 and 2.  ``RepairRefused``, ``MergedPositionUnknown``."""
     # Step 1
     restores = _undecided(context)
     if not restores:
@@ -161,7 +161,7 @@ def _undecided(context: RepairContext) -> tuple[Restore, ...]:
         try:
             context.watermarks.at(at)
             break
-        except WatermarkUnknown:
+        except MergedPositionUnknown:
             break  # ``replay`` may not need what lies below
         except TableRestored as error:
             version = TableVersion(int(str(error.where["version"])))
@@ -194,8 +194,8 @@ def _in_force(context: RepairContext, version: int, decided: Mapping[int, InForc
         if planned is None:
             raise
         return planned
-    except WatermarkUnknown as error:
-        raise WatermarkUnknown(
+    except MergedPositionUnknown as error:
+        raise MergedPositionUnknown(
             f"what table version {version} holds cannot be told: {error}. The other choice of --after-restore may not "
             "need it",
             version=version,
@@ -203,12 +203,12 @@ def _in_force(context: RepairContext, version: int, decided: Mapping[int, InForc
 
 
 def _conflicts(context: RepairContext, restore: Restore, decided: Mapping[int, InForce]) -> ConflictsRef | None:
-    """Of the version restored: its rows are what that says of them.  ``WatermarkUnknown`` only where some are in conflict."""
+    """Of the version restored: its rows are what that says of them.  ``MergedPositionUnknown`` only where some conflict."""
     if not context.contract.keyed_by_bytes:
         return None
     try:
         return _in_force(context, restore.restored, decided).conflicts
-    except WatermarkUnknown:
+    except MergedPositionUnknown:
         if not context.store.list(paths.conflicts_prefix(), limit=1):
             return None
         raise

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from lancewal_audit.repair.context import RepairContext
 from lancewal_audit.repair.snapshot_state import SnapshotState, snapshot_state
-from lancewal_core.errors import LOG_LOST, RepairRefused, TableRestored, WatermarkUnknown
+from lancewal_core.errors import LOG_LOST, MergedPositionUnknown, RepairRefused, TableRestored
 from lancewal_core.ids import Generation, Region
 from lancewal_core.region.flush import rebuild_snapshot
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
@@ -84,7 +84,7 @@ def repair_snapshots(context: RepairContext, plan: SnapshotPlan) -> list[str]:
 def _waiting(context: RepairContext, region: Region, index: RegionIndex | None) -> list[GenerationRecord]:
     try:
         merged = context.watermarks.newest()[1].generation(region)
-    except (TableRestored, WatermarkUnknown):
+    except (TableRestored, MergedPositionUnknown):
         merged = Generation(0)  # what was merged may be asked for again
     found = () if index is None else index.generations
     return [r for r in found if r.state is State.FLUSHED and r.generation > merged]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from lancewal_core.errors import LogTruncated, RetentionLost, TopicUnsuitable
+from lancewal_core.errors import RetentionLost, TopicTruncated, TopicUnsuitable
 from lancewal_core.ids import Position, Region
 from lancewal_core.settings.sections import KafkaSettings
 from lancewal_core.table.contract import Contract
@@ -57,7 +57,7 @@ class KafkaTopicRecords:
         if low > first:
             raise RetentionLost(f"{act} again: Kafka begins at {low}", topic=region.topic, partition=region.partition)
         if high < end:
-            raise LogTruncated(f"{act} again: Kafka ends at {high}", topic=region.topic, partition=region.partition)
+            raise TopicTruncated(f"{act} again: Kafka ends at {high}", topic=region.topic, partition=region.partition)
         found = Records([], [], [], [], [])
         with lone_consumer(self._client, self._group, region.topic) as consumer:
             try:

@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from lancewal_audit.repair.context import RepairContext
 from lancewal_audit.repair.restored import before_alteration
 from lancewal_core import paths
-from lancewal_core.errors import ATTACH_A_COPY, RepairRefused, WatermarkUnknown
+from lancewal_core.errors import ATTACH_A_COPY, MergedPositionUnknown, RepairRefused
 from lancewal_core.ids import Generation, Region, TableVersion
 from lancewal_core.keys.conflicts import read_conflicts
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
@@ -99,7 +99,7 @@ def plan_watermark(context: RepairContext) -> WatermarkPlan | None:
     try:
         context.watermarks.at(version)
         return None
-    except WatermarkUnknown as error:
+    except MergedPositionUnknown as error:
         gone = int(str(error.where["version"]))
     # Step 2
     left = _left(context, gone)

@@ -41,7 +41,7 @@ def command(
     """Show what one stored object says: contract, control, WAL segment or fence, region index, history page, snapshot,
     accepted loss, merge record.
 
-    It is checked as the services check it: a damaged object gives its error, and exit code 1.
+    It is checked as the services check it: a damaged object gives its error, and exit code 4.
     """
     from lancewal_core.cli.stored_object import inspect_object, inspect_region
     from lancewal_core.store.obstore import open_store

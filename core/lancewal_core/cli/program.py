@@ -4,8 +4,8 @@
    is a group (or one command, if it has only one), a plain function a command.  A package is loaded when its command is
    named or listed, never before, so one command starts fast and is not broken by another.
 2. A command whose extra is not installed is not listed; naming it says what to install.
-3. An error that lancewal raises on purpose is one line ``lancewal: <kind>: <message>`` on stderr.  Exit code 2 when a
-   person must change something, 1 otherwise.
+3. An error that lancewal raises on purpose is one line ``lancewal: <kind>: <message>`` on stderr, and its branch says the
+   exit code (``errors``); every other exception shows its traceback and is 5.
 4. Logs are JSON lines on stderr, ours with the name of a declared ``event``; stdout is the command's result.
 """
 
@@ -15,6 +15,7 @@ import logging
 import os
 import re
 import sys
+import traceback
 from collections.abc import Mapping, MutableMapping, Sequence
 from enum import StrEnum
 from importlib import metadata
@@ -25,7 +26,7 @@ import typer
 from typer.core import TyperGroup
 
 from lancewal_core.cli.output import say
-from lancewal_core.errors import InvalidInput, LancewalError
+from lancewal_core.errors import BUG, ActionNeeded, LancewalError
 from lancewal_core.process import failpoints
 
 GROUP = "lancewal.commands"
@@ -49,10 +50,8 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
-class ExtraMissing(InvalidInput):
+class ExtraMissing(ActionNeeded):
     """A command's package is there, what it needs is not."""
-
-    kind = "extra_missing"
 
 
 def extra_of(entry: EntryPoint) -> str:
@@ -198,7 +197,10 @@ def run(arguments: Sequence[str]) -> int:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except LancewalError as error:
         say(f"lancewal: {error.kind}: {error}", err=True)
-        return 2 if isinstance(error, InvalidInput) else 1
+        return error.exit_code
+    except Exception:
+        traceback.print_exc()
+        return BUG
     return 0
 
 

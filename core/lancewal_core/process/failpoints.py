@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
-from lancewal_core.errors import SettingsError
+from lancewal_core.errors import InvalidSettings
 
 POINTS: frozenset[str] = frozenset(
     [
@@ -77,10 +77,10 @@ class Failpoint:
 
 
 def parse_failpoint(text: str) -> Failpoint:
-    """Parse ``LANCEWAL_FAILPOINT``; ``SettingsError`` names what is wrong."""
+    """Parse ``LANCEWAL_FAILPOINT``; ``InvalidSettings`` names what is wrong."""
     match = _SPEC.match(text)
     if match is None or match["point"] not in POINTS:
-        raise SettingsError(
+        raise InvalidSettings(
             f"LANCEWAL_FAILPOINT={text!r}: expected <point>:<before|after>[:n]=kill|stop|error with a point of "
             f"{', '.join(sorted(POINTS))}"
         )
@@ -128,7 +128,7 @@ def configure(environment: Mapping[str, str]) -> None:
     spec = environment.get("LANCEWAL_FAILPOINT") or None
     log = environment.get("LANCEWAL_EVENT_LOG") or None
     if spec is not None and environment.get("LANCEWAL_TESTING") != "1":
-        raise SettingsError("LANCEWAL_FAILPOINT is refused unless LANCEWAL_TESTING=1: it kills or stops the process")
+        raise InvalidSettings("LANCEWAL_FAILPOINT is refused unless LANCEWAL_TESTING=1: it kills or stops the process")
     found = [] if spec is None else [parse_failpoint(text) for text in spec.split(",")]
     _active = Failpoints(found, log) if found or log is not None else None
 

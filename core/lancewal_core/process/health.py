@@ -27,7 +27,7 @@ from typing import Any, Self
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from lancewal_core.errors import SettingsError
+from lancewal_core.errors import InvalidSettings
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.process.service_events import ServiceEvents
@@ -139,7 +139,7 @@ class HealthServer:
             self._server = _Server((host, port), _handler(registry, health), health.clock)
         except OSError as error:
             shown = f"[{host}]" if ":" in host else host
-            raise SettingsError(
+            raise InvalidSettings(
                 f"http.host and the service's port (http.ingest_port, http.flusher_port): cannot listen on {shown}:{port}: "
                 f"{error.strerror or error}. Another process may have it; set the port to 0 for a free one"
             ) from error

@@ -24,7 +24,7 @@ import google_crc32c
 from google.protobuf.message import DecodeError
 
 from lancewal_core import paths
-from lancewal_core.errors import FormatUnknown, InvalidInput, ObjectCorrupt
+from lancewal_core.errors import ActionNeeded, FormatUnknown, ObjectCorrupt
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion, TopicId
 from lancewal_core.proto import mem_wal_pb2
 from lancewal_core.region.u64_segment import U64Segment, decode_u64_segment, encode_u64_segment
@@ -341,7 +341,7 @@ def _region(message: _Message, where: str, expected: Region | None) -> Region:
     region = Region(message.topic, TopicId(message.topic_id), message.partition)
     try:
         paths.region_prefix(region)
-    except InvalidInput as error:
+    except ActionNeeded as error:
         raise _corrupt(where, str(error)) from error
     if expected is not None and region != expected:
         raise _corrupt(where, f"it is of another region, {region.name}")

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lancewal_core.errors import SchemaError
+from lancewal_core.errors import InvalidSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +27,13 @@ class ByteView:
 
 
 def byte_view(array: pa.Array) -> ByteView:
-    """The bytes of a (large_)string or (large_)binary array, sliced or not.  ``SchemaError`` for other types."""
+    """The bytes of a (large_)string or (large_)binary array, sliced or not.  ``InvalidSchema`` for other types."""
     if pa.types.is_string(array.type) or pa.types.is_binary(array.type):
         border_type: type[np.int32] | type[np.int64] = np.int32
     elif pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type):
         border_type = np.int64
     else:
-        raise SchemaError(f"an array of type {array.type} has no bytes to view; pass strings or binaries")
+        raise InvalidSchema(f"an array of type {array.type} has no bytes to view; pass strings or binaries")
     if len(array) == 0:  # such an array may come without buffers
         return ByteView(np.empty(0, np.uint8), np.zeros(1, np.int64))
     _validity, borders_buffer, data_buffer = array.buffers()

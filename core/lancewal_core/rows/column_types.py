@@ -2,7 +2,7 @@
 
 ``int64``, ``string``, ``decimal128(12, 2)``, ``timestamp[us]``, ``timestamp[us, UTC]``, ``list<string>``,
 ``struct<a: int32, b: list<date32>>``, ``fixed_size_list<float32>[384]``.  ``parse_type(format_type(t)) == t`` for every
-type that lancewal accepts; anything else is a ``SchemaError`` that names the place.
+type that lancewal accepts; anything else is a ``InvalidSchema`` that names the place.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 
 import pyarrow as pa
 
-from lancewal_core.errors import SchemaError
+from lancewal_core.errors import InvalidSchema
 
 _PLAIN: dict[str, pa.DataType] = {
     "bool": pa.bool_(),
@@ -48,7 +48,7 @@ def parse_type(text: str) -> pa.DataType:
 
 
 def format_type(type_: pa.DataType) -> str:
-    """The canonical text of ``type_``; ``SchemaError`` if lancewal has no such type."""
+    """The canonical text of ``type_``; ``InvalidSchema`` if lancewal has no such type."""
     if type_ in _NAMES:
         return _NAMES[type_]
     if pa.types.is_decimal128(type_):
@@ -62,11 +62,11 @@ def format_type(type_: pa.DataType) -> str:
     if pa.types.is_struct(type_):
         for field in type_:
             if not re.fullmatch(_WORD, field.name):
-                raise SchemaError(
+                raise InvalidSchema(
                     f"struct member {field.name[:_SHOWN]!r} has no text form: use letters, digits, _ / + -"
                 )
         return "struct<" + ", ".join(f"{f.name}: {format_type(f.type)}" for f in type_) + ">"
-    raise SchemaError(f"type {type_} is not supported; see the reference page on column types")
+    raise InvalidSchema(f"type {type_} is not supported; see the reference page on column types")
 
 
 class _Parser:
@@ -75,8 +75,8 @@ class _Parser:
         self._at = 0
         self._depth = 0
 
-    def _fail(self, expected: str) -> SchemaError:
-        return SchemaError(
+    def _fail(self, expected: str) -> InvalidSchema:
+        return InvalidSchema(
             f"column type {self._text[:_SHOWN]!r}: expected {expected} at character {self._at + 1}; "
             "examples: int64, decimal128(12, 2), timestamp[us, UTC], list<string>, fixed_size_list<float32>[384]"
         )

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lancewal_core.errors import SettingsError
+from lancewal_core.errors import InvalidSettings
 from lancewal_core.rows.byte_view import ByteView, byte_view
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class PartitionChecker:
 
 def _check_count(partitions: int) -> None:
     if not 1 <= partitions <= 0x7FFFFFFF:
-        raise SettingsError(f"a topic cannot have {partitions} partitions; pass the topic's own count, 1 or more")
+        raise InvalidSettings(f"a topic cannot have {partitions} partitions; pass the topic's own count, 1 or more")
 
 
 # -- one key ---------------------------------------------------------------------------------------------------

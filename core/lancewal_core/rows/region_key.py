@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lancewal_core.errors import InvalidInput, SchemaError
+from lancewal_core.errors import ActionNeeded, InvalidInput, InvalidSchema
 from lancewal_core.rows.byte_view import byte_view
 
 _EPOCH = datetime.date(1970, 1, 1)
@@ -71,7 +71,7 @@ class _Column:
     def of(field: pa.Field) -> _Column:
         kind, smallest, largest = _kind_of(field.type), 0, 0
         if kind is None:
-            raise SchemaError(
+            raise InvalidSchema(
                 f"table.region_key: column {field.name!r} has type {field.type}; "
                 "region keys are strings, integers, booleans, dates (date32) or binaries"
             )
@@ -92,10 +92,10 @@ class RegionKeyCodec:
     """Encodes and decodes the region keys of one table."""
 
     def __init__(self, fields: pa.Schema) -> None:
-        """``fields``: the region key's columns in order.  ``SchemaError`` for none, or for a type not allowed."""
+        """``fields``: the region key's columns in order.  ``InvalidSchema`` for none, or for a type not allowed."""
         self._columns = tuple(_Column.of(field) for field in fields)
         if not self._columns:
-            raise SchemaError("table.region_key is empty: name the columns that producers key by")
+            raise InvalidSchema("table.region_key is empty: name the columns that producers key by")
 
     def encode(self, values: Sequence[object]) -> bytes:
         """The encoding of one key: str, int, bool, date, bytes.  ``InvalidInput`` for a wrong count, type or range."""
@@ -123,19 +123,19 @@ class RegionKeyCodec:
                     return None
                 values = tuple(_parse_item(i, c.kind) for i, c in zip(parsed, self._columns, strict=True))
             return values if self.encode(values) == key else None
-        except (ValueError, RecursionError, InvalidInput):  # not UTF-8, not JSON, no date, not of the column's range
+        except (ValueError, RecursionError, ActionNeeded):  # not UTF-8, not JSON, no date, not of the column's range
             return None
 
     def encode_batch(self, columns: Sequence[pa.Array]) -> pa.Array:
         """The encoding of each row as a binary array, from the region key columns in order, of equal length.
 
         Null for a row without an encoding: one with a null, or a date outside the years 1 to 9999.
-        ``SchemaError`` if number or types of the columns are not those of the codec.
+        ``InvalidSchema`` if number or types of the columns are not those of the codec.
         """
         types = [column.type for column in columns]
         if types != [column.type for column in self._columns]:
             expected = ", ".join(f"{column.name} {column.type}" for column in self._columns)
-            raise SchemaError(f"the region key's columns are {expected}; got {', '.join(map(str, types)) or 'none'}")
+            raise InvalidSchema(f"the region key's columns are {expected}; got {', '.join(map(str, types)) or 'none'}")
         if len(columns) == 1:
             return _texts(columns[0], self._columns[0].kind)
         pieces: list[object] = []
@@ -151,11 +151,11 @@ class RegionKeyCodec:
 def encode_region_key(*values: object) -> bytes:
     """The Kafka key of a row, from its region key's values in order: str, int, bool, datetime.date, bytes.
 
-    ``SchemaError`` for another type or no value; ``InvalidInput`` for an integer of more than 64 bits or a text that
+    ``InvalidSchema`` for another type or no value; ``InvalidInput`` for an integer of more than 64 bits or a text that
     is not Unicode (a lone surrogate).
     """
     if not values:
-        raise SchemaError("a region key has at least one value; pass the values of the region key's columns")
+        raise InvalidSchema("a region key has at least one value; pass the values of the region key's columns")
     if len(values) == 1:
         return _alone(values[0])
     return b"[" + b",".join(map(_item, values)) + b"]"
@@ -213,7 +213,7 @@ def _alone(value: object) -> bytes:
         case datetime.date() if not isinstance(value, datetime.datetime):
             return value.isoformat().encode()
         case _:
-            raise SchemaError(
+            raise InvalidSchema(
                 f"a region key value cannot be a {type(value).__name__}: use str, int, bool, datetime.date or bytes"
             )
 

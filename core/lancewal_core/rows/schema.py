@@ -22,7 +22,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from lancewal_core.errors import SchemaError
+from lancewal_core.errors import InvalidSchema
 
 OFFSET = "_offset"
 TIMESTAMP = "_timestamp"
@@ -88,51 +88,51 @@ _NO_NAME = re.compile(r"^$|^_|^\*$|[.`\x00]")
 
 
 def check_row_schema(rows: RowSchema) -> None:
-    """Raise ``SchemaError`` unless columns and keys can be a lancewal table."""
+    """Raise ``InvalidSchema`` unless columns and keys can be a lancewal table."""
     names = rows.columns.names
     if not names:
-        raise SchemaError("table.columns is empty: declare at least the primary key's columns")
+        raise InvalidSchema("table.columns is empty: declare at least the primary key's columns")
     if len(names) > COLUMNS_MAX:
-        raise SchemaError(f"table.columns has {len(names)} columns; the limit is {COLUMNS_MAX}")
+        raise InvalidSchema(f"table.columns has {len(names)} columns; the limit is {COLUMNS_MAX}")
     declared: set[str] = set()
     for name in names:
         if name in declared:
-            raise SchemaError(f"column {name!r} is declared twice")
+            raise InvalidSchema(f"column {name!r} is declared twice")
         declared.add(name)
         if _NO_NAME.search(name):
-            raise SchemaError(
+            raise InvalidSchema(
                 f"column name {name!r} is not allowed: names must not be empty, start with '_' (system columns do), be '*' "
                 "or contain '.', '`' or NUL"
             )
     if not rows.primary_key:
-        raise SchemaError("table.primary_key is empty: name the columns that identify a row")
+        raise InvalidSchema("table.primary_key is empty: name the columns that identify a row")
     for role, key in (("primary_key", rows.primary_key), ("region_key", rows.region_key)):
         if len(set(key)) != len(key):
-            raise SchemaError(f"table.{role} names a column twice: {list(key)}")
+            raise InvalidSchema(f"table.{role} names a column twice: {list(key)}")
     for name in rows.primary_key:
         if name not in declared:
-            raise SchemaError(f"table.primary_key: column {name!r} is not among table.columns {names}")
+            raise InvalidSchema(f"table.primary_key: column {name!r} is not among table.columns {names}")
         _check_key_type(name, rows.columns.field(name).type)
     primary_key = frozenset(rows.primary_key)
     for name in rows.region_key:
         if name not in primary_key:
-            raise SchemaError(
+            raise InvalidSchema(
                 f"table.region_key: column {name!r} is not in the primary key {list(rows.primary_key)}; "
                 "all rows of one primary key must come through one partition"
             )
         if pa.types.is_timestamp(rows.columns.field(name).type):
-            raise SchemaError(
+            raise InvalidSchema(
                 f"table.region_key: column {name!r} has type {rows.columns.field(name).type}; "
                 "region keys are strings, integers, booleans, dates or binaries"
             )
 
 
 def check_region_key(rows: RowSchema, encoding: RegionEncoding) -> None:
-    """Raise ``SchemaError`` unless the region key is there exactly if producers key by it."""
+    """Raise ``InvalidSchema`` unless the region key is there exactly if producers key by it."""
     if encoding == "canonical" and not rows.region_key:
-        raise SchemaError("table.region_key is empty: name the columns that producers key by")
+        raise InvalidSchema("table.region_key is empty: name the columns that producers key by")
     if encoding == "key-bytes" and rows.region_key:
-        raise SchemaError(
+        raise InvalidSchema(
             f"table.region_key names {list(rows.region_key)}, but table.region_encoding is key-bytes: the bytes of the "
             "record keys are the region key, whatever columns hold. Leave table.region_key out"
         )
@@ -148,7 +148,7 @@ def _check_key_type(name: str, type_: pa.DataType) -> None:
         or pa.types.is_timestamp(type_)
     )
     if not allowed:
-        raise SchemaError(
+        raise InvalidSchema(
             f"table.primary_key: column {name!r} has type {type_}; keys are strings, integers, booleans, "
             "dates, timestamps or binaries"
         )

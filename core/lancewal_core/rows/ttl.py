@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lancewal_core.errors import SchemaError
+from lancewal_core.errors import InvalidSchema
 from lancewal_core.rows.schema import RowSchema
 
 _DAY_MS = 86_400_000
@@ -35,20 +35,20 @@ class Ttl:
 
 
 def check_ttl(ttl: Ttl | None, rows: RowSchema, patches: bool) -> None:
-    """``SchemaError`` unless rows of this table can expire so."""
+    """``InvalidSchema`` unless rows of this table can expire so."""
     if ttl is None:
         return
     if ttl.column not in rows.columns.names:
-        raise SchemaError(
+        raise InvalidSchema(
             f"table.ttl_column: column {ttl.column!r} is not among the table's columns {rows.columns.names}"
         )
     type_ = rows.columns.field(ttl.column).type
     if not (pa.types.is_timestamp(type_) or pa.types.is_date32(type_)):
-        raise SchemaError(
+        raise InvalidSchema(
             f"table.ttl_column: column {ttl.column!r} has type {type_}; rows expire by a timestamp or a date32"
         )
     if patches:
-        raise SchemaError(
+        raise InvalidSchema(
             "table.ttl_column: the table's contract allows patches, and a patch of a row that expires meanwhile would lose "
             "the rest of the row. A table whose rows expire has table.patches: false"
         )

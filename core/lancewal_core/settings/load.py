@@ -21,7 +21,7 @@ from typing import Any, ClassVar, cast
 from pydantic import BaseModel, PrivateAttr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from lancewal_core.errors import SettingsError
+from lancewal_core.errors import InvalidSettings
 from lancewal_core.settings.secrets import OPTION_MAPPINGS, mask_url, masked, may_hold_secrets
 from lancewal_core.settings.sections import (
     FlusherSettings,
@@ -79,7 +79,7 @@ class Settings(BaseSettings):
         return self
 
     def need(self, *keys: str) -> None:
-        """Raise ``SettingsError`` naming those of ``keys`` (``section.key``) that are not set."""
+        """Raise ``InvalidSettings`` naming those of ``keys`` (``section.key``) that are not set."""
         missing = [key for key in keys if not _at(self, key)]
         if missing:
             text = "is needed here and not set: set it in the file or as {}"
@@ -87,7 +87,7 @@ class Settings(BaseSettings):
             raise _error(problems, file_named=self._file_named)
 
     def table_uri(self, named: str) -> str:
-        """The table that a command names, or else ``table.uri``; ``SettingsError`` where neither is given."""
+        """The table that a command names, or else ``table.uri``; ``InvalidSettings`` where neither is given."""
         if not named:
             self.need("table.uri")
         return named or self.table.uri
@@ -198,9 +198,9 @@ def _problem(line: Any, sources: list[Source]) -> Problem:
     return Problem(where, key, text)
 
 
-def _error(problems: list[Problem], *, file_named: bool) -> SettingsError:
+def _error(problems: list[Problem], *, file_named: bool) -> InvalidSettings:
     lines = [f"{p.where}: {p.key}: {p.text}" if p.key else f"{p.where}: {p.text}" for p in problems]
     message = lines[0] if len(lines) == 1 else f"{len(lines)} problems:" + "".join(f"\n  {line}" for line in lines)
     if not file_named:
         message += (". " if len(lines) == 1 else "\n") + _NO_FILE
-    return SettingsError(message, problems=tuple(lines))
+    return InvalidSettings(message, problems=tuple(lines))

@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from lancewal_core.errors import SchemaError, SettingsError
+from lancewal_core.errors import InvalidSchema, InvalidSettings
 from lancewal_core.store.address import split_address
 
 
@@ -139,7 +139,7 @@ class TableSettings(Section):
     def _known_scheme(cls, uri: str) -> str:
         try:
             scheme = split_address(uri).scheme
-        except SettingsError as error:
+        except InvalidSettings as error:
             raise ValueError(str(error)) from None
         if scheme not in ("", "file", "s3"):
             raise ValueError("expected a local path, file:// or s3://")
@@ -160,7 +160,7 @@ class TableSettings(Section):
                     continue
                 try:
                     parse_type(text)
-                except SchemaError as error:
+                except InvalidSchema as error:
                     problems.append(f"{name}: {error}")
             if problems:
                 raise ValueError("; ".join(problems))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from urllib.parse import SplitResult, urlsplit
 
-from lancewal_core.errors import SettingsError
+from lancewal_core.errors import InvalidSettings
 
 NO_USER_INFORMATION = (
     "the table's address has user information before its bucket or host (it is not shown here): credentials are given by "
@@ -17,14 +17,14 @@ NO_USER_INFORMATION = (
 
 
 def split_address(uri: str) -> SplitResult:
-    """The parts of ``uri``; ``SettingsError`` for one with user information, or that is none at all.
+    """The parts of ``uri``; ``InvalidSettings`` for one with user information, or that is none at all.
 
     A secret may have a slash in it, so that what is left of the bucket's name is behind it: no bucket has a colon in its name.
     """
     try:
         parts = urlsplit(uri)
     except ValueError:
-        raise SettingsError("the table's address is none (it is not shown here)") from None
+        raise InvalidSettings("the table's address is none (it is not shown here)") from None
     if "@" in parts.netloc or ":" in parts.netloc:
-        raise SettingsError(NO_USER_INFORMATION)
+        raise InvalidSettings(NO_USER_INFORMATION)
     return parts

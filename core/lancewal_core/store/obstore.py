@@ -24,7 +24,7 @@ from obstore.exceptions import (
 )
 from obstore.store import LocalStore, S3Store
 
-from lancewal_core.errors import ObjectCorrupt, SettingsError, StoreUnavailable, TableMissing
+from lancewal_core.errors import InvalidSettings, ObjectCorrupt, StoreUnavailable, TableMissing
 from lancewal_core.process.clock import ms_since_1970
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.store.address import split_address
@@ -161,7 +161,7 @@ def local_folder(uri: str) -> Path | None:
 def open_store(uri: str, options: Mapping[str, str] | None = None, *, create: bool = False) -> ObstoreStore:
     """The store rooted at ``uri``: a local path, ``file://...`` or ``s3://bucket/prefix``.
 
-    ``create`` makes a missing local folder.  Raises ``SettingsError`` for another scheme, or user information.
+    ``create`` makes a missing local folder.  Raises ``InvalidSettings`` for another scheme, or user information.
     """
     parts = split_address(uri)
     path = local_folder(uri)
@@ -170,7 +170,7 @@ def open_store(uri: str, options: Mapping[str, str] | None = None, *, create: bo
             raise TableMissing(f"there is no table at {path}: the folder does not exist")
         return ObstoreStore(LocalStore(path, mkdir=create), str(path))
     if parts.scheme != "s3":
-        raise SettingsError(f"table uri {uri!r}: expected a local path, file:// or s3://")
+        raise InvalidSettings(f"table uri {uri!r}: expected a local path, file:// or s3://")
     client: Any = {}
     config: Any = {}
     for key, value in (options or {}).items():
@@ -183,5 +183,5 @@ def open_store(uri: str, options: Mapping[str, str] | None = None, *, create: bo
         store = S3Store(parts.netloc, prefix=parts.path.strip("/") or None, config=config, client_options=client,
                         retry_config=_RETRY)  # fmt: skip
     except Exception as error:
-        raise SettingsError(f"store options for {uri!r} are not accepted: {first_line(error)}") from error
+        raise InvalidSettings(f"store options for {uri!r} are not accepted: {first_line(error)}") from error
     return ObstoreStore(store, f"{parts.scheme}://{parts.netloc}{parts.path}")

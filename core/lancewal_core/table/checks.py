@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lancewal_core.errors import ContractMismatch, SchemaError, TableElsewhere, TableReplaced
+from lancewal_core.errors import ContractMismatch, InvalidSchema, TableElsewhere, TableReplaced
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.settings.load import Settings, variable
 from lancewal_core.store.place import place_of, same_place
@@ -126,7 +126,7 @@ def _canonical(columns: dict[str, str]) -> list[tuple[str, str]]:
 def _type_text(type_: Any) -> str:
     try:
         return format_type(type_)
-    except SchemaError:
+    except InvalidSchema:
         return str(type_)
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, FailFast, Field
 
 from lancewal_core import paths
-from lancewal_core.errors import InvalidInput, NotALancewalTable, ObjectCorrupt, SchemaError
+from lancewal_core.errors import ActionNeeded, InvalidSchema, NotALancewalTable, ObjectCorrupt
 from lancewal_core.ids import Position, Region, TableUuid, TopicId
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.schema import COLUMNS_MAX, RegionEncoding, RowSchema, check_region_key, check_row_schema
@@ -122,7 +122,7 @@ class Contract(BaseModel):
 
 
 def column_texts(schema: pa.Schema) -> dict[str, str]:
-    """``{column: type text}`` of an Arrow schema; ``SchemaError`` for a type that lancewal does not have."""
+    """``{column: type text}`` of an Arrow schema; ``InvalidSchema`` for a type that lancewal does not have."""
     return {field.name: format_type(field.type) for field in schema}
 
 
@@ -144,12 +144,12 @@ def decode_contract(data: bytes, where: str) -> Contract:
     types_length = sum(len(column.type) for column in contract.columns)
     try:
         if types_length > TYPES_LENGTH_MAX:
-            raise SchemaError(f"its column types are {types_length} characters long")
+            raise InvalidSchema(f"its column types are {types_length} characters long")
         check_row_schema(contract.rows)
         check_region_key(contract.rows, contract.region_encoding)
         check_ttl(contract.ttl, contract.rows, contract.patches)
         paths.region_prefix(contract.regions[0])
-    except InvalidInput as error:
+    except ActionNeeded as error:
         raise ObjectCorrupt(f"{where} is not a contract: {str(error)[:_SHOWN]}", object=where) from error
     version = paths.parse_contract_version(where)
     if version is not None and contract.version != version:

@@ -14,7 +14,7 @@ Steps of the walk down from V
  2. A version whose transaction carries watermarks: that is it.
  3. Restore: ``TableRestored``.  Overwrite, other than the table's creation: ``TableReplaced``.
  4. A version that exists with an unreadable transaction is a rewrite, and any other operation a foreign commit: go on.
- 5. A version that is gone: ``WatermarkUnknown``.
+ 5. A version that is gone: ``MergedPositionUnknown``.
  6. Version 1 without any of these: nothing was ever merged.
 """
 
@@ -30,10 +30,10 @@ from typing import Literal, TypeVar, assert_never
 from lancewal_core import paths
 from lancewal_core.errors import (
     FormatUnknown,
+    MergedPositionUnknown,
     ObjectCorrupt,
     TableReplaced,
     TableRestored,
-    WatermarkUnknown,
 )
 from lancewal_core.ids import Generation, Position, Region, TableVersion
 from lancewal_core.process.failpoints import point
@@ -223,7 +223,7 @@ class Watermarks:
         """W(V).  Errors: see the module docstring."""
         try:
             return self._walk(version, listed=True)
-        except (WatermarkUnknown, TableRestored):
+        except (MergedPositionUnknown, TableRestored):
             return self._walk(version, listed=False)  # the listing may have been short of a record
 
     def newest(self) -> tuple[PinnedTable, InForce]:
@@ -248,7 +248,7 @@ class Watermarks:
         while True:
             try:
                 return pinned, at(pinned.version)
-            except WatermarkUnknown:
+            except MergedPositionUnknown:
                 newer = self._table.newest()
                 if newer.version == pinned.version:
                     raise
@@ -349,7 +349,7 @@ class Watermarks:
             case TransactionUnreadable():
                 return None
             case TransactionGone():
-                raise WatermarkUnknown(
+                raise MergedPositionUnknown(
                     f"table version {version} is gone and no record under {paths.merges_prefix()} is newer: what is "
                     "merged cannot be proven. `lancewal repair watermark` shows what the rest leads to, and takes a "
                     "person's word for it",

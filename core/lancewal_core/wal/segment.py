@@ -35,7 +35,7 @@ import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
 from lancewal_core import paths
-from lancewal_core.errors import FormatUnknown, InvalidInput, LancewalError, ObjectCorrupt, SchemaError
+from lancewal_core.errors import ActionNeeded, FormatUnknown, InvalidInput, InvalidSchema, LancewalError, ObjectCorrupt
 from lancewal_core.ids import LogId, Position, Region, Sequence
 from lancewal_core.proto import wal_segment_pb2
 from lancewal_core.rows.schema import OFFSET, SYSTEM_FIELDS
@@ -164,7 +164,7 @@ class Trailer:
 def encode_segment(segment: Segment, schema: pa.Schema) -> bytes:
     """The segment as an object's bytes.  ``schema`` is that of every entry's rows (``RowSchema.wal``).
 
-    Raises ``InvalidInput`` when ``segment.check()`` does, ``SchemaError`` when rows have another schema or one that
+    Raises ``InvalidInput`` when ``segment.check()`` does, ``InvalidSchema`` when rows have another schema or one that
     cannot be in a WAL.
     """
     paths.wal_segment(segment.log, segment.sequence)  # Raises when they cannot be a key.
@@ -172,7 +172,7 @@ def encode_segment(segment: Segment, schema: pa.Schema) -> bytes:
     segment.check()
     for entry in segment.entries:
         if not entry.rows.schema.equals(schema):
-            raise SchemaError(
+            raise InvalidSchema(
                 f"rows of region {entry.region.name} have the schema {entry.rows.schema}, not the contract's {schema}",
                 region=entry.region.name,
             )
@@ -345,7 +345,7 @@ def _decode_fence(message: _Table, where: str) -> Fence:
     )
     try:
         _check_fence(fence)
-    except InvalidInput as error:
+    except ActionNeeded as error:
         raise _corrupt(where, str(error)) from error
     return fence
 
@@ -415,7 +415,7 @@ def decode_schema(data: pa.Buffer | bytes, section: Section, where: str) -> pa.S
             raise ObjectCorrupt("an Arrow schema message has another length than its section")
         schema = pa.ipc.read_schema(buffer).remove_metadata()
         _check_schema(schema)
-    except (ObjectCorrupt, SchemaError, pa.ArrowException, OSError, UnicodeDecodeError) as error:
+    except (ObjectCorrupt, InvalidSchema, pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise _corrupt(where, f"the schema cannot be read: {error}") from error
     return schema
 
@@ -433,7 +433,7 @@ def decode_entry(data: pa.Buffer | bytes, header: EntryHeader, schema: pa.Schema
         rows = pa.ipc.read_record_batch(buffer, schema)
         rows.validate(full=True)
         _check_rows(header.region, header.first, header.next, rows)
-    except (ObjectCorrupt, InvalidInput, pa.ArrowException, OSError, UnicodeDecodeError) as error:
+    except (ObjectCorrupt, ActionNeeded, pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise _corrupt(where, f"rows of region {header.region.name} cannot be read: {error}") from error
     return Entry(header.region, header.first, header.next, header.contract_version, rows, header.rejected)
 
@@ -462,10 +462,10 @@ def _corrupt(where: str, problem: str) -> ObjectCorrupt:
 def _check_schema(schema: pa.Schema) -> None:
     system = pa.schema(SYSTEM_FIELDS)
     if not pa.schema(list(schema)[-len(system) :]).equals(system):
-        raise SchemaError(f"a WAL batch ends with the columns {system.names}, not {schema.names[-len(system) :]}")
+        raise InvalidSchema(f"a WAL batch ends with the columns {system.names}, not {schema.names[-len(system) :]}")
     for field in schema:
         if _has_dictionary(field.type):
-            raise SchemaError(f"column {field.name!r} is dictionary encoded, which a WAL batch cannot be")
+            raise InvalidSchema(f"column {field.name!r} is dictionary encoded, which a WAL batch cannot be")
 
 
 def _has_dictionary(type_: pa.DataType) -> bool:

@@ -12,7 +12,7 @@ folder (see ``cache``), pinned by version and checked by hash:
 
 from lancewal_demo.stack.java import find_java, spark_java_home
 from lancewal_demo.stack.kafka_broker import KafkaBroker
-from lancewal_demo.stack.processes import Process, StackError
+from lancewal_demo.stack.processes import Process, StackFailed
 from lancewal_demo.stack.s3_server import S3Server
 
-__all__ = ["KafkaBroker", "Process", "S3Server", "StackError", "find_java", "spark_java_home"]
+__all__ = ["KafkaBroker", "Process", "S3Server", "StackFailed", "find_java", "spark_java_home"]

@@ -10,7 +10,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 from lancewal_demo.stack import java, kafka_jars, versitygw
-from lancewal_demo.stack.processes import StackError
+from lancewal_demo.stack.processes import StackFailed
 
 
 def main(arguments: list[str]) -> int:
@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> int:
                     fetches = {"kafka": kafka_jars.kafka_jars, "s3": versitygw.versitygw}
                     for fetched in [pool.submit(fetches[server]) for server in servers]:
                         fetched.result()
-            except StackError as error:
+            except StackFailed as error:
                 print(error, file=sys.stderr)
                 return 1
         case _:

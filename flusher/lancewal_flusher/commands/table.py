@@ -94,14 +94,14 @@ def rebind(
     """
     from pydantic import TypeAdapter, ValidationError
 
-    from lancewal_core.errors import SettingsError
+    from lancewal_core.errors import InvalidSettings
     from lancewal_core.settings.sections import Start
     from lancewal_flusher.define.alter import rebind_topic
 
     try:
         parsed = TypeAdapter[Start](Start).validate_python(start)
     except ValidationError as error:
-        raise SettingsError(f"--start {start!r}: {error.errors()[0]['msg']}") from error
+        raise InvalidSettings(f"--start {start!r}: {error.errors()[0]['msg']}") from error
     _show(rebind_topic(read_settings(config), topic_id, start=parsed), output)
 
 

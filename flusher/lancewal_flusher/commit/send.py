@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from lancewal_core import paths
-from lancewal_core.errors import ATTACH_A_COPY, CommitUnknown, MergeUnproven, VersionGone, WatermarkUnknown
+from lancewal_core.errors import ATTACH_A_COPY, CommitUnknown, MergedPositionUnknown, MergeUnproven, VersionGone
 from lancewal_core.ids import TableVersion
 from lancewal_core.process.failpoints import point
 from lancewal_core.table.protocol import (
@@ -98,7 +98,7 @@ def prove(context: FlusherContext, read_version: TableVersion, version: TableVer
     doubt = f"rows of both may be there, keys twice: `lancewal verify` names them. To go on, {ATTACH_A_COPY}"
     try:
         before = context.watermarks.at(version - 1)
-    except WatermarkUnknown as error:
+    except MergedPositionUnknown as error:
         raise MergeUnproven(
             f"{computed}; that no other merge came in between cannot be proven: {error}; {doubt}", version=version
         ) from error

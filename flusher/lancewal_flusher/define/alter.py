@@ -26,7 +26,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from lancewal_core.errors import ContractMismatch, InvalidInput, SettingsError
+from lancewal_core.errors import ContractMismatch, InvalidInput, InvalidSettings
 from lancewal_core.ids import OwnerId, Position, Region
 from lancewal_core.open import Address, open_by
 from lancewal_core.process.clock import SystemClock
@@ -81,7 +81,7 @@ def add_partitions(opened: OpenedTable, new_id: Callable[[], str], partitions: i
     if topic.partitions != partitions:
         raise _not_so(old, f"has {topic.partitions} partitions, not {partitions}")
     if partitions <= old.partitions:
-        raise SettingsError(f"the contract says {old.partitions} partitions already: {partitions} adds none")
+        raise InvalidSettings(f"the contract says {old.partitions} partitions already: {partitions} adds none")
     drain = read_drain(store, old)
     if drain is None or not drain.closed:
         # Step 2
@@ -229,7 +229,7 @@ def _rebind(opened: OpenedTable, topic_id: str, inspector: TopicInspector, start
     if topic.topic_id != topic_id:
         raise _not_so(old, f"has id {topic.topic_id}, not {topic_id}")
     if topic_id == old.topic_id:
-        raise SettingsError(f"the contract names topic id {topic_id} already")
+        raise InvalidSettings(f"the contract names topic id {topic_id} already")
     # Step 2
     for at in _reached(opened):
         if at.durable is not None and at.durable > at.merged:
@@ -259,7 +259,7 @@ def alter_ttl(settings: Settings, ttl: Ttl | None) -> Contract:
     column, seconds = (None, None) if ttl is None else (ttl.column, ttl.seconds)
     new = old.model_copy(update={"version": old.version + 1, "ttl_column": column, "ttl_s": seconds})
     if new.ttl == old.ttl:
-        raise SettingsError("the contract says so already: nothing was changed")
+        raise InvalidSettings("the contract says so already: nothing was changed")
     try:
         check_settings(settings, new)
     except ContractMismatch as error:
@@ -300,5 +300,5 @@ def _unfinished(contract: Contract, partition: int, problem: str, way_on: str) -
     )
 
 
-def _not_so(contract: Contract, problem: str) -> SettingsError:
-    return SettingsError(f"topic {contract.topic} {problem}. Nothing was changed")
+def _not_so(contract: Contract, problem: str) -> InvalidSettings:
+    return InvalidSettings(f"topic {contract.topic} {problem}. Nothing was changed")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lancewal_core.errors import ContractMismatch, SchemaError
+from lancewal_core.errors import ContractMismatch, InvalidSchema
 from lancewal_core.open import Address
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.schema import RowSchema
@@ -91,7 +91,7 @@ def attach_table(
 
 
 def existing_rows(pinned: LancePinnedTable, settings: Settings) -> RowSchema:
-    """The table's own columns with the declared keys; ``SchemaError`` names every column that lancewal cannot carry."""
+    """The table's own columns with the declared keys; ``InvalidSchema`` names every column that lancewal cannot carry."""
     storage = str(pinned.dataset.data_storage_version)
     problems = []
     if storage in ("legacy", "0.1"):
@@ -101,7 +101,7 @@ def existing_rows(pinned: LancePinnedTable, settings: Settings) -> RowSchema:
     for field in pinned.schema:
         try:
             plain = parse_type(format_type(field.type))
-        except SchemaError as error:
+        except InvalidSchema as error:
             problems.append(f"column {field.name!r}: {error}")
             continue
         if plain != field.type:
@@ -121,7 +121,7 @@ def existing_rows(pinned: LancePinnedTable, settings: Settings) -> RowSchema:
                 f"column {field.name!r}: files of Lance's format 2.0 cannot hold a null struct: rewrite it in 2.1"
             )
     if problems:
-        raise SchemaError(f"{settings.table.uri} cannot be attached: " + "; ".join(problems))
+        raise InvalidSchema(f"{settings.table.uri} cannot be attached: " + "; ".join(problems))
     declared = settings.table.columns
     if declared and list(declared.items()) != list(column_texts(pinned.schema).items()):
         raise ContractMismatch(

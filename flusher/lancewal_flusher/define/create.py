@@ -46,7 +46,7 @@ def create_table(
 ) -> Contract:
     """Create the table that the settings describe and return its contract.
 
-    Errors: ``SettingsError``, ``SchemaError``, ``TopicMissing``, ``TopicUnsuitable``, ``TableExists``,
+    Errors: ``InvalidSettings``, ``InvalidSchema``, ``TopicMissing``, ``TopicUnsuitable``, ``TableExists``,
     ``StoreNotWritable``; ``KafkaUnavailable`` and ``StoreUnavailable`` to be tried again.
     """
     settings.need(
@@ -85,7 +85,7 @@ def create_table(
 
 
 def declared_rows(settings: Settings) -> RowSchema:
-    """Columns and keys as the settings declare them; ``SchemaError`` if they cannot be a table."""
+    """Columns and keys as the settings declare them; ``InvalidSchema`` if they cannot be a table."""
     fields = [pa.field(name, parse_type(text)) for name, text in settings.table.columns.items()]
     return declared_keys(pa.schema(fields), settings.table)
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from uuid import uuid4
 
-from lancewal_core.errors import SettingsError
+from lancewal_core.errors import InvalidSettings
 from lancewal_core.open import Address
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.place import place_of, same_place
@@ -32,7 +32,7 @@ from lancewal_flusher.define.register import identify
 def move_table(settings: Settings, former: str) -> Contract:
     """Take up the table at ``table.uri``, which lay at ``former``; its new contract.
 
-    ``SettingsError`` if its contract names another place than ``former``, or this one; ``TableReplaced`` and
+    ``InvalidSettings`` if its contract names another place than ``former``, or this one; ``TableReplaced`` and
     ``ContractMismatch`` if the Lance table is not the contract's.
     """
     settings.need("table.uri")
@@ -50,9 +50,9 @@ def move_table(settings: Settings, former: str) -> Contract:
             identify(table, old)
             return old
     if old.place is None or at_home:
-        raise SettingsError(f"the contract of the table at {here} names no other place: nothing was changed")
+        raise InvalidSettings(f"the contract of the table at {here} names no other place: nothing was changed")
     if not same_place(old.place, place_of(former)):
-        raise SettingsError(
+        raise InvalidSettings(
             f"the contract of the table at {here} is that of the table at {old.place}, not of one at {former}: nothing was "
             "changed"
         )

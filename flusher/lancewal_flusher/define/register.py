@@ -60,7 +60,7 @@ def declared_ttl(settings: TableSettings) -> Ttl | None:
 
 
 def declared_keys(columns: pa.Schema, settings: TableSettings) -> RowSchema:
-    """Columns with the keys that the settings declare; ``SchemaError`` if they cannot be a table."""
+    """Columns with the keys that the settings declare; ``InvalidSchema`` if they cannot be a table."""
     rows = RowSchema(columns, settings.primary_key, settings.region_key)
     check_row_schema(rows)
     check_region_key(rows, settings.region_encoding)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lancewal_core.errors import DuplicateKeys, SchemaError
+from lancewal_core.errors import DuplicateKeys, InvalidSchema
 from lancewal_core.rows.murmur2 import partitions_of
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.protocol import PinnedTable
@@ -23,7 +23,7 @@ _SHOWN = 10
 
 
 def check_unique_keys(table: PinnedTable, rows: RowSchema, keys_at_once: int = KEYS_AT_ONCE) -> None:
-    """``SchemaError`` for a null in a key column; ``DuplicateKeys`` names up to ten keys, with their counts."""
+    """``InvalidSchema`` for a null in a key column; ``DuplicateKeys`` names up to ten keys, with their counts."""
     total = sum(fragment.physical_rows - fragment.deleted_rows for fragment in table.fragments())
     passes = max(1, -(-total // keys_at_once))
 
@@ -101,6 +101,6 @@ def _refuse_nulls(table: PinnedTable, rows: RowSchema, keys: pa.Table | None) ->
         columns = [keys[name]] if keys is not None else (batch.column(0) for batch in table.scan([name]))
         nulls = sum(column.null_count for column in columns)
         if nulls:
-            raise SchemaError(
+            raise InvalidSchema(
                 f"primary key column {name!r} is null in {nulls} rows: remove them, or name another primary key"
             )

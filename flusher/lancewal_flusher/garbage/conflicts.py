@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lancewal_core import paths
-from lancewal_core.errors import TableRestored, WatermarkUnknown
+from lancewal_core.errors import MergedPositionUnknown, TableRestored
 from lancewal_core.store.object_store import ObjectInfo
 from lancewal_flusher.context import FlusherContext
 
@@ -37,6 +37,6 @@ def free_conflicts(context: FlusherContext, listed: Sequence[ObjectInfo]) -> set
             named = context.watermarks.at(version).conflicts
             if named is not None:
                 found.discard(named.key)
-    except (WatermarkUnknown, TableRestored):
+    except (MergedPositionUnknown, TableRestored):
         return set()
     return found

@@ -15,13 +15,13 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lancewal_core.errors import SchemaError
+from lancewal_core.errors import InvalidSchema
 from lancewal_core.rows.column_types import format_type
 from lancewal_core.rows.schema import RowSchema
 
 
 def check_columns(found: pa.Schema, rows: RowSchema, where: str) -> None:
-    """``SchemaError`` names every column of the file ``where`` that is missing, not the table's, twice, or does not fit."""
+    """``InvalidSchema`` names every column of the file ``where`` that is missing, not the table's, twice, or does not fit."""
     problems = [f"column {name!r} is missing" for name in rows.table.names if name not in found.names]
     for name in dict.fromkeys(found.names):
         if name not in rows.table.names:
@@ -33,7 +33,7 @@ def check_columns(found: pa.Schema, rows: RowSchema, where: str) -> None:
             if not fits(have, want):
                 problems.append(f"column {name!r} has type {have}, the table has {format_type(want)}: convert it first")
     if problems:
-        raise SchemaError(f"{where} cannot be loaded: {'; '.join(problems)}", file=where)
+        raise InvalidSchema(f"{where} cannot be loaded: {'; '.join(problems)}", file=where)
 
 
 def fits(have: pa.DataType, want: pa.DataType) -> bool:
@@ -67,7 +67,7 @@ def fits(have: pa.DataType, want: pa.DataType) -> bool:
 
 
 def conform(batch: pa.RecordBatch, names: Sequence[str], rows: RowSchema, where: str) -> pa.RecordBatch:
-    """These columns of a batch whose columns fit, in the table's types.  ``SchemaError`` names column and file."""
+    """These columns of a batch whose columns fit, in the table's types.  ``InvalidSchema`` names column and file."""
     columns = []
     for name in names:
         field = rows.table.field(name)
@@ -77,13 +77,13 @@ def conform(batch: pa.RecordBatch, names: Sequence[str], rows: RowSchema, where:
             columns.append(_cast(column, field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             # Arrow's own message holds the value.
-            raise SchemaError(
+            raise InvalidSchema(
                 f"{where} cannot be loaded: column {name!r} of type {column.type} has a value that "
                 f"{format_type(field.type)} cannot hold, or that is damaged",
                 file=where,
             ) from error
         if not field.nullable and columns[-1].null_count:  # only now: a dictionary may have a null among its values
-            raise SchemaError(
+            raise InvalidSchema(
                 f"{where} cannot be loaded: column {name!r} of the primary key is null in {columns[-1].null_count} rows",
                 file=where,
             )

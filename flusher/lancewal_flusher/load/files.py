@@ -50,7 +50,7 @@ class LoadFile:
         return int(opened.metadata.num_rows if isinstance(opened, pq.ParquetFile) else opened.count_rows())
 
     def check(self, rows: RowSchema) -> None:
-        """``SchemaError`` if it cannot be loaded."""
+        """``InvalidSchema`` if it cannot be loaded."""
         opened = self._open()
         check_columns(opened.schema_arrow if isinstance(opened, pq.ParquetFile) else opened.schema, rows, self.shown)
 

@@ -92,7 +92,7 @@ def load_files(
     """Load Parquet and Arrow IPC files, or folders of them, into the table at ``table.uri``.
 
     ``name``: of the load; by default it follows from the names and sizes of the files, so that repeating it goes on.
-    Errors: ``SchemaError`` and ``DuplicateKeys`` before anything is loaded, ``OutsideHistoryWindow`` for a load that began
+    Errors: ``InvalidSchema`` and ``DuplicateKeys`` before anything is loaded, ``OutsideHistoryWindow`` for a load that began
     too long ago, ``PlanRetriesExhausted`` where merges come too fast, and what the store and the table give.
     """
     with ExitStack() as stack:

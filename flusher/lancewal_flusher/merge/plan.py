@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lancewal_core.errors import SettingsError, StoreInconsistent
+from lancewal_core.errors import InvalidSettings, StoreInconsistent
 from lancewal_core.ids import Region
 from lancewal_core.keys.conflicts import KEYS_MAX
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
@@ -126,13 +126,13 @@ def within_memory(
 ) -> list[RegionMerge]:
     """Those that one merge may hold at a time, longest waiting first, in the order given; one of each region.
 
-    ``SettingsError`` where all that is left are such that need more by themselves: they would never be merged.
+    ``InvalidSettings`` where all that is left are such that need more by themselves: they would never be merged.
     """
     needed = {merge.region: memory_bytes(merge.snapshots) for merge in merges}
     fitting = [merge for merge in merges if needed[merge.region] <= limits.memory_bytes]
     if merges and not fitting:
         region, first = merges[0].region, merges[0].snapshots[0]
-        raise SettingsError(
+        raise InvalidSettings(
             f"region {region.name}: to merge generation {first.generation}, {first.changes} changed keys, takes about "
             f"{needed[region]} bytes of memory, and flusher.merge_memory_bytes is {limits.memory_bytes}: set it to "
             f"{needed[region]} or more, and give the flusher that much more memory; ingest.seal_rows makes generations "

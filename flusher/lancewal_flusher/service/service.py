@@ -15,7 +15,7 @@ A fault that may pass (``Retry``, ``Refresh``) and damage (``Corrupt``) are logg
 pause that doubles up to ``PAUSE_MAX_S``: a store may show again what it did not show, a person may repair it, and until then
 ``/readyz`` and the metrics say it, which an ended process cannot.  Damage of one region's log or snapshots holds up that
 region alone (``round``), that of an index or a merge record every merge; what other turns meet holds up no round.  What a
-person must decide or change (``InvalidInput``) ends the service with that error.
+person must decide or change (``ActionNeeded``) ends the service with that error.
 
 ``once``: one flush of every SEALED generation, merges until nothing is FLUSHED, no garbage collection and no compaction;
 every error ends it, damage of one region when all others are merged.

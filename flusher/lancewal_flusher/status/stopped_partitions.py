@@ -3,7 +3,7 @@
 Nothing stores that a partition has stopped, or why: only the process that has it knows, and its `/readyz` and its log say so.
 What can be told without it:
 
- 1. Kafka begins above the durable position: ``RetentionLost``.  It ends below it: ``LogTruncated``.  Where ingest is at
+ 1. Kafka begins above the durable position: ``RetentionLost``.  It ends below it: ``TopicTruncated``.  Where ingest is at
     work just there, the two looks, one after the other, may not fit together: look again.
  2. Records that are older than ``STANDS_S`` wait, and for as long neither an entry of the region was written nor its index
     changed.  Then it has stopped, or no process has it.  Where the log of its owner took segments meanwhile, the process is
@@ -67,7 +67,7 @@ def gone_from_kafka(region: Region, durable: Position, span: KafkaSpan) -> Stopp
         )
     if durable > span.end:
         return Stopped(
-            "log_truncated",
+            "topic_truncated",
             f"{_where(region)}: durable up to position {durable}, but Kafka ends at {span.end}: the topic lost its tail. Stop "
             "its producers; once you know why, go on behind what is durable: "
             f"`lancewal offsets accept-loss {region.topic} {region.partition}`. Where that was done, ingest waits until Kafka "

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from lancewal_core.errors import SettingsError, SparkJobFailed, SparkStopped
+from lancewal_core.errors import InvalidSettings, SparkJobFailed, SparkStopped
 from lancewal_core.process.library_errors import first_line
 from lancewal_flusher.event_table import FlusherEvents
 
@@ -42,17 +42,17 @@ def spark_session() -> Iterator[None]:
 def the_session() -> SparkSession:
     """The session of this process; started if there is none.
 
-    ``SettingsError`` where PySpark is missing, or Java or Spark refuses what it is told; ``SparkStopped`` where the Java
+    ``InvalidSettings`` where PySpark is missing, or Java or Spark refuses what it is told; ``SparkStopped`` where the Java
     process has died, now or since an earlier call; ``SparkJobFailed`` where Spark Connect cannot be reached.
     """
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
-        raise SettingsError(f"flusher.runner is spark, and pyspark cannot be loaded ({error}): {_EXTRA}") from error
+        raise InvalidSettings(f"flusher.runner is spark, and pyspark cannot be loaded ({error}): {_EXTRA}") from error
     try:
         return SparkSession.builder.getOrCreate()
     except ImportError as error:  # what Connect needs beside pyspark
-        raise SettingsError(f"Spark Connect cannot be loaded ({first_line(error)}): {_EXTRA}") from error
+        raise InvalidSettings(f"Spark Connect cannot be loaded ({first_line(error)}): {_EXTRA}") from error
     except spark_errors() as error:
         if os.environ.get("SPARK_REMOTE"):
             raise SparkJobFailed(f"the Spark Connect server cannot be reached: {first_line(error)}") from error
@@ -60,7 +60,7 @@ def the_session() -> SparkSession:
             raise SparkStopped(
                 f"the Java process of Spark has died: {first_line(error)}. See the log above (memory?), and start again"
             ) from error
-        raise SettingsError(f"no Spark session can be started: {first_line(error)}; see Spark's log above") from error
+        raise InvalidSettings(f"no Spark session can be started: {first_line(error)}; see Spark's log above") from error
 
 
 def spark_errors() -> tuple[type[Exception], ...]:

@@ -30,7 +30,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core.errors import (
-    BadRecordStop,
+    BadRecord,
     DeadLetterRefused,
     LancewalError,
     Misrouted,
@@ -166,7 +166,7 @@ class Preparer:
                     topic=region.topic, partition=region.partition, offset=offset,
                 )  # fmt: skip
         if bad is not None:
-            return Position(bad.offset), BadRecordStop(
+            return Position(bad.offset), BadRecord(
                 f"topic {region.topic} partition {region.partition} offset {bad.offset}: {bad.message} ({bad.kind}); "
                 "ingest.bad_records is 'stop'. Set it to 'dlq', or send this one record to the dead letters: "
                 f"`lancewal offsets reject {region.topic} {region.partition} {bad.offset}`",

@@ -126,7 +126,7 @@ class _Place:
 
 @contextmanager
 def _opened(settings: Settings, topic: str, partition: int) -> Iterator[_Place]:
-    from lancewal_core.errors import SettingsError
+    from lancewal_core.errors import InvalidSettings
     from lancewal_core.process.clock import SystemClock
     from lancewal_core.process.tasks import ThreadTasks
     from lancewal_ingest.append.draining import drain_of
@@ -141,7 +141,7 @@ def _opened(settings: Settings, topic: str, partition: int) -> Iterator[_Place]:
         context = open_context(settings, tasks, SystemClock())
         contract = context.contract
         if topic != contract.topic or partition >= contract.partitions:
-            raise SettingsError(
+            raise InvalidSettings(
                 f"the table at {settings.table.uri} has topic {contract.topic} with partitions 0 to "
                 f"{contract.partitions - 1}, not {topic} partition {partition}"
             )

@@ -7,7 +7,7 @@ Guarantees
     poll, or the one behind the last record delivered, whichever is higher.
  3. The position in the log counts, never the group's: an assignment begins paused and moves by ``start``.
  4. Committed positions never go back, and are only those handed to ``commit`` (or known to the group already).
- 5. An offset that the broker does not have ends the partition (``RetentionLost``, ``LogTruncated``), never resets it;
+ 5. An offset that the broker does not have ends the partition (``RetentionLost``, ``TopicTruncated``), never resets it;
     records polled before are delivered first.
  6. So does a log that is another one below the position than it was when this process read it: its tail was lost and has
     grown again.  The broker's leader epochs tell; positions that others have reached come without one.
@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from lancewal_core.errors import Fenced, KafkaUnavailable, LogTruncated
+from lancewal_core.errors import Fenced, KafkaUnavailable, TopicTruncated
 from lancewal_core.ids import Position, position_after
 from lancewal_core.process.clock import Clock, SystemClock
 from lancewal_ingest.event_table import IngestEvents
@@ -348,7 +348,7 @@ class ConfluentSource:
             del self._out_of_range[partition]
             problem = offsets.problem(self._topic, partition, at, "read")
             if problem is None and _TRUNCATION in reason and offsets.low < at:
-                problem = LogTruncated(
+                problem = TopicTruncated(
                     f"topic {self._topic} partition {partition}: read up to position {at}, but what lies before it in Kafka "
                     "is something else by now: the topic lost its tail and has grown again",
                     topic=self._topic,

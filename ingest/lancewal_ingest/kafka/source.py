@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from lancewal_core.errors import LogTruncated, PartitionCountChanged, RetentionLost, TopicReplaced
+from lancewal_core.errors import PartitionCountChanged, RetentionLost, TopicReplaced, TopicTruncated
 from lancewal_core.ids import Position
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.drain import Drain
@@ -38,7 +38,7 @@ class Offsets:
 
     def problem(
         self, topic: str, partition: int, at: Position, reached: Literal["durable", "read"]
-    ) -> RetentionLost | LogTruncated | None:
+    ) -> RetentionLost | TopicTruncated | None:
         """Why nothing can be read at the position that was ``reached``, if that is so."""
         where = f"topic {topic} partition {partition}: {reached} up to position {at}"
         if self.low > at:
@@ -49,7 +49,7 @@ class Offsets:
                 partition=partition,
             )
         if at > self.high:
-            return LogTruncated(
+            return TopicTruncated(
                 f"{where}, but Kafka ends at {self.high}: the topic, which is the same by its id, lost its tail. Stop its "
                 f"producers: what they write at offsets {self.high} to {at - 1} is never read. Once you know why (a replica "
                 "that was behind, or a backup that was restored), go on behind what is durable: "

@@ -16,7 +16,7 @@ Steps
     OPEN in our own log (the region's state was dropped): read that log up to the next unsent segment; the caller has
     settled every PUT.  OPEN in another log: end that log with a fence; ``next`` of the region's last entry before it.
  3. Kafka must still have that position, and on a compacted topic what was deleted behind it: ``RetentionLost``,
-    ``LogTruncated``; ``KafkaBehind`` where a person has accepted that the topic lost its tail.
+    ``TopicTruncated``; ``KafkaBehind`` where a person has accepted that the topic lost its tail.
  4. Claim by compare-and-swap: the old generation SEALED there, the next OPEN.  Lost: ``OwnershipLost``; the caller starts
     again while the partition is still assigned to it.  Another owner's hand-over came in between: step 3 again.
  5. Read the drain, behind the claim: ``PartitionCountChanged`` where it is closed.  ``alter`` looks at the index behind
@@ -31,14 +31,14 @@ from dataclasses import dataclass
 
 from lancewal_core.errors import (
     KafkaBehind,
-    LogTruncated,
+    MergedPositionUnknown,
     OwnershipLost,
     RetentionLost,
     StoreInconsistent,
     StoreUnavailable,
     TableMissing,
     TableRestored,
-    WatermarkUnknown,
+    TopicTruncated,
 )
 from lancewal_core.ids import Position, Region
 from lancewal_core.process.failpoints import point
@@ -139,7 +139,7 @@ def _end(context: IngestContext, writer: LogWriter, region: Region, record: Gene
 def _check_newest(context: IngestContext, region: Region, index: RegionIndex | None) -> None:
     try:
         _, in_force = context.watermarks.newest()
-    except (TableRestored, WatermarkUnknown):
+    except (TableRestored, MergedPositionUnknown):
         # Merges stop until a person has decided; consuming must not, or Kafka loses what nobody has made durable.
         return
     except TableMissing as error:
@@ -153,10 +153,10 @@ def _check_newest(context: IngestContext, region: Region, index: RegionIndex | N
 
 def _problem(
     context: IngestContext, index: RegionIndex | None, region: Region, position: Position, offsets: Offsets
-) -> RetentionLost | LogTruncated | KafkaBehind | None:
+) -> RetentionLost | TopicTruncated | KafkaBehind | None:
     """Why Kafka cannot go on at ``position``."""
     problem = offsets.problem(region.topic, region.partition, position, "durable")
-    if isinstance(problem, LogTruncated) and _is_accepted(context, region, position, offsets):
+    if isinstance(problem, TopicTruncated) and _is_accepted(context, region, position, offsets):
         return KafkaBehind(
             f"topic {region.topic} partition {region.partition}: Kafka ends at {offsets.high}, and its lost tail is accepted: "
             f"it is read again from position {position} on, once it has grown up to there",

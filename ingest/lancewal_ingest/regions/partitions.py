@@ -26,7 +26,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from lancewal_core.errors import Corrupt, InvalidInput, LancewalError, ObjectTooLarge, OwnershipLost, Refresh, Retry
+from lancewal_core.errors import ActionNeeded, Corrupt, LancewalError, ObjectTooLarge, OwnershipLost, Refresh, Retry
 from lancewal_core.ids import Position
 from lancewal_core.wal.writer import LogWriter
 from lancewal_ingest.append.pending import Pending
@@ -111,7 +111,7 @@ class Partitions:
         """Open those whose time has come into the log of ``writer``, which is settled; they deliver nothing yet if the
         consumer is ``paused``.
 
-        Raises ``InvalidInput`` when the whole process must stop (topic replaced or altered).
+        Raises ``ActionNeeded`` when the whole process must stop (topic replaced or altered).
         """
         now = self._now()
         for partition in [p for p, at in self.to_open.items() if at <= now]:
@@ -131,7 +131,7 @@ class Partitions:
                 self._refused[partition] = error
                 self._observer.failed("open", error)
                 continue
-            except InvalidInput as error:
+            except ActionNeeded as error:
                 if "partition" not in error.where:
                     raise
                 del self.to_open[partition]

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from lancewal_core.errors import InvalidInput, KafkaUnavailable
+from lancewal_core.errors import ActionNeeded, KafkaUnavailable
 from lancewal_core.ids import Position
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Task, Tasks
@@ -146,7 +146,7 @@ class TopicWatch:
             behind = {p: at for p, at in durable.items() if ends[p] > at >= lows[p]}
             finite = math.isfinite(min(self._retention_s, self._tombstones_s))
             oldest = self._oldest(behind, consumed_ms) if finite else {}
-        except InvalidInput as error:  # a right is missing: consuming goes on without the figure
+        except ActionNeeded as error:  # a right is missing: consuming goes on without the figure
             self._report("retention", error)
             return _Answers(ends, highs, RetentionFacts(math.nan, durable, lows))
         moved_ms = self._moved(durable)

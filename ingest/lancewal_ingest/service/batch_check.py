@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from lancewal_core.errors import InvalidInput, TopicUnsuitable
+from lancewal_core.errors import ActionNeeded, TopicUnsuitable
 from lancewal_core.process.clock import Clock
 from lancewal_kafka.retention import CONFIG_S
 from lancewal_kafka.unpacking import StoredBatches
@@ -58,7 +58,7 @@ class BatchCheck:
     def _problem(self) -> str:
         try:
             stored = self._ask()
-        except InvalidInput as error:
+        except ActionNeeded as error:
             if self._policy == "refuse":
                 raise
             return str(error)

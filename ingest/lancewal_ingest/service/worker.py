@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lancewal_core.errors import InvalidInput, LancewalError, Retry
+from lancewal_core.errors import ActionNeeded, LancewalError, Retry
 from lancewal_core.ids import LogId, OwnerId, Position
 from lancewal_core.process.failpoints import point
 from lancewal_core.wal.writer import Durable, FencedOut, LogWriter, Occupied
@@ -208,7 +208,7 @@ class IngestWorker:
         self._admitting = admitting
 
     def step(self, timeout_s: float = 0.1) -> None:
-        """One turn.  Raises ``InvalidInput`` when the whole process must stop (topic replaced or altered)."""
+        """One turn.  Raises ``ActionNeeded`` when the whole process must stop (topic replaced or altered)."""
         self._consume(timeout_s)
         if self._fenced and not self._restart_after_fence():
             return
@@ -351,7 +351,7 @@ class IngestWorker:
     def _poll(self, records_max: int, timeout_s: float) -> Polled:
         try:
             return self._source.poll(records_max, timeout_s)
-        except InvalidInput as error:
+        except ActionNeeded as error:
             partition = error.where.get("partition")
             if not isinstance(partition, int):
                 raise

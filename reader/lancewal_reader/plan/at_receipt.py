@@ -44,13 +44,13 @@ from functools import partial
 
 from lancewal_core.errors import (
     InvalidInput,
+    MergedPositionUnknown,
     PlanRetriesExhausted,
     PlanStale,
     RecordsGivenUp,
     Refresh,
     TableRestored,
     VersionGone,
-    WatermarkUnknown,
 )
 from lancewal_core.ids import LogId, Position, Region, Sequence
 from lancewal_core.process.failpoints import point
@@ -208,7 +208,7 @@ def _check_stand_in(context: PlanContext, at: Receipt) -> None:
     """A later version may hold a merge of what was left behind W(V), up to the very cut."""
     try:
         before = context.watermarks.at(at.version)
-    except (WatermarkUnknown, TableRestored):
+    except (MergedPositionUnknown, TableRestored):
         before = NOTHING_MERGED  # refuses more than it must
     for region, cut in sorted(at.cut.items()):
         merged = before.position(region)

@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
-from lancewal_core.errors import ObjectCorrupt, VersionGone, WatermarkUnknown
+from lancewal_core.errors import MergedPositionUnknown, ObjectCorrupt, VersionGone
 from lancewal_core.ids import Position, Region, TableVersion
 from lancewal_core.table.conflicts_ref import PROPERTY_SETTLED, ConflictsRef
 from lancewal_core.table.protocol import Table, TransactionGone, TransactionInfo, TransactionUnreadable
@@ -113,7 +113,7 @@ class Lineage:
         try:
             self._table.at(version)
             in_force = self._watermarks.at(version)
-        except (VersionGone, WatermarkUnknown):
+        except (VersionGone, MergedPositionUnknown):
             return None
         holds = in_force.exact and is_at_or_below(in_force, cut)
         return Pinned(TableVersion(version), in_force) if holds else None
@@ -134,7 +134,7 @@ class Lineage:
         """Rule 6: what is in force at ``version``; where that is not known, none is taken to be."""
         try:
             return self._watermarks.at(version).conflicts
-        except WatermarkUnknown:
+        except MergedPositionUnknown:
             return None
 
     def _landed_alone(self, version: int, merge: _Merge) -> bool:
@@ -143,7 +143,7 @@ class Lineage:
         if read_version is None:
             try:
                 read_version = self._watermarks.at(version - 1).version  # no merge is computed from one further below
-            except WatermarkUnknown:
+            except MergedPositionUnknown:
                 return False
         return all(isinstance(self._commit(v), _SameRows) for v in range(version - 1, read_version, -1))
 
@@ -167,7 +167,7 @@ class Lineage:
     def _recorded(self, version: int) -> _Commit:
         try:
             in_force = self._watermarks.at(version)
-        except WatermarkUnknown:
+        except MergedPositionUnknown:
             return _Foreign()
         # Without a merge's uuid it is a person's word (``Watermarks.decide``): the version itself is a restore, or unknown.
         return (

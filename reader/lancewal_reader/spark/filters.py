@@ -31,7 +31,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from lancewal_core.errors import InvalidInput
+from lancewal_core.errors import ActionNeeded
 from lancewal_reader.filter import check_filter
 
 _COMPARISONS: dict[type[Filter], str] = {
@@ -64,7 +64,7 @@ def translate(filters: Sequence[Filter], schema: pa.Schema) -> tuple[str | None,
 def _accepted(sql: str, schema: pa.Schema) -> bool:
     try:
         check_filter(schema, sql)
-    except InvalidInput:
+    except ActionNeeded:
         return False
     return True
 

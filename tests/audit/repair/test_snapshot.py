@@ -11,7 +11,7 @@ import pytest
 
 from lancewal_audit.repair.snapshot import plan_snapshots, repair_snapshots
 from lancewal_audit.repair.snapshot_state import same_rows
-from lancewal_core.errors import ObjectCorrupt, RepairRefused, SettingsError
+from lancewal_core.errors import InvalidSettings, ObjectCorrupt, RepairRefused
 from lancewal_core.region.index import GenerationRecord, State
 from lancewal_core.region.snapshot import Snapshot, read_snapshot
 from lancewal_core.rows.fold import Folded
@@ -122,7 +122,7 @@ def test_refused(pipeline: Pipeline) -> None:
         command(pipeline, "snapshot", "orders", 1, 1)
     with pytest.raises(RepairRefused, match="is not in its index"):
         command(pipeline, "snapshot", "orders", 1, 999)
-    with pytest.raises(SettingsError, match="has topic orders with partitions 0 to 1"):
+    with pytest.raises(InvalidSettings, match="has topic orders with partitions 0 to 1"):
         command(pipeline, "snapshot", "orders", 2)
     for path in files_of(pipeline, record, "manifest"):
         path.unlink()

@@ -15,7 +15,7 @@ import pytest
 import lancewal_flusher.merge.merge
 from lancewal_audit.repair.watermark import accept_watermark, plan_watermark
 from lancewal_core import paths
-from lancewal_core.errors import RepairRefused, TableRestored, WatermarkUnknown
+from lancewal_core.errors import MergedPositionUnknown, RepairRefused, TableRestored
 from lancewal_core.ids import Position, Region
 from lancewal_core.process import failpoints
 from lancewal_core.process.failpoints import FailpointError
@@ -53,7 +53,7 @@ def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
 
 def test_a_person_accepts_what_it_concludes(pipeline: Pipeline) -> None:
     for stops in (lambda: open_table(pipeline.uri).to_arrow(), lambda: pipeline.merge()):
-        with pytest.raises(WatermarkUnknown, match="lancewal repair watermark"):
+        with pytest.raises(MergedPositionUnknown, match="lancewal repair watermark"):
             stops()
     said = dry(pipeline, "watermark")
     assert "by its index" in said
@@ -180,5 +180,5 @@ def test_a_restore_is_decided_first(pipeline: Pipeline) -> None:
     newest.restore()
     with pytest.raises(TableRestored):
         command(pipeline, "watermark", "--accept")
-    with pytest.raises(WatermarkUnknown, match="other choice"):
+    with pytest.raises(MergedPositionUnknown, match="other choice"):
         command(pipeline, "restored", "--after-restore", "keep")

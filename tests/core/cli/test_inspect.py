@@ -218,10 +218,10 @@ def test_errors_and_exit_codes(table: FlusherTable, capsys: pytest.CaptureFixtur
     (deletes,) = (Path(table.uri) / "_lancewal").rglob("deletes.arrow")
     deletes.write_bytes(deletes.read_bytes() + b"x")
     code, out, err = run(capsys, str(deletes))
-    assert (code, out) == (1, "")
+    assert (code, out) == (4, "")
     assert err.startswith("lancewal: object_corrupt: _lancewal/regions/")
     key = paths.contract_version(7)
-    assert run(capsys, key, "--table", table.uri)[::2] == (1, f"lancewal: object_missing: {key} is missing\n")
+    assert run(capsys, key, "--table", table.uri)[::2] == (4, f"lancewal: object_missing: {key} is missing\n")
     for arguments in ([], [key], [key, "--region", "0"], ["--region", "9"], ["--region", "a/b"], ["/tmp/x"]):
         code, out, err = run(capsys, *arguments, *(["--table", table.uri] if arguments != [key] else []))
         assert (code, out) == (2, ""), arguments

@@ -12,13 +12,17 @@ from pathlib import Path
 
 import pytest
 
+from lancewal_core.errors import LancewalError
+from tests.deploy.test_errors_page import BRANCHES
+
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGES = ("core", "kafka", "ingest", "flusher", "reader", "demo")
 
 COMMANDS = '''
 import sys
 import typer
-from lancewal_core.errors import KafkaUnavailable, SchemaError
+from lancewal_core import errors
+from lancewal_core.errors import InvalidSchema, KafkaUnavailable
 
 app = typer.Typer(help="A group.")
 
@@ -29,11 +33,15 @@ def fine() -> None:
 
 @app.command()
 def person() -> None:
-    raise SchemaError("column 'x' is declared twice")
+    raise InvalidSchema("column 'x' is declared twice")
 
 @app.command()
 def later() -> None:
     raise KafkaUnavailable("Kafka at 127.0.0.1:1 does not answer")
+
+@app.command()
+def fails(branch: str) -> None:
+    raise getattr(errors, branch)("no luck")
 
 @app.command()
 def broken() -> None:
@@ -121,8 +129,8 @@ def test_a_typer_that_is_one_command_and_a_plain_function(installation: Installa
 @pytest.mark.parametrize(
     ("command", "code", "line"),
     [
-        ("person", 2, "lancewal: schema: column 'x' is declared twice\n"),
-        ("later", 1, "lancewal: kafka_unavailable: Kafka at 127.0.0.1:1 does not answer\n"),
+        ("person", 2, "lancewal: invalid_schema: column 'x' is declared twice\n"),
+        ("later", 3, "lancewal: kafka_unavailable: Kafka at 127.0.0.1:1 does not answer\n"),
     ],
 )
 def test_an_error_on_purpose_is_one_line(installation: Installation, command: str, code: int, line: str) -> None:
@@ -130,9 +138,15 @@ def test_an_error_on_purpose_is_one_line(installation: Installation, command: st
     assert (done.returncode, done.stdout, done.stderr) == (code, "", line)
 
 
+@pytest.mark.parametrize(("branch", "code"), BRANCHES.items())
+def test_a_branch_has_its_exit_code(installation: Installation, branch: type[LancewalError], code: int) -> None:
+    done = installation.run("sample", "fails", branch.__name__)
+    assert (done.returncode, done.stderr) == (code, f"lancewal: {branch.kind}: no luck\n")
+
+
 def test_a_bug_shows_its_traceback(installation: Installation) -> None:
     done = installation.run("sample", "broken")
-    assert done.returncode == 1
+    assert done.returncode == 5
     assert "Traceback" in done.stderr
     assert "a bug" in done.stderr
 
@@ -158,7 +172,7 @@ def test_a_package_that_cannot_be_imported_breaks_no_other_command_and_is_not_hi
     assert (listed.returncode, "sample" in listed.stdout) == (0, True)
     assert listed.stderr == "lancewal: the command 'crashing' cannot be loaded: libfoo.so is missing\n"
     done = installation.run("crashing")
-    assert done.returncode == 1
+    assert done.returncode == 5
     assert "libfoo.so is missing" in done.stderr
 
 
@@ -192,7 +206,7 @@ def test_logs_are_json_lines_on_stderr(installation: Installation) -> None:
 def test_failpoints_are_configured_once_and_refused_outside_tests(installation: Installation) -> None:
     done = installation.run("sample", "fine", environ={"LANCEWAL_FAILPOINT": "wal.put:before=kill"})
     assert done.returncode == 2
-    assert done.stderr.startswith("lancewal: settings: LANCEWAL_FAILPOINT is refused")
+    assert done.stderr.startswith("lancewal: invalid_settings: LANCEWAL_FAILPOINT is refused")
 
 
 def test_config_check_reports_every_problem(installation: Installation, tmp_path: Path) -> None:
@@ -200,7 +214,7 @@ def test_config_check_reports_every_problem(installation: Installation, tmp_path
     file.write_text("ingest: {linger: 5}\nkafka: {topic: 3}\n")
     done = installation.run("config", "check", "--config", str(file), environ={"LANCEWAL_PORT": "tcp://10.0.0.1:1"})
     assert done.returncode == 2
-    assert done.stderr.startswith("lancewal: settings: 3 problems:\n")
+    assert done.stderr.startswith("lancewal: invalid_settings: 3 problems:\n")
     for text in (f"{file}:1: ingest.linger", f"{file}:2: kafka.topic", "LANCEWAL_PORT", "enableServiceLinks"):
         assert text in done.stderr
     file.write_text("ingest: {linger_ms: 5}\n")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from lancewal_core.errors import SettingsError
+from lancewal_core.errors import InvalidSettings
 from lancewal_core.process import failpoints
 from lancewal_core.process.failpoints import POINTS, Failpoint, FailpointError, configure, parse_failpoint, point
 
@@ -47,7 +47,7 @@ def test_every_point_can_be_named(name: str) -> None:
      " wal.put:before=kill"],
 )  # fmt: skip
 def test_anything_else_is_refused_and_the_points_are_listed(text: str) -> None:
-    with pytest.raises(SettingsError, match=re.escape(repr(text))) as caught:
+    with pytest.raises(InvalidSettings, match=re.escape(repr(text))) as caught:
         parse_failpoint(text)
     assert all(name in str(caught.value) for name in POINTS)
 
@@ -66,7 +66,7 @@ def test_every_point_in_the_code_is_declared_and_every_declared_one_is_in_the_co
 
 def test_without_testing_a_failpoint_is_refused(tmp_path: Path) -> None:
     for testing in ({}, {"LANCEWAL_TESTING": "0"}, {"LANCEWAL_TESTING": "true"}):
-        with pytest.raises(SettingsError, match="refused unless LANCEWAL_TESTING=1"):
+        with pytest.raises(InvalidSettings, match="refused unless LANCEWAL_TESTING=1"):
             configure({"LANCEWAL_FAILPOINT": "wal.put:before=kill", **testing})
     with point("wal.put"):
         pass  # and none is in force
@@ -84,7 +84,7 @@ def test_the_empty_text_means_not_set(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_refused_configuration_leaves_the_one_before(tmp_path: Path) -> None:
     log = tmp_path / "events"
     configure({"LANCEWAL_EVENT_LOG": str(log)})
-    with pytest.raises(SettingsError):
+    with pytest.raises(InvalidSettings):
         configure({"LANCEWAL_FAILPOINT": "nonsense", "LANCEWAL_TESTING": "1"})
     with point("poll"):
         pass

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lancewal_core.errors import SchemaError
+from lancewal_core.errors import InvalidSchema
 from lancewal_core.rows.column_types import format_type, parse_type
 
 PLAIN = {
@@ -107,7 +107,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("text", REFUSED)
 def test_what_is_no_type_is_refused_with_its_place(text: str) -> None:
-    with pytest.raises(SchemaError, match=REFUSED[text]) as caught:
+    with pytest.raises(InvalidSchema, match=REFUSED[text]) as caught:
         parse_type(text)
     assert repr(text) in str(caught.value)
 
@@ -133,7 +133,7 @@ def test_what_is_no_type_is_refused_with_its_place(text: str) -> None:
     ids=str,
 )
 def test_other_arrow_types_are_refused_by_name(type_: pa.DataType) -> None:
-    with pytest.raises(SchemaError, match="not supported"):
+    with pytest.raises(InvalidSchema, match="not supported"):
         format_type(type_)
 
 
@@ -141,6 +141,6 @@ def test_other_arrow_types_are_refused_by_name(type_: pa.DataType) -> None:
 def test_any_text_is_a_type_or_refused(text: str) -> None:
     try:
         type_ = parse_type(text)
-    except SchemaError:
+    except InvalidSchema:
         return
     assert parse_type(format_type(type_)) == type_

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lancewal_core.errors import SchemaError, SettingsError
+from lancewal_core.errors import InvalidSchema, InvalidSettings
 from lancewal_core.rows.murmur2 import PartitionChecker, murmur2, partition_of, partitions_of
 from lancewal_core.rows.region_key import RegionKeyCodec, encode_region_key
 
@@ -130,16 +130,16 @@ def test_no_rows() -> None:
 
 @pytest.mark.parametrize("partitions", [0, -1, 2**31])
 def test_impossible_counts_are_refused(partitions: int) -> None:
-    with pytest.raises(SettingsError, match=str(partitions)):
+    with pytest.raises(InvalidSettings, match=str(partitions)):
         partition_of(b"a", partitions)
-    with pytest.raises(SettingsError, match=str(partitions)):
+    with pytest.raises(InvalidSettings, match=str(partitions)):
         partitions_of(pa.array([b"a"]), partitions)
-    with pytest.raises(SettingsError, match=str(partitions)):
+    with pytest.raises(InvalidSettings, match=str(partitions)):
         PartitionChecker(RegionKeyCodec(pa.schema([("a", pa.string())])), partitions)
 
 
 def test_arrays_without_bytes_are_refused() -> None:
-    with pytest.raises(SchemaError, match="int64"):
+    with pytest.raises(InvalidSchema, match="int64"):
         partitions_of(pa.array([1]), 3)
 
 

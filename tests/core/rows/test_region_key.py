@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lancewal_core.errors import InvalidInput, SchemaError
+from lancewal_core.errors import InvalidInput, InvalidSchema
 from lancewal_core.rows.murmur2 import PartitionChecker, murmur2
 from lancewal_core.rows.region_key import RegionKeyCodec, encode_region_key
 
@@ -175,22 +175,22 @@ def test_other_forms_do_not_decode(types: list[pa.DataType], key: bytes) -> None
     ],
 )
 def test_other_column_types_are_refused(type_: pa.DataType) -> None:
-    with pytest.raises(SchemaError, match="'c1'"):
+    with pytest.raises(InvalidSchema, match="'c1'"):
         RegionKeyCodec(pa.schema([("c0", pa.string()), ("c1", type_)]))
 
 
 def test_a_key_without_columns_is_refused() -> None:
-    with pytest.raises(SchemaError, match="empty"):
+    with pytest.raises(InvalidSchema, match="empty"):
         RegionKeyCodec(pa.schema([]))
-    with pytest.raises(SchemaError, match="at least one"):
+    with pytest.raises(InvalidSchema, match="at least one"):
         encode_region_key()
 
 
 @pytest.mark.parametrize("value", [1.0, None, datetime.datetime(2024, 1, 1), [1], bytearray(b"a")])
 def test_other_python_types_are_refused(value: object) -> None:
-    with pytest.raises(SchemaError, match=type(value).__name__):
+    with pytest.raises(InvalidSchema, match=type(value).__name__):
         encode_region_key(value)
-    with pytest.raises(SchemaError, match=type(value).__name__):
+    with pytest.raises(InvalidSchema, match=type(value).__name__):
         encode_region_key("a", value)
 
 
@@ -228,9 +228,9 @@ def test_encode_refuses_a_wrong_number_of_values() -> None:
 
 def test_encode_batch_refuses_other_columns() -> None:
     codec = RegionKeyCodec(pa.schema([("a", pa.string()), ("b", pa.int64())]))
-    with pytest.raises(SchemaError, match="a string, b int64"):
+    with pytest.raises(InvalidSchema, match="a string, b int64"):
         codec.encode_batch([pa.array(["x"])])
-    with pytest.raises(SchemaError, match="int32"):
+    with pytest.raises(InvalidSchema, match="int32"):
         codec.encode_batch([pa.array(["x"]), pa.array([1], pa.int32())])
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from lancewal_core.errors import SettingsError
+from lancewal_core.errors import InvalidSettings
 from lancewal_core.settings.load import Settings, load_settings, setting_keys, variable
 
 SECRET = "hunter2-do-not-show"
@@ -26,7 +26,7 @@ def file(tmp_path: Path) -> Path:
 
 def problems(path: Path | None, environ: dict[str, str]) -> list[str]:
     """All problems, one text each; fails if there are none."""
-    with pytest.raises(SettingsError) as caught:
+    with pytest.raises(InvalidSettings) as caught:
         load_settings(path, environ)
     found = caught.value.where["problems"]
     assert isinstance(found, tuple)
@@ -216,7 +216,7 @@ def test_contradictions_and_limits(environ: dict[str, str], expected: str) -> No
 def test_need_names_all_that_is_missing() -> None:
     settings = load_settings(None, {"LANCEWAL_KAFKA__TOPIC": "t"})
     settings.need("kafka.topic")
-    with pytest.raises(SettingsError) as caught:
+    with pytest.raises(InvalidSettings) as caught:
         settings.need("kafka.topic", "table.uri", "table.columns")
     assert "kafka.topic" not in str(caught.value)
     assert "LANCEWAL_TABLE__URI" in str(caught.value)
@@ -230,10 +230,10 @@ def test_where_settings_were_looked_for_is_said_where_no_file_was_named(file: Pa
         (None, {}, True), (None, {"LANCEWAL_CONFIG": ""}, True), (None, {"LANCEWAL_CONFIG": str(file)}, False),
         (file, {}, False),
     ):  # fmt: skip
-        with pytest.raises(SettingsError) as caught:
+        with pytest.raises(InvalidSettings) as caught:
             load_settings(path, environ).need("table.uri")
         assert (unnamed in str(caught.value)) is said
-        with pytest.raises(SettingsError) as caught:
+        with pytest.raises(InvalidSettings) as caught:
             load_settings(path, {**environ, "LANCEWAL_INGEST__RETRY_S": "nan", "LANCEWAL_INGEST__LINGER_MS": "x"})
         assert (unnamed in str(caught.value)) is said
 
@@ -306,7 +306,7 @@ def test_masked_shows_no_secret_and_all_else() -> None:
 def test_no_error_shows_a_secret(name: str) -> None:
     """Below an option, where a text is expected, stands a mapping; and every other variable is wrong."""
     environ = {f"{name}__DEEPER": SECRET, "LANCEWAL_TABLE__URI": f"ftp://u:{SECRET}@x", "LANCEWAL_FLUSHER__X": "1"}
-    with pytest.raises(SettingsError) as caught:
+    with pytest.raises(InvalidSettings) as caught:
         load_settings(None, environ)
     assert SECRET not in str(caught.value)
 

@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from lancewal_core import paths
-from lancewal_core.errors import FormatUnknown, NotALancewalTable, ObjectCorrupt, SchemaError
+from lancewal_core.errors import FormatUnknown, InvalidSchema, NotALancewalTable, ObjectCorrupt
 from lancewal_core.ids import Region, TopicId
 from lancewal_core.table.contract import (
     Column,
@@ -75,7 +75,7 @@ def test_the_text_survives() -> None:
 
 def test_columns_as_text() -> None:
     assert column_texts(CONTRACT.rows.columns) == {"id": "int64", "country": "string", "tags": "list<string>"}
-    with pytest.raises(SchemaError):
+    with pytest.raises(InvalidSchema):
         column_texts(pa.schema([("a", pa.large_string())]))
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core import paths
-from lancewal_core.errors import FormatUnknown, ObjectCorrupt, TableReplaced, TableRestored, WatermarkUnknown
+from lancewal_core.errors import FormatUnknown, MergedPositionUnknown, ObjectCorrupt, TableReplaced, TableRestored
 from lancewal_core.ids import Generation, Position, Region, TableVersion, TopicId
 from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.protocol import Committed, TableCommit, TransactionInfo
@@ -177,7 +177,7 @@ def test_a_version_that_is_gone_is_unknown_never_older(world: World) -> None:
     world.merge(2)
     newest = world.append()
     del world.dataset.versions[int(newest) - 1]
-    with pytest.raises(WatermarkUnknown, match=f"version {newest - 1} is gone"):
+    with pytest.raises(MergedPositionUnknown, match=f"version {newest - 1} is gone"):
         world.watermarks.at(newest)
 
 
@@ -244,7 +244,7 @@ def test_any_history_gives_the_newest_merge_or_an_error(seed: int) -> None:
         reader = rng.choice([*readers, world.fresh()])
         try:
             assert reader.at(at) == model[at]
-        except WatermarkUnknown:
+        except MergedPositionUnknown:
             records = [
                 v for i in world.store.plain.list(paths.merges_prefix()) if (v := paths.parse_merge_record(i.key))
             ]

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lancewal_core import paths
-from lancewal_core.errors import FormatUnknown, InvalidInput, ObjectCorrupt, SchemaError
+from lancewal_core.errors import FormatUnknown, InvalidInput, InvalidSchema, ObjectCorrupt
 from lancewal_core.ids import LogId, Position, Region, Sequence, TopicId
 from lancewal_core.proto import wal_segment_pb2
 from lancewal_core.rows.schema import Op, RowSchema
@@ -371,10 +371,10 @@ def test_a_null_in_a_column_that_has_none_is_not_written() -> None:
 
 
 def test_rows_of_another_schema_are_not_written() -> None:
-    with pytest.raises(SchemaError, match="not the contract's"):
+    with pytest.raises(InvalidSchema, match="not the contract's"):
         encode_segment(one(replace(NORTHERN, rows=batch([100]).drop_columns(["name"]))), ROWS.wal)
-    with pytest.raises(SchemaError, match="ends with the columns"):
+    with pytest.raises(InvalidSchema, match="ends with the columns"):
         encode_segment(two_entries(), ROWS.table)
     coded = pa.schema([("tags", pa.list_(pa.dictionary(pa.int8(), pa.string()))), *ROWS.wal])
-    with pytest.raises(SchemaError, match="'tags' is dictionary encoded"):
+    with pytest.raises(InvalidSchema, match="'tags' is dictionary encoded"):
         encode_segment(two_entries(), coded)

@@ -16,8 +16,8 @@ from lancewal_core import paths
 from lancewal_core.errors import (
     ContractMismatch,
     DuplicateKeys,
+    InvalidSchema,
     LancewalError,
-    SchemaError,
     TableExists,
     TableMissing,
     TopicMissing,
@@ -129,18 +129,18 @@ def attach_settings(settings_: Settings, **table: Any) -> Settings:
     ("there", "error", "texts"),
     [
         (rows(("a", 1), ("a", 1), ("b", 2)), DuplicateKeys, ["1 primary keys", "(region='a', id=1) 2 times"]),
-        (rows(("a", 1), ("a", None)), SchemaError, ["'id' is null in 1 rows"]),
-        (THREE.append_column("big", pa.array(["x"] * 3, pa.large_string())), SchemaError, ["'big'", "large_string"]),
-        (THREE.append_column("_own", pa.array([1] * 3)), SchemaError, ["'_own'"]),
-        (THREE.drop_columns(["id"]), SchemaError, ["'id'", "not among"]),
+        (rows(("a", 1), ("a", None)), InvalidSchema, ["'id' is null in 1 rows"]),
+        (THREE.append_column("big", pa.array(["x"] * 3, pa.large_string())), InvalidSchema, ["'big'", "large_string"]),
+        (THREE.append_column("_own", pa.array([1] * 3)), InvalidSchema, ["'_own'"]),
+        (THREE.drop_columns(["id"]), InvalidSchema, ["'id'", "not among"]),
         (
             THREE.append_column("s", pa.array([{"x": 1}] * 3, pa.struct([pa.field("x", pa.int8(), nullable=False)]))),
-            SchemaError,
+            InvalidSchema,
             ["'s'", "not null"],
         ),
         (
             THREE.append_column(pa.field("must", pa.int64(), nullable=False), pa.array([1] * 3)),
-            SchemaError,
+            InvalidSchema,
             ["'must' is not nullable", "alter_columns"],
         ),
     ],
@@ -159,7 +159,7 @@ def test_old_files_that_lose_nulls(
     settings_: Settings, folder: Path, version: Literal["legacy", "2.0"], text: str
 ) -> None:
     lance.write_dataset(THREE, str(folder), data_storage_version=version)
-    refused(settings_, folder, SchemaError, text)
+    refused(settings_, folder, InvalidSchema, text)
 
 
 @pytest.mark.kafka
@@ -249,5 +249,5 @@ def test_nulls_are_found_in_any_number_of_passes(tmp_path: Path) -> None:
     lance.write_dataset(rows(("a", 1), (None, 2), (None, 3)), uri)
     schema = RowSchema(SCHEMA, ("region", "id"), ("region",))
     for keys_at_once in (1, 100):
-        with pytest.raises(SchemaError, match="'region' is null in 2 rows"):
+        with pytest.raises(InvalidSchema, match="'region' is null in 2 rows"):
             check_unique_keys(LanceTable(uri).newest(), schema, keys_at_once)

@@ -8,7 +8,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from lancewal_core.errors import SchemaError
+from lancewal_core.errors import InvalidSchema
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_flusher.define.attach import existing_rows
@@ -25,7 +25,7 @@ def test_lists_whose_items_have_another_name(tmp_path: Path, type_: pa.DataType)
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("w", type_)])
     lance.write_dataset(schema.empty_table(), uri, schema=schema)
     table = {"uri": uri, "primary_key": ["id"], "region_key": ["id"]}
-    with pytest.raises(SchemaError, match=r"column 'w'.*items of a list"):
+    with pytest.raises(InvalidSchema, match=r"column 'w'.*items of a list"):
         existing_rows(LanceTable(uri).newest(), Settings.model_validate({"table": table}))
     plain = str(tmp_path / "plain")
     schema = pa.schema([schema.field("id"), pa.field("w", pa.list_(pa.string()))])

@@ -15,10 +15,10 @@ import pytest
 from lancewal_core import paths
 from lancewal_core.errors import (
     InvalidInput,
+    InvalidSchema,
+    InvalidSettings,
     LancewalError,
     NotALancewalTable,
-    SchemaError,
-    SettingsError,
     TableElsewhere,
     TableExists,
     TableReplaced,
@@ -257,9 +257,9 @@ def test_a_plain_copy_is_read_and_not_worked_on_until_it_is_taken_up(
         check_place(str(backup), contract)
 
     before = content(backup)
-    with pytest.raises(SettingsError, match="not of one at /elsewhere"):
+    with pytest.raises(InvalidSettings, match="not of one at /elsewhere"):
         move_table(settings_of(backup), "/elsewhere")
-    with pytest.raises(SettingsError, match="names no other place"):
+    with pytest.raises(InvalidSettings, match="names no other place"):
         move_table(settings_of(original), str(original))
     assert content(backup) == before
     with crash_at(monkeypatch, 3, behind=False):
@@ -270,7 +270,7 @@ def test_a_plain_copy_is_read_and_not_worked_on_until_it_is_taken_up(
     shutil.copytree(backup, torn)
     moved = move_table(settings_of(backup), str(original))
     assert moved == read_contract(open_store(str(backup)), str(backup))
-    with pytest.raises(SettingsError, match="names no other place"):
+    with pytest.raises(InvalidSettings, match="names no other place"):
         move_table(settings_of(backup), str(original))
     check_whole(backup, moved)
     check_whole(original, contract)
@@ -342,7 +342,7 @@ def test_a_copy_by_rows_brings_nothing_along(tmp_path: Path, which: str) -> None
     lance.write_dataset(rows, str(original))
     uuids = []
     if which == "with other types":
-        with pytest.raises(SchemaError, match=r"'tags'.*names the items of a list otherwise"):
+        with pytest.raises(InvalidSchema, match=r"'tags'.*names the items of a list otherwise"):
             attach(original)
     else:
         uuids.append(attach(original).table_uuid)

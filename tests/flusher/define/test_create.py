@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 from lancewal_core import paths
 from lancewal_core.errors import (
     ContractMismatch,
+    InvalidSchema,
+    InvalidSettings,
     KafkaUnavailable,
     LancewalError,
-    SchemaError,
-    SettingsError,
     StoreNotWritable,
     TableExists,
     TopicMissing,
@@ -105,9 +105,9 @@ def produce(servers: str, topic: str, partition: int, times_ms: list[int]) -> No
 
 def test_rows_that_expire(kafka: KafkaBroker, topic: str, folder: Path) -> None:
     terms = {"ttl_column": "at", "ttl_s": 3600}
-    with pytest.raises(SchemaError, match="allows patches"):
+    with pytest.raises(InvalidSchema, match="allows patches"):
         create_table(table_settings(folder, kafka.bootstrap_servers, topic, **terms))
-    with pytest.raises(SchemaError, match="'vector' has type"):
+    with pytest.raises(InvalidSchema, match="'vector' has type"):
         create_table(
             table_settings(folder, kafka.bootstrap_servers, topic, patches=False, ttl_s=1, ttl_column="vector")
         )
@@ -165,12 +165,12 @@ def refused(settings: Settings, folder: Path, error: type[LancewalError], *texts
 @pytest.mark.parametrize(
     ("table", "error", "texts"),
     [
-        ({"columns": {}}, SettingsError, ["table.columns", "LANCEWAL_TABLE__COLUMNS"]),
-        ({"primary_key": ("region", "nr")}, SchemaError, ["'nr'", "not among table.columns"]),
-        ({"primary_key": ("region", "place")}, SchemaError, ["'place'", "struct"]),
-        ({"region_key": ("at",)}, SchemaError, ["'at'", "not in the primary key"]),
-        ({"primary_key": ("region", "at"), "region_key": ("at",)}, SchemaError, ["'at'", "timestamp"]),
-        ({"columns": {"region": "string", "id": "int64", "_x": "int8"}}, SchemaError, ["'_x'"]),
+        ({"columns": {}}, InvalidSettings, ["table.columns", "LANCEWAL_TABLE__COLUMNS"]),
+        ({"primary_key": ("region", "nr")}, InvalidSchema, ["'nr'", "not among table.columns"]),
+        ({"primary_key": ("region", "place")}, InvalidSchema, ["'place'", "struct"]),
+        ({"region_key": ("at",)}, InvalidSchema, ["'at'", "not in the primary key"]),
+        ({"primary_key": ("region", "at"), "region_key": ("at",)}, InvalidSchema, ["'at'", "timestamp"]),
+        ({"columns": {"region": "string", "id": "int64", "_x": "int8"}}, InvalidSchema, ["'_x'"]),
     ],
 )
 def test_columns_and_keys(
@@ -197,7 +197,7 @@ def unused_port() -> int:
 
 def test_librdkafka_does_not_know_an_option(settings: Settings, folder: Path) -> None:
     kafka = KafkaSettings(bootstrap_servers="127.0.0.1:1", topic="t", librdkafka={"sasl.passwort": "x"})
-    refused(settings.model_copy(update={"kafka": kafka}), folder, SettingsError, "kafka.librdkafka", "sasl.passwort")
+    refused(settings.model_copy(update={"kafka": kafka}), folder, InvalidSettings, "kafka.librdkafka", "sasl.passwort")
 
 
 @pytest.mark.parametrize("policy", ["compact", "compact,delete"])
@@ -231,7 +231,7 @@ def test_keys_of_another_system(kafka: KafkaBroker, topic_name: str, folder: Pat
     refused(compacted, folder, TopicUnsuitable, "compacted", "key-bytes", "cleanup.policy=delete")
     make_topic(servers, f"{topic_name}-plain")
     both = table_settings(folder, servers, f"{topic_name}-plain", **encoding)
-    refused(both, folder, SchemaError, "['region']", "key-bytes", "Leave table.region_key out")
+    refused(both, folder, InvalidSchema, "['region']", "key-bytes", "Leave table.region_key out")
     settings = table_settings(folder, servers, f"{topic_name}-plain", region_key=(), **encoding)
     contract = create_table(settings)
     assert (contract.region_key, contract.keyed_by_bytes) == ((), True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lancewal_core.errors import SettingsError
+from lancewal_core.errors import InvalidSettings
 from lancewal_core.settings.load import Settings
 from lancewal_flusher.commands.table import rebind
 from lancewal_flusher.define.alter import rebind_topic
@@ -44,5 +44,5 @@ def test_a_topic_is_taken_up_where_a_person_says(table: FlusherTable, start: Any
 
 
 def test_a_start_that_is_none() -> None:
-    with pytest.raises(SettingsError, match=r"--start 'now'.*expected earliest, latest or a time with zone"):
+    with pytest.raises(InvalidSettings, match=r"--start 'now'.*expected earliest, latest or a time with zone"):
         rebind("new-id", "now")

@@ -17,13 +17,13 @@ import pytest
 from lancewal_core import paths
 from lancewal_core.errors import (
     ContractMismatch,
+    MergedPositionUnknown,
     ObjectMissing,
     OwnershipLost,
     PlanStale,
     StoreInconsistent,
     StoreUnavailable,
     TableRestored,
-    WatermarkUnknown,
 )
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion
 from lancewal_core.keys.catalog import KeyCatalogs
@@ -820,7 +820,7 @@ def test_an_unknown_watermark_and_a_restored_table_end_the_round(world: World) -
     world.table.append(world.contract.rows.table.empty_table())
     world.table.cleanup(keep=1)
     world.context = world.collector()
-    with pytest.raises(WatermarkUnknown):
+    with pytest.raises(MergedPositionUnknown):
         world.collect()
     assert world.index().trimmed_generation == 0
     assert world.deletes() == []

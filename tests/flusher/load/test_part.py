@@ -19,10 +19,10 @@ from lancewal_core import paths
 from lancewal_core.errors import (
     DuplicateKeys,
     InvalidInput,
+    InvalidSchema,
     ObjectMissing,
     OutsideHistoryWindow,
     PlanRetriesExhausted,
-    SchemaError,
 )
 from lancewal_core.process.failpoints import FailpointError, configure
 from lancewal_core.region.transitions import trim
@@ -452,14 +452,14 @@ def changed(name: str, column: Any) -> pa.Table:
 )
 def test_columns_that_do_not_fit(filled: World, table: Callable[[], pa.Table], message: str) -> None:
     good = filled.write(rows_of(0, [60]))
-    with pytest.raises(SchemaError, match=message):
+    with pytest.raises(InvalidSchema, match=message):
         filled.load([good, parquet(filled.folder, table())])
     filled.check()
 
 
 def test_text_that_is_no_utf_8(filled: World) -> None:
     wrong = pa.Array.from_buffers(pa.string(), 2, pa.array([b"\xff", b"a"]).buffers())
-    with pytest.raises(SchemaError, match=r"column 's'.*damaged"):
+    with pytest.raises(InvalidSchema, match=r"column 's'.*damaged"):
         filled.load([parquet(filled.folder, changed("s", wrong))])
     filled.check()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lancewal_core.errors import SettingsError
+from lancewal_core.errors import InvalidSettings
 from lancewal_core.ids import Generation, Region, TopicId
 from lancewal_core.table.protocol import fragment_files
 from lancewal_flusher.merge.merge import Merged, NothingToMerge, merge_next
@@ -56,7 +56,7 @@ def test_a_budget_that_no_generation_fits_into(table: FlusherTable) -> None:
     table.generation(0, [*(upsert(id, a=1) for id in range(30)), patch(35, a=2)])
     made = sorted(Path(table.uri).rglob("*"))
     assert before != made
-    with pytest.raises(SettingsError) as caught:
+    with pytest.raises(InvalidSettings) as caught:
         run_round(table.context(), limits(30), RoundState(), sealed_grace_s=60)
     text = str(caught.value)
     assert "generation 2, 31 changed keys" in text
@@ -122,7 +122,7 @@ def test_a_region_with_a_damaged_snapshot_behind_a_sound_one_has_its_turn(table:
 def test_one_that_needs_too_much_is_named_when_all_others_are_merged(table: FlusherTable) -> None:
     table.generation(0, upserts(range(40)))
     table.generation(1, upserts(range(10)))
-    with pytest.raises(SettingsError, match=table.regions[0].name):
+    with pytest.raises(InvalidSettings, match=table.regions[0].name):
         run_round(table.context(), limits(20), RoundState(), sealed_grace_s=60)
     assert table.states(1) == ["MERGED"]
     assert table.states(0) == ["FLUSHED"]

@@ -16,10 +16,10 @@ import pytest
 from lancewal_core.errors import (
     ContractMismatch,
     LancewalError,
+    MergedPositionUnknown,
     MergeUnproven,
     TableReplaced,
     TableRestored,
-    WatermarkUnknown,
 )
 from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.settings.load import Settings
@@ -646,7 +646,7 @@ def test_watermarks_that_were_cleaned_up_stop(filled: FlusherTable) -> None:
 
         filled.store.delete([paths.merge_record(TableVersion(version))])
     filled.clean_up()
-    with pytest.raises(WatermarkUnknown):
+    with pytest.raises(MergedPositionUnknown):
         filled.round()
 
 

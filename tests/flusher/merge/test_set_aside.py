@@ -26,11 +26,11 @@ from lancewal_audit.repair.watermark import accept_watermark, plan_watermark
 from lancewal_core import paths
 from lancewal_core.errors import (
     InvalidInput,
+    InvalidSettings,
     LancewalError,
     ObjectCorrupt,
     ObjectMissing,
     RegionConflict,
-    SettingsError,
     VersionGone,
 )
 from lancewal_core.ids import Position, Region, TableVersion, TopicId
@@ -431,7 +431,7 @@ def test_the_commands(world: Conflicted) -> None:
             run(world, "settle", "orders", "1", *wrong)
     with pytest.raises(InvalidInput, match="nothing came through"):
         run(world, "settle", "orders", "2", "--key", '["r0",3]')
-    with pytest.raises(SettingsError):
+    with pytest.raises(InvalidSettings):
         run(world, "settle", "others", "1", "--all")
     assert world.table.dataset.version == version
     run(world, "settle", "orders", "1", "--key", '["r0", 3]')

@@ -24,11 +24,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from lancewal_core.errors import (
     ContractMismatch,
     FlusherPaused,
+    InvalidSettings,
     NotALancewalTable,
     ObjectCorrupt,
     ObjectMissing,
     PlanRetriesExhausted,
-    SettingsError,
     StoreUnavailable,
     TableReplaced,
     TableRestored,
@@ -146,7 +146,7 @@ def test_what_a_merge_may_hold_is_a_setting_once_and_in_the_service(table: Flush
     table.generation(0, upserts(range(40)))
     little = settings_of(table, flusher={"merge_memory_bytes": 1_000})
     for run in (run_once, serve):
-        with pytest.raises(SettingsError, match=r"flusher\.merge_memory_bytes is 1000: set it to 4000"):
+        with pytest.raises(InvalidSettings, match=r"flusher\.merge_memory_bytes is 1000: set it to 4000"):
             run(little, lambda: False)
     assert table.states(0) == ["FLUSHED"]
     run_once(settings_of(table, flusher={"merge_memory_bytes": 4_000}))
@@ -198,7 +198,7 @@ def test_settings_that_say_the_same(table: FlusherTable) -> None:
 
 
 def test_no_table_no_contract_another_table(table: FlusherTable, tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"table\.uri"):
+    with pytest.raises(InvalidSettings, match=r"table\.uri"):
         run_once(Settings())
     plain = str(tmp_path / "plain")
     lance.write_dataset(COLUMNS.empty_table(), plain)
@@ -212,7 +212,7 @@ def test_no_table_no_contract_another_table(table: FlusherTable, tmp_path: Path)
 def test_a_port_that_is_taken(table: FlusherTable) -> None:
     with (
         serving(settings_of(table)) as port,
-        pytest.raises(SettingsError, match=r"metrics\.port"),
+        pytest.raises(InvalidSettings, match=r"metrics\.port"),
         serving(settings_of(table, metrics={"port": port})),
     ):
         pass
@@ -602,14 +602,14 @@ def test_errors_are_one_line_and_an_exit_code(table: FlusherTable) -> None:
     assert line.startswith("lancewal: contract_mismatch: kafka.topic")
 
 
-def test_damage_is_exit_code_1(table: FlusherTable) -> None:
+def test_damage_is_exit_code_4(table: FlusherTable) -> None:
     table.generation(0, upserts(range(10)))
     table.round()
     for path in (Path(table.uri) / "_lancewal" / "regions").rglob("*.binpb"):
         path.write_bytes(path.read_bytes()[:-3])
     process = program(table, tree(table), "--once")
     _, errors = process.communicate(timeout=DEADLINE_S)
-    assert process.returncode == 1
+    assert process.returncode == 4
     assert errors.splitlines()[-1].startswith("lancewal: object_corrupt:")
 
 

@@ -486,7 +486,7 @@ def test_records_that_kafka_no_longer_has(kafka: KafkaBroker, settings: Settings
     ingest.append(p0=5)
     delete_records(kafka.bootstrap_servers, contract.topic, {0: 12})
     status = status_of(settings, settings.table.uri)
-    assert [region.stands for region in status.regions] == ["retention_lost", "log_truncated", None]
+    assert [region.stands for region in status.regions] == ["retention_lost", "topic_truncated", None]
     assert "partition 0: durable up to position 6, but Kafka begins at 12: offsets 6 to 11" in status.problems[0]
     assert "partition 1: durable up to position 7, but Kafka ends at 0" in status.problems[1]
 

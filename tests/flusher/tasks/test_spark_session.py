@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lancewal_core.errors import SettingsError
+from lancewal_core.errors import InvalidSettings
 from lancewal_flusher.commands.flush import Program, spark_script
 from lancewal_flusher.tasks.spark_runner import _reason
 from lancewal_flusher.tasks.spark_session import the_session
@@ -28,13 +28,13 @@ org.apache.spark.SparkException: Job aborted due to stage failure
 
 def test_without_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
-    with pytest.raises(SettingsError, match=r"pyspark cannot be loaded.*install lancewal\[flusher-spark\]"):
+    with pytest.raises(InvalidSettings, match=r"pyspark cannot be loaded.*install lancewal\[flusher-spark\]"):
         the_session()
 
 
 @pytest.mark.parametrize(
     ("script", "kind", "code"),
-    [("kill -9 $$", "spark_stopped", 1), ("exit 137", "spark_stopped", 1), ("exit 1", "settings", 2)],
+    [("kill -9 $$", "spark_stopped", 3), ("exit 137", "spark_stopped", 3), ("exit 1", "invalid_settings", 2)],
     ids=["killed", "killed under the script", "refused"],
 )
 def test_java_ends_while_it_starts(script: str, kind: str, code: int, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core.cli import program as cli
-from lancewal_core.errors import ContractMismatch, ObjectCorrupt, SchemaError, SettingsError
+from lancewal_core.errors import ContractMismatch, InvalidSchema, InvalidSettings, ObjectCorrupt
 from lancewal_core.ids import TableVersion
 from lancewal_core.process.failpoints import FailpointError, configure
 from lancewal_core.rows.schema import Op
@@ -456,9 +456,9 @@ def test_the_contract_is_changed(table: FlusherTable) -> None:
     assert read_contract(table.store, table.uri).ttl == TTL
     longer = alter_ttl(settings, Ttl("at", 2 * DAY_S))
     assert (longer.version, longer.ttl) == (2, Ttl("at", 2 * DAY_S))
-    with pytest.raises(SettingsError, match="says so already"):
+    with pytest.raises(InvalidSettings, match="says so already"):
         alter_ttl(settings, Ttl("at", 2 * DAY_S))
-    with pytest.raises(SchemaError, match="has type int64"):
+    with pytest.raises(InvalidSchema, match="has type int64"):
         alter_ttl(settings, Ttl("a", DAY_S))
     with pytest.raises(ContractMismatch, match=r"nothing was changed.*table\.ttl_s"):
         alter_ttl(Settings(table=TableSettings(uri=table.uri, ttl_column="at", ttl_s=5)), Ttl("at", 6))

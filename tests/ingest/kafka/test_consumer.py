@@ -14,11 +14,11 @@ from confluent_kafka.admin import AdminClient
 
 from lancewal_core.errors import (
     Fenced,
+    InvalidSettings,
     KafkaUnavailable,
-    LogTruncated,
     RetentionLost,
-    SettingsError,
     TopicMissing,
+    TopicTruncated,
 )
 from lancewal_core.ids import Position
 from lancewal_demo.stack import KafkaBroker
@@ -232,7 +232,7 @@ def test_offsets_know_what_retention_removed(kafka: KafkaBroker, topic_name: str
         follower.until(lambda: follower.next.get(0) == 10)
         assert follower.offsets == {0: [5, 6, 7, 8, 9]}
         follower.source.start(0, Position(11))
-        with pytest.raises(LogTruncated, match="Kafka ends at 10"):
+        with pytest.raises(TopicTruncated, match="Kafka ends at 10"):
             follower.until(lambda: False)
 
 
@@ -385,10 +385,10 @@ def test_a_replaced_static_member_is_fenced(kafka: KafkaBroker, topic_name: str)
 )
 def test_refuses_properties_that_correctness_depends_on(contradiction: dict[str, str]) -> None:
     (name,) = contradiction
-    with pytest.raises(SettingsError, match=name):
+    with pytest.raises(InvalidSettings, match=name):
         ConfluentSource({"bootstrap.servers": "127.0.0.1:1", **contradiction}, "t", "g")
 
 
 def test_refuses_properties_that_librdkafka_does_not_know() -> None:
-    with pytest.raises(SettingsError, match="no\\.such\\.thing"):
+    with pytest.raises(InvalidSettings, match="no\\.such\\.thing"):
         ConfluentSource({"bootstrap.servers": "127.0.0.1:1", "no.such.thing": "1"}, "t", "g")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lancewal_core.errors import InvalidInput, KafkaBehind, LogTruncated
+from lancewal_core.errors import InvalidInput, KafkaBehind, TopicTruncated
 from lancewal_core.ids import LogId, OwnerId, Position
 from lancewal_core.region.loss_record import LossRecord, read_losses, replaced_below, write_loss
 from lancewal_core.wal.writer import LogWriter
@@ -120,14 +120,14 @@ def test_a_lost_tail_is_waited_out_only_as_far_as_it_was_accepted(pipeline: Pipe
         log = LogWriter(context.store, context.clock, LogId(f"log-{high}"), OwnerId("next"), context.contract.rows.wal)
         open_region(context, log, region, lambda: ends(high))
 
-    with pytest.raises(LogTruncated, match=f"`lancewal offsets accept-loss {region.topic} 0`"):
+    with pytest.raises(TopicTruncated, match=f"`lancewal offsets accept-loss {region.topic} 0`"):
         opened(3)
     assert accept(pipeline, ends(3)).goes_on == 5
     with pytest.raises(KafkaBehind, match="from position 5 on"):
         opened(3)
     with pytest.raises(KafkaBehind):
         opened(4)
-    with pytest.raises(LogTruncated):
+    with pytest.raises(TopicTruncated):
         opened(2)
     assert recorded(pipeline) == [("replaced", 3, 5)]
     assert replaced_below(read_losses(context.store, region)) == 5

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lancewal_core.errors import BadRecordStop
+from lancewal_core.errors import BadRecord
 from lancewal_core.ids import Position
 from lancewal_core.rows.column_types import parse_type
 from lancewal_core.rows.murmur2 import partition_of
@@ -259,7 +259,7 @@ def test_a_record_whose_row_no_segment_can_hold_stops_its_partition_alone(monkey
     worker.assigned(range(2))
     turns(worker, made, 20)
     (stopped,) = worker.stopped.items()
-    assert (stopped[0], type(stopped[1]), stopped[1].where["offset"]) == (0, BadRecordStop, 3)
+    assert (stopped[0], type(stopped[1]), stopped[1].where["offset"]) == (0, BadRecord, 3)
     assert "too_large" in str(stopped[1])
     assert worker.durable[0] == 3
     assert worker.durable[1] > 20

@@ -33,11 +33,11 @@ from confluent_kafka.cimpl import NewPartitions
 from prometheus_client.parser import text_string_to_metric_families
 
 from lancewal_core.errors import (
+    ActionNeeded,
     ContractMismatch,
-    InvalidInput,
+    InvalidSettings,
     PartitionCountChanged,
     RetentionLost,
-    SettingsError,
     TopicMissing,
     TopicReplaced,
 )
@@ -552,8 +552,8 @@ def test_what_a_person_must_change_is_one_line_and_exit_code_2(
 # -- what is checked first -------------------------------------------------------------------------------------
 
 
-def refused(tree: Mapping[str, Any]) -> InvalidInput:
-    with pytest.raises(InvalidInput) as caught:
+def refused(tree: Mapping[str, Any]) -> ActionNeeded:
+    with pytest.raises(ActionNeeded) as caught:
         serve(Settings(**tree), lambda: True)
     return caught.value
 
@@ -572,7 +572,7 @@ def test_contradictions_are_found_before_anything_is_consumed(
     assert "table.primary_key" in str(error)
     unknown = settings_tree(kafka, topic_name, tmp_path, ingest=stop)
     unknown["kafka"]["librdkafka"] = {"partition.assignment.strategy": "range"}
-    assert isinstance(refused(unknown), SettingsError)
+    assert isinstance(refused(unknown), InvalidSettings)
     with serving(Settings(**good)) as running:
         taken = settings_tree(kafka, topic_name, tmp_path, ingest=stop, http={"ingest_port": running.port})
         assert "http.ingest_port" in str(refused(taken))

@@ -16,7 +16,7 @@ import yaml
 from confluent_kafka import Consumer, Producer
 from typer.testing import CliRunner
 
-from lancewal_core.errors import InvalidInput, SettingsError, TopicUnsuitable
+from lancewal_core.errors import InvalidInput, InvalidSettings, TopicUnsuitable
 from lancewal_core.ids import Position, Region, TopicId
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.settings.load import load_settings
@@ -73,7 +73,7 @@ def test_the_limit_follows_from_the_budget_and_takes_the_largest_record() -> Non
     assert limit(BUDGET, fetch_max_bytes="50000000") == 50_000_512
     assert limit(BUDGET, receive_message_max_bytes="7000000") == 7_000_000
     assert limit(1 << 40, 1 << 30) == 2**31 - 1
-    with pytest.raises(SettingsError, match="no number"):
+    with pytest.raises(InvalidSettings, match="no number"):
         limit(BUDGET, receive_message_max_bytes="many")
 
 

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import pytest
 
 from lancewal_core.errors import (
+    ActionNeeded,
     DeadLetterRefused,
-    InvalidInput,
     KafkaUnavailable,
     OwnershipLost,
     RetentionLost,
@@ -117,7 +117,7 @@ class Source:
     """A consumer that delivers what a test puts into ``coming``."""
 
     partitions: int
-    coming: list[Polled | InvalidInput] = field(default_factory=list)
+    coming: list[Polled | ActionNeeded] = field(default_factory=list)
     ends: dict[int, Offsets | KafkaUnavailable] = field(default_factory=dict)
     started: dict[int, Position] = field(default_factory=dict)
     stopped: list[int] = field(default_factory=list)
@@ -131,7 +131,7 @@ class Source:
     def poll(self, records_max: int, timeout_s: float) -> Polled:
         self.polls += 1
         polled = self.coming.pop(0) if self.coming else Polled({}, {})
-        if isinstance(polled, InvalidInput):
+        if isinstance(polled, ActionNeeded):
             raise polled
         return polled
 

@@ -33,7 +33,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from lancewal_core.errors import InvalidInput, PlanStale, SettingsError
+from lancewal_core.errors import InvalidInput, InvalidSettings, PlanStale
 from lancewal_core.settings.executor import storage_options
 from lancewal_reader.spark.filters import translate
 from lancewal_reader.spark.options import parse_options
@@ -95,7 +95,7 @@ def test_storage_options_come_from_the_environment() -> None:
     found = storage_options({"LANCEWAL_STORE__OPTIONS": '{"aws_region": "eu-1"}'})
     assert found == {"aws_region": "eu-1"}
     assert storage_options({"LANCEWAL_STORE__OPTIONS__AWS_REGION": "eu-2"}) == {"aws_region": "eu-2"}
-    with pytest.raises(SettingsError):
+    with pytest.raises(InvalidSettings):
         storage_options({"LANCEWAL_STORE__OPTIONS": "{}", "LANCEWAL_STOER__X": "1"})
 
 

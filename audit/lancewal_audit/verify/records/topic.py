@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from lancewal_audit.verify.records.eras import Eras
 from lancewal_audit.verify.records.source import Range, Taken
-from lancewal_core.errors import KafkaUnavailable, LogTruncated
+from lancewal_core.errors import KafkaUnavailable, TopicTruncated
 from lancewal_core.ids import Position, Region, position_after
 from lancewal_core.region.loss_record import LossRecord
 from lancewal_core.rows.schema import OFFSET
@@ -57,7 +57,7 @@ class TopicRecords:
     ) -> dict[Region, Range]:
         """What Kafka has of each region.  ``beginnings``: where each began, None where that is not known.
 
-        ``LogTruncated`` if the topic ends before a cut.
+        ``TopicTruncated`` if the topic ends before a cut.
         """
         partitions = [region.partition for region in cut]
         if not partitions:
@@ -67,7 +67,7 @@ class TopicRecords:
         found = {}
         for region, end in cut.items():
             if ends[region.partition] < end:
-                raise LogTruncated(
+                raise TopicTruncated(
                     f"topic {region.topic} partition {region.partition}: durable up to position {end}, but Kafka ends at "
                     f"{ends[region.partition]}: the topic lost its tail. Compare with the WAL: --from wal",
                     topic=region.topic,

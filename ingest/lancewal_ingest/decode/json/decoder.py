@@ -32,7 +32,7 @@ SINGLY_BYTES = 1 << 20
 
 
 class JsonDecoder:
-    """See the module docstring.  Raises ``SchemaError`` for columns that have no JSON form."""
+    """See the module docstring.  Raises ``InvalidSchema`` for columns that have no JSON form."""
 
     def __init__(self, rows: RowSchema) -> None:
         check_json_types(rows.columns)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from lancewal_core.errors import SchemaError
+from lancewal_core.errors import InvalidSchema
 
 NESTING_MAX = 16
 """Lists and structs in each other in one column."""
 
 
 def check_json_types(columns: pa.Schema) -> None:
-    """Raise ``SchemaError``, naming the column, when a type has no JSON form."""
+    """Raise ``InvalidSchema``, naming the column, when a type has no JSON form."""
     for field in columns:
         _check(field.name, field.type, NESTING_MAX)
 
@@ -27,19 +27,19 @@ def _is_float(type_: pa.DataType) -> bool:
 
 def _check(path: str, type_: pa.DataType, depth_left: int) -> None:
     if depth_left == 0:
-        raise SchemaError(f"column {path!r}: at most {NESTING_MAX} lists and structs may be nested")
+        raise InvalidSchema(f"column {path!r}: at most {NESTING_MAX} lists and structs may be nested")
     if pa.types.is_list(type_):
         _check_nullable(path, type_.value_field)
         _check(f"{path}[]", type_.value_type, depth_left - 1)
     elif pa.types.is_struct(type_):
         names = [child.name for child in type_]
         if not names or len(set(names)) != len(names):
-            raise SchemaError(f"column {path!r}: a struct needs members, each with its own name")
+            raise InvalidSchema(f"column {path!r}: a struct needs members, each with its own name")
         for child in type_:
             _check_nullable(f"{path}.{child.name}", child)
             _check(f"{path}.{child.name}", child.type, depth_left - 1)
     elif not (_is_scalar(type_) or _is_vector(type_)):
-        raise SchemaError(
+        raise InvalidSchema(
             f"column {path!r} has type {type_}, which has no JSON form; use bool, int8..int64, uint8..uint64, float32, "
             "float64, decimal128, string, binary, date32, timestamp, list, struct or fixed_size_list of floats"
         )
@@ -47,7 +47,7 @@ def _check(path: str, type_: pa.DataType, depth_left: int) -> None:
 
 def _check_nullable(path: str, field: pa.Field) -> None:
     if not field.nullable:
-        raise SchemaError(f"column {path!r}: what is inside a list or struct must be nullable")
+        raise InvalidSchema(f"column {path!r}: what is inside a list or struct must be nullable")
 
 
 def _is_scalar(type_: pa.DataType) -> bool:

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from lancewal_core.errors import SchemaError
+from lancewal_core.errors import InvalidSchema
 from lancewal_core.rows.schema import RowSchema
 from lancewal_ingest.decode.json.cells import base64_bytes
 from lancewal_ingest.decode.json.decoder import JsonDecoder
@@ -270,7 +270,7 @@ def test_a_message_names_the_column_and_never_the_content() -> None:
 )
 def test_a_type_without_a_json_form_is_refused_by_name(type_: pa.DataType) -> None:
     rows = RowSchema(pa.schema([("id", pa.int64()), ("odd", type_)]), ("id",), ("id",))
-    with pytest.raises(SchemaError, match="'odd'"):
+    with pytest.raises(InvalidSchema, match="'odd'"):
         JsonDecoder(rows)
 
 
@@ -279,7 +279,7 @@ def test_deep_types_are_refused() -> None:
     for _ in range(16):
         type_ = pa.list_(type_)
     rows = RowSchema(pa.schema([("id", pa.int64()), ("odd", type_)]), ("id",), ("id",))
-    with pytest.raises(SchemaError, match="nested"):
+    with pytest.raises(InvalidSchema, match="nested"):
         JsonDecoder(rows)
 
 
