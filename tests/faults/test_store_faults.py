@@ -149,7 +149,7 @@ def behind_proxy(
             kafka, topic, folder, seed,
             uri=f"s3://{s3.bucket(f'faults-{topic[-8:]}')}/one",
             options={**options, "aws_endpoint": proxy.endpoint},
-            metrics={"port": port},
+            http={"ingest_port": port, "flusher_port": 0},
             ingest={"memory_bytes_max": BUDGET},
             topic_config=topic_config,
         )  # fmt: skip

@@ -105,7 +105,7 @@ def test_a_misrouted_record_stops_its_partition_alone(
     kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int
 ) -> None:
     (port,) = free_ports(1)
-    world = make_world(kafka, topic_name, tmp_path, seed, metrics={"port": port})
+    world = make_world(kafka, topic_name, tmp_path, seed, http={"ingest_port": port, "flusher_port": 0})
     world.feed.produce(200)
     right, _ = world.feed.send_raw(_json(), world.feed.kafka_key(GOOD), record=Record("upsert", GOOD))
     wrong = (right + 1) % PARTITIONS

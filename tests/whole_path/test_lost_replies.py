@@ -71,7 +71,7 @@ def test_lost_replies(kafka: KafkaBroker, s3: S3Server, topic_name: str, tmp_pat
             seed,
             uri=f"s3://{s3.bucket(f'replies-{seed}')}/one",
             options={**options, "aws_endpoint": proxy.endpoint},
-            metrics={"port": port},
+            http={"ingest_port": port, "flusher_port": 0},
         )
         world.options = options
         ingest = world.lancewal.start("ingest", "run")

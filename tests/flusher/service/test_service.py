@@ -212,8 +212,8 @@ def test_no_table_no_contract_another_table(table: FlusherTable, tmp_path: Path)
 def test_a_port_that_is_taken(table: FlusherTable) -> None:
     with (
         serving(settings_of(table)) as port,
-        pytest.raises(InvalidSettings, match=r"metrics\.port"),
-        serving(settings_of(table, metrics={"port": port})),
+        pytest.raises(InvalidSettings, match=r"http\.flusher_port"),
+        serving(settings_of(table, http={"flusher_port": port})),
     ):
         pass
 
