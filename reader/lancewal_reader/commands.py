@@ -80,11 +80,10 @@ def command(
     say(f"receipt: {receipt_of(rows.schema).to_json()}", err=True)
     left = left_out_of(rows.schema)
     if left:
-        say(
-            f"left out: {left.waiting} keys in conflict wait for a decision, and unmerged records of {left.unmerged} keys, "
-            f"through partitions {list(left.partitions)}",
-            err=True,
-        )
+        text = f"left out: {left.waiting} keys in conflict wait for a decision"
+        if left.unmerged:
+            text += f", and unmerged records of {left.unmerged} keys, through partitions {list(left.partitions)}"
+        say(text, err=True)
     if to is None:
         _write(rows.schema, limited(rows, limit), output, sys.stdout.buffer, guard_formulas)
     else:

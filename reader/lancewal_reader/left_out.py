@@ -61,8 +61,8 @@ class LeftOut:
             ReaderEvents().keys_left_out(
                 topic=topic,
                 waiting_keys=self.waiting,
-                unmerged_keys=self.unmerged,
-                partitions=list(self.partitions),
+                unmerged_keys=self.unmerged or None,
+                partitions=list(self.partitions) or None,
             )
 
 

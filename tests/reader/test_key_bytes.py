@@ -112,7 +112,9 @@ def test_a_key_in_the_deltas_of_two_regions(
     assert "left out: 0 keys in conflict wait for a decision, and unmerged records of 1 keys" in capsys.readouterr().err
 
 
-def test_a_key_that_waits_for_a_decision(pipeline: Pipeline) -> None:
+def test_a_key_that_waits_for_a_decision(
+    pipeline: Pipeline, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Records of others than the owner are left out, merged or not; the owner's count."""
     pipeline.upsert("secret", 1, a=1)
     pipeline.merge_all()
@@ -131,6 +133,10 @@ def test_a_key_that_waits_for_a_decision(pipeline: Pipeline) -> None:
     assert eventual["a"].to_pylist() == [1]
     assert left_out_of(eventual.schema).waiting == 1
     pipeline.merge_all()
+    read_command(pipeline.uri, output=Output.JSON)
+    assert "left out: 1 keys in conflict wait for a decision\n" in capsys.readouterr().err
+    assert "came through two partitions" in caplog.messages[-1]
+    assert caplog.messages[-1].endswith("(`lancewal conflicts list`)")
     for consistency in ("strong", "eventual"):
         with pytest.raises(RegionConflict, match="wait for a decision"):
             open_table(pipeline.uri, conflicts="fail").to_arrow(consistency=consistency)

@@ -83,7 +83,7 @@ class Settings(BaseSettings):
         missing = [key for key in keys if not _at(self, key)]
         if missing:
             text = "is needed here and not set: set it in the file or as {}"
-            problems = [Problem("settings", key, text.format(variable(key))) for key in missing]
+            problems = [Problem("", key, text.format(variable(key))) for key in missing]
             raise _error(problems, file_named=self._file_named)
 
     def table_uri(self, named: str) -> str:
@@ -184,8 +184,8 @@ def _problem(line: Any, sources: list[Source]) -> Problem:
     path = tuple(str(part) for part in line["loc"])
     # Behind the key come names of union members and the like, which mean nothing to a reader.
     path = path[:3] if path[:2] in OPTION_MAPPINGS else path[:2]
-    where = next((place for source in reversed(sources) if (place := source.place(path))), "settings")
-    key = ".".join(path) or "settings"
+    where = next((place for source in reversed(sources) if (place := source.place(path))), "")
+    key = ".".join(path)
     if line["type"] == "extra_forbidden":
         known = setting_keys() if len(path) > 1 else list(Settings.model_fields)
         return Problem(where, key, "is not a setting" + (now(key) or closest(key, known)))
@@ -199,7 +199,7 @@ def _problem(line: Any, sources: list[Source]) -> Problem:
 
 
 def _error(problems: list[Problem], *, file_named: bool) -> InvalidSettings:
-    lines = [f"{p.where}: {p.key}: {p.text}" if p.key else f"{p.where}: {p.text}" for p in problems]
+    lines = [": ".join(filter(None, (p.where, p.key, p.text))) for p in problems]
     message = lines[0] if len(lines) == 1 else f"{len(lines)} problems:" + "".join(f"\n  {line}" for line in lines)
     if not file_named:
         message += (". " if len(lines) == 1 else "\n") + _NO_FILE

@@ -24,7 +24,7 @@ _SERVICE_LINK = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT(_[A-Z0-9_]+)?$|_PORT(_
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong: the file and line or variable, the key (may be empty), and what was expected."""
+    """One thing wrong: the file and line or variable, the key (both may be empty), and what was expected."""
 
     where: str
     key: str
