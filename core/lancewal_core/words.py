@@ -3,7 +3,7 @@
 Guarantees
  1. A word has 1 to ``WORD_MAX`` characters of ``[a-zA-Z0-9._-]`` and is neither ``.`` nor ``..``: it leads nowhere as part of
     a path, and shows as what it is wherever it is printed.
- 2. Every decoder takes identifiers by ``word``, or by the types made of it (``stored_model.Word``, ``JsonObject.word``); what
+ 2. Every decoder takes identifiers by ``word``, or by the types made of it (``json_model.Word``, ``JsonObject.word``); what
     writes them makes nothing else.
 """
 

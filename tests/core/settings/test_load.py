@@ -221,9 +221,9 @@ def test_need_names_all_that_is_missing() -> None:
     assert "kafka.topic" not in str(caught.value)
     assert "LANCEWAL_TABLE__URI" in str(caught.value)
     assert "LANCEWAL_TABLE__COLUMNS" in str(caught.value)
-    with pytest.raises(SettingsError, match=r"^table\.uri: is needed here"):
+    with pytest.raises(InvalidSettings, match=r"^table\.uri: is needed here"):
         settings.need("table.uri")
-    with pytest.raises(SettingsError, match=r"^ingest\.dead_letter_topic is the topic itself"):
+    with pytest.raises(InvalidSettings, match=r"^ingest\.dead_letter_topic is the topic itself"):
         load_settings(None, {"LANCEWAL_KAFKA__TOPIC": "t", "LANCEWAL_INGEST__DEAD_LETTER_TOPIC": "t"})
 
 

@@ -43,7 +43,7 @@ _EXPONENT_DIGITS_MAX = 9
 
 
 def cell_reader(type_: pa.DataType) -> CellReader:
-    """The rule for one type that ``json_types.check_json_types`` allows."""
+    """The rule for one type that ``types.check_json_types`` allows."""
     read = _value_reader(type_)
 
     def nullable(value: object, path: str) -> object:

@@ -17,7 +17,7 @@ from typing import NoReturn
 from lancewal_ingest.decode.outcomes import Refusal
 
 DEPTH_MAX = 64
-"""Nested objects and arrays in a value, itself included.  Columns are far flatter, see ``json_types.NESTING_MAX``."""
+"""Nested objects and arrays in a value, itself included.  Columns are far flatter, see ``types.NESTING_MAX``."""
 
 
 class Number(str):
