@@ -70,13 +70,13 @@ def create_table(
     start = inspector.starts(topic, settings.table.start)
     # Step 1
     if there is None:
+        # Without a retry: of two at once, the one that comes second would overwrite the other's table with its own.
+        operation = lance.LanceOperation.Overwrite(rows.table, [])
         try:
-            lance.write_dataset(rows.table.empty_table(), uri, mode="create", storage_options=settings.store.options)
+            lance.LanceDataset.commit(uri, operation, storage_options=settings.store.options, max_retries=0)
         except OSError as error:
-            if "already exists" not in str(error).lower():
-                raise store_error(error, f"creating a Lance table at {uri}") from error
             if _what_is_there(table, rows, settings)[0] is None:
-                raise
+                raise store_error(error, f"creating a Lance table at {uri}") from error
     # Steps 2 to 4
     contract = register(Folder(address.store(), table), table.newest(), rows, settings.table, topic, start)
     if unseen := unpacks_unseen(topic):
