@@ -43,7 +43,7 @@ def test_the_flusher_merges_all_regions_but_those_and_names_them(
         seed,
         in_process=True,
         flusher={"merge_memory_bytes": BUDGET},
-        http={"ingest_port": port, "flusher_port": 0},
+        http={"ingest_port": 0, "flusher_port": port},
     )
     other = tmp_path / "other"
     lance.write_dataset(pa.table({"customer": ["of another table"], "id": [1]}), str(other))
