@@ -322,8 +322,9 @@ def test_a_deletion_file_unpacks_to_the_rows_that_the_manifest_names(table: Flus
 
 def test_a_segment_unpacks_to_no_more_than_a_segment_holds() -> None:
     """Within the ratio of its codec: 3 MB could hold it."""
+    segment = bomb(1 << 20, 600 << 20, noise=True)
     with memory_bound(32 * MIB), pytest.raises(ObjectCorrupt, match="more than any segment holds"):
-        decode_segment(bomb(1 << 20, 600 << 20, noise=True), SEGMENT_KEY)
+        decode_segment(segment, SEGMENT_KEY)
 
 
 def test_an_object_is_not_fetched_when_it_is_larger_than_any_of_its_kind(table: FlusherTable) -> None:
