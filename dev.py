@@ -212,7 +212,15 @@ LINT = [*RUFF, ("mypy", [MYPY])]
 
 
 #: On two processors: about half of the work of the tests without servers is in these folders.
-HALF = ("tests/flusher", "tests/layering", "tests/benchmarks", "tests/demo", "tests/deploy", "tests/security")
+HALF = (
+    "tests/flusher",
+    "tests/audit",
+    "tests/layering",
+    "tests/benchmarks",
+    "tests/demo",
+    "tests/deploy",
+    "tests/security",
+)
 WITHOUT_SERVERS = ("--quick", "-m", "not (kafka or s3 or spark)")
 QUICK = [
     *RUFF,

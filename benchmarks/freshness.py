@@ -47,7 +47,7 @@ def _measure(folder: Path, servers: str, seconds: int) -> dict[str, float]:
 table: {{uri: {table}, columns: {json.dumps(COLUMNS)}, primary_key: {list(PRIMARY_KEY)}, region_key: {list(REGION_KEY)}}}
 kafka: {{bootstrap_servers: "{servers}", topic: {topic}}}
 ingest: {{seal_age_s: 5}}
-flusher: {{interval_s: 2}}
+flusher: {{merge_interval_s: 2}}
 http: {{ingest_port: 0, flusher_port: 0}}
 """
     )

@@ -68,7 +68,7 @@ class KafkaTable:
             "kafka": {"bootstrap_servers": broker.bootstrap_servers, "topic": topic},
             # Nothing is put off: rows shall be in the table at once.
             "ingest": {"seal_rows": seal_rows, "seal_age_s": seal_age_s},
-            "flusher": {"interval_s": interval_s, "defer_s": 0},
+            "flusher": {"merge_interval_s": interval_s, "merge_defer_s": 0},
             "http": {"ingest_port": 0, "flusher_port": 0},
         }
         config.write_text(yaml.safe_dump(settings))

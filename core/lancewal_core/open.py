@@ -41,7 +41,7 @@ class Address:
     @staticmethod
     def of(settings: Settings, uri: str | None = None) -> Address:
         """The table that the settings name, or another one in the same store."""
-        return Address(uri or settings.table.uri, settings.store.options, settings.table.base_paths)
+        return Address(uri or settings.table.uri, settings.storage.options, settings.table.base_paths)
 
     @property
     def name(self) -> str:

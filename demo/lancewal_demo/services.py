@@ -39,7 +39,7 @@ def write_settings(place: Path, table: Path, servers: str, topic: str, dead_lett
         "kafka": {"bootstrap_servers": servers, "topic": topic},
         # Much smaller than the default, so that a short run shows many generations and merges.
         "ingest": {"seal_rows": max(1_000, messages // 40), "dead_letter_topic": dead_letters},
-        "flusher": {"interval_s": 2, "defer_s": 0},
+        "flusher": {"merge_interval_s": 2, "merge_defer_s": 0},
         "http": {"ingest_port": 0, "flusher_port": 0},
     }
     place.write_text(yaml.safe_dump(settings, sort_keys=False))

@@ -1,7 +1,7 @@
 """Properties of our Kafka clients.
 
 Guarantees
- 1. What correctness depends on cannot be changed by the pass-through (``kafka.librdkafka``): ``InvalidSettings``.
+ 1. What correctness depends on cannot be changed by the pass-through (``kafka.options``): ``InvalidSettings``.
  2. Properties that only a consumer knows reach no producer.
 """
 
@@ -89,7 +89,7 @@ def unpacked_bytes_max(client: Mapping[str, str]) -> int:
         return int(client[_RECEIVE])
     except ValueError:
         raise InvalidSettings(
-            f"kafka.librdkafka: {_RECEIVE} is {client[_RECEIVE]!r}, no number", property=_RECEIVE
+            f"kafka.options: {_RECEIVE} is {client[_RECEIVE]!r}, no number", property=_RECEIVE
         ) from None
 
 
@@ -133,7 +133,7 @@ def consumer_properties(client: Mapping[str, str], group: str, queue_bytes: int)
         known = ours.get(_ALIASES.get(name, name))
         if known is not None and value.lower() != str(known).lower():
             raise InvalidSettings(
-                f"kafka.librdkafka: {name} is {value!r}, but lancewal needs {str(known).lower()!r}; remove it"
+                f"kafka.options: {name} is {value!r}, but lancewal needs {str(known).lower()!r}; remove it"
                 + (" and set ingest.memory_bytes_max" if name == "queued.max.messages.kbytes" else ""),
                 property=name,
             )

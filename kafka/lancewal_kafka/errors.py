@@ -75,21 +75,21 @@ def explained(error: BaseException, act: str, topic: str, servers: str = "", hea
     silent = f"Kafka at {servers} does not answer: " if servers else ""
     more = f" ({heard})" if heard else ""
     return KafkaUnavailable(
-        f"{silent}{act}: {_text(error)}{more}; check kafka.bootstrap_servers, kafka.librdkafka and the network",
+        f"{silent}{act}: {_text(error)}{more}; check kafka.bootstrap_servers, kafka.options and the network",
         topic=topic,
     )
 
 
 def not_accepted(error: BaseException) -> InvalidSettings:
     """A client that cannot be made: librdkafka does not take its properties."""
-    return InvalidSettings(f"kafka.librdkafka: not accepted by librdkafka: {_text(error)}")
+    return InvalidSettings(f"kafka.options: not accepted by librdkafka: {_text(error)}")
 
 
 def unreadable(topic: str, partition: int, position: Position, reason: str) -> RecordsUnreadable:
     """Nobody can read on at ``position`` with this client."""
     return RecordsUnreadable(
         f"topic {topic} partition {partition}: what lies at offset {position} cannot be read: {reason}. Where it only unpacks "
-        "to more than is allowed, raise kafka.librdkafka receive.message.max.bytes, and restart. To go on without it: "
+        "to more than is allowed, raise kafka.options receive.message.max.bytes, and restart. To go on without it: "
         f"`lancewal offsets reject {topic} {partition} {position}`",
         topic=topic,
         partition=partition,

@@ -1,6 +1,6 @@
 """The Kafka client id of an ingest, which tells everybody who describes the consumer group which table the member works for.
 
-``lancewal:<table uuid>:<place>``.  A person may give clients another name (``kafka.librdkafka``: ``client.id``); such a member
+``lancewal:<table uuid>:<place>``.  A person may give clients another name (``kafka.options``: ``client.id``); such a member
 tells nothing.
 """
 

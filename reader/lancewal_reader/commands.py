@@ -58,7 +58,7 @@ def command(
     guard_formulas: Annotated[
         bool, typer.Option("--guard-formulas", help="In CSV, put an apostrophe before texts that begin like a formula.")
     ] = False,
-    store_option: Annotated[
+    storage_option: Annotated[
         list[str] | None, typer.Option(help="A storage option NAME=VALUE of Lance; may be repeated.")
     ] = None,
     config: ConfigOption = None,
@@ -71,7 +71,7 @@ def command(
     from lancewal_reader.table import open_table
 
     settings = read_settings(config)
-    options = dict(settings.store.options) | _store_options(store_option or [])
+    options = dict(settings.storage.options) | _store_options(storage_option or [])
     names = [name.strip() for name in columns.split(",")] if columns else None
     if output is Output.ARROW_FILE and to is None and sys.stdout.isatty():
         raise InvalidInput("--output arrow-file writes bytes: name a file by --to, or redirect stdout")
@@ -173,6 +173,6 @@ def _store_options(given: list[str]) -> dict[str, str]:
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise InvalidInput(f"--store-option {name!r}: expected NAME=VALUE")  # a value is never shown
+            raise InvalidInput(f"--storage-option {name!r}: expected NAME=VALUE")  # a value is never shown
         found[name] = value
     return found

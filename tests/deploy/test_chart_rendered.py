@@ -201,7 +201,7 @@ def settings_in_pod(
 SECRETS = {
     "kafka-user": {"password": "hush", "other": "not asked for"},
     "kafka-ca": {"ca.crt": "-----BEGIN CERTIFICATE-----"},
-    "store-keys": {"LANCEWAL_STORE__OPTIONS__AWS_SECRET_ACCESS_KEY": "hush hush"},
+    "store-keys": {"LANCEWAL_STORAGE__OPTIONS__AWS_SECRET_ACCESS_KEY": "hush hush"},
 }
 
 
@@ -211,8 +211,8 @@ def test_the_pod_reads_the_settings_that_the_values_say(everything: Rendered, co
     (tmp_path / "said").mkdir()
     (tmp_path / "said" / "lancewal.yaml").write_text(yaml.safe_dump(values["settings"], sort_keys=False))
     said = {
-        "LANCEWAL_KAFKA__LIBRDKAFKA__SASL_PASSWORD": "hush",
-        "LANCEWAL_STORE__OPTIONS__AWS_SECRET_ACCESS_KEY": "hush hush",
+        "LANCEWAL_KAFKA__OPTIONS__SASL_PASSWORD": "hush",
+        "LANCEWAL_STORAGE__OPTIONS__AWS_SECRET_ACCESS_KEY": "hush hush",
         "LANCEWAL_HTTP__HOST": "0.0.0.0",
     }
     if component == "table-create":
@@ -232,7 +232,7 @@ def test_the_columns_keep_their_order(everything: Rendered, tmp_path: Path) -> N
 def test_without_secrets_there_is_no_folder_of_them(tmp_path: Path) -> None:
     settings = settings_in_pod(render("smallest"), "ingest", tmp_path, {})
     assert settings.http.host == "0.0.0.0"
-    assert settings.store.options == {}
+    assert settings.storage.options == {}
 
 
 def test_the_table_is_made_at_the_first_installation_only(everything: Rendered) -> None:
@@ -255,10 +255,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "quantity": ({"flusher": {"resources": {"limits": {"memory": "1Gx"}}}}, "memory"),
     "size of /tmp": ({"tmpSizeLimit": "1 GiB"}, "tmpSizeLimit"),
     "secret option of Kafka": (
-        {"settings": {"kafka": {"librdkafka": {"sasl.password": "x"}}}},
-        r"sasl\.password|librdkafka",
+        {"settings": {"kafka": {"options": {"sasl.password": "x"}}}},
+        r"sasl\.password|options",
     ),
-    "secret option of the store": ({"settings": {"store": {"options": {"aws_secret_access_key": "x"}}}}, "options"),
+    "secret option of the store": ({"settings": {"storage": {"options": {"aws_secret_access_key": "x"}}}}, "options"),
     "sorted columns": ({"settings": {"table": {"columns": {"a": "int64"}}}}, "columns"),
     "table without columns": ({"tableCreate": {"enabled": True}}, "columns"),
     "setting as extra variable": ({"extraEnv": [{"name": "LANCEWAL_TABLE__URI", "value": "x"}]}, "extraEnv"),

@@ -59,7 +59,7 @@ def test_the_schema_keeps_out_what_lancewal_calls_a_secret(option: str) -> None:
     _, rule = SCHEMA["$defs"]["options"]["propertyNames"]["allOf"]
     allowed, forbidden = rule["anyOf"][0]["pattern"], rule["anyOf"][1]["not"]["pattern"]
     passes = bool(re.search(allowed, option)) or not re.search(forbidden, option)
-    assert passes is not is_secret(("store", "options", option))
+    assert passes is not is_secret(("storage", "options", option))
 
 
 @pytest.mark.parametrize(

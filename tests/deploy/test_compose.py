@@ -28,7 +28,7 @@ KEYS = {
 }  # fmt: skip
 """Of the keys that Compose knows, those that are used here: a misspelt key would silently do nothing."""
 HEALTH_KEYS = {"test", "interval", "timeout", "retries", "start_period", "start_interval", "disable"}
-SECRET_FILES = {"LANCEWAL_STORE__OPTIONS__AWS_ACCESS_KEY_ID", "LANCEWAL_STORE__OPTIONS__AWS_SECRET_ACCESS_KEY"}
+SECRET_FILES = {"LANCEWAL_STORAGE__OPTIONS__AWS_ACCESS_KEY_ID", "LANCEWAL_STORAGE__OPTIONS__AWS_SECRET_ACCESS_KEY"}
 
 
 def has_health(service: Mapping[str, Any]) -> bool:
@@ -135,9 +135,9 @@ def test_our_containers_write_nowhere_but_in_tmp() -> None:
 @pytest.mark.parametrize("name", ["table", "ingest", "flusher"])
 def test_every_variable_is_a_setting(name: str, tmp_path: Path) -> None:
     settings = settings_of(name, tmp_path)
-    settings.need("table.uri", "kafka.bootstrap_servers", "store.options")
-    assert settings.store.options["aws_secret_access_key"] == "made-up"
-    assert settings.store.options["allow_http"] == "true"
+    settings.need("table.uri", "kafka.bootstrap_servers", "storage.options")
+    assert settings.storage.options["aws_secret_access_key"] == "made-up"
+    assert settings.storage.options["allow_http"] == "true"
     assert settings.http.host == "0.0.0.0"
 
 
@@ -150,7 +150,7 @@ def test_a_misspelt_variable_would_be_seen(tmp_path: Path, monkeypatch: pytest.M
 def test_all_containers_mean_the_same_table(tmp_path: Path) -> None:
     found = [settings_of(name, tmp_path) for name in ("table", "ingest", "flusher")]
     assert len({settings.table.uri for settings in found}) == 1
-    assert len({json.dumps(settings.store.options) for settings in found}) == 1
+    assert len({json.dumps(settings.storage.options) for settings in found}) == 1
 
 
 def test_the_table_can_be_made(tmp_path: Path) -> None:
@@ -171,8 +171,8 @@ def test_addresses_lead_to_services(tmp_path: Path) -> None:
     settings = settings_of("ingest", tmp_path)
     listeners = SERVICES["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"]
     assert f"PLAINTEXT://{settings.kafka.bootstrap_servers}," in listeners
-    assert settings.store.options["aws_endpoint"] == f"http://s3{SERVICES['s3']['environment']['VGW_PORT']}"
-    assert settings.store.options["aws_region"] == SERVICES["s3"]["environment"]["VGW_REGION"]
+    assert settings.storage.options["aws_endpoint"] == f"http://s3{SERVICES['s3']['environment']['VGW_PORT']}"
+    assert settings.storage.options["aws_region"] == SERVICES["s3"]["environment"]["VGW_REGION"]
     (script,) = SERVICES["s3"]["command"]
     assert settings.table.uri.startswith("s3://lancewal/")
     assert "mkdir -p /data/lancewal\n" in script

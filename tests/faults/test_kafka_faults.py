@@ -56,7 +56,7 @@ def test_members_come_and_go_all_the_time(
 ) -> None:
     """Under load from one member to three and back; every ``EVERY_S`` one joins, leaves or dies."""
     rng = random.Random(f"storm {seed}")
-    world = make_world(kafka, topic_name, tmp_path, seed, kafka={"librdkafka": dict(PROTOCOLS[protocol])})
+    world = make_world(kafka, topic_name, tmp_path, seed, kafka={"options": dict(PROTOCOLS[protocol])})
     members = [world.lancewal.start("ingest", "run")]
     world.feed.produce(100)
     world.wait_caught_up()
@@ -91,7 +91,7 @@ def test_a_static_member_is_killed_and_replaced(
     protocol: str, kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int
 ) -> None:
     options = {**PROTOCOLS[protocol], "group.instance.id": "the-one"}
-    world = make_world(kafka, topic_name, tmp_path, seed, kafka={"librdkafka": options})
+    world = make_world(kafka, topic_name, tmp_path, seed, kafka={"options": options})
     for _ in range(3):
         member = world.lancewal.start("ingest", "run")
         world.feed.produce(100)

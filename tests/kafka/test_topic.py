@@ -175,5 +175,5 @@ def test_nobody_is_in_a_group_that_does_not_exist() -> None:
 
 
 def test_a_property_that_librdkafka_does_not_know_is_named() -> None:
-    with pytest.raises(InvalidSettings, match=r"kafka\.librdkafka.*no\.such\.thing"):
+    with pytest.raises(InvalidSettings, match=r"kafka\.options.*no\.such\.thing"):
         TopicInspector({"bootstrap.servers": "127.0.0.1:1", "no.such.thing": "1"})

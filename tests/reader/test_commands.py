@@ -181,4 +181,4 @@ def test_table(pipeline: Pipeline) -> None:
 
 def test_a_malformed_storage_option_is_named_without_its_value(pipeline: Pipeline) -> None:
     with pytest.raises(InvalidInput, match="expected NAME=VALUE"):
-        read(pipeline, "--store-option", "=secret")
+        read(pipeline, "--storage-option", "=secret")

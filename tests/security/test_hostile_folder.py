@@ -42,7 +42,7 @@ def test_the_flusher_merges_all_regions_but_those_and_names_them(
         tmp_path,
         seed,
         in_process=True,
-        flusher={"merge_memory_bytes": BUDGET},
+        flusher={"merge_memory_bytes_max": BUDGET},
         http={"ingest_port": 0, "flusher_port": port},
     )
     other = tmp_path / "other"

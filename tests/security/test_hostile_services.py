@@ -89,7 +89,7 @@ def stage(kafka: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Itera
         topic_config=TOPIC_CONFIG,
         table={"columns": dict(WIDE_COLUMNS)},
         ingest={"memory_bytes_max": BUDGET, "seal_bytes": 16 * MIB, "seal_rows": 50_000, "seal_age_s": 2.0},
-        flusher={"merge_memory_bytes": BUDGET},
+        flusher={"merge_memory_bytes_max": BUDGET},
     )  # fmt: skip
     ports = dict(zip(("ingest", "flush"), free_ports(2), strict=True))
     variables = {

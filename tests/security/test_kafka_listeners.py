@@ -24,7 +24,7 @@ REFUSALS = {
     # Java releases differ in how they say that there is none.
     "MUTUAL": re.compile("alert (bad certificate|certificate required)"),
 }
-_PREFIX = "LANCEWAL_KAFKA__LIBRDKAFKA__"
+_PREFIX = "LANCEWAL_KAFKA__OPTIONS__"
 
 
 def proofs(listener: str, password: str, pair: KeyPair) -> dict[str, str]:
@@ -43,8 +43,8 @@ def world_behind(guarded: Guarded, listener: str, tls: Certificates, topic: str,
     tree = world.lancewal.tree
     tree["kafka"] |= {
         "bootstrap_servers": guarded.address[listener],
-        "librdkafka": {
-            **tree["kafka"]["librdkafka"], **SETTINGS[listener], "ssl.ca.location": str(tls.ca), "debug": "security",
+        "options": {
+            **tree["kafka"]["options"], **SETTINGS[listener], "ssl.ca.location": str(tls.ca), "debug": "security",
         },
     }  # fmt: skip
     world.lancewal.settings(tree)

@@ -44,9 +44,9 @@ def client(tls: Certificates) -> dict[str, object]:
 def variables(tmp_path: Path) -> dict[str, str]:
     secrets = tmp_path / "secrets"
     secrets.mkdir()
-    (secrets / "LANCEWAL_KAFKA__LIBRDKAFKA__SASL_PASSWORD").write_text(f"{PASSWORD}\n")
-    (secrets / "LANCEWAL_STORE__OPTIONS__AWS_SESSION_TOKEN").write_text(FOLDER)
-    return {"LANCEWAL_SECRETS_DIR": str(secrets), "LANCEWAL_STORE__OPTIONS__AWS_SECRET_ACCESS_KEY": VARIABLE}
+    (secrets / "LANCEWAL_KAFKA__OPTIONS__SASL_PASSWORD").write_text(f"{PASSWORD}\n")
+    (secrets / "LANCEWAL_STORAGE__OPTIONS__AWS_SESSION_TOKEN").write_text(FOLDER)
+    return {"LANCEWAL_SECRETS_DIR": str(secrets), "LANCEWAL_STORAGE__OPTIONS__AWS_SECRET_ACCESS_KEY": VARIABLE}
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def world(guarded: Guarded, tls: Certificates, topic_name: str, tmp_path: Path) 
     """The table is made by the open listener; what a test starts uses the guarded one."""
     world = make_world(guarded.broker, topic_name, tmp_path, 1, table={"record_bytes_max": 4096})
     tree = world.lancewal.tree
-    tree["kafka"] |= {"bootstrap_servers": guarded.address["GUARDED"], "librdkafka": client(tls)}
+    tree["kafka"] |= {"bootstrap_servers": guarded.address["GUARDED"], "options": client(tls)}
     tree["http"] |= {"host": "127.0.0.1", "ingest_port": free_ports(1)[0]}
     world.lancewal.settings(tree)
     return world
@@ -92,9 +92,9 @@ def test_no_secret_is_told_and_no_other_door_is_open(world: World, variables: di
 
     # Errors on purpose: settings that are wrong beside a secret, a password that is wrong, a folder that is not there.
     broken = {
-        "LANCEWAL_KAFKA__LIBRDKAFKA": '{"sasl.password": "canary-broken-1"',
-        "LANCEWAL_STORE__OPTIONS": "canary-broken-2",
-        "LANCEWAL_KAFKA": '{"librdkafka": {"sasl.password": "canary-broken-2"',
+        "LANCEWAL_KAFKA__OPTIONS": '{"sasl.password": "canary-broken-1"',
+        "LANCEWAL_STORAGE__OPTIONS": "canary-broken-2",
+        "LANCEWAL_KAFKA": '{"options": {"sasl.password": "canary-broken-2"',
         "LANCEWAL_SECRETS_DIR": str(tmp_path / "nowhere"),
         "LANCEWAL_INGEST__LINGER_MS": "soon",
     }
@@ -104,7 +104,7 @@ def test_no_secret_is_told_and_no_other_door_is_open(world: World, variables: di
         *DEBUG,
         "ingest",
         "run",
-        environment={**variables, "LANCEWAL_KAFKA__LIBRDKAFKA__SASL_PASSWORD": "canary-broken-1"},
+        environment={**variables, "LANCEWAL_KAFKA__OPTIONS__SASL_PASSWORD": "canary-broken-1"},
     )
     until(lambda: "uthentication" in refused.log or not refused.running, lambda: refused.tail)
     refused.kill()
@@ -147,8 +147,8 @@ def test_a_broker_of_another_authority_is_refused_by_name(
     world: World, tls: Certificates, variables: dict[str, str]
 ) -> None:
     tree = world.lancewal.tree
-    tree["kafka"]["librdkafka"] = {**client(tls), "ssl.ca.location": str(tls.other_ca)}
-    del tree["kafka"]["librdkafka"]["debug"]
+    tree["kafka"]["options"] = {**client(tls), "ssl.ca.location": str(tls.other_ca)}
+    del tree["kafka"]["options"]["debug"]
     world.lancewal.settings(tree)
     ingest = world.lancewal.start("ingest", "run", environment=variables)
     until(lambda: "certificate verify failed" in ingest.log, lambda: ingest.tail)

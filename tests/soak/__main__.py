@@ -83,7 +83,7 @@ class Soak:
         """Processes have the pace's sessions from their next start on."""
         self.note("pace", name=pace.name)
         tree = dict(self.world.lancewal.tree)
-        tree["kafka"] = {**tree["kafka"], "librdkafka": session_of(pace, protocol)}
+        tree["kafka"] = {**tree["kafka"], "options": session_of(pace, protocol)}
         self.world.lancewal.settings(tree)
         for place in places:
             place.pace = pace
@@ -201,7 +201,7 @@ def main() -> int:
                 options={**options, "aws_endpoint": proxy.endpoint},
                 table={"history_window_s": 60, "grace_s": 20},
                 ingest={"seal_rows": 400, "seal_age_s": 3.0},
-                kafka={"librdkafka": session_of(SCALED, given.protocol)},
+                kafka={"options": session_of(SCALED, given.protocol)},
             )  # fmt: skip
             world.options = options
             soak = Soak(world, proxy, broker, s3, given.seed, log)

@@ -346,7 +346,7 @@ class HostileSoak:
             topic_config=hostile_records.TOPIC_CONFIG,
             table={"columns": dict(WIDE_COLUMNS), "history_window_s": 30, "grace_s": 20},
             ingest={"memory_bytes_max": BUDGET, "seal_rows": 20_000, "seal_age_s": 3.0, "linger_ms": 50},
-            flusher={"merge_memory_bytes": BUDGET, "gc_interval_s": 5.0, "interval_s": 4.0},
+            flusher={"merge_memory_bytes_max": BUDGET, "gc_interval_s": 5.0, "merge_interval_s": 4.0},
         )  # fmt: skip
 
     def _other_table(self, seed: int) -> World:

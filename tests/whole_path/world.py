@@ -179,12 +179,18 @@ def make_world(
         "kafka": {
             "bootstrap_servers": kafka.bootstrap_servers,
             "topic": topic,
-            "librdkafka": {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": 400},
+            "options": {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": 400},
         },
-        "store": {"options": dict(options or {})},
+        "storage": {"options": dict(options or {})},
         # Many small generations and segments.
-        "ingest": {"seal_rows": 60, "seal_age_s": 0.5, "linger_ms": 10, "retry_s": 0.1, "offset_commit_s": 0.5},
-        "flusher": {"interval_s": 0.2, "defer_s": 0, "gc_interval_s": 1.0},
+        "ingest": {
+            "seal_rows": 60,
+            "seal_age_s": 0.5,
+            "linger_ms": 10,
+            "retry_interval_s": 0.1,
+            "offset_commit_interval_s": 0.5,
+        },
+        "flusher": {"merge_interval_s": 0.2, "merge_defer_s": 0, "gc_interval_s": 1.0},
         "http": {"ingest_port": 0, "flusher_port": 0},
     }
     for name, section in sections.items():

@@ -55,7 +55,7 @@ def command(
         raise InvalidInput(
             f"{object_ or region!r} belongs to a table: give --table, set table.uri, or name it as a whole"
         )
-    store = open_store(where, settings.store.options)
+    store = open_store(where, settings.storage.options)
     found = inspect_object(store, key) if key else inspect_region(store, _region(store, where, region))
     if output is Output.JSON:
         say_json(as_json(found))

@@ -77,7 +77,7 @@ def _store(uri: str, config: Path | None) -> ObjectStore:
 
     settings = read_settings(config)
     where = settings.table_uri(uri)
-    store = open_store(where, settings.store.options)
+    store = open_store(where, settings.storage.options)
     read_contract(store, where)  # a pause of something else would be written, and heard by nobody
     return store
 

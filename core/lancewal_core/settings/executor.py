@@ -16,15 +16,17 @@ from lancewal_core.process import failpoints
 
 
 def storage_options(environ: Mapping[str, str]) -> dict[str, str]:
-    """``store.options`` of the settings that the environment names; empty where it names none.
+    """``storage.options`` of the settings that the environment names; empty where it names none.
 
     What is not said there (``AWS_ACCESS_KEY_ID``, a role, ...) Lance and the WAL reader look up by themselves.
     """
-    if not any(n.startswith("LANCEWAL_STORE__") or n in ("LANCEWAL_CONFIG", "LANCEWAL_SECRETS_DIR") for n in environ):
+    # What the section was called once is no silent nothing: ``load_settings`` names it.
+    ours = ("LANCEWAL_STORAGE__", "LANCEWAL_STORE__")
+    if not any(n.startswith(ours) or n in ("LANCEWAL_CONFIG", "LANCEWAL_SECRETS_DIR") for n in environ):
         return {}
     from lancewal_core.settings.load import load_settings
 
-    return dict(load_settings(None, environ).store.options)
+    return dict(load_settings(None, environ).storage.options)
 
 
 @functools.cache

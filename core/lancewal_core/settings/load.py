@@ -29,7 +29,7 @@ from lancewal_core.settings.sections import (
     HttpSettings,
     IngestSettings,
     KafkaSettings,
-    StoreSettings,
+    StorageSettings,
     TableSettings,
 )
 from lancewal_core.settings.sources import Problem, Source, closest, now, read_environment, read_secrets, read_yaml
@@ -48,7 +48,7 @@ class Settings(BaseSettings):
     table: TableSettings = TableSettings()
     kafka: KafkaSettings = KafkaSettings()
     format: FormatSettings = FormatSettings()
-    store: StoreSettings = StoreSettings()
+    storage: StorageSettings = StorageSettings()
     ingest: IngestSettings = IngestSettings()
     flusher: FlusherSettings = FlusherSettings()
     http: HttpSettings = HttpSettings()
@@ -165,8 +165,8 @@ def _merge(under: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 def _canonical(values: Mapping[str, Any]) -> dict[str, Any]:
     """One spelling of option names, so that a variable overrides the file's option."""
     spell: dict[tuple[str, str], Callable[[str], str]] = {
-        ("store", "options"): lambda name: name.lower(),
-        ("kafka", "librdkafka"): lambda name: name.lower().replace("_", "."),
+        ("storage", "options"): lambda name: name.lower(),
+        ("kafka", "options"): lambda name: name.lower().replace("_", "."),
     }
     result = dict(values)
     for (section, key), spelled in spell.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-OPTION_MAPPINGS = frozenset({("kafka", "librdkafka"), ("store", "options")})
+OPTION_MAPPINGS = frozenset({("kafka", "options"), ("storage", "options")})
 """Keys whose mappings are passed through to librdkafka and to the object store."""
 _SECRET = re.compile(r"secret|passw|token|key|credential|oauthbearer\.config|jaas", re.IGNORECASE)
 _NO_SECRET = re.compile(r"key_id$|\.location$|_path$|file$|endpoint\.url$", re.IGNORECASE)

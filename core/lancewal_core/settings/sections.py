@@ -116,7 +116,7 @@ class TableSettings(Section):
     """How long an object that nothing refers to stays.  Longer than any plan or PUT under way takes."""
     freshness_target_s: Seconds = 60.0
     """Age of the newest durable row above which the table counts as stale: an aim for your alerts, which ``table show``
-    shows; only ``flusher.defer_s`` heeds it.  Several times what a healthy ingest needs, so that it does not fire in a
+    shows; only ``flusher.merge_defer_s`` heeds it.  Several times what a healthy ingest needs, so that it does not fire in a
     rebalance."""
 
     base_paths: Literal["refuse", "allow"] = "refuse"
@@ -191,13 +191,13 @@ class KafkaSettings(Section):
     """The topic.  No default; only ``table create`` and ``table attach`` need it, the contract names it afterwards."""
     group_id: str = ""
     """Consumer group.  By default ``lancewal-<table uuid>``: two tables on one topic must never share a group."""
-    librdkafka: Annotated[Options, Field(repr=False)] = {}
+    options: Annotated[Options, Field(repr=False)] = {}
     """Further librdkafka properties as they are (TLS, SASL, fetch sizes).  In variables ``_`` stands for the dot:
-    ``LANCEWAL_KAFKA__LIBRDKAFKA__SASL_PASSWORD``.  Fetches are small by default, since the client unpacks a whole answer of
+    ``LANCEWAL_KAFKA__OPTIONS__SASL_PASSWORD``.  Fetches are small by default, since the client unpacks a whole answer of
     the broker, whatever that becomes: far from the broker, of producers that you know, set ``fetch.max.bytes`` and
     ``max.partition.fetch.bytes`` (1000000, say)."""
 
-    @field_validator("librdkafka")
+    @field_validator("options")
     @classmethod
     def _leave_ours(cls, options: dict[str, str]) -> dict[str, str]:
         taken = [f"{name}: {why}" for name, why in _OURS.items() if name in options]
@@ -211,7 +211,7 @@ class KafkaSettings(Section):
 
     def client(self) -> dict[str, str]:
         """Properties that every Kafka client of ours starts from."""
-        return {**self.librdkafka, "bootstrap.servers": self.bootstrap_servers}
+        return {**self.options, "bootstrap.servers": self.bootstrap_servers}
 
 
 class FormatSettings(Section):
@@ -221,7 +221,7 @@ class FormatSettings(Section):
     """The only format of this release."""
 
 
-class StoreSettings(Section):
+class StorageSettings(Section):
     """How the object store is reached."""
 
     options: Annotated[Options, Field(repr=False)] = {}
@@ -261,9 +261,9 @@ class IngestSettings(Section):
     """Where bad records go; it must exist.  By default ``<topic>.dead-letters``."""
     drain_timeout_s: Seconds = 30.0
     """Time to make all durable and hand over on SIGTERM.  Kubernetes' default grace period: change both together."""
-    retry_s: Seconds = 0.5
+    retry_interval_s: Seconds = 0.5
     """Pause after a passing fault of the store or the broker.  Short, because rows wait."""
-    offset_commit_s: Seconds = 5.0
+    offset_commit_interval_s: Seconds = 5.0
     """How often positions are committed to the consumer group.  Kafka's own default; they only serve lag displays."""
 
     retention_admission_s: Annotated[float, BeforeValidator(_no_bool), Field(ge=0, allow_inf_nan=False)] = 3600.0
@@ -283,14 +283,14 @@ class IngestSettings(Section):
 class FlusherSettings(Section):
     """``lancewal flush``."""
 
-    interval_s: Seconds = 10.0
+    merge_interval_s: Seconds = 10.0
     """Time between two looks for snapshots to merge, and how long one look goes on while more comes.  Each merge is a table
     version; six a minute where little waits."""
-    defer_s: Annotated[float, BeforeValidator(_no_bool), Field(ge=0, le=86_400, allow_inf_nan=False)] = 30.0
+    merge_defer_s: Annotated[float, BeforeValidator(_no_bool), Field(ge=0, le=86_400, allow_inf_nan=False)] = 30.0
     """How long a merge waits for more to come where it would write more bytes of deletion vectors than of rows; never longer
     than ``table.freshness_target_s``.  A few rows all over a large table are such a merge; only reads of the merged table
     alone see them later.  0: never."""
-    merge_memory_bytes: Bytes = ByteSize(1 << 30)
+    merge_memory_bytes_max: Bytes = ByteSize(1 << 30)
     """About how much one merge may hold, beside some 300 MB of the process: 100 bytes for each key that it changes, and rows
     that it combines; whole rows that patches are completed from come on top.  Of more generations the longest waiting are
     merged first; one alone that needs more is an error.  Half of a 2 GiB container."""
@@ -309,33 +309,33 @@ class FlusherSettings(Section):
     and hidden rows stay in theirs."""
     compaction_interval_s: Seconds = 60.0
     """Time to the next look for work after one that found none.  As often as merges may have made a handful of fragments."""
-    compaction_round_bytes: Bytes = ByteSize(256 << 20)
+    compaction_round_bytes_max: Bytes = ByteSize(256 << 20)
     """Most bytes of fragments that one round reads, on Spark each of its tasks; larger fragments are left to `lancewal
     compact`.  Some seconds on a common store, which a merge may have to wait."""
-    compaction_groups: Count = 8
+    compaction_groups_max: Count = 8
     """Most groups of fragments that one round writes anew at the same time on Spark; on threads it has one, for memory.
     Eight: a handful of executors is busy, and what a conflict throws away stays small, for one commit takes them all."""
     compaction_target_rows: Count = 1_048_576
     """A fragment below half of this, and of the next, is small.  As many as one new data file of lancewal takes."""
     compaction_target_bytes: Bytes = ByteSize(256 << 20)
     """Also in bytes, because a million rows with vectors are gigabytes.  As much as a round reads."""
-    compaction_deleted_share: Annotated[float, BeforeValidator(_no_bool), Field(gt=0, le=1)] = 0.2
+    compaction_deleted_ratio: Annotated[float, BeforeValidator(_no_bool), Field(gt=0, le=1)] = 0.2
     """Share of hidden rows from which on a fragment is written anew.  A fifth: five bytes written for one that scans save."""
-    index_unindexed_share: Annotated[float, BeforeValidator(_no_bool), Field(gt=0, le=1)] = 0.1
+    index_unindexed_ratio_max: Annotated[float, BeforeValidator(_no_bool), Field(gt=0, le=1)] = 0.1
     """Share of rows that an index does not cover from which on it is extended.  Queries scan these rows, a tenth is little."""
-    index_unindexed_rows: Count = 10_000
+    index_unindexed_rows_max: Count = 10_000
     """The same in rows; what is reached first counts.  Ten vector queries or three text queries that scan so many rows take as
     long as indexing them."""
-    index_round_bytes: Bytes = ByteSize(256 << 20)
+    index_round_bytes_max: Bytes = ByteSize(256 << 20)
     """Most bytes of index entries that are written in one go, smallest index first; of one index alone, whatever it takes.  As
     much as a round of compaction reads, for the same reason."""
 
     @model_validator(mode="after")
     def _rounds_fit(self) -> FlusherSettings:
-        if self.compaction_target_bytes > self.compaction_round_bytes:
+        if self.compaction_target_bytes > self.compaction_round_bytes_max:
             raise ValueError(
-                f"compaction_target_bytes ({self.compaction_target_bytes}) exceeds compaction_round_bytes "
-                f"({self.compaction_round_bytes}): no round could make a fragment as large"
+                f"compaction_target_bytes ({self.compaction_target_bytes}) exceeds compaction_round_bytes_max "
+                f"({self.compaction_round_bytes_max}): no round could make a fragment as large"
             )
         return self
 

@@ -53,13 +53,35 @@ class Source:
         return next((places[plain[:n]] for n in range(len(plain), -1, -1) if plain[:n] in places), None)
 
 
-FORMER = {"metrics": "http", "metrics.host": "http.host", "metrics.port": "http.ingest_port and http.flusher_port"}
+FORMER = {
+    "metrics": "http",
+    "metrics.host": "http.host",
+    "metrics.port": "http.ingest_port and http.flusher_port",
+    "ingest.retry_s": "ingest.retry_interval_s",
+    "ingest.offset_commit_s": "ingest.offset_commit_interval_s",
+    "flusher.interval_s": "flusher.merge_interval_s",
+    "flusher.defer_s": "flusher.merge_defer_s",
+    "flusher.merge_memory_bytes": "flusher.merge_memory_bytes_max",
+    "flusher.compaction_round_bytes": "flusher.compaction_round_bytes_max",
+    "flusher.compaction_groups": "flusher.compaction_groups_max",
+    "flusher.compaction_deleted_share": "flusher.compaction_deleted_ratio",
+    "flusher.index_unindexed_rows": "flusher.index_unindexed_rows_max",
+    "flusher.index_unindexed_share": "flusher.index_unindexed_ratio_max",
+    "flusher.index_round_bytes": "flusher.index_round_bytes_max",
+}
 """What settings were called once, and are now."""
+
+FORMER_OPTIONS = {"store": "storage", "store.options": "storage.options", "kafka.librdkafka": "kafka.options"}
+"""The same of settings that hold options, each with a name of its own: those are called as before."""
 
 
 def now(key: str) -> str:
     """``; it is ... now`` for a former setting, else nothing."""
-    return f"; it is {FORMER[key]} now" if key in FORMER else ""
+    for former in (key, *(parent for parent in sorted(FORMER_OPTIONS, reverse=True) if key.startswith(f"{parent}."))):
+        new = FORMER.get(former) or FORMER_OPTIONS.get(former)
+        if new:
+            return f"; it is {new}{key.removeprefix(former)} now"
+    return ""
 
 
 def closest(name: str, known: Collection[str]) -> str:
@@ -98,7 +120,7 @@ def read_yaml(path: Path) -> Source:
     finally:
         loader.dispose()
     if not isinstance(values, dict):
-        return Source({}, problems=(Problem(str(path), "", "expected sections: table, kafka, store, ..."),))
+        return Source({}, problems=(Problem(str(path), "", "expected sections: table, kafka, storage, ..."),))
     places: dict[tuple[str, ...], str] = {(): str(path)}
     problems: list[Problem] = []
     if node is not None:

@@ -12,7 +12,7 @@ from lancewal_core.errors import InvalidSettings
 
 NO_USER_INFORMATION = (
     "the table's address has user information before its bucket or host (it is not shown here): credentials are given by "
-    "store.options from a secret, by AWS_* variables or by a role"
+    "storage.options from a secret, by AWS_* variables or by a role"
 )
 
 

@@ -59,7 +59,7 @@ def explanation_text(explanation: MergeExplanation) -> str:
             f"not patched in place, because patches set columns under index {', '.join(names)}: fragments {ids}"
         )
     if explanation.deferred:
-        lines.append("put off for now: deletion vectors would take more bytes than the rows (flusher.defer_s)")
+        lines.append("put off for now: deletion vectors would take more bytes than the rows (flusher.merge_defer_s)")
     rows = [
         ("fragment", "rows", "hidden", "replaced", "in place", "strategy", "bytes", "seconds", "weight of each strategy"),
         *(

@@ -73,7 +73,7 @@ def create_table(
         # Without a retry: of two at once, the one that comes second would overwrite the other's table with its own.
         operation = lance.LanceOperation.Overwrite(rows.table, [])
         try:
-            lance.LanceDataset.commit(uri, operation, storage_options=settings.store.options, max_retries=0)
+            lance.LanceDataset.commit(uri, operation, storage_options=settings.storage.options, max_retries=0)
         except OSError as error:
             if _what_is_there(table, rows, settings)[0] is None:
                 raise store_error(error, f"creating a Lance table at {uri}") from error

@@ -211,7 +211,7 @@ def store_error(error: BaseException, act: str) -> LancewalError:
     # A store's reason, such as NoSuchBucket, may stand in a later line.
     if no_way_in(f"{error} {error.__cause__}"):
         return StoreNotWritable(
-            f"{act} failed: {text}; check table.uri, the folder's or bucket's permissions, and store.options"
+            f"{act} failed: {text}; check table.uri, the folder's or bucket's permissions, and storage.options"
         )
     return StoreUnavailable(f"{act} failed: {text}. {way_on(str(error), 'Try again')}")
 

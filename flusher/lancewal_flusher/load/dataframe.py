@@ -71,6 +71,6 @@ def load_dataframe(
 
 def _is_written(address: str, settings: Settings) -> bool:
     try:
-        return open_store(address, settings.store.options).size(_DONE) is not None
+        return open_store(address, settings.storage.options).size(_DONE) is not None
     except TableMissing:
         return False

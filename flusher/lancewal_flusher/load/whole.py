@@ -97,7 +97,7 @@ def load_files(
     """
     with ExitStack() as stack:
         context = open_context(settings, stack, on_threads=True)
-        files = find_files(addresses, settings.store.options)
+        files = find_files(addresses, settings.storage.options)
         asked = LoadAsked(name or name_of(files), keep, bounds or LoadBounds())
         return load(context, files, asked, landed, stopping)
 

@@ -58,7 +58,7 @@ class MergeLimits:
     conflict_keys_max: int = KEYS_MAX
     """Keys of two regions that wait for a person's decision (``set_aside``); more stop the merge."""
     deleted_share: float = 0.2
-    """Of its rows, from which on compaction writes a fragment anew (``flusher.compaction_deleted_share``)."""
+    """Of its rows, from which on compaction writes a fragment anew (``flusher.compaction_deleted_ratio``)."""
 
     def share(self, regions: int) -> MergeLimits:
         """The limits of one of so many regions."""
@@ -134,7 +134,7 @@ def within_memory(
         region, first = merges[0].region, merges[0].snapshots[0]
         raise InvalidSettings(
             f"region {region.name}: to merge generation {first.generation}, {first.changes} changed keys, takes about "
-            f"{needed[region]} bytes of memory, and flusher.merge_memory_bytes is {limits.memory_bytes}: set it to "
+            f"{needed[region]} bytes of memory, and flusher.merge_memory_bytes_max is {limits.memory_bytes}: set it to "
             f"{needed[region]} or more, and give the flusher that much more memory; ingest.seal_rows makes generations "
             "smaller from now on",
             region=region.name,

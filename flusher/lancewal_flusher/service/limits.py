@@ -15,21 +15,23 @@ def compaction_limits(settings: FlusherSettings) -> CompactionLimits:
     return CompactionLimits(
         target_rows=settings.compaction_target_rows,
         target_bytes=settings.compaction_target_bytes,
-        deleted_share=settings.compaction_deleted_share,
-        round_bytes=settings.compaction_round_bytes,
-        groups_max=settings.compaction_groups if settings.runner == "spark" else 1,
+        deleted_share=settings.compaction_deleted_ratio,
+        round_bytes=settings.compaction_round_bytes_max,
+        groups_max=settings.compaction_groups_max if settings.runner == "spark" else 1,
     )
 
 
 def index_limits(settings: FlusherSettings) -> IndexLimits:
     """How many rows an index may miss."""
-    return IndexLimits(settings.index_unindexed_share, settings.index_unindexed_rows, settings.index_round_bytes)
+    return IndexLimits(
+        settings.index_unindexed_ratio_max, settings.index_unindexed_rows_max, settings.index_round_bytes_max
+    )
 
 
 def merge_limits(settings: Settings, contract: Contract) -> MergeLimits:
     """The limits of merges in the service."""
     return MergeLimits(
-        defer_s=min(settings.flusher.defer_s, contract.freshness_target_s),
-        deleted_share=settings.flusher.compaction_deleted_share,
-        memory_bytes=settings.flusher.merge_memory_bytes,
+        defer_s=min(settings.flusher.merge_defer_s, contract.freshness_target_s),
+        deleted_share=settings.flusher.compaction_deleted_ratio,
+        memory_bytes=settings.flusher.merge_memory_bytes_max,
     )

@@ -2,10 +2,11 @@
 
 Steps
  1. Read the contract; check settings and table.
- 2. Turns (``turns``): each pass begins with a *round* of merging, every ``flusher.interval_s``, and at once while there is
-    more to do: no round begins a further merge after that time, so that the others have their turn under any load.  Behind it
-    *garbage collection*, every ``flusher.gc_interval_s``; *compaction*, and at once behind a merge that wears a fragment so
-    much that writing it anew costs less than leaving it (``cost``); *index upkeep* alone, behind every merge; *expiry*.
+ 2. Turns (``turns``): each pass begins with a *round* of merging, every ``flusher.merge_interval_s``, and at once while
+    there is more to do: no round begins a further merge after that time, so that the others have their turn under any
+    load.  Behind it *garbage collection*, every ``flusher.gc_interval_s``; *compaction*, and at once behind a merge that
+    wears a fragment so much that writing it anew costs less than leaving it (``cost``); *index upkeep* alone, behind every
+    merge; *expiry*.
  3. Told to stop: the merge under way is finished, nothing is begun.
 
 While an operator pauses the flusher, it takes no turn; it asks before each pass, and every ``control.POLL_S`` while it is
@@ -249,7 +250,7 @@ def turns_of(loop: _Loop, settings: Settings) -> Turns:
         others.append(expiry)
 
     def merge() -> RoundReport:
-        report = loop.round(SEALED_GRACE_S, flusher.interval_s)
+        report = loop.round(SEALED_GRACE_S, flusher.merge_interval_s)
         for turn, wanted in behind_merges:
             if report.merges and wanted(report):
                 turn.hurry()
@@ -259,7 +260,9 @@ def turns_of(loop: _Loop, settings: Settings) -> Turns:
         "merge",
         clock,
         merge,
-        next_s=lambda report: flusher.interval_s if report.left is not None else PAUSE_S if report.refused else 0.0,
+        next_s=lambda report: (
+            flusher.merge_interval_s if report.left is not None else PAUSE_S if report.refused else 0.0
+        ),
         due_at=now,
         retry_s=PAUSE_S,
         retry_max_s=PAUSE_MAX_S,

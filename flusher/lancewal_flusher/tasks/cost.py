@@ -14,7 +14,7 @@ Between *hide* and *rewrite* one comparison decides (``is_worn``): a fragment is
 
  1. reading: a byte read costs ``READ_WEIGHT`` of a byte written;
  2. a share of the compaction to come.  It writes a fragment anew when a share ``s`` of its rows is hidden
-    (``flusher.compaction_deleted_share``), so each hidden row owes one part in ``s * rows`` of that: of reading the whole
+    (``flusher.compaction_deleted_ratio``), so each hidden row owes one part in ``s * rows`` of that: of reading the whole
     fragment, and writing what is left of it with its key index.  So at the share ``s`` both weigh the same.
  3. secondary indexes: new rows and those of a fragment written anew are to be indexed.
 

@@ -199,8 +199,8 @@ def _limits(settings: Settings, memory: MemoryPolicy) -> WorkerLimits:
         # One that waits and one in flight, which decoding holds twice, take a part of a small budget only.
         segment_bytes=min(SEGMENT_BYTES, memory.nbytes // SEGMENTS_IN_BUDGET),
         linger_s=ingest.linger_ms / 1000,
-        offset_commit_s=ingest.offset_commit_s,
-        retry_s=ingest.retry_s,
+        offset_commit_s=ingest.offset_commit_interval_s,
+        retry_s=ingest.retry_interval_s,
     )
 
 

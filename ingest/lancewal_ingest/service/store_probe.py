@@ -85,7 +85,7 @@ def check_store(store: ObjectStore, tasks: Tasks, uri: str, new_id: Callable[[],
             store.delete(keys)
     causes = [reason.cause for reason in silent if reason is not None]
     if len(causes) == ROUNDS:
-        check = f"Check store.options, the credentials, and their right to put objects under {paths.ROOT}"
+        check = f"Check storage.options, the credentials, and their right to put objects under {paths.ROOT}"
         error = StoreNotWritable if no_way_in(causes[0]) else StoreUnavailable
         raise error(
             f"the store at {uri} took no object: {causes[0]}. {way_on(causes[0], check)}",

@@ -80,7 +80,7 @@ def _refusal(given: str) -> str:
         # The value is not shown, nor is it kept.
         return (
             f"option {given!r} is refused: Spark shows options in plans and logs, so credentials and storage options "
-            "come from the environment of driver and executors (AWS_* variables, a role, or LANCEWAL_STORE__OPTIONS__...)"
+            "come from the environment of driver and executors (AWS_* variables, a role, or LANCEWAL_STORAGE__OPTIONS__...)"
         )
     known = "; ".join(f"{name}: {text}" for name, text in OPTIONS.items())
     return f"option {given!r} is unknown. Options of format lancewal: {known}"

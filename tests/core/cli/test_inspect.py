@@ -243,7 +243,7 @@ def test_an_object_in_a_bucket(
     uri = f"s3://{s3.bucket('inspect')}/{tmp_path.name}"
     options = {key.lower(): value for key, value in s3.environment.items()}
     for name, value in options.items():
-        monkeypatch.setenv(f"LANCEWAL_STORE__OPTIONS__{name.upper()}", value)
+        monkeypatch.setenv(f"LANCEWAL_STORAGE__OPTIONS__{name.upper()}", value)
     open_store(uri, options).put_if_absent(core_formats.INDEX_KEY, golden("region_index_1.binpb"))
     code, out, _ = run(capsys, f"{uri}/{core_formats.INDEX_KEY}")
     again = run(capsys, "--table", uri, "--region", NORTH.name)

@@ -225,11 +225,11 @@ def test_config_check_reports_every_problem(installation: Installation, tmp_path
 def test_config_show_masks_secrets_and_can_be_read_again(installation: Installation, tmp_path: Path) -> None:
     file = tmp_path / "lancewal.yaml"
     file.write_text(
-        "store: {options: {aws_secret_access_key: hush, aws_region: r}}\ntable: {columns: {b: int8, a: bool}}\n"
+        "storage: {options: {aws_secret_access_key: hush, aws_region: r}}\ntable: {columns: {b: int8, a: bool}}\n"
     )
     shown = installation.run("config", "show", "-c", str(file)).stdout
     assert "hush" not in shown
-    assert json.loads(installation.run("config", "show", "-c", str(file), "-o", "json").stdout)["store"] == {
+    assert json.loads(installation.run("config", "show", "-c", str(file), "-o", "json").stdout)["storage"] == {
         "options": {"aws_secret_access_key": "***", "aws_region": "r"}
     }
     file.write_text(shown)

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from lancewal_core.errors import InvalidSettings
 from lancewal_core.settings.load import Settings, load_settings, setting_keys, variable
+from lancewal_core.settings.sources import FORMER, FORMER_OPTIONS
 
 SECRET = "hunter2-do-not-show"
 REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "settings.md"
@@ -57,14 +58,14 @@ def test_a_variable_overrides_a_secret_file_and_that_the_file(file: Path, tmp_pa
 
 def test_options_are_overridden_one_by_one_whatever_their_spelling(file: Path) -> None:
     file.write_text(
-        "store: {options: {AWS_REGION: file, aws_endpoint: file}}\n"
-        "kafka: {librdkafka: {sasl.password: file, socket.keepalive.enable: true}}\n"
+        "storage: {options: {AWS_REGION: file, aws_endpoint: file}}\n"
+        "kafka: {options: {sasl.password: file, socket.keepalive.enable: true}}\n"
     )
     settings = load_settings(
-        file, {"LANCEWAL_STORE__OPTIONS__AWS_REGION": "x", "LANCEWAL_KAFKA__LIBRDKAFKA__SASL_PASSWORD": "y"}
+        file, {"LANCEWAL_STORAGE__OPTIONS__AWS_REGION": "x", "LANCEWAL_KAFKA__OPTIONS__SASL_PASSWORD": "y"}
     )
-    assert settings.store.options == {"aws_region": "x", "aws_endpoint": "file"}
-    assert settings.kafka.librdkafka == {"sasl.password": "y", "socket.keepalive.enable": "true"}
+    assert settings.storage.options == {"aws_region": "x", "aws_endpoint": "file"}
+    assert settings.kafka.options == {"sasl.password": "y", "socket.keepalive.enable": "true"}
 
 
 def test_the_file_named_by_the_variable_is_read_unless_another_is_given(file: Path, tmp_path: Path) -> None:
@@ -145,6 +146,7 @@ def test_all_problems_come_at_once_each_with_its_place(file: Path) -> None:
         ("LANCEWAL_INGESTT__LINGER_MS", "did you mean LANCEWAL_INGEST__LINGER_MS?"),
         ("LANCEWAL_QWERTZUIOP", ""),
         ("LANCEWAL_METRICS__PORT", "it is http.ingest_port and http.flusher_port now"),
+        ("LANCEWAL_STORE__OPTIONS__AWS_REGION", "it is storage.options.aws_region now"),
         ("LANCEWAL_SERVICE_HOST", "enableServiceLinks: false"),
         ("LANCEWAL_SERVICE_PORT_METRICS", "enableServiceLinks: false"),
         ("LANCEWAL_PORT", "enableServiceLinks: false"),
@@ -157,6 +159,24 @@ def test_unknown_variables_are_errors(name: str, hint: str) -> None:
     (problem,) = problems(None, {name: "x"})
     assert problem.startswith(f"variable {name}: is not a setting")
     assert hint in problem
+
+
+@pytest.mark.parametrize("former", [*FORMER, *FORMER_OPTIONS])
+def test_a_former_setting_is_an_error_that_names_the_new_one(file: Path, former: str) -> None:
+    known = {**FORMER, **FORMER_OPTIONS}
+    assert set(re.findall(r"\w+\.\w+", known[former])) <= set(setting_keys())
+    section, _, key = former.partition(".")
+    file.write_text(f"{section}: {{{key}: {{}}}}\n" if key else f"{section}: {{}}\n")
+    (problem,) = problems(file, {})
+    # Of a section that has another name now that is said, and nothing of what stands in it.
+    said = section if section in known else former
+    assert problem == f"{file}:1: {said}: is not a setting; it is {known[said]} now"
+
+
+def test_a_former_mapping_of_options_is_named_and_shows_no_value() -> None:
+    (problem,) = problems(None, {"LANCEWAL_KAFKA__LIBRDKAFKA__SASL_PASSWORD": "hush-hush"})
+    assert "kafka.librdkafka: is not a setting; it is kafka.options now" in problem
+    assert "hush" not in problem
 
 
 def test_variables_that_are_no_settings_are_known() -> None:
@@ -201,11 +221,11 @@ def test_secret_files_with_unknown_names(tmp_path: Path) -> None:
     ("environ", "expected"),
     [
         ({"LANCEWAL_INGEST__SEAL_BYTES": "1GiB"}, "exceeds memory_bytes_max"),
-        ({"LANCEWAL_KAFKA__LIBRDKAFKA__GROUP_ID": "g"}, "set kafka.group_id"),
-        ({"LANCEWAL_KAFKA__LIBRDKAFKA__AUTO_OFFSET_RESET": "latest"}, "auto.offset.reset"),
+        ({"LANCEWAL_KAFKA__OPTIONS__GROUP_ID": "g"}, "set kafka.group_id"),
+        ({"LANCEWAL_KAFKA__OPTIONS__AUTO_OFFSET_RESET": "latest"}, "auto.offset.reset"),
         ({"LANCEWAL_KAFKA__TOPIC": "t", "LANCEWAL_INGEST__DEAD_LETTER_TOPIC": "t"}, "letters would come back"),
         ({"LANCEWAL_HTTP__INGEST_PORT": "70000"}, "http.ingest_port"),
-        ({"LANCEWAL_INGEST__RETRY_S": "nan"}, "ingest.retry_s"),
+        ({"LANCEWAL_INGEST__RETRY_INTERVAL_S": "nan"}, "ingest.retry_interval_s"),
         ({"LANCEWAL_TABLE__URI": "/a", "lancewal_table__uri": "/b"}, "given twice"),
     ],
 )
@@ -238,7 +258,9 @@ def test_where_settings_were_looked_for_is_said_where_no_file_was_named(file: Pa
             load_settings(path, environ).need("table.uri")
         assert (unnamed in str(caught.value)) is said
         with pytest.raises(InvalidSettings) as caught:
-            load_settings(path, {**environ, "LANCEWAL_INGEST__RETRY_S": "nan", "LANCEWAL_INGEST__LINGER_MS": "x"})
+            load_settings(
+                path, {**environ, "LANCEWAL_INGEST__RETRY_INTERVAL_S": "nan", "LANCEWAL_INGEST__LINGER_MS": "x"}
+            )
         assert (unnamed in str(caught.value)) is said
 
 
@@ -280,18 +302,18 @@ def test_the_tree_is_frozen() -> None:
 # -- secrets ---------------------------------------------------------------------------------------------------
 
 SECRETS = {
-    "LANCEWAL_STORE__OPTIONS__AWS_SECRET_ACCESS_KEY": SECRET,
-    "LANCEWAL_STORE__OPTIONS__AWS_SESSION_TOKEN": SECRET,
-    "LANCEWAL_STORE__OPTIONS__AWS_ENDPOINT": f"https://user:{SECRET}@host:9000/?token={SECRET}",
-    "LANCEWAL_KAFKA__LIBRDKAFKA__SASL_PASSWORD": SECRET,
-    "LANCEWAL_KAFKA__LIBRDKAFKA__SSL_KEY_PASSWORD": SECRET,
-    "LANCEWAL_KAFKA__LIBRDKAFKA__SSL_KEY_PEM": SECRET,
-    "LANCEWAL_KAFKA__LIBRDKAFKA__SASL_OAUTHBEARER_CLIENT_SECRET": SECRET,
-    "LANCEWAL_KAFKA__LIBRDKAFKA__SASL_OAUTHBEARER_CONFIG": f"principal=x secret={SECRET}",
+    "LANCEWAL_STORAGE__OPTIONS__AWS_SECRET_ACCESS_KEY": SECRET,
+    "LANCEWAL_STORAGE__OPTIONS__AWS_SESSION_TOKEN": SECRET,
+    "LANCEWAL_STORAGE__OPTIONS__AWS_ENDPOINT": f"https://user:{SECRET}@host:9000/?token={SECRET}",
+    "LANCEWAL_KAFKA__OPTIONS__SASL_PASSWORD": SECRET,
+    "LANCEWAL_KAFKA__OPTIONS__SSL_KEY_PASSWORD": SECRET,
+    "LANCEWAL_KAFKA__OPTIONS__SSL_KEY_PEM": SECRET,
+    "LANCEWAL_KAFKA__OPTIONS__SASL_OAUTHBEARER_CLIENT_SECRET": SECRET,
+    "LANCEWAL_KAFKA__OPTIONS__SASL_OAUTHBEARER_CONFIG": f"principal=x secret={SECRET}",
 }
 PUBLIC = {
-    "LANCEWAL_STORE__OPTIONS__AWS_ACCESS_KEY_ID": "AKIDSHOWN",
-    "LANCEWAL_KAFKA__LIBRDKAFKA__SSL_KEY_LOCATION": "/etc/keyshown",
+    "LANCEWAL_STORAGE__OPTIONS__AWS_ACCESS_KEY_ID": "AKIDSHOWN",
+    "LANCEWAL_KAFKA__OPTIONS__SSL_KEY_LOCATION": "/etc/keyshown",
     "LANCEWAL_TABLE__PRIMARY_KEY": "idshown",
 }
 
@@ -300,10 +322,10 @@ def test_masked_shows_no_secret_and_all_else() -> None:
     settings = load_settings(None, SECRETS | PUBLIC)
     shown = json.dumps(settings.masked())
     assert SECRET not in shown
-    assert SECRET not in repr(settings.store) + repr(settings.kafka)
+    assert SECRET not in repr(settings.storage) + repr(settings.kafka)
     for text in ("AKIDSHOWN", "/etc/keyshown", "idshown", "https://***@host:9000/"):
         assert text in shown
-    assert settings.store.options["aws_secret_access_key"] == SECRET
+    assert settings.storage.options["aws_secret_access_key"] == SECRET
 
 
 @pytest.mark.parametrize("name", SECRETS)
@@ -317,8 +339,8 @@ def test_no_error_shows_a_secret(name: str) -> None:
 
 @given(name=st.from_regex(r"[a-z]{0,5}(secret|password|token|api_key)[a-z]{0,5}", fullmatch=True))
 def test_any_option_named_like_a_secret_is_masked(name: str) -> None:
-    masked = load_settings(None, {f"LANCEWAL_STORE__OPTIONS__{name.upper()}": SECRET}).masked()
-    assert masked["store"]["options"] == {name: "***"}
+    masked = load_settings(None, {f"LANCEWAL_STORAGE__OPTIONS__{name.upper()}": SECRET}).masked()
+    assert masked["storage"]["options"] == {name: "***"}
 
 
 # -- the reference page ----------------------------------------------------------------------------------------

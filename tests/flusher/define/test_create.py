@@ -29,7 +29,7 @@ from lancewal_core.errors import (
 from lancewal_core.ids import TableVersion
 from lancewal_core.rows.ttl import Ttl
 from lancewal_core.settings.load import Settings
-from lancewal_core.settings.sections import KafkaSettings, StoreSettings
+from lancewal_core.settings.sections import KafkaSettings, StorageSettings
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table import contract as contracts
 from lancewal_core.table.checks import check_settings
@@ -196,8 +196,8 @@ def unused_port() -> int:
 
 
 def test_librdkafka_does_not_know_an_option(settings: Settings, folder: Path) -> None:
-    kafka = KafkaSettings(bootstrap_servers="127.0.0.1:1", topic="t", librdkafka={"sasl.passwort": "x"})
-    refused(settings.model_copy(update={"kafka": kafka}), folder, InvalidSettings, "kafka.librdkafka", "sasl.passwort")
+    kafka = KafkaSettings(bootstrap_servers="127.0.0.1:1", topic="t", options={"sasl.passwort": "x"})
+    refused(settings.model_copy(update={"kafka": kafka}), folder, InvalidSettings, "kafka.options", "sasl.passwort")
 
 
 @pytest.mark.parametrize("policy", ["compact", "compact,delete"])
@@ -390,7 +390,7 @@ def test_a_table_on_s3_and_a_bucket_that_is_missing(kafka: KafkaBroker, topic: s
 
     def on_s3(uri: str) -> Settings:
         table = on_disk.table.model_copy(update={"uri": uri})
-        return on_disk.model_copy(update={"table": table, "store": StoreSettings(options=s3_options(s3))})
+        return on_disk.model_copy(update={"table": table, "storage": StorageSettings(options=s3_options(s3))})
 
     uri = f"s3://{s3.bucket('create')}/folder/table"
     contract = create_table(on_s3(uri))

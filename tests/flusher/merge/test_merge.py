@@ -891,7 +891,7 @@ def test_a_region_that_waits_for_a_repair_makes_no_other_hurry(table: FlusherTab
 def test_no_merge_waits_longer_than_the_table_may_be_stale(
     table: FlusherTable, defer_s: float, freshness_target_s: float, expected: float
 ) -> None:
-    settings = Settings.model_validate({"flusher": {"defer_s": defer_s}})
+    settings = Settings.model_validate({"flusher": {"merge_defer_s": defer_s}})
     contract = table.contract.model_copy(update={"freshness_target_s": freshness_target_s})
     assert merge_limits(settings, contract).defer_s == expected
 

@@ -24,7 +24,7 @@ from lancewal_flusher.upkeep.compaction import Compacted, compact_next
 from tests.flusher.service.test_service import get, samples, serving, settings_of, wait_for
 from tests.support.flusher_tables import OPEN_ROWS, FlusherTable, upserts
 
-EAGER = {"interval_s": 0.05, "gc_interval_s": 0.2, "compaction_interval_s": 0.05}
+EAGER = {"merge_interval_s": 0.05, "gc_interval_s": 0.2, "compaction_interval_s": 0.05}
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_compactions_without_end_leave_merges_theirs(table: FlusherTable, monkey
         for _ in range(4):
             table.user_append(1, [next(ids)], in_model=True)
 
-    with watched(monkeypatch, before_compaction=append) as landed, serving(eager(table, interval_s=30.0)):
+    with watched(monkeypatch, before_compaction=append) as landed, serving(eager(table, merge_interval_s=30.0)):
         for number in range(3):
             at = len(landed)
             wait_for(lambda at=at: landed[at:].count("c") >= 2)  # type: ignore[misc] # no type for a default
@@ -178,7 +178,7 @@ def test_a_worn_fragment_is_written_anew_right_behind_the_merge(
     table = FlusherTable(tmp_path)
     table.generation(0, upserts(range(1_000)))
     table.round()
-    settings = settings_of(table, flusher={"interval_s": 0.05, "compaction_interval_s": 3_000.0})
+    settings = settings_of(table, flusher={"merge_interval_s": 0.05, "compaction_interval_s": 3_000.0})
     with serving(settings) as port:
         table.generation(0, upserts(range(100), a=1))
         wait_for(lambda: table.states(0) == ["MERGED", "MERGED"])

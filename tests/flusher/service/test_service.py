@@ -62,7 +62,7 @@ DEADLINE_S = 240.0
 def tree(made: FlusherTable, /, **sections: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {
         "table": {"uri": made.uri},
-        "flusher": {"interval_s": 0.05, "defer_s": 0, "gc_interval_s": 0.05},
+        "flusher": {"merge_interval_s": 0.05, "merge_defer_s": 0, "gc_interval_s": 0.05},
         "http": {"ingest_port": 0, "flusher_port": 0},
     }
     for name, section in sections.items():
@@ -144,12 +144,12 @@ def test_once_flushes_and_merges_everything(table: FlusherTable) -> None:
 
 def test_what_a_merge_may_hold_is_a_setting_once_and_in_the_service(table: FlusherTable) -> None:
     table.generation(0, upserts(range(40)))
-    little = settings_of(table, flusher={"merge_memory_bytes": 1_000})
+    little = settings_of(table, flusher={"merge_memory_bytes_max": 1_000})
     for run in (run_once, serve):
-        with pytest.raises(InvalidSettings, match=r"flusher\.merge_memory_bytes is 1000: set it to 4000"):
+        with pytest.raises(InvalidSettings, match=r"flusher\.merge_memory_bytes_max is 1000: set it to 4000"):
             run(little, lambda: False)
     assert table.states(0) == ["FLUSHED"]
-    run_once(settings_of(table, flusher={"merge_memory_bytes": 4_000}))
+    run_once(settings_of(table, flusher={"merge_memory_bytes_max": 4_000}))
     table.check()
 
 

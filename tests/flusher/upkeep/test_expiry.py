@@ -411,7 +411,7 @@ def test_the_service_lets_rows_expire(table: FlusherTable) -> None:
     table.generation(
         0, [Operation(Op.UPSERT, id, {"a": 0, "s": None, "tags": None, "at": at}) for id, at in enumerate(values)]
     )
-    with serving(settings_of(table, flusher={"interval_s": 0.05, "expiry_interval_s": 0.05})) as port:
+    with serving(settings_of(table, flusher={"merge_interval_s": 0.05, "expiry_interval_s": 0.05})) as port:
         wait_for(lambda: samples(port).get("expired_rows_total") == 1)
     del table.model["r0", 0]
     table.check()

@@ -133,7 +133,7 @@ def test_a_partition_that_cannot_be_read_stops_alone_and_is_led_past(
 ) -> None:
     make_topic(kafka, topic_name, 2)
     make_topic(kafka, f"{topic_name}.dead-letters", 1)
-    tree = settings_tree(kafka, topic_name, tmp_path, kafka={"librdkafka": RECEIVE})
+    tree = settings_tree(kafka, topic_name, tmp_path, kafka={"options": RECEIVE})
     config = tmp_path / "lancewal.yaml"
     config.write_text(yaml.safe_dump(tree))
     settings = load_settings(config, {})

@@ -92,7 +92,7 @@ def settings_tree(broker: KafkaBroker, topic: str, folder: Path, **sections: Map
             "primary_key": ["customer", "id"],
             "region_key": ["customer"],
         },
-        "kafka": {"bootstrap_servers": broker.bootstrap_servers, "topic": topic, "librdkafka": {}},
+        "kafka": {"bootstrap_servers": broker.bootstrap_servers, "topic": topic, "options": {}},
         "ingest": {"drain_timeout_s": 60.0},
         "http": {"ingest_port": 0, "flusher_port": 0},
     }
@@ -256,7 +256,7 @@ def check_handed_over(contract: Contract, uri: str, produced: Produced) -> None:
 def test_rows_become_durable_and_are_handed_over(kafka: KafkaBroker, topic_name: str, tmp_path: Path) -> None:
     make_topic(kafka, topic_name, 4)
     make_topic(kafka, f"{topic_name}.dead-letters", 1)
-    settings = Settings(**settings_tree(kafka, topic_name, tmp_path, ingest={"offset_commit_s": 0.2}))
+    settings = Settings(**settings_tree(kafka, topic_name, tmp_path, ingest={"offset_commit_interval_s": 0.2}))
     contract = create_table(settings)
     produced = produce(kafka, topic_name, 5000)
     with serving(settings) as running:
@@ -320,7 +320,7 @@ def test_a_paused_ingest_consumes_nothing_and_stays_a_member(
     monkeypatch.setattr(topic_watch, "TOPIC_CHECK_S", 0.1)
     monkeypatch.setattr(service, "REFRESH_S", 0.1)
     make_topic(kafka, topic_name, 2)
-    session = {"librdkafka": {"session.timeout.ms": "6000", "max.poll.interval.ms": "6000"}}
+    session = {"options": {"session.timeout.ms": "6000", "max.poll.interval.ms": "6000"}}
     settings = Settings(**settings_tree(kafka, topic_name, tmp_path, ingest={"bad_records": "stop"}, kafka=session))
     contract = create_table(settings)
     store = open_store(settings.table.uri)
@@ -571,7 +571,7 @@ def test_contradictions_are_found_before_anything_is_consumed(
     assert isinstance(error, ContractMismatch)
     assert "table.primary_key" in str(error)
     unknown = settings_tree(kafka, topic_name, tmp_path, ingest=stop)
-    unknown["kafka"]["librdkafka"] = {"partition.assignment.strategy": "range"}
+    unknown["kafka"]["options"] = {"partition.assignment.strategy": "range"}
     assert isinstance(refused(unknown), InvalidSettings)
     with serving(Settings(**good)) as running:
         taken = settings_tree(kafka, topic_name, tmp_path, ingest=stop, http={"ingest_port": running.port})

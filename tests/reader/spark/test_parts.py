@@ -92,11 +92,11 @@ def test_credentials_are_refused_and_not_repeated(name: str) -> None:
 
 def test_storage_options_come_from_the_environment() -> None:
     assert storage_options({"AWS_REGION": "eu-1"}) == {}
-    found = storage_options({"LANCEWAL_STORE__OPTIONS": '{"aws_region": "eu-1"}'})
+    found = storage_options({"LANCEWAL_STORAGE__OPTIONS": '{"aws_region": "eu-1"}'})
     assert found == {"aws_region": "eu-1"}
-    assert storage_options({"LANCEWAL_STORE__OPTIONS__AWS_REGION": "eu-2"}) == {"aws_region": "eu-2"}
+    assert storage_options({"LANCEWAL_STORAGE__OPTIONS__AWS_REGION": "eu-2"}) == {"aws_region": "eu-2"}
     with pytest.raises(InvalidSettings):
-        storage_options({"LANCEWAL_STORE__OPTIONS": "{}", "LANCEWAL_STOER__X": "1"})
+        storage_options({"LANCEWAL_STORAGE__OPTIONS": "{}", "LANCEWAL_STOER__X": "1"})
 
 
 # -- types -------------------------------------------------------------------------------------------------------
@@ -354,7 +354,7 @@ def test_columns_and_a_user_schema_must_agree(pipeline: Pipeline) -> None:
 
 
 def test_what_travels_holds_neither_rows_nor_credentials(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LANCEWAL_STORE__OPTIONS", '{"aws_secret_access_key": "hush-hush"}')
+    monkeypatch.setenv("LANCEWAL_STORAGE__OPTIONS", '{"aws_secret_access_key": "hush-hush"}')
     pipeline.upsert("r1", 1, s="a text of a row")
     pipeline.ingest()
     read = pin_read({"table": pipeline.uri})
