@@ -15,6 +15,7 @@ import lance
 import pytest
 
 from lancewal_core.errors import LancewalError, StoreUnavailable
+from lancewal_core.store import versioned
 from lancewal_core.table.protocol import CommitOutcome, TableCommit
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, compact_next
@@ -139,7 +140,10 @@ def table(tmp_path: Path) -> Iterator[FlusherTable]:
 
 
 @pytest.mark.parametrize("when", ["before", "behind"])
-def test_the_disk_fills_in_the_midst_of_a_merge(table: FlusherTable, when: str) -> None:
+def test_the_disk_fills_in_the_midst_of_a_merge(
+    table: FlusherTable, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(versioned, "_UNKNOWN_PAUSE_S", 0.001)  # a put without a verdict is tried for half a minute
     table.generation(0, [upsert(3, a=1), delete(4), patch(55, a=7), upsert(170)])
     version = table.dataset.version
     filling = Filling(table.uri, when)
