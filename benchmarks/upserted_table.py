@@ -39,7 +39,7 @@ from lancewal_core.store.obstore import open_store
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import CommitOutcome, TableCommit
-from lancewal_core.wal.segment import Entry
+from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.writer import Durable, LogWriter
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import FlusherContext

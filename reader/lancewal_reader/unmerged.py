@@ -34,7 +34,8 @@ from lancewal_core.rows.schema import OFFSET, RowSchema
 from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import PinnedTable
-from lancewal_core.wal.segment import Entry, Fence, Segment, decode_segment
+from lancewal_core.wal.entry import Entry
+from lancewal_core.wal.segment import Fence, Segment, decode_segment
 from lancewal_core.wal.walk import SegmentCache, read_segment, walk
 from lancewal_reader.left_out import InForceCache, OnConflict, leave_out
 from lancewal_reader.plan.strong import EntryRef, ReadPlan, RegionDelta, SnapshotRef

@@ -25,7 +25,8 @@ from lancewal_core.table.drain import decode_drain
 from lancewal_core.table.load_record import decode_load
 from lancewal_core.table.protocol import TransactionInfo
 from lancewal_core.table.watermarks import decode_merge_finished, decode_merge_record, merge_properties, watermarks_of
-from lancewal_core.wal.segment import FOOTER_SIZE, RejectedOffset, decode_segment, encode_fence, encode_segment
+from lancewal_core.wal.entry import RejectedOffset
+from lancewal_core.wal.segment import FOOTER_SIZE, decode_segment, encode_fence, encode_segment
 from lancewal_core.words import WORD_MAX, as_word, is_word
 from lancewal_flusher.commit.facts import facts_of
 from lancewal_ingest import context

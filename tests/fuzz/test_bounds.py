@@ -219,7 +219,8 @@ def test_segments(repeated: str) -> None:
         table.body.schema.start, table.body.schema.length = 0, 1
         for i in range(count // 8 if repeated == "entries" else 1):
             entry = table.body.entries.add(region=f"t/i/{i}", first_position=0, next_position=2**62, contract_version=1)
-            entry.section.start, entry.section.length = i + 1, 1
+            batch = table.body.batches.add(entries=1)
+            batch.section.start, batch.section.length = i + 1, 1
             for offset in range(count if repeated == "rejected" else 0):
                 entry.rejected.add(offset=offset, kind="type")
         return seal(bytes(len(table.body.entries) + 1) + b"\xff\xff\xff\xff\x00\x00\x00\x00", table)

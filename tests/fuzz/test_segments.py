@@ -19,11 +19,11 @@ from lancewal_core.ids import LogId, Position, Region, Sequence, TopicId
 from lancewal_core.proto import wal_segment_pb2
 from lancewal_core.rows.schema import SYSTEM_FIELDS, RowSchema
 from lancewal_core.store.arrow_message import declared_batch, message_length
+from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_core.wal.segment import (
     FOOTER_SIZE,
-    Entry,
+    SHARED_ROWS_MAX,
     Fence,
-    RejectedOffset,
     Segment,
     Trailer,
     decode_segment,
@@ -96,6 +96,7 @@ SEGMENTS = [
     segment_of(PLAIN, 40, 3),
     segment_of(WIDE, 7),
     segment_of(WIDE, 1, 60),
+    segment_of(PLAIN, SHARED_ROWS_MAX, 1, 2),
 ]
 FENCES = [encode_fence(Fence(LOG, SEQUENCE, "w", 5, log)) for log in (None, LogId("9c-2"))]
 OBJECTS = SEGMENTS + FENCES
@@ -134,7 +135,7 @@ def table_of(data: bytes) -> tuple[list[bytes], wal_segment_pb2.WalSegmentTable]
     """The schema's and the record batches' bytes, and the section table."""
     body, length = struct.unpack_from("<QI", data, len(data) - FOOTER_SIZE)
     table = wal_segment_pb2.WalSegmentTable.FromString(data[body : body + length])
-    sections = [table.body.schema, *(entry.section for entry in table.body.entries)]
+    sections = [table.body.schema, *(batch.section for batch in table.body.batches)]
     return [data[s.start : s.start + s.length] for s in sections], table
 
 
@@ -143,13 +144,17 @@ def refit(parts: SequenceOf[bytes], table: wal_segment_pb2.WalSegmentTable) -> b
     ends = [0]
     for part in parts:
         ends.append(ends[-1] + len(part))
-    sections = [table.body.schema, *(entry.section for entry in table.body.entries)]
+    sections = [table.body.schema, *(batch.section for batch in table.body.batches)]
     for section, part, (start, end) in zip(sections, parts, pairwise(ends), strict=True):
         section.start, section.length, section.checksum = start, end - start, google_crc32c.value(part)
-    for entry, part in zip(table.body.entries, parts[1:], strict=True):
+    at = 0
+    for batch, part in zip(table.body.batches, parts[1:], strict=True):
+        first, *others = table.body.entries[at : at + batch.entries]
+        at += batch.entries
         try:
             declared = declared_batch(pa.py_buffer(part))
-            entry.rows, entry.raw_bytes = declared.rows, declared.raw_bytes
+            first.rows = max(declared.rows - sum(entry.rows for entry in others), 0)
+            batch.raw_bytes = declared.raw_bytes
         except (ObjectCorrupt, ValueError):  # declares nothing, or less than nothing: left as it was
             continue
     return seal(b"".join(parts) + END_MARK, table)

@@ -24,7 +24,8 @@ from lancewal_core.region.index import GenerationRecord, HistoryPage, RegionInde
 from lancewal_core.region.u64_segment import U64Segment
 from lancewal_core.rows.fold import fold
 from lancewal_core.rows.schema import Op, RowSchema
-from lancewal_core.wal.segment import Entry, Fence, RejectedOffset, Segment, encode_fence, encode_segment
+from lancewal_core.wal.entry import Entry, RejectedOffset
+from lancewal_core.wal.segment import Fence, Segment, encode_fence, encode_segment
 
 FOLDER = Path(__file__).parent
 

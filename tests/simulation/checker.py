@@ -31,7 +31,8 @@ from lancewal_core.rows.fold import Folded, fold
 from lancewal_core.rows.schema import OFFSET, PRESENT
 from lancewal_core.table.contract import Contract
 from lancewal_core.testing.memory_table import MemoryTable
-from lancewal_core.wal.segment import Entry, Fence, decode_segment
+from lancewal_core.wal.entry import Entry
+from lancewal_core.wal.segment import Fence, decode_segment
 from lancewal_core.wal.walk import walk
 from tests.simulation import oracle
 from tests.simulation.memory_kafka import MemoryTopic

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from lancewal_core.errors import Corrupt, DeadLetterRefused, KafkaUnavailable
 from lancewal_core.ids import OwnerId, Region
 from lancewal_core.region.index import GenerationRecord
-from lancewal_core.wal.segment import Entry
+from lancewal_core.wal.entry import Entry
 from lancewal_ingest.append.draining import drain_of
 from lancewal_ingest.append.job import Preparer
 from lancewal_ingest.context import IngestContext

@@ -38,7 +38,7 @@ from lancewal_core.table.contract import Column, Contract, encode_contract
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import CommitLost, CommitOutcome, TableCommit, fragment_files
 from lancewal_core.table.watermarks import NOTHING_MERGED, TABLE_UUID, Watermarks
-from lancewal_core.wal.segment import Entry
+from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.writer import Durable, LogWriter
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.merge.plan import MergeLimits

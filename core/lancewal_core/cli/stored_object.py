@@ -129,7 +129,7 @@ def show_segment(stored: Stored) -> tuple[str, Content]:
             "first": header.first,
             "next": header.next,
             "rows": header.row_count,
-            "bytes": header.section.length,
+            "bytes": header.nbytes,
             "contract_version": header.contract_version,
             "rejected": [f"{rejected.offset} {rejected.kind}" for rejected in header.rejected],
         }

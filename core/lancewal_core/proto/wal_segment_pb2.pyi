@@ -9,12 +9,14 @@ DESCRIPTOR: _descriptor.FileDescriptor
 class WalSegmentTable(_message.Message):
     __slots__ = ("log", "sequence", "writer", "written_at_ms", "body", "fence")
     class Body(_message.Message):
-        __slots__ = ("schema", "entries")
+        __slots__ = ("schema", "entries", "batches")
         SCHEMA_FIELD_NUMBER: _ClassVar[int]
         ENTRIES_FIELD_NUMBER: _ClassVar[int]
+        BATCHES_FIELD_NUMBER: _ClassVar[int]
         schema: WalSegmentTable.Section
         entries: _containers.RepeatedCompositeFieldContainer[WalSegmentTable.Entry]
-        def __init__(self, schema: _Optional[_Union[WalSegmentTable.Section, _Mapping]] = ..., entries: _Optional[_Iterable[_Union[WalSegmentTable.Entry, _Mapping]]] = ...) -> None: ...
+        batches: _containers.RepeatedCompositeFieldContainer[WalSegmentTable.Batch]
+        def __init__(self, schema: _Optional[_Union[WalSegmentTable.Section, _Mapping]] = ..., entries: _Optional[_Iterable[_Union[WalSegmentTable.Entry, _Mapping]]] = ..., batches: _Optional[_Iterable[_Union[WalSegmentTable.Batch, _Mapping]]] = ...) -> None: ...
     class Fence(_message.Message):
         __slots__ = ("writer_log",)
         WRITER_LOG_FIELD_NUMBER: _ClassVar[int]
@@ -30,24 +32,29 @@ class WalSegmentTable(_message.Message):
         checksum: int
         def __init__(self, start: _Optional[int] = ..., length: _Optional[int] = ..., checksum: _Optional[int] = ...) -> None: ...
     class Entry(_message.Message):
-        __slots__ = ("region", "first_position", "next_position", "contract_version", "rows", "section", "raw_bytes", "rejected")
+        __slots__ = ("region", "first_position", "next_position", "contract_version", "rows", "rejected")
         REGION_FIELD_NUMBER: _ClassVar[int]
         FIRST_POSITION_FIELD_NUMBER: _ClassVar[int]
         NEXT_POSITION_FIELD_NUMBER: _ClassVar[int]
         CONTRACT_VERSION_FIELD_NUMBER: _ClassVar[int]
         ROWS_FIELD_NUMBER: _ClassVar[int]
-        SECTION_FIELD_NUMBER: _ClassVar[int]
-        RAW_BYTES_FIELD_NUMBER: _ClassVar[int]
         REJECTED_FIELD_NUMBER: _ClassVar[int]
         region: str
         first_position: int
         next_position: int
         contract_version: int
         rows: int
+        rejected: _containers.RepeatedCompositeFieldContainer[WalSegmentTable.Rejected]
+        def __init__(self, region: _Optional[str] = ..., first_position: _Optional[int] = ..., next_position: _Optional[int] = ..., contract_version: _Optional[int] = ..., rows: _Optional[int] = ..., rejected: _Optional[_Iterable[_Union[WalSegmentTable.Rejected, _Mapping]]] = ...) -> None: ...
+    class Batch(_message.Message):
+        __slots__ = ("section", "raw_bytes", "entries")
+        SECTION_FIELD_NUMBER: _ClassVar[int]
+        RAW_BYTES_FIELD_NUMBER: _ClassVar[int]
+        ENTRIES_FIELD_NUMBER: _ClassVar[int]
         section: WalSegmentTable.Section
         raw_bytes: int
-        rejected: _containers.RepeatedCompositeFieldContainer[WalSegmentTable.Rejected]
-        def __init__(self, region: _Optional[str] = ..., first_position: _Optional[int] = ..., next_position: _Optional[int] = ..., contract_version: _Optional[int] = ..., rows: _Optional[int] = ..., section: _Optional[_Union[WalSegmentTable.Section, _Mapping]] = ..., raw_bytes: _Optional[int] = ..., rejected: _Optional[_Iterable[_Union[WalSegmentTable.Rejected, _Mapping]]] = ...) -> None: ...
+        entries: int
+        def __init__(self, section: _Optional[_Union[WalSegmentTable.Section, _Mapping]] = ..., raw_bytes: _Optional[int] = ..., entries: _Optional[int] = ...) -> None: ...
     class Rejected(_message.Message):
         __slots__ = ("offset", "kind")
         OFFSET_FIELD_NUMBER: _ClassVar[int]

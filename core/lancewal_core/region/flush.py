@@ -26,7 +26,7 @@ from lancewal_core.region.snapshot import Snapshot, write_snapshot
 from lancewal_core.region.transitions import flushed, refreshed
 from lancewal_core.region.u64_segment import U64Segment
 from lancewal_core.rows.fold import Folded, fold
-from lancewal_core.wal.segment import Entry
+from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.walk import walk
 
 

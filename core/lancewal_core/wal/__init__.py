@@ -1,7 +1,7 @@
 """The write-ahead log of one ingest process.
 
-``segment`` is one object as bytes; ``writer`` puts segments one after the other; ``walk`` reads a log to its end, and
-ends it with a fence.
+``entry`` is what a region has in a segment; ``segment`` is one object as bytes; ``writer`` puts segments one after the
+other; ``walk`` reads a log to its end, and ends it with a fence.
 
 May import: errors, ids, paths, process, proto, rows, store, words.
 """

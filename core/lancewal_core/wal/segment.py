@@ -1,11 +1,12 @@
 """WAL segments and fences as bytes.
 
 A segment is what one ingest process consumed between two PUTs: one *entry* for each region that had records.  A fence
-has the key of a segment but no rows: it ends the log.  Layout of the object, integers little endian::
+has the key of a segment but no rows: it ends the log.  Small entries share a record batch, since each batch costs about a
+kilobyte and a fifth of a millisecond, however few its rows.  Layout of the object, integers little endian::
 
-    body       one Arrow IPC stream, lz4: schema, one record batch for each entry, end mark   (nothing in a fence)
-    table      protobuf ``WalSegmentTable``: log, sequence, writer; byte range and crc32c of the schema and of each
-               entry's record batch with its region, positions and rejected records
+    body       one Arrow IPC stream, lz4: schema, record batches, end mark   (nothing in a fence)
+    table      protobuf ``WalSegmentTable``: log, sequence, writer; byte range and crc32c of the schema and of each record
+               batch, with the number of entries in it; each entry's region, positions, rows and rejected records
     footer     body length u64, table length u32, table crc32c u32, format version u32,
                crc32c of these 20 bytes u32, magic ``LWAL``
 
@@ -13,77 +14,55 @@ Promises:
 
 1. ``decode_segment(encode_segment(s, schema), key) == s``, and one segment gives equal bytes each time.
 2. The body alone is a stream that every Arrow library reads.
-3. One region's rows can be read by byte ranges: trailer (table and footer), schema, its record batch.
+3. One region's rows can be read by byte ranges: trailer (table and footer), schema, the record batch that holds them: with
+   them at most ``SHARED_ROWS_MAX`` rows of other regions.
 4. A truncated, changed, mixed up or otherwise malformed object raises ``ObjectCorrupt`` that names it, a later format
    version ``FormatUnknown``; never a crash, never other rows.  Nothing is decompressed that the table's checked sizes
-   do not allow, and no more than ``SEGMENT_ROWS_BYTES_MAX`` in all.  With ``regions`` given, the bytes of other regions'
-   batches are not looked at.
+   do not allow, and no more than ``SEGMENT_ROWS_BYTES_MAX`` in all.  With ``regions`` given, the bytes of batches
+   that hold none of their rows are not looked at, and no entry keeps other regions' rows in memory.
 5. An object is only taken under its own key: log and sequence stand in both.
-6. What breaks the rules of an entry (``Segment.check``), or is larger than a segment may be, is neither written nor read.
+6. What breaks the rules of an entry (``entry``), or is larger than a segment may be, is neither written nor read.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import pairwise
 
 import google_crc32c
 import pyarrow as pa
-import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
 from lancewal_core import paths
 from lancewal_core.errors import ActionNeeded, FormatUnknown, InvalidInput, InvalidSchema, LancewalError, ObjectCorrupt
 from lancewal_core.ids import LogId, Position, Region, Sequence
 from lancewal_core.proto import wal_segment_pb2
-from lancewal_core.rows.schema import OFFSET, SYSTEM_FIELDS
+from lancewal_core.rows.schema import SYSTEM_FIELDS
 from lancewal_core.store.arrow_message import END_OF_STREAM, LZ4_RATIO_MAX, declared_batch, message_length
 from lancewal_core.store.object_kinds import SEGMENT_ROWS_BYTES_MAX, SEGMENT_TRAILER_BYTES_MAX
+from lancewal_core.wal.entry import Entry, RejectedOffset, check_once, check_positions, check_rows, check_words
 from lancewal_core.words import NoWord, word
 
 FORMAT_VERSION = 1
 MAGIC = b"LWAL"
 FOOTER_SIZE = 28
 TRAILER_HINT = 16 * 1024
-"""Bytes to fetch from an object's end at first: holds the trailer of about 150 entries without rejected records."""
+"""Bytes to fetch from an object's end at first: holds the trailer of about 200 entries without rejected records."""
 
 _FOOTER = struct.Struct("<QIIII4s")
 _FOOTER_CHECKED = 20
 
+SHARED_ROWS_MAX = 2_048
+"""Most rows of a record batch that several entries share."""
+
 _SHOWN = 300
 """Characters of a text from the object that a message may hold."""
+_NAMED = 3
+"""Regions of a record batch that a message names."""
 
 _Table = wal_segment_pb2.WalSegmentTable
-
-
-@dataclass(frozen=True, slots=True)
-class RejectedOffset:
-    """A bad record that went to the dead letters instead of into the rows."""
-
-    offset: int
-    kind: str
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """The records of one region in one segment: all of ``[first, next)``."""
-
-    region: Region
-    first: Position
-    """Also the entry's id."""
-    next: Position
-    contract_version: int
-    rows: pa.RecordBatch
-    """A WAL batch (``rows.RowSchema.wal``); zero rows still move the position."""
-    rejected: tuple[RejectedOffset, ...]
-    """Ascending offsets."""
-
-    def check(self) -> None:
-        """Raise ``InvalidInput`` unless positions, rejected records and rows fit together."""
-        _check_positions(self.region, self.first, self.next, self.contract_version, self.rejected)
-        _check_rows(self.region, self.first, self.next, self.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +80,8 @@ class Segment:
 
     def check(self) -> None:
         """Raise ``InvalidInput`` unless every entry is sound, each region has one, and identifiers are words."""
-        _check_words(self.writer, (entry.rejected for entry in self.entries))
-        _check_once([entry.region for entry in self.entries])
+        check_words(self.writer, self.entries)
+        check_once(self.entries)
         for entry in self.entries:
             entry.check()
 
@@ -140,10 +119,20 @@ class EntryHeader:
     contract_version: int
     row_count: int
     rejected: tuple[RejectedOffset, ...]
+    nbytes: int
+    """Its share of its record batch's bytes in the object, by rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchHeader:
+    """What the trailer says about a record batch."""
+
     section: Section
-    """Its record batch message."""
+    """Its message."""
     raw_bytes: int
-    """Size of the record batch's buffers when decompressed."""
+    """Size of its buffers when decompressed."""
+    entries: tuple[EntryHeader, ...]
+    """Whose rows it holds, one behind the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +144,11 @@ class Trailer:
     writer: str
     written_at_ms: int
     schema: Section
-    entries: tuple[EntryHeader, ...]
+    batches: tuple[BatchHeader, ...]
+
+    @property
+    def entries(self) -> tuple[EntryHeader, ...]:
+        return tuple(entry for batch in self.batches for entry in batch.entries)
 
 
 # -- writing ---------------------------------------------------------------------------------------------------
@@ -169,18 +162,25 @@ def encode_segment(segment: Segment, schema: pa.Schema) -> bytes:
     """
     paths.wal_segment(segment.log, segment.sequence)  # Raises when they cannot be a key.
     _check_schema(schema)
-    segment.check()
+    check_words(segment.writer, segment.entries)
+    check_once(segment.entries)
     for entry in segment.entries:
+        check_positions(entry)
         if not entry.rows.schema.equals(schema):
             raise InvalidSchema(
                 f"rows of region {entry.region.name} have the schema {entry.rows.schema}, not the contract's {schema}",
                 region=entry.region.name,
             )
-    body, ends = _write_stream(segment, schema)
+    shares = _shares(segment.entries)
+    body, ends = _write_stream(segment, schema, shares)
     schema_end = message_length(body.slice(0, 8).to_pybytes())
     content = _Table.Body(schema=_section(body, 0, schema_end))
-    for entry, (start, end) in zip(segment.entries, pairwise([schema_end, *ends]), strict=True):
-        content.entries.append(_encode_header(entry, body, start, end))
+    content.entries.extend(_encode_header(entry) for entry in segment.entries)
+    for share, (start, end) in zip(shares, pairwise([schema_end, *ends]), strict=True):
+        raw_bytes = declared_batch(body.slice(start, end - start)).raw_bytes
+        content.batches.append(
+            _Table.Batch(section=_section(body, start, end), raw_bytes=raw_bytes, entries=len(share))
+        )
     table = _Table(
         log=segment.log,
         sequence=segment.sequence,
@@ -188,7 +188,7 @@ def encode_segment(segment: Segment, schema: pa.Schema) -> bytes:
         written_at_ms=segment.written_at_ms,
         body=content,
     )
-    rows_bytes = sum(entry.raw_bytes for entry in content.entries)
+    rows_bytes = sum(batch.raw_bytes for batch in content.batches)
     if rows_bytes > SEGMENT_ROWS_BYTES_MAX or table.ByteSize() > SEGMENT_TRAILER_BYTES_MAX:
         raise InvalidInput(
             f"a WAL segment cannot hold {rows_bytes} bytes of rows and {table.ByteSize()} of sections and rejected records",
@@ -197,28 +197,42 @@ def encode_segment(segment: Segment, schema: pa.Schema) -> bytes:
     return _assemble(body, table)
 
 
-def _write_stream(segment: Segment, schema: pa.Schema) -> tuple[pa.Buffer, list[int]]:
-    """The body, and where each entry's record batch ends."""
+def _shares(entries: tuple[Entry, ...]) -> list[list[Entry]]:
+    """Entries in their order, divided by the record batch that holds them.  By rows alone, so that a segment that was read is
+    divided as it was."""
+    shares: list[list[Entry]] = []
+    rows = 0
+    for entry in entries:
+        rows += entry.row_count
+        if not shares or rows > SHARED_ROWS_MAX:
+            shares.append([])
+            rows = entry.row_count
+        shares[-1].append(entry)
+    return shares
+
+
+def _write_stream(segment: Segment, schema: pa.Schema, shares: list[list[Entry]]) -> tuple[pa.Buffer, list[int]]:
+    """The body, and where each record batch ends."""
     sink = pa.BufferOutputStream()
     # For people who open the body with an Arrow tool; a reader goes by the table.
     described = schema.with_metadata({"lancewal.log": segment.log, "lancewal.sequence": str(segment.sequence)})
     ends = []
     with pa.ipc.new_stream(sink, described, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
-        for entry in segment.entries:
-            writer.write_batch(entry.rows)
+        for share in shares:
+            rows = share[0].rows if len(share) == 1 else pa.concat_batches([entry.rows for entry in share])
+            check_rows(rows, share)
+            writer.write_batch(rows)
             ends.append(sink.tell())
     return sink.getvalue(), ends
 
 
-def _encode_header(entry: Entry, body: pa.Buffer, start: int, end: int) -> _Table.Entry:
+def _encode_header(entry: Entry) -> _Table.Entry:
     return _Table.Entry(
         region=entry.region.name,
         first_position=entry.first,
         next_position=entry.next,
         contract_version=entry.contract_version,
-        rows=entry.rows.num_rows,
-        section=_section(body, start, end),
-        raw_bytes=declared_batch(body.slice(start, end - start)).raw_bytes,
+        rows=entry.row_count,
         rejected=[_Table.Rejected(offset=r.offset, kind=r.kind) for r in entry.rejected],
     )
 
@@ -262,19 +276,16 @@ def decode_segment(data: bytes, where: str, regions: Collection[Region] | None =
     if isinstance(trailer, Fence):
         return trailer
     buffer = pa.py_buffer(data)
-    wanted = [header for header in trailer.entries if regions is None or header.region in regions]
-    body_end = trailer.entries[-1].section if trailer.entries else trailer.schema
+    body_end = trailer.batches[-1].section if trailer.batches else trailer.schema
     end = buffer.slice(body_end.start + body_end.length, len(END_OF_STREAM))
     if end.to_pybytes() != END_OF_STREAM:
         raise _corrupt(where, "the Arrow stream has no end mark")
     schema = decode_schema(_slice(buffer, trailer.schema), trailer.schema, where)
-    return Segment(
-        log=trailer.log,
-        sequence=trailer.sequence,
-        writer=trailer.writer,
-        entries=tuple(decode_entry(_slice(buffer, header.section), header, schema, where) for header in wanted),
-        written_at_ms=trailer.written_at_ms,
-    )
+    entries: list[Entry] = []
+    for header in trailer.batches:
+        if regions is None or any(entry.region in regions for entry in header.entries):
+            entries += decode_batch(_slice(buffer, header.section), header, schema, where, regions)
+    return Segment(trailer.log, trailer.sequence, trailer.writer, tuple(entries), trailer.written_at_ms)
 
 
 def trailer_length(tail: bytes, where: str) -> int:
@@ -352,38 +363,53 @@ def _decode_fence(message: _Table, where: str) -> Fence:
 
 def _decode_table(message: _Table, body_length: int, where: str) -> Trailer:
     schema = _decode_section(message.body.schema)
-    entries = tuple(_decode_header(entry, where) for entry in message.body.entries)
+    batches = _decode_batches(message.body, where)
     end = 0
-    for section in (schema, *(header.section for header in entries)):
+    for section in (schema, *(batch.section for batch in batches)):
         if section.start != end or section.length == 0:
             raise _corrupt(where, f"a section of {section.length} bytes starts at {section.start} instead of {end}")
         end += section.length
     if end + len(END_OF_STREAM) != body_length:
         raise _corrupt(where, f"its sections end at {end}, its body at {body_length}")
-    try:
-        _check_words(message.writer, (header.rejected for header in entries))
-        _check_once([header.region for header in entries])
-        rows_bytes = sum(header.raw_bytes for header in entries)
-        if rows_bytes > SEGMENT_ROWS_BYTES_MAX:
-            raise ObjectCorrupt(f"it declares {rows_bytes} bytes of rows, more than any segment holds")
-        for header in entries:
-            _check_positions(header.region, header.first, header.next, header.contract_version, header.rejected)
-    except LancewalError as error:
-        raise _corrupt(where, str(error)) from error
-    return Trailer(
+    trailer = Trailer(
         log=LogId(message.log),
         sequence=Sequence(message.sequence),
         writer=message.writer,
         written_at_ms=message.written_at_ms,
         schema=schema,
-        entries=entries,
+        batches=batches,
     )
+    try:
+        check_words(message.writer, trailer.entries)
+        check_once(trailer.entries)
+        rows_bytes = sum(batch.raw_bytes for batch in batches)
+        if rows_bytes > SEGMENT_ROWS_BYTES_MAX:
+            raise ObjectCorrupt(f"it declares {rows_bytes} bytes of rows, more than any segment holds")
+        for entry in trailer.entries:
+            check_positions(entry)
+    except LancewalError as error:
+        raise _corrupt(where, str(error)) from error
+    return trailer
 
 
-def _decode_header(entry: _Table.Entry, where: str) -> EntryHeader:
-    section = _decode_section(entry.section)
-    if entry.raw_bytes > LZ4_RATIO_MAX * section.length:
-        raise _corrupt(where, f"{section.length} bytes cannot hold {entry.raw_bytes} bytes of rows")
+def _decode_batches(body: _Table.Body, where: str) -> tuple[BatchHeader, ...]:
+    batches, at = [], 0
+    for batch in body.batches:
+        section, held = _decode_section(batch.section), body.entries[at : at + batch.entries]
+        if not held or len(held) != batch.entries:
+            raise _corrupt(where, f"a record batch is of {batch.entries} entries, of which there are {len(held)}")
+        if batch.raw_bytes > LZ4_RATIO_MAX * section.length:
+            raise _corrupt(where, f"{section.length} bytes cannot hold {batch.raw_bytes} bytes of rows")
+        rows = sum(entry.rows for entry in held) or 1
+        entries = (_decode_header(entry, section.length * entry.rows // rows, where) for entry in held)
+        batches.append(BatchHeader(section, batch.raw_bytes, tuple(entries)))
+        at += len(held)
+    if at != len(body.entries):
+        raise _corrupt(where, f"{len(body.entries) - at} of its {len(body.entries)} entries are in no record batch")
+    return tuple(batches)
+
+
+def _decode_header(entry: _Table.Entry, nbytes: int, where: str) -> EntryHeader:
     return EntryHeader(
         region=_region(entry.region, where),
         first=Position(entry.first_position),
@@ -391,8 +417,7 @@ def _decode_header(entry: _Table.Entry, where: str) -> EntryHeader:
         contract_version=entry.contract_version,
         row_count=entry.rows,
         rejected=tuple(RejectedOffset(rejected.offset, rejected.kind) for rejected in entry.rejected),
-        section=section,
-        raw_bytes=entry.raw_bytes,
+        nbytes=nbytes,
     )
 
 
@@ -420,22 +445,39 @@ def decode_schema(data: pa.Buffer | bytes, section: Section, where: str) -> pa.S
     return schema
 
 
-def decode_entry(data: pa.Buffer | bytes, header: EntryHeader, schema: pa.Schema, where: str) -> Entry:
-    """An entry, from the bytes of its section and the segment's schema."""
+def decode_batch(
+    data: pa.Buffer | bytes,
+    header: BatchHeader,
+    schema: pa.Schema,
+    where: str,
+    regions: Collection[Region] | None = None,
+) -> list[Entry]:
+    """A record batch's entries, from the bytes of its section and the segment's schema; with ``regions``, only theirs."""
     buffer = _checked(data, header.section, where)
     try:
         declared = declared_batch(buffer)
-        if (declared.rows, declared.raw_bytes) != (header.row_count, header.raw_bytes):
+        row_count = sum(entry.row_count for entry in header.entries)
+        if (declared.rows, declared.raw_bytes) != (row_count, header.raw_bytes):
             raise ObjectCorrupt(
                 f"a record batch declares {declared.rows} rows and {declared.raw_bytes} bytes, "
-                f"the section table {header.row_count} and {header.raw_bytes}"
+                f"the section table {row_count} and {header.raw_bytes}"
             )
         rows = pa.ipc.read_record_batch(buffer, schema)
         rows.validate(full=True)
-        _check_rows(header.region, header.first, header.next, rows)
+        check_rows(rows, header.entries)
     except (ObjectCorrupt, ActionNeeded, pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise _corrupt(where, f"rows of region {header.region.name} cannot be read: {error}") from error
-    return Entry(header.region, header.first, header.next, header.contract_version, rows, header.rejected)
+        names = ", ".join(entry.region.name for entry in header.entries[:_NAMED])
+        more = f" and {len(header.entries) - _NAMED} more" if len(header.entries) > _NAMED else ""
+        raise _corrupt(where, f"rows of region {names}{more} cannot be read: {error}") from error
+    entries, at = [], 0
+    for entry in header.entries:
+        if regions is None or entry.region in regions:
+            own = rows.slice(at, entry.row_count)
+            if regions is not None and 2 * entry.row_count < rows.num_rows:
+                own = own.take(pa.array(range(entry.row_count), pa.int64()))  # a slice would keep all of the batch
+            entries.append(Entry(entry.region, entry.first, entry.next, entry.contract_version, own, entry.rejected))
+        at += entry.row_count
+    return entries
 
 
 def _slice(buffer: pa.Buffer, section: Section) -> pa.Buffer:
@@ -456,7 +498,7 @@ def _corrupt(where: str, problem: str) -> ObjectCorrupt:
     )
 
 
-# -- rules of an entry -----------------------------------------------------------------------------------------
+# -- rules of a segment --------------------------------------------------------------------------------------------
 
 
 def _check_schema(schema: pa.Schema) -> None:
@@ -474,55 +516,10 @@ def _has_dictionary(type_: pa.DataType) -> bool:
     return any(_has_dictionary(type_.field(i).type) for i in range(type_.num_fields))
 
 
-def _check_words(writer: str, rejected: Iterable[tuple[RejectedOffset, ...]]) -> None:
-    try:
-        word(writer, "writer")
-        for kind in {record.kind for records in rejected for record in records}:
-            word(kind, "kind of a rejected record")
-    except NoWord as error:
-        raise InvalidInput(str(error)) from error
-
-
 def _check_fence(fence: Fence) -> None:
-    _check_words(fence.writer, ())
+    check_words(fence.writer, ())
     try:
         if fence.writer_log is not None:
             word(fence.writer_log, "writer_log")
     except NoWord as error:
         raise InvalidInput(str(error)) from error
-
-
-def _check_once(regions: list[Region]) -> None:
-    seen: set[Region] = set()
-    for region in regions:
-        if region in seen:
-            raise InvalidInput(f"region {region.name} has two entries in one segment", region=region.name)
-        seen.add(region)
-
-
-def _check_positions(
-    region: Region, first: Position, next_: Position, contract_version: int, rejected: tuple[RejectedOffset, ...]
-) -> None:
-    if not 0 <= first < next_:
-        raise InvalidInput(f"an entry of region {region.name} covers {first} to {next_}", region=region.name)
-    if contract_version < 1:
-        raise InvalidInput(f"an entry of region {region.name} names contract version {contract_version}")
-    offsets = [first - 1, *(record.offset for record in rejected), next_]
-    if any(later <= earlier for earlier, later in pairwise(offsets)):
-        raise InvalidInput(
-            f"rejected offsets of region {region.name} do not ascend inside {first} to {next_}", region=region.name
-        )
-
-
-def _check_rows(region: Region, first: Position, next_: Position, rows: pa.RecordBatch) -> None:
-    for field, column in zip(rows.schema, rows.columns, strict=True):
-        if not field.nullable and column.null_count:
-            raise InvalidInput(f"rows of region {region.name} have nulls in {field.name!r}", region=region.name)
-    if rows.num_rows:
-        span = pc.min_max(rows.column(OFFSET))
-        low, high = span["min"].as_py(), span["max"].as_py()
-        if low < first or high >= next_:
-            raise InvalidInput(
-                f"rows of region {region.name} have offsets {low} to {high}, outside {first} to {next_}",
-                region=region.name,
-            )

@@ -22,13 +22,8 @@ from lancewal_core.ids import LogId, OwnerId, Sequence
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.failpoints import point
 from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, put_once
-from lancewal_core.wal.segment import (
-    Entry,
-    Fence,
-    Segment,
-    decode_segment,
-    encode_segment,
-)
+from lancewal_core.wal.entry import Entry
+from lancewal_core.wal.segment import Fence, Segment, decode_segment, encode_segment
 
 
 @dataclass(frozen=True, slots=True)

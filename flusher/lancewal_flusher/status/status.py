@@ -185,7 +185,9 @@ def _look(
         return Look(not_looked_at=["what strong reads need besides"])
     unmerged = [Unmerged(t.region, t.index, t.snapshots) for t in counted if t.index_read]
     sizes = [
-        SegmentSize(paths.wal_segment(s.log, s.sequence), sum(e.section.length for e in s.entries), s.written_at_ms)
+        SegmentSize(
+            paths.wal_segment(s.log, s.sequence), sum(batch.section.length for batch in s.batches), s.written_at_ms
+        )
         for s in segments
     ]
     return look(opened, pinned, in_force, unmerged, sizes)

@@ -74,7 +74,7 @@ def count_entries(
                 continue
             holding[number] = trailer
             counts.rows += header.row_count
-            counts.nbytes += header.section.length
+            counts.nbytes += header.nbytes
             counts.entry_at_ms = max(counts.entry_at_ms, trailer.written_at_ms)
             if record.state is State.OPEN:
                 reached[header.region] = header.next

@@ -42,7 +42,7 @@ from lancewal_core.rows.region_key import RegionKeyCodec
 from lancewal_core.rows.schema import OFFSET
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.drain import Drain
-from lancewal_core.wal.segment import Entry, RejectedOffset
+from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_core.wal.writer import LogWriter, PutResult
 from lancewal_ingest.append.draining import DrainLimit, NoteNew
 from lancewal_ingest.append.routing import routing_of

@@ -24,7 +24,7 @@ from lancewal_core.errors import InvalidInput
 from lancewal_core.ids import OwnerId, Position, Region
 from lancewal_core.region.durable_position import durable_position
 from lancewal_core.region.loss_record import LossRecord, read_losses, write_loss
-from lancewal_core.wal.segment import Entry
+from lancewal_core.wal.entry import Entry
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.kafka.source import Offsets
 from lancewal_ingest.operator.entry import no_rows, write_entry

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from lancewal_core.errors import OwnershipLost, StoreUnavailable
 from lancewal_core.ids import LogId, OwnerId, Position, Region
-from lancewal_core.wal.segment import Entry
+from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.writer import Durable, FencedOut, LogWriter, Occupied, Unsettled
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.kafka.source import Offsets

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from lancewal_core.errors import InvalidInput, RecordsUnreadable
 from lancewal_core.ids import OwnerId, Position, Region, position_after
 from lancewal_core.region.durable_position import durable_position
-from lancewal_core.wal.segment import Entry, RejectedOffset
+from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_ingest.append.job import Consumed, DeadLetters, Preparer
 from lancewal_ingest.append.pending import divided, joined
 from lancewal_ingest.context import IngestContext

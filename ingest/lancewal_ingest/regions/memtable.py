@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from lancewal_core.ids import Generation, Position, Region, Sequence
-from lancewal_core.wal.segment import Entry
+from lancewal_core.wal.entry import Entry
 
 
 @dataclass(slots=True)

@@ -24,7 +24,8 @@ from lancewal_core.region.index import GenerationRecord
 from lancewal_core.region.snapshot import Snapshot
 from lancewal_core.rows.schema import TIMESTAMP
 from lancewal_core.store.object_store import ObjectInfo, ObjectStore, PutOutcome
-from lancewal_core.wal.segment import Entry, Fence
+from lancewal_core.wal.entry import Entry
+from lancewal_core.wal.segment import Fence
 from lancewal_core.wal.writer import Durable
 from lancewal_ingest.event_table import IngestEvents
 from lancewal_ingest.service.metric_table import IngestMetricTable

@@ -26,7 +26,8 @@ from lancewal_core.cli.options import read_settings
 from lancewal_core.errors import ActionNeeded
 from lancewal_core.paths import parse_wal_segment
 from lancewal_core.store.place import place_of
-from lancewal_core.wal.segment import Entry, Segment, decode_segment, encode_segment
+from lancewal_core.wal.entry import Entry
+from lancewal_core.wal.segment import Segment, decode_segment, encode_segment
 from lancewal_demo.stack import KafkaBroker
 from lancewal_reader import Receipt
 from tests.support.retention import delete_records

@@ -25,7 +25,7 @@ from lancewal_core.rows.fold import Folded, fold
 from lancewal_core.table.contract import Column, Contract
 from lancewal_core.table.watermarks import Watermarks
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
-from lancewal_core.wal.segment import Entry
+from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.writer import Durable, LogWriter
 from tests.support.fuzzing import memory_bound
 from tests.support.indexes import newest_index

@@ -19,7 +19,8 @@ from lancewal_core.testing.faults import ListFault, PutFault, RandomFaults, Rate
 from lancewal_core.testing.memory_store import MemoryBucket, MemoryStore
 from lancewal_core.testing.scheduler import Scheduler
 from lancewal_core.testing.sim_clock import SimClock
-from lancewal_core.wal.segment import Entry, Fence, Segment, decode_segment, encode_fence
+from lancewal_core.wal.entry import Entry
+from lancewal_core.wal.segment import Fence, Segment, decode_segment, encode_fence
 from lancewal_core.wal.walk import SegmentCache, WalkOn, confirm_end, end_log, walk, walk_cached, walk_trailers
 from lancewal_core.wal.writer import Durable, FencedOut, LogWriter, Occupied, Unsettled
 from tests.support.scripted import InlineTasks, ManualClock, ScriptedStore

@@ -6,6 +6,7 @@ import struct
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 
 import google_crc32c
 import pyarrow as pa
@@ -18,15 +19,15 @@ from lancewal_core.errors import FormatUnknown, InvalidInput, InvalidSchema, Obj
 from lancewal_core.ids import LogId, Position, Region, Sequence, TopicId
 from lancewal_core.proto import wal_segment_pb2
 from lancewal_core.rows.schema import Op, RowSchema
+from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_core.wal.segment import (
     FOOTER_SIZE,
+    SHARED_ROWS_MAX,
     TRAILER_HINT,
-    Entry,
     Fence,
-    RejectedOffset,
     Segment,
     Trailer,
-    decode_entry,
+    decode_batch,
     decode_schema,
     decode_segment,
     decode_trailer,
@@ -112,17 +113,80 @@ def test_only_wanted_regions_are_read(segment: Segment, data: st.DataObject) -> 
     assert read == replace(segment, entries=tuple(e for e in segment.entries if e.region in wanted))
 
 
-def test_other_regions_bytes_are_not_looked_at() -> None:
-    segment = two_entries()
+def one_batch_each() -> Segment:
+    """Entries too large to share a batch."""
+    size = SHARED_ROWS_MAX // 2 + 1
+    entries = (entry(region, 0, size, batch(list(range(size)))) for region in (NORTH, SOUTH))
+    return Segment(LOG, SEQUENCE, "ingest-0", tuple(entries), 0)
+
+
+def test_batches_without_a_wanted_region_are_not_looked_at() -> None:
+    segment = one_batch_each()
     data = bytearray(encode_segment(segment, ROWS.wal))
     trailer = decode_trailer(bytes(data), KEY, len(data))
     assert isinstance(trailer, Trailer)
-    data[trailer.entries[0].section.start + 40] ^= 1
+    assert [len(held.entries) for held in trailer.batches] == [1, 1]
+    data[trailer.batches[0].section.start + 40] ^= 1
     read = decode_segment(bytes(data), KEY, [SOUTH])
     assert isinstance(read, Segment)
     assert read.entries == segment.entries[1:]
     with pytest.raises(ObjectCorrupt):
         decode_segment(bytes(data), KEY, [NORTH])
+
+
+def small_entries(count: int, rows: int, first: int = 100) -> Segment:
+    """Entries of as many partitions, with equal offsets."""
+    held = batch(list(range(first, first + rows)))
+    entries = (entry(Region("orders", NORTH.topic_id, p), first, first + rows, held) for p in range(count))
+    return Segment(LOG, SEQUENCE, "ingest-0", tuple(entries), 1_700_000_000_000)
+
+
+def test_small_entries_cost_what_their_rows_cost() -> None:
+    """A batch by itself costs about a kilobyte."""
+    one = small_entries(1, 512)
+    many = small_entries(256, 2)
+    alone, together = (len(encode_segment(segment, ROWS.wal)) for segment in (one, many))
+    assert together < alone + 256 * 100
+    assert decode_segment(encode_segment(many, ROWS.wal), KEY) == many
+
+
+@given(st.lists(st.sampled_from([0, 1, 700, SHARED_ROWS_MAX - 1, SHARED_ROWS_MAX, SHARED_ROWS_MAX + 1]), max_size=6))
+@settings(max_examples=40)
+def test_entries_share_batches_of_bounded_size(sizes: list[int]) -> None:
+    whole = batch(list(range(SHARED_ROWS_MAX + 1)))
+    entries = (
+        entry(Region("orders", NORTH.topic_id, p), 0, size + 1, whole.slice(0, size)) for p, size in enumerate(sizes)
+    )
+    segment = Segment(LOG, SEQUENCE, "w", tuple(entries), 0)
+    data = encode_segment(segment, ROWS.wal)
+    trailer = decode_trailer(data, KEY, len(data))
+    assert isinstance(trailer, Trailer)
+    held = [[header.row_count for header in part.entries] for part in trailer.batches]
+    assert [count for counts in held for count in counts] == sizes
+    assert all(len(counts) == 1 or sum(counts) <= SHARED_ROWS_MAX for counts in held)
+    assert all(sum(left) + right[0] > SHARED_ROWS_MAX for left, right in pairwise(held))
+    assert sum(header.nbytes for header in trailer.entries) <= len(data)
+    for wanted in segment.entries:
+        alone = decode_segment(data, KEY, [wanted.region])
+        assert isinstance(alone, Segment)
+        assert alone.entries == (wanted,)
+
+
+def test_an_entry_keeps_no_other_regions_rows_in_memory() -> None:
+    data = encode_segment(small_entries(256, 8), ROWS.wal)
+    before = pa.total_allocated_bytes()
+    read = decode_segment(data, KEY, [NORTH])
+    assert isinstance(read, Segment)
+    assert pa.total_allocated_bytes() - before < 20_000  # a batch of 2,048 such rows takes some 100 kB
+
+
+def test_damage_of_a_shared_batch_names_who_is_in_it() -> None:
+    data = bytearray(encode_segment(small_entries(5, 2), ROWS.wal))
+    trailer = decode_trailer(bytes(data), KEY, len(data))
+    assert isinstance(trailer, Trailer)
+    data[trailer.batches[0].section.start + 40] ^= 1
+    with pytest.raises(ObjectCorrupt, match="checksum"):
+        decode_segment(bytes(data), KEY, [SOUTH, NORTH])
 
 
 def test_a_fence_comes_back_as_it_was() -> None:
@@ -136,7 +200,7 @@ def test_the_body_is_a_plain_arrow_stream() -> None:
     with pa.ipc.open_stream(encode_segment(segment, ROWS.wal)) as stream:
         batches = list(stream)
         metadata = stream.schema.metadata
-    assert batches == [e.rows for e in segment.entries]
+    assert batches == [pa.concat_batches([e.rows for e in segment.entries])]
     assert metadata == {b"lancewal.log": LOG.encode(), b"lancewal.sequence": b"4"}
 
 
@@ -149,7 +213,7 @@ def test_slices_of_a_batch_are_written_alone() -> None:
 
 
 def test_one_entry_can_be_read_by_ranges() -> None:
-    segment = two_entries()
+    segment = one_batch_each()
     data = encode_segment(segment, ROWS.wal)
     assert trailer_length(data[-FOOTER_SIZE:], KEY) < TRAILER_HINT
     tail = data[-trailer_length(data[-FOOTER_SIZE:], KEY) :]
@@ -158,10 +222,10 @@ def test_one_entry_can_be_read_by_ranges() -> None:
     assert decode_trailer(data[-len(tail) - 3 :], KEY, len(data)) == trailer
     schema_part = data[: trailer.schema.length]
     schema = decode_schema(schema_part, trailer.schema, KEY)
-    for header, expected in zip(trailer.entries, segment.entries, strict=True):
+    for header, expected in zip(trailer.batches, segment.entries, strict=True):
         part = data[header.section.start : header.section.start + header.section.length]
-        assert decode_entry(part, header, schema, KEY) == expected
-        assert header.row_count == expected.rows.num_rows
+        assert decode_batch(part, header, schema, KEY) == [expected]
+        assert header.entries[0].row_count == expected.rows.num_rows
     with pytest.raises(ObjectCorrupt, match="do not hold the trailer"):
         decode_trailer(tail[1:], KEY, len(data))
     with pytest.raises(ObjectCorrupt, match=f"has {len(data) + 1} bytes"):
@@ -230,7 +294,7 @@ def rebuild(
     body_length, table_length = struct.unpack_from("<QI", data, len(data) - 28)
     table = wal_segment_pb2.WalSegmentTable.FromString(data[body_length : body_length + table_length])
     body = data[:body_length] if body is None else body
-    for section in (table.body.schema, *(e.section for e in table.body.entries)):
+    for section in (table.body.schema, *(b.section for b in table.body.batches)):
         section.checksum = google_crc32c.value(body[section.start : section.start + section.length])
     change(table)
     message = table.SerializeToString()
@@ -245,24 +309,36 @@ def test_rebuilding_changes_nothing_by_itself() -> None:
     assert rebuild(SMALL) == SMALL
 
 
+def move_a_row(body: wal_segment_pb2.WalSegmentTable.Body) -> None:
+    body.entries[0].rows -= 1
+    body.entries[1].rows += 1
+
+
 CHANGES: dict[str, tuple[Callable[[wal_segment_pb2.WalSegmentTable], object], str]] = {
     "neither kind": (lambda t: t.ClearField("body"), "neither a segment nor a fence"),
     "fence with a body": (lambda t: t.fence.SetInParent(), "a fence, but has a body"),
-    "section start": (lambda t: setattr(t.body.entries[1].section, "start", 0), "starts at 0 instead of"),
-    "section length": (lambda t: setattr(t.body.entries[0].section, "length", 2**63), "instead of 9223372036854"),
+    "section start": (lambda t: setattr(t.body.batches[0].section, "start", 0), "starts at 0 instead of"),
+    "section length": (lambda t: setattr(t.body.batches[0].section, "length", 2**63), "its body at"),
     "empty section": (lambda t: setattr(t.body.schema, "length", 0), "section of 0 bytes"),
-    "entry dropped": (lambda t: t.body.entries.pop(), "its sections end at"),
-    "entries swapped": (lambda t: t.body.entries.reverse(), "instead of"),
+    "entry dropped": (lambda t: t.body.entries.pop(), "of 2 entries, of which there are 1"),
+    "batch dropped": (lambda t: t.body.batches.pop(), "2 of its 2 entries are in no record batch"),
+    "batch of fewer": (lambda t: setattr(t.body.batches[0], "entries", 1), "1 of its 2 entries are in no"),
+    "batch of none": (lambda t: t.body.batches.add(), "of 0 entries"),
     "rows": (lambda t: setattr(t.body.entries[0], "rows", 4), "declares 5 rows"),
-    "rows out of nothing": (lambda t: setattr(t.body.entries[1], "rows", 2**50), "declares 0 rows"),
-    "raw bytes": (lambda t: setattr(t.body.entries[0], "raw_bytes", t.body.entries[0].raw_bytes + 8), "declares 5"),
-    "raw bytes beyond reason": (lambda t: setattr(t.body.entries[0], "raw_bytes", 2**40), "cannot hold 1099511627776"),
+    "rows of another entry": (lambda t: move_a_row(t.body), "17 have offsets 108 to 108"),
+    "rows out of nothing": (lambda t: setattr(t.body.entries[1], "rows", 2**50), "declares 5 rows"),
+    "raw bytes": (lambda t: setattr(t.body.batches[0], "raw_bytes", t.body.batches[0].raw_bytes + 8), "declares 5"),
+    "raw bytes beyond reason": (lambda t: setattr(t.body.batches[0], "raw_bytes", 2**40), "cannot hold 1099511627776"),
     "region name": (lambda t: setattr(t.body.entries[0], "region", "orders/x"), "is not a region"),
     "region partition": (lambda t: setattr(t.body.entries[0], "region", "orders/x/01"), "is not a region"),
     "hostile topic": (lambda t: setattr(t.body.entries[0], "region", "../x/1"), "is not a region"),
     "region twice": (lambda t: setattr(t.body.entries[0], "region", SOUTH.name), "two entries"),
     "first after the rows": (lambda t: setattr(t.body.entries[0], "first_position", 101), "outside 101 to 110"),
     "next within the rows": (lambda t: setattr(t.body.entries[0], "next_position", 108), "outside 100 to 108"),
+    "range beyond Kafka's": (
+        lambda t: setattr(t.body.entries[1], "next_position", 2**63),
+        "covers 7 to 922337203685477",
+    ),
     "no range": (lambda t: setattr(t.body.entries[1], "next_position", 7), "covers 7 to 7"),
     "contract version": (lambda t: setattr(t.body.entries[0], "contract_version", 0), "contract version 0"),
     "rejected outside": (lambda t: setattr(t.body.entries[0].rejected[0], "offset", 110), "rejected offsets"),
@@ -326,6 +402,7 @@ def test_rows_of_a_foreign_schema_are_refused() -> None:
 
         def only_schema(table: wal_segment_pb2.WalSegmentTable, body: bytes = body) -> None:
             table.body.ClearField("entries")
+            table.body.ClearField("batches")
             table.body.schema.length = len(body) - 8
             table.body.schema.checksum = google_crc32c.value(body[:-8])
 

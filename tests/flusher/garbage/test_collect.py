@@ -41,7 +41,8 @@ from lancewal_core.table.protocol import Committed, TableCommit
 from lancewal_core.table.watermarks import TABLE_UUID, Watermark, merge_properties
 from lancewal_core.testing.faults import ListFault, PutFault
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
-from lancewal_core.wal.segment import Entry, Fence, encode_fence
+from lancewal_core.wal.entry import Entry
+from lancewal_core.wal.segment import Fence, encode_fence
 from lancewal_core.wal.walk import SegmentCache, end_log, walk
 from lancewal_core.wal.writer import Durable, LogWriter
 from lancewal_flusher.context import FlusherContext

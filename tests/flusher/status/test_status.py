@@ -34,7 +34,7 @@ from lancewal_core.table import control
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.watermarks import InForce, Watermark, Watermarks
-from lancewal_core.wal.segment import Entry
+from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.walk import end_log
 from lancewal_core.wal.writer import Durable, LogWriter
 from lancewal_flusher.commands.status import status_text

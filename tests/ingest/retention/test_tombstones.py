@@ -19,7 +19,8 @@ from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.contract import Column, Contract
 from lancewal_core.testing.memory_store import MemoryStore
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
-from lancewal_core.wal.segment import Entry, Segment, encode_segment
+from lancewal_core.wal.entry import Entry
+from lancewal_core.wal.segment import Segment, encode_segment
 from lancewal_ingest.retention.tombstones import lost_tombstones
 from lancewal_kafka.retention import Compaction
 

@@ -58,7 +58,7 @@ from lancewal_core.store.obstore import open_store
 from lancewal_core.table import control
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.lance.table import LanceTable
-from lancewal_core.wal.segment import Entry, RejectedOffset
+from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_demo.stack import KafkaBroker
 from lancewal_flusher.define.create import create_table
 from lancewal_ingest.event_table import IngestEvents

@@ -31,7 +31,8 @@ from lancewal_core.region.history import generations_behind
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.snapshot import Snapshot, read_snapshot
-from lancewal_core.wal.segment import Entry, Fence, Segment, decode_segment
+from lancewal_core.wal.entry import Entry
+from lancewal_core.wal.segment import Fence, Segment, decode_segment
 
 _AT_ONCE = 8
 """Segments in memory at the same time."""

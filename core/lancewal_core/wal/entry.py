@@ -1,0 +1,132 @@
+"""An entry of a WAL segment, and the rules that it keeps.
+
+1. An entry holds all records of one region in ``[first, next)``: each is a row, was rejected, or was none (a gap).
+2. Its rows' offsets lie in that range, and no row lacks a value that its column must have; its rejected offsets ascend there.
+3. Names in it are words, and it names a contract version.
+
+What breaks them is ``InvalidInput``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from lancewal_core.errors import InvalidInput
+from lancewal_core.ids import Position, Region
+from lancewal_core.rows.schema import OFFSET
+from lancewal_core.words import NoWord, word
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedOffset:
+    """A bad record that went to the dead letters instead of into the rows."""
+
+    offset: int
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The records of one region in one segment: all of ``[first, next)``."""
+
+    region: Region
+    first: Position
+    """Also the entry's id."""
+    next: Position
+    contract_version: int
+    rows: pa.RecordBatch
+    """A WAL batch (``rows.RowSchema.wal``); zero rows still move the position."""
+    rejected: tuple[RejectedOffset, ...]
+    """Ascending offsets."""
+
+    @property
+    def row_count(self) -> int:
+        return int(self.rows.num_rows)
+
+    def check(self) -> None:
+        """Raise ``InvalidInput`` unless positions, rejected records and rows fit together."""
+        check_positions(self)
+        check_rows(self.rows, (self,))
+
+
+class Described(Protocol):
+    """An entry, or what a segment's table says of one."""
+
+    @property
+    def region(self) -> Region: ...
+    @property
+    def first(self) -> Position: ...
+    @property
+    def next(self) -> Position: ...
+    @property
+    def contract_version(self) -> int: ...
+    @property
+    def row_count(self) -> int: ...
+    @property
+    def rejected(self) -> tuple[RejectedOffset, ...]: ...
+
+
+def check_once(entries: Iterable[Described]) -> None:
+    """Each region has one entry in a segment."""
+    seen: set[Region] = set()
+    for entry in entries:
+        if entry.region in seen:
+            raise InvalidInput(f"region {entry.region.name} has two entries in one segment", region=entry.region.name)
+        seen.add(entry.region)
+
+
+def check_positions(entry: Described) -> None:
+    region = entry.region
+    if not 0 <= entry.first < entry.next < 1 << 63:
+        raise InvalidInput(f"an entry of region {region.name} covers {entry.first} to {entry.next}", region=region.name)
+    if entry.contract_version < 1:
+        raise InvalidInput(f"an entry of region {region.name} names contract version {entry.contract_version}")
+    if not entry.rejected:
+        return
+    offsets = [entry.first - 1, *(record.offset for record in entry.rejected), entry.next]
+    if any(later <= earlier for earlier, later in pairwise(offsets)):
+        raise InvalidInput(
+            f"rejected offsets of region {region.name} do not ascend inside {entry.first} to {entry.next}",
+            region=region.name,
+        )
+
+
+def check_rows(rows: pa.RecordBatch, entries: Sequence[Described]) -> None:
+    """``rows`` are those of the entries, one behind the other."""
+    holders = [entry for entry in entries if entry.row_count]
+    starts = np.array([0, *accumulate(entry.row_count for entry in holders)])
+    for field, column in zip(rows.schema, rows.columns, strict=True):
+        if not field.nullable and column.null_count:
+            at = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
+            region = holders[int(np.searchsorted(starts, at, side="right")) - 1].region
+            raise InvalidInput(f"rows of region {region.name} have nulls in {field.name!r}", region=region.name)
+    if not holders:
+        return
+    offsets = rows.column(OFFSET).to_numpy()
+    lows, highs = np.minimum.reduceat(offsets, starts[:-1]), np.maximum.reduceat(offsets, starts[:-1])
+    firsts, nexts = np.array([entry.first for entry in holders]), np.array([entry.next for entry in holders])
+    outside = np.flatnonzero((lows < firsts) | (highs >= nexts))
+    if len(outside):
+        wrong = int(outside[0])
+        entry = holders[wrong]
+        raise InvalidInput(
+            f"rows of region {entry.region.name} have offsets {lows[wrong]} to {highs[wrong]}, outside {entry.first} to "
+            f"{entry.next}",
+            region=entry.region.name,
+        )
+
+
+def check_words(writer: str, entries: Iterable[Described]) -> None:
+    """The writer, and kinds of rejected records."""
+    try:
+        word(writer, "writer")
+        for kind in {record.kind for entry in entries for record in entry.rejected}:
+            word(kind, "kind of a rejected record")
+    except NoWord as error:
+        raise InvalidInput(str(error)) from error
