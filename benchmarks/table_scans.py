@@ -64,7 +64,7 @@ def _scan(path: Path, kind: Kind, by: By) -> tuple[Elapsed, Sums | int]:
     table: Any = lance.dataset(str(path)) if by == "Lance" else open_table(str(path))
     found: Sums | int
     if kind == "aggregate":
-        found = sum_up(table.scanner(["a", "b"]).to_batches() if by == "Lance" else table.scan(["a", "b"]))
+        found = sum_up(table.scanner(["a", "b"]).to_batches() if by == "Lance" else table.to_batches(["a", "b"]))
     else:
         found = (table.to_table() if by == "Lance" else table.to_arrow()).num_rows
     return Elapsed(time.perf_counter() - start, time.process_time() - cpu), found

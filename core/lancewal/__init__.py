@@ -15,13 +15,16 @@ if TYPE_CHECKING:
     from lancewal_core.settings.load import load_settings
     from lancewal_flusher.load.whole import load_files
     from lancewal_reader.left_out import LeftOut, left_out_of
-    from lancewal_reader.receipt import Receipt, receipt_of
-    from lancewal_reader.table import LancewalTable as Table
-    from lancewal_reader.table import open_table
+    from lancewal_reader.point.at import At
+    from lancewal_reader.point.receipt import Receipt, receipt_of
+    from lancewal_reader.rows import Rows
+    from lancewal_reader.table import Table, open_table
 
 __all__ = [
+    "At",
     "LeftOut",
     "Receipt",
+    "Rows",
     "Table",
     "encode_region_key",
     "errors",
@@ -37,19 +40,22 @@ __all__ = [
 _load = names_of(
     __name__,
     {
+        "At": "lancewal_reader.point.at:At",
         "LeftOut": "lancewal_reader.left_out:LeftOut",
-        "Receipt": "lancewal_reader.receipt:Receipt",
-        "Table": "lancewal_reader.table:LancewalTable",
+        "Receipt": "lancewal_reader.point.receipt:Receipt",
+        "Rows": "lancewal_reader.rows:Rows",
+        "Table": "lancewal_reader.table:Table",
         "encode_region_key": "lancewal_core.rows.region_key:encode_region_key",
         "errors": "lancewal.errors",
         "left_out_of": "lancewal_reader.left_out:left_out_of",
         "load_files": "lancewal_flusher.load.whole:load_files",
         "load_settings": "lancewal_core.settings.load:load_settings",
         "open_table": "lancewal_reader.table:open_table",
-        "receipt_of": "lancewal_reader.receipt:receipt_of",
+        "receipt_of": "lancewal_reader.point.receipt:receipt_of",
         "sandbox": "lancewal.sandbox",
         "spark": "lancewal.spark",
     },
+    former={"LancewalTable": "Table"},
 )
 
 

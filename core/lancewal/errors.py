@@ -5,6 +5,7 @@ be started again.  ``ActionNeeded``: a person must change something first.  ``Co
 names.  The classes say what happened.
 """
 
+from lancewal._lazy import names_of
 from lancewal_core.errors import (
     ActionNeeded,
     BadRecord,
@@ -120,3 +121,15 @@ __all__ = [
     "TopicUnsuitable",
     "VersionGone",
 ]
+
+__getattr__ = names_of(
+    __name__,
+    {},
+    former={
+        "BadRecordStop": "BadRecord",
+        "LogTruncated": "TopicTruncated",
+        "SchemaError": "InvalidSchema",
+        "SettingsError": "InvalidSettings",
+        "WatermarkUnknown": "MergedPositionUnknown",
+    },
+)

@@ -20,6 +20,7 @@ _load = names_of(
         "receipt_of": "lancewal_reader.spark.source:receipt_of_dataframe",
         "session": "lancewal_flusher.tasks.spark_session:the_session",
     },
+    former={"receipt_of_dataframe": "receipt_of", "the_session": "session"},
 )
 
 

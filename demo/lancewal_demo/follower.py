@@ -47,7 +47,7 @@ class Sight:
 
 def main(uri: str, output: Path) -> None:
     from lancewal_reader import open_table
-    from lancewal_reader.receipt import receipt_of
+    from lancewal_reader.point.receipt import receipt_of
 
     table = open_table(uri)
     seen = Seen()
@@ -61,7 +61,7 @@ def main(uri: str, output: Path) -> None:
             now, seconds = time.time(), time.monotonic() - started
             receipt = receipt_of(rows.schema)
             ages = seen.first_seen(rows, round(now * 1000))
-            sight = Sight(now, seconds, receipt.version, sum(receipt.cut.values()), ages)
+            sight = Sight(now, seconds, receipt.version, sum(receipt.positions.values()), ages)
             lines.write(json.dumps(asdict(sight)) + "\n")
             # It leaves the machine as much time as it takes: the services run on the same cores.
             time.sleep(max(_PAUSE_S, seconds))

@@ -52,8 +52,8 @@ def command(
     limit: Annotated[int, typer.Option(min=0, help="Most rows to print; 0 prints all.")] = 0,
     output: Annotated[Output, typer.Option(help="Form of the rows.")] = Output.TABLE,
     conflicts: Annotated[
-        str, typer.Option(help="leave_out or fail: what becomes of keys that came through two partitions.")
-    ] = "leave_out",
+        str, typer.Option(help="leave-out or fail: what becomes of keys that came through two partitions.")
+    ] = "leave-out",
     to: Annotated[Path | None, typer.Option(help="Write into this file instead of stdout.")] = None,
     guard_formulas: Annotated[
         bool, typer.Option("--guard-formulas", help="In CSV, put an apostrophe before texts that begin like a formula.")
@@ -67,7 +67,7 @@ def command(
 
     The receipt (table version and position of each partition) is printed on stderr.
     """
-    from lancewal_reader.receipt import receipt_of
+    from lancewal_reader.point.receipt import receipt_of
     from lancewal_reader.table import open_table
 
     settings = read_settings(config)
@@ -75,8 +75,10 @@ def command(
     names = [name.strip() for name in columns.split(",")] if columns else None
     if output is Output.ARROW_FILE and to is None and sys.stdout.isatty():
         raise InvalidInput("--output arrow-file writes bytes: name a file by --to, or redirect stdout")
-    table = open_table(uri, options, settings.table.base_paths, cast("OnConflict", conflicts))
-    rows = table.scan(names, filter or None, consistency.value, at or None)
+    table = open_table(
+        uri, storage_options=options, base_paths=settings.table.base_paths, conflicts=cast("OnConflict", conflicts)
+    )
+    rows = table.to_batches(names, filter or None, consistency=consistency.value, at=at or None)
     say(f"receipt: {receipt_of(rows.schema).to_json()}", err=True)
     left = left_out_of(rows.schema)
     if left:

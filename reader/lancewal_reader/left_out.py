@@ -37,7 +37,7 @@ from lancewal_core.table.contract import Contract
 from lancewal_reader.event_table import ReaderEvents
 
 METADATA_KEY = b"lancewal.conflicts"
-OnConflict = Literal["leave_out", "fail"]
+OnConflict = Literal["leave-out", "fail"]
 
 
 @dataclass(frozen=True, slots=True)

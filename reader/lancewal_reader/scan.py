@@ -84,10 +84,10 @@ def scan_plan(
 
 
 def left_out(context: DeltaContext, plan: ReadPlan, columns: Sequence[str], filter: str | None) -> LeftOut:
-    """What the read of ``scan_plan`` leaves out of keys in conflict; the delta that it has loaded is remembered."""
+    """What the read of ``scan_plan`` leaves out of keys in conflict; a delta that is loaded for that is remembered."""
     ref = plan.in_force.conflicts
     waiting = 0 if ref is None else ref.keys
-    if not any(delta.sources for delta in plan.deltas):
+    if not context.folding.may_leave_out(plan):
         return LeftOut(waiting)
     loaded = load(context, plan.deltas, _projected(context.contract.rows, columns, filter), ref)
     return LeftOut(waiting, loaded.unmerged, loaded.partitions)

@@ -98,22 +98,26 @@ _Known = tuple[tuple[RegionDelta, ...], tuple[str, ...], ConflictsRef | None]
 
 class LoadedCache:
     """The last deltas that were folded, the newest last: a reader that looks again often finds the same one, one with a
-    few more entries, or one of few columns."""
+    few more entries, or one of few columns.  Threads may share it."""
 
     def __init__(self, count_max: int = 2) -> None:
         self._count_max = count_max
         self._found: OrderedDict[_Known, Loaded] = OrderedDict()
+        self._lock = Lock()
 
     def get(
         self, deltas: Sequence[RegionDelta], columns: Sequence[str], conflicts: ConflictsRef | None = None
     ) -> Loaded | None:
-        return self._found.get((tuple(deltas), tuple(columns), conflicts))
+        with self._lock:
+            return self._found.get((tuple(deltas), tuple(columns), conflicts))
 
     def begun(
         self, deltas: Sequence[RegionDelta], columns: Sequence[str], repaired: Callable[[SnapshotRef], bool]
     ) -> tuple[Loaded, Sequence[RegionDelta]] | None:
         """The newest that ``deltas`` go on from, and what of them comes behind it."""
-        for (known, known_columns, _), loaded in reversed(self._found.items()):
+        with self._lock:
+            newest_first = list(reversed(self._found.items()))
+        for (known, known_columns, _), loaded in newest_first:
             if known_columns == tuple(columns):
                 behind = _behind(deltas, known)
                 if behind is not None and not any(repaired(ref) for ref in _made_since(deltas, known)):
@@ -127,9 +131,10 @@ class LoadedCache:
         loaded: Loaded,
         conflicts: ConflictsRef | None = None,
     ) -> None:
-        self._found[(tuple(deltas), tuple(columns), conflicts)] = loaded
-        while len(self._found) > self._count_max:
-            self._found.popitem(last=False)
+        with self._lock:
+            self._found[(tuple(deltas), tuple(columns), conflicts)] = loaded
+            while len(self._found) > self._count_max:
+                self._found.popitem(last=False)
 
 
 def _behind(deltas: Sequence[RegionDelta], known: Sequence[RegionDelta]) -> list[RegionDelta] | None:
@@ -173,7 +178,7 @@ class DeltaContext(OpenedTable):
 class Folding:
     """How deltas of several regions become one; as here where regions share no key (``canonical``)."""
 
-    on_conflict: OnConflict = "leave_out"
+    on_conflict: OnConflict = "leave-out"
 
     def fold(
         self,
@@ -233,7 +238,7 @@ class SideBySide(Folding):
         return unmerged > 1 or (unmerged == 1 and plan.in_force.conflicts is not None)
 
 
-def folding_of(contract: Contract, on_conflict: OnConflict = "leave_out") -> Folding:
+def folding_of(contract: Contract, on_conflict: OnConflict = "leave-out") -> Folding:
     """By the contract's ``region_encoding``."""
     return {"canonical": Folding(), "key-bytes": SideBySide(on_conflict)}[contract.region_encoding]
 

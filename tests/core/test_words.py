@@ -30,7 +30,7 @@ from lancewal_core.wal.segment import FOOTER_SIZE, decode_segment, encode_fence,
 from lancewal_core.words import WORD_MAX, as_word, is_word
 from lancewal_flusher.commit.facts import facts_of
 from lancewal_ingest import context
-from lancewal_reader.receipt import Receipt
+from lancewal_reader.point.receipt import Receipt
 from tests.golden import core_formats as golden
 from tests.golden import json_formats as texts
 from tests.support.stored_objects import SOUND

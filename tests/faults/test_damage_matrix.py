@@ -321,7 +321,7 @@ def reader(world: World) -> str:
         rows = open_table(world.pipeline.uri).to_arrow()
     except LancewalError as error:
         return said(error, world.damaged)
-    cut = {region.partition: int(position) for region, position in receipt_of(rows.schema).cut.items()}
+    cut = {region.partition: int(position) for region, position in receipt_of(rows.schema).positions.items()}
     assert by_key(rows) == fold(world.pipeline, cut)
     return RIGHT if by_key(rows) == world.pipeline.oracle else PREFIX
 

@@ -82,7 +82,7 @@ def check_alive(*services: Service) -> None:
 def read_through(world: World, options: dict[str, str]) -> str:
     """A strong read by the damaged way is right, or says that the store did not answer."""
     try:
-        rows = open_table(world.uri, options).to_arrow()
+        rows = open_table(world.uri, storage_options=options).to_arrow()
     except StoreUnavailable:
         return "unavailable"
     world.compare(plain_rows(rows), positions(receipt_of(rows.schema)), "a read through the proxy")

@@ -124,7 +124,7 @@ def started(world: World) -> Service:
 def read(world: World, options: dict[str, str]) -> str:
     """What a read through the proxy comes to: the right rows, or an error that says so."""
     try:
-        rows = open_table(world.uri, options).to_arrow()
+        rows = open_table(world.uri, storage_options=options).to_arrow()
     except (StoreInconsistent, PlanRetriesExhausted, MergedPositionUnknown) as error:
         return error.kind
     world.compare(rows.to_pylist(), positions(receipt_of(rows.schema)), "a read of partial listings")

@@ -34,7 +34,7 @@ from lancewal_core.table.watermarks import (
     encode_watermarks,
 )
 from lancewal_flusher.commit.facts import MergeFacts, Settled, facts_of
-from lancewal_reader.receipt import METADATA_KEY, Receipt, receipt_of
+from lancewal_reader.point.receipt import METADATA_KEY, Receipt, receipt_of
 from tests.support.fuzzing import MESSAGE_MAX, damaged, fuzz, memory_bound, outcome
 
 MIB = 1 << 20
@@ -239,7 +239,7 @@ def judge_receipt(data: bytes) -> Receipt | None:
         return None
     assert Receipt.from_json(read.to_json()) == read
     assert read.version >= 1
-    sound_marks({region: Watermark(Generation(1), position) for region, position in read.cut.items()})
+    sound_marks({region: Watermark(Generation(1), position) for region, position in read.positions.items()})
     return read
 
 

@@ -29,7 +29,7 @@ from lancewal_core.table.watermarks import decode_merge_record, decode_watermark
 from lancewal_flusher.commit.facts import MergeFacts, Settled, facts_of
 from lancewal_flusher.commit.row_origins import PROPERTY_KEY_REGIONS, read_spans, region_properties
 from lancewal_reader.left_out import METADATA_KEY, LeftOut, left_out_of, with_left_out
-from lancewal_reader.receipt import Receipt
+from lancewal_reader.point.receipt import Receipt
 from tests.fuzz.test_every_kind import SEALED
 from tests.golden import core_formats as core
 from tests.golden import json_formats as texts

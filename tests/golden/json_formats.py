@@ -21,7 +21,7 @@ from lancewal_core.table.load_record import LoadRecord, encode_load
 from lancewal_core.table.watermarks import InForce, Watermark, Watermarks, encode_merge_record
 from lancewal_core.testing.memory_store import MemoryStore
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
-from lancewal_reader.receipt import Receipt
+from lancewal_reader.point.receipt import Receipt
 from tests.golden.core_formats import NORTH, ROWS, SOUTH
 
 FOLDER = Path(__file__).parent

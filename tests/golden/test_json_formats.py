@@ -18,7 +18,7 @@ from lancewal_core.table.load_record import decode_load
 from lancewal_core.table.watermarks import InForce, Watermarks
 from lancewal_core.testing.memory_store import MemoryStore
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
-from lancewal_reader.receipt import Receipt
+from lancewal_reader.point.receipt import Receipt
 from tests.golden import json_formats as golden
 from tests.golden.core_formats import NORTH, ROWS, SOUTH
 

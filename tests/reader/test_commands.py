@@ -20,7 +20,7 @@ from typer.testing import CliRunner, Result
 
 from lancewal_core.errors import InvalidInput
 from lancewal_reader.commands import command
-from lancewal_reader.receipt import Receipt, receipt_of
+from lancewal_reader.point.receipt import Receipt, receipt_of
 from tests.support.pipeline import EVERY_TYPE, KEY, Pipeline, by_key
 
 app = typer.Typer()
@@ -57,7 +57,7 @@ def test_json_lines_and_the_receipt(pipeline: Pipeline) -> None:
         assert row["dec"] == (None if expected["dec"] is None else str(expected["dec"]))
         assert row["day"] == (None if expected["day"] is None else expected["day"].isoformat())
     receipt = Receipt.from_json(result.stderr.partition("receipt: ")[2])
-    assert sum(receipt.cut.values()) == 120
+    assert sum(receipt.positions.values()) == 120
 
 
 def strictly(line: str) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from lancewal_core.store.obstore import open_store
 from lancewal_core.table.protocol import fragment_files
 from lancewal_core.table.watermarks import TABLE_UUID, Watermarks
 from lancewal_reader import open_table
-from lancewal_reader import table as table_module
+from lancewal_reader import reads as reads_module
 from tests.support.pipeline import SMALL, Pipeline, by_key
 
 
@@ -88,7 +88,7 @@ def test_a_lost_snapshot_without_its_log_is_an_error_that_says_so(pipeline: Pipe
 
 def table_with_few_plans(pipeline: Pipeline) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(table_module, "PLANS_MAX", 2)
+        patched.setattr(reads_module, "PLANS_MAX", 2)
         patched.setattr("lancewal_reader.plan.strong.PLANS_MAX", 2)
         open_table(pipeline.uri).to_arrow()
 

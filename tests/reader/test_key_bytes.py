@@ -226,7 +226,7 @@ def test_every_task_of_a_spark_job(pipeline: Pipeline) -> None:
     """Each region's delta is a task of its own, and there is no base row that anybody would look for a mask for."""
     through_two(pipeline, between="nothing")
     pipeline.ingest()
-    for conflicts in ("leave_out", "fail"):
+    for conflicts in ("leave-out", "fail"):
         read = pin_read({"table": pipeline.uri, "conflicts": conflicts})
         for place in range(len(read.pinned_plan.plan.deltas)):
             if conflicts == "fail":

@@ -47,14 +47,14 @@ def world(tmp_path: Path) -> Iterator[Restored]:
 def test_eventual_reads_serve_the_restored_version(world: Restored) -> None:
     uri = world.pipeline.uri
     seen = open_table(uri)
-    assert receipt_of(seen.scan(consistency="eventual").schema).cut
+    assert receipt_of(seen.scan(consistency="eventual").schema).positions
     world.restore()
     for table in (seen, open_table(uri)):
         for _ in range(2):
             read = table.scan(consistency="eventual")
             receipt = receipt_of(read.schema)
-            assert (receipt.version, receipt.cut) == (lance.dataset(uri).version, {})
-            assert by_key(read.read_all()) == world.rows
+            assert (receipt.version, receipt.positions) == (lance.dataset(uri).version, {})
+            assert by_key(read.to_arrow()) == world.rows
         with pytest.raises(TableRestored, match="lancewal repair restored"):
             table.to_arrow()
 
@@ -73,10 +73,10 @@ def test_its_receipt_gives_its_rows_again(world: Restored) -> None:
     again = receipt_of(table.scan(at=receipt).schema)
     assert again == receipt
     with pytest.raises(TableRestored):  # what claims a position cannot be proven
-        table.to_arrow(at=replace(receipt, cut={pipeline.contract.regions[0]: Position(3)}))
+        table.to_arrow(at=replace(receipt, positions={pipeline.contract.regions[0]: Position(3)}))
     command(pipeline, "restored", "--after-restore", "keep")
     assert by_key(table.to_arrow(at=receipt)) == world.rows
-    assert receipt_of(table.scan(consistency="eventual").schema).cut
+    assert receipt_of(table.scan(consistency="eventual").schema).positions
 
 
 @pytest.mark.parametrize("choice", ["keep", "replay"])
@@ -87,8 +87,8 @@ def test_a_decision_gives_positions_again(world: Restored, choice: str) -> None:
     table.to_arrow(consistency="eventual")
     command(pipeline, "restored", "--after-restore", choice)
     read = table.scan(consistency="eventual")
-    assert len(receipt_of(read.schema).cut) == 2
-    assert by_key(read.read_all()) == world.rows
+    assert len(receipt_of(read.schema).positions) == 2
+    assert by_key(read.to_arrow()) == world.rows
     if choice == "replay":
         assert by_key(table.to_arrow()) == pipeline.oracle
 
@@ -96,6 +96,6 @@ def test_a_decision_gives_positions_again(world: Restored, choice: str) -> None:
 def test_the_spark_source_pins_the_restored_version(world: Restored) -> None:
     world.restore()
     read = pin_read({"table": world.pipeline.uri, "consistency": "eventual"})
-    assert (read.receipt.version, read.receipt.cut) == (lance.dataset(world.pipeline.uri).version, {})
+    assert (read.receipt.version, read.receipt.positions) == (lance.dataset(world.pipeline.uri).version, {})
     with pytest.raises(TableRestored):
         pin_read({"table": world.pipeline.uri})

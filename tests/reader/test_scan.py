@@ -1,4 +1,4 @@
-"""``LancewalTable.scan`` over production code's tables, against a dict."""
+"""``Table.scan`` over production code's tables, against a dict."""
 
 from __future__ import annotations
 
@@ -142,10 +142,10 @@ def test_the_receipt_names_version_and_positions(pipeline: Pipeline) -> None:
     pipeline.ingest()
     ends = {r: Position(len(pipeline._messages[r.partition])) for r in pipeline.contract.regions}
     strong = receipt_of(table.scan().schema)
-    assert (strong.table_uuid, strong.cut) == ("table-uuid", ends)
+    assert (strong.table_uuid, strong.positions) == ("table-uuid", ends)
     eventual = receipt_of(table.to_arrow(consistency="eventual").schema)
     assert eventual.version == strong.version
-    assert sum(eventual.cut.values()) == 50
+    assert sum(eventual.positions.values()) == 50
     with pytest.raises(InvalidInput, match="no receipt"):
         receipt_of(SMALL)
 
@@ -160,7 +160,7 @@ def test_reads_of_one_table_object_never_go_back(pipeline: Pipeline) -> None:
             pipeline.merge_all()
         found = receipt_of(table.scan().schema)
         assert found.version >= seen.version
-        assert all(found.cut[region] >= position for region, position in seen.cut.items())
+        assert all(found.positions[region] >= position for region, position in seen.positions.items())
         seen = found
 
 
@@ -171,7 +171,7 @@ def test_a_merge_during_a_scan_does_not_change_it(pipeline: Pipeline) -> None:
     reader = open_table(pipeline.uri).scan()
     pipeline.produce(100)
     pipeline.merge_all()
-    assert by_key(reader.read_all()) == expected
+    assert by_key(reader.to_arrow()) == expected
 
 
 def test_an_empty_table_has_its_schema(pipeline: Pipeline) -> None:

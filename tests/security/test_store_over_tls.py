@@ -50,7 +50,7 @@ def test_every_part_works_and_a_foreign_authority_is_refused(
 
     monkeypatch.setenv("SSL_CERT_FILE", str(tls.other_ca))
     with pytest.raises(StoreUnavailable, match="SSL_CERT_FILE"):
-        open_table(world.uri, options)
+        open_table(world.uri, storage_options=options)
     once = world.lancewal.run("flush", "run", "--once")
     assert once.code != 0
     assert REFUSED in once.err

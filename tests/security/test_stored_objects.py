@@ -112,7 +112,7 @@ def test_a_snapshot_leads_to_no_other_prefix_of_a_bucket(
     for path in root.rglob("*"):
         if path.is_file():
             obstore.put(remote, path.relative_to(root).as_posix(), path.read_bytes())
-    opened = open_table(f"s3://{bucket}/table", options)
+    opened = open_table(f"s3://{bucket}/table", storage_options=options)
     assert opened.to_arrow(consistency="eventual").num_rows == 3
     with pytest.raises(ObjectCorrupt, match="not the name of a data file"):
         opened.to_arrow()
@@ -213,7 +213,7 @@ def compacted(settings: Settings) -> object:
 
 
 OPENED: dict[str, Callable[[FlusherTable, Any], object]] = {
-    "open_table": lambda table, say: open_table(table.uri, None, say),
+    "open_table": lambda table, say: open_table(table.uri, base_paths=say),
     "Spark": lambda table, say: pin_read({"table": table.uri, "base_paths": say}),
     "compact": lambda table, say: compacted(settings_of(table, base_paths=say)),
     "status": lambda table, say: table_status(settings_of(table, base_paths=say), table.uri),

@@ -380,7 +380,8 @@ def reader_without_a_cache() -> None:
     stage.append(a, 0)
     stage.append(a, 0)
     reading = stage.reader("r")
-    reading.table._plan = replace(reading.table._plan, cache=None)
+    reads = reading.table._reads
+    reads._contexts = replace(reads._contexts, plan=replace(reads.context, cache=None))
     reading.read("strong")
     stage.check()
 
@@ -398,7 +399,7 @@ def reader_knows_an_older_contract() -> None:
     reading = stage.reader("r")
     stage.bucket.put(paths.contract_version(2), encode_contract(stage.contract.model_copy(update={"version": 2})), 0)
     with stops(ContractChanged):
-        plan_strong(reading.table._plan)
+        plan_strong(reading.table._reads.context)
     reading.read("strong")
 
 

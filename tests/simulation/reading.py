@@ -11,30 +11,26 @@ from lancewal_core.errors import (
 )
 from lancewal_core.ids import Region
 from lancewal_core.wal.walk import SegmentCache
-from lancewal_reader.left_out import LeftOut
 from lancewal_reader.plan.strong import PlanContext
-from lancewal_reader.receipt import Receipt, receipt_of
-from lancewal_reader.table import Consistency, LancewalTable
+from lancewal_reader.point.receipt import Receipt, receipt_of
+from lancewal_reader.reads import Consistency, Reads
+from lancewal_reader.table import Table
 from lancewal_reader.unmerged import DeltaContext, LoadedCache, SnapshotCache, folding_of
 from tests.simulation import oracle
 from tests.simulation.checker import require
 from tests.simulation.world import PASSING, Process, World
 
 
-class SimTable(LancewalTable):
+class SimTable(Table):
     """The reader's table on a world's twins."""
 
     def __init__(self, world: World, process: Process) -> None:
         segments = SegmentCache(1 << 20)
         cache = segments if process.rng.random() < 0.5 else None
-        self.uri = self._place = "memory"
-        self._contract = world.contract
         opened = process.opened(world.contract)
-        self._plan = PlanContext(*opened.parts, cache)
         folding = folding_of(world.contract)
-        self._delta = DeltaContext(*opened.parts, segments, SnapshotCache(1 << 20), LoadedCache(), folding)
-        self._seen = {}
-        self._told = LeftOut()
+        delta = DeltaContext(*opened.parts, segments, SnapshotCache(1 << 20), LoadedCache(), folding)
+        super().__init__(Reads("memory", "memory", PlanContext(*opened.parts, cache), delta))
 
 
 class Reading:
@@ -51,9 +47,9 @@ class Reading:
         world = self._world
         known = dict(world.acknowledged)
         restored = world.restored
-        result = self.table.scan(consistency=consistency)
+        result = self.table.to_batches(consistency=consistency)
         receipt = receipt_of(result.schema)
-        cut = {region: int(position) for region, position in receipt.cut.items()}
+        cut = {region: int(position) for region, position in receipt.positions.items()}
         world.note(f"{consistency} read")
         where = f"{self._process.name} version {receipt.version} cut {_short(cut)}"
         if consistency == "eventual" and world.restored is not None and not cut:
@@ -73,9 +69,10 @@ class Reading:
         """The rows of some reader's earlier read, or the named error."""
         world = self._world
         try:
-            result = self.table.scan(at=receipt.to_json())
-            used = receipt_of(result.schema)
-            found, _ = world.by_hand.split(result, used.version)
+            planned = self.table.scan(at=str(receipt))
+            used = planned.receipt
+            found, _ = world.by_hand.split(planned.to_reader(), used.version)
+            once_more, _ = world.by_hand.split(planned.to_reader(), used.version)
         except (
             *PASSING, VersionGone, OutsideHistoryWindow, MergedPositionUnknown, TableRestored, ObjectMissing
         ) as error:  # fmt: skip
@@ -87,8 +84,9 @@ class Reading:
             return
         world.note("read again" if used.version == receipt.version else "read again by another version")
         where = f"{self._process.name} version {used.version} for {receipt.to_json()}"
-        require(used.cut == receipt.cut, f"{where}: another cut", used.cut)
+        require(used.positions == receipt.positions, f"{where}: another cut", used.positions)
         require(found == rows, f"I2 {where}: rows", found, "instead of", rows)
+        require(once_more == rows, f"I2 {where}: rows of a second use", once_more, "instead of", rows)
 
 
 def reader(world: World, process: Process) -> None:

@@ -15,7 +15,7 @@ from lancewal_core.errors import ActionNeeded, ContractMismatch, Misrouted, Part
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.testing.faults import PutFault
-from lancewal_reader.receipt import receipt_of
+from lancewal_reader.point.receipt import receipt_of
 from tests.simulation import oracle
 from tests.simulation.checker import require, rows_of
 from tests.simulation.drain_accidents import NEW, OLD, add_to_topic, alter
@@ -201,8 +201,8 @@ def test_old_then_new(seed: int) -> None:
         require(isinstance(error, Misrouted | PartitionCountChanged), "stopped by", error)
 
     stage.checker.check(stage.acknowledged)
-    result = stage.reader("audience").table.scan()
-    cut = {region.partition: int(position) for region, position in receipt_of(result.schema).cut.items()}
+    result = stage.reader("audience").table.to_batches()
+    cut = {region.partition: int(position) for region, position in receipt_of(result.schema).positions.items()}
     altered_at = stage.contract.altered_at
     expected: dict[int, oracle.Values] = {}
     for partition in range(OLD):

@@ -174,7 +174,7 @@ def log_is_trimmed_while_its_end_is_proven() -> None:
         require(stage.bucket.get(paths.wal_segment(log, Sequence(1))) is None, "not trimmed:", log)
 
     stage.scripts["r"].before("list", f"wal/{a.log}", merge_and_trim)
-    plan = plan_strong(reader.table._plan)
+    plan = plan_strong(reader.table._reads.context)
     require(plan.cut[stage.region(0)] == stage.acknowledged[0], "the plan ends at", plan.cut)
     stage.check()
 

@@ -29,7 +29,7 @@ from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from lancewal_core.testing.scheduler import Scheduler
 from lancewal_core.testing.sim_clock import EPOCH_MS, SimClock
 from lancewal_core.testing.sim_tasks import SimTasks
-from lancewal_reader.receipt import Receipt
+from lancewal_reader.point.receipt import Receipt
 from tests.simulation import oracle, swarm
 from tests.simulation.by_hand import ByHand
 from tests.simulation.checker import Checker, require

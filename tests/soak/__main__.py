@@ -155,7 +155,7 @@ class Soak:
     def _audit(self) -> None:
         receipt = self.world.check_strong()
         self.world.check_merged()
-        table = open_table(self.world.uri, self.world.options)
+        table = open_table(self.world.uri, storage_options=self.world.options)
         rows = table.to_arrow(at=receipt)
         self._receipts.append((receipt, _sorted(rows)))
         earlier, expected = self.rng.choice(self._receipts)

@@ -70,6 +70,6 @@ class _WaitingReader:
     def _read(self) -> None:
         uri, options = self._place
         try:
-            self._result = open_table(uri, options).to_arrow()
+            self._result = open_table(uri, storage_options=options).to_arrow()
         except BaseException as error:  # also a panic: the caller's thread raises it
             self._result = error

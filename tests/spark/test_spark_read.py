@@ -35,7 +35,7 @@ def test_the_whole_table_by_tasks_in_executor_processes(spark: LocalSpark, pipel
     assert os.getpid() not in {task.pid for task in tasks}
     receipt = receipt_of_dataframe(df)
     assert receipt.version == lance.dataset(pipeline.uri).version
-    assert sum(receipt.cut.values()) == 8 * 80 + 2 * 60
+    assert sum(receipt.positions.values()) == 8 * 80 + 2 * 60
 
 
 def test_eventual_reads_the_merged_table(spark: LocalSpark, pipeline: Pipeline) -> None:
@@ -60,7 +60,7 @@ def test_a_restored_table_is_read_in_spark(spark: LocalSpark, tmp_path: Path) ->
     earlier.restore()
     df = spark.read(made.uri, consistency="eventual")
     receipt = receipt_of_dataframe(df)
-    assert (receipt.version, receipt.cut) == (lance.dataset(made.uri).version, {})
+    assert (receipt.version, receipt.positions) == (lance.dataset(made.uri).version, {})
     assert by_key(df.toArrow()) == rows
     with pytest.raises((PySparkException, TableRestored), match="is a restore"):
         spark.read(made.uri).toArrow()

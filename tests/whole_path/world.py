@@ -15,7 +15,7 @@ from lancewal_audit.verify.verification import Asked, Sources, verify_table
 from lancewal_core.cli.options import read_settings
 from lancewal_demo.stack import KafkaBroker
 from lancewal_flusher.define.create import create_table
-from lancewal_reader import LancewalTable, Receipt, open_table, receipt_of
+from lancewal_reader import Receipt, Table, open_table, receipt_of
 from tests.support.topics import make_topics
 from tests.support.whole_path import Lancewal, Service, until
 from tests.whole_path.feed import COLUMNS, PARTITIONS, PRIMARY_KEY, Feed, Key, Row
@@ -34,28 +34,26 @@ class World:
     users: dict[Key, Row] = field(default_factory=dict)
     """Rows that a user has appended, of keys that Kafka never writes."""
     reads: int = 0
-    _kept: LancewalTable | None = None
+    _kept: Table | None = None
 
     def check_strong(self) -> Receipt:
         """Two strong reads, one of them by an object that has read before, against the fold of what they say they saw."""
         if self._kept is None:
-            self._kept = open_table(self.uri, self.options)
+            self._kept = open_table(self.uri, storage_options=self.options)
         self._checked(self._kept.to_arrow())
-        return self._checked(open_table(self.uri, self.options).to_arrow())
+        return self._checked(open_table(self.uri, storage_options=self.options).to_arrow())
 
     def check_merged(self) -> Receipt:
         """The merged table, by the reader and as a plain Lance data set of the same version."""
-        receipt = self._checked(open_table(self.uri, self.options).to_arrow(consistency="eventual"))
+        receipt = self._checked(open_table(self.uri, storage_options=self.options).to_arrow(consistency="eventual"))
         plain = lance.dataset(self.uri, version=receipt.version, storage_options=dict(self.options)).to_table()
         self.compare(plain.to_pylist(), positions(receipt), "plain Lance")
         return receipt
 
     def caught_up(self, consistency: str = "strong") -> bool:
         """Whether a read now sees everything that was produced."""
-        table = open_table(self.uri, self.options)
-        rows = table.scan(["id"], consistency="strong" if consistency == "strong" else "eventual")
-        cut = positions(receipt_of(rows.schema))
-        rows.close()
+        table = open_table(self.uri, storage_options=self.options)
+        cut = positions(table.receipt(consistency="strong" if consistency == "strong" else "eventual"))
         return all(cut.get(partition, 0) >= end for partition, end in self.feed.history.ends.items())
 
     def compare(self, rows: Sequence[Row], cut: Mapping[int, int], what: str) -> None:
@@ -138,7 +136,7 @@ class World:
 
 def positions(receipt: Receipt) -> dict[int, int]:
     """The receipt's cut, by partition."""
-    return {region.partition: int(position) for region, position in receipt.cut.items()}
+    return {region.partition: int(position) for region, position in receipt.positions.items()}
 
 
 def user_row(customer: str, number: int, status: str) -> Row:

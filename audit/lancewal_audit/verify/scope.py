@@ -70,9 +70,9 @@ def find_scope(
     eras = Eras(contracts_up_to(store, contract))
     wanted = None if partitions is None or eras.altered else partitions
     cut = {
-        region: receipt.cut[region]
+        region: receipt.positions[region]
         for region in contract.regions
-        if region in receipt.cut and (wanted is None or region.partition in wanted)
+        if region in receipt.positions and (wanted is None or region.partition in wanted)
     }
     accepted = {region: read_losses(store, region) for region in cut}
     losses = {region: tuple(loss for loss in accepted[region] if loss.kind == "offsets") for region in cut}

@@ -81,11 +81,11 @@ def verify_table(settings: Settings, uri: str, asked: Asked) -> Report:
     with closing(tasks), tempfile.TemporaryDirectory(prefix="lancewal-verify-") as folder:
         # Step 1
         address = Address.of(settings, uri)
-        reader = open_table(uri, address.options, address.base_paths)
+        reader = open_table(uri, storage_options=address.options, base_paths=address.base_paths)
         table = address.table()
         check_table(table.newest(), reader.contract)
         opened = OpenedTable.over(address.store(), table, reader.contract, tasks, SystemClock())
-        read = reader.scan(at=asked.at)
+        read = reader.to_batches(at=asked.at)
         receipt = receipt_of(read.schema)
         # Step 2
         in_force = opened.watermarks.at(receipt.version)

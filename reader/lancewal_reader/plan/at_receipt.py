@@ -76,7 +76,7 @@ from lancewal_reader.plan.strong import (
     entry_refs,
     walk_from,
 )
-from lancewal_reader.receipt import Receipt
+from lancewal_reader.point.receipt import Receipt
 
 _STRIDE = 64
 """Segments that a walk reads before it looks whether all cuts are reached."""
@@ -125,7 +125,7 @@ def _check_receipt(contract: Contract, at: Receipt) -> None:
 def _plan_once(context: PlanContext, at: Receipt) -> ReadPlan:
     # Step 2
     with point("plan.pin"):
-        if not at.cut and version_exists(context.table, at.version):
+        if not at.positions and version_exists(context.table, at.version):
             return ReadPlan(at.version, NOTHING_MERGED, ())
         pinned = _pin(context, at)
         if pinned.version > at.version:
@@ -133,22 +133,26 @@ def _plan_once(context: PlanContext, at: Receipt) -> ReadPlan:
     merged = {region: mark.next for region, mark in pinned.in_force.regions.items()}
     if context.contract.version > 1:
         contracts = contracts_up_to(context.store, context.contract)
-        if spans_a_change(contracts, merged, at.cut):
+        if spans_a_change(contracts, merged, at.positions):
             raise _version_gone(context, at)
-        if pinned.in_force.conflicts is not None and lies_before_a_change(contracts, merged, at.cut):
+        if pinned.in_force.conflicts is not None and lies_before_a_change(contracts, merged, at.positions):
             raise VersionGone(
                 "partitions were added, or the topic made anew, since the read of this receipt, and keys are in conflict: "
                 "other regions' records of them count now, so its rows cannot be given again",
                 version=at.version,
             )
     # Step 3
-    behind = [region for region, cut in sorted(at.cut.items()) if cut != merged.get(region, 0)]
+    behind = [region for region, cut in sorted(at.positions.items()) if cut != merged.get(region, 0)]
     indexes = context.indexes.read(behind)
-    found = context.tasks.map(lambda r: _parts(context, pinned, r, indexes.get(r), at.cut[r]), behind) if behind else []
+    found = (
+        context.tasks.map(lambda r: _parts(context, pinned, r, indexes.get(r), at.positions[r]), behind)
+        if behind
+        else []
+    )
     parts = dict(zip(behind, found, strict=True))
     # Step 4
     walks = _walk_logs(context, [part for some in parts.values() for part in some if part.snapshot is None])
-    deltas = [RegionDelta(r, tuple(_sources(parts.get(r, ()), walks)), cut) for r, cut in sorted(at.cut.items())]
+    deltas = [RegionDelta(r, tuple(_sources(parts.get(r, ()), walks)), cut) for r, cut in sorted(at.positions.items())]
     return ReadPlan(pinned.version, pinned.in_force, tuple(deltas))
 
 
@@ -160,12 +164,12 @@ def _pin(context: PlanContext, at: Receipt) -> Pinned:
         newest = context.table.newest().version
         if at.version > newest:
             raise InvalidInput(f"the receipt is of table version {at.version}, the newest is {newest}") from error
-        found = Lineage(context.table, context.watermarks).stand_in(at.version, at.cut)
+        found = Lineage(context.table, context.watermarks).stand_in(at.version, at.positions)
         if found is None:
             raise _version_gone(context, at) from error
         return found
     in_force = context.watermarks.at(at.version)
-    if not is_at_or_below(in_force, at.cut):
+    if not is_at_or_below(in_force, at.positions):
         raise InvalidInput(f"not a receipt: table version {at.version} holds more than its cut")
     return Pinned(at.version, in_force)
 
@@ -210,7 +214,7 @@ def _check_stand_in(context: PlanContext, at: Receipt) -> None:
         before = context.watermarks.at(at.version)
     except (MergedPositionUnknown, TableRestored):
         before = NOTHING_MERGED  # refuses more than it must
-    for region, cut in sorted(at.cut.items()):
+    for region, cut in sorted(at.positions.items()):
         merged = before.position(region)
         _check_given_up(context, region, Position(0) if merged is None else merged, cut)
 

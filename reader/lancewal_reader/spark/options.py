@@ -21,7 +21,7 @@ OPTIONS: dict[str, str] = {
     "consistency": "strong (default): every row durable before load(); eventual: the merged table alone",
     "columns": "comma-separated names of the columns to read (default all)",
     "base_paths": "refuse (default) or allow a table whose files lie in other folders too, as a shallow clone's do",
-    "conflicts": "leave_out (default) records of keys in conflict, or fail where there are any",
+    "conflicts": "leave-out (default) records of keys in conflict, or fail where there are any",
 }
 _ALIASES = {"path": "table"}
 _CREDENTIAL = re.compile(
@@ -36,7 +36,7 @@ class SparkOptions:
     columns: tuple[str, ...] | None
     """None: all."""
     base_paths: BasePaths = "refuse"
-    on_conflict: OnConflict = "leave_out"
+    on_conflict: OnConflict = "leave-out"
 
 
 def parse_options(options: Mapping[str, str]) -> SparkOptions:
@@ -57,9 +57,9 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
     base_paths = found.get("base_paths", "refuse").lower()
     if base_paths not in ("refuse", "allow"):
         raise InvalidInput(f"option base_paths={found['base_paths']!r} is unknown: use 'refuse' or 'allow'")
-    conflicts = found.get("conflicts", "leave_out").lower()
+    conflicts = found.get("conflicts", "leave-out").lower()
     if conflicts not in get_args(OnConflict):
-        raise InvalidInput(f"option conflicts={found['conflicts']!r} is unknown: use 'leave_out' or 'fail'")
+        raise InvalidInput(f"option conflicts={found['conflicts']!r} is unknown: use 'leave-out' or 'fail'")
     split_address(found["table"])
     columns = None
     if "columns" in found:

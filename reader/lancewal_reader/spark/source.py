@@ -4,7 +4,7 @@ Guarantees
  1. One DataFrame is one state of the table: version and positions are pinned when it is made (``load``), on the driver,
     and every action and every task reads exactly these.
  2. The driver never holds rows: it reads indexes and the trailers of WAL segments, and sends a plan.
- 3. The result is that of ``LancewalTable.scan``: base tasks read fragments without the rows whose key is anywhere in the
+ 3. The result is that of ``Table.scan``: base tasks read fragments without the rows whose key is anywhere in the
     delta; delta tasks fold the deltas of some regions and complete patches from the pinned version.  Keys of different
     regions never meet (of a table keyed by bytes each task looks, and leaves the same out: ``left_out``), and a key's base
     row is masked whatever task completes it.
@@ -36,13 +36,13 @@ from lancewal_core.settings.executor import storage_options
 from lancewal_core.store.place import place_of
 from lancewal_reader.left_out import LeftOut, check_waiting
 from lancewal_reader.plan.strong import PLANS_MAX, EntryRef, PlanContext, RegionDelta, plan_eventual, plan_strong
-from lancewal_reader.receipt import METADATA_KEY, Receipt
+from lancewal_reader.point.receipt import METADATA_KEY, Receipt
+from lancewal_reader.reads import check_identity
 from lancewal_reader.scan import row_bytes
 from lancewal_reader.spark.filters import translate
 from lancewal_reader.spark.options import SparkOptions, parse_options
 from lancewal_reader.spark.task import BaseTask, DeltaTask, PinnedPlan, Task, run_task
 from lancewal_reader.spark.types import check_user_schema, spark_schema, target_schema, to_target
-from lancewal_reader.table import check_identity
 from lancewal_reader.unmerged import folding_of
 
 if TYPE_CHECKING:

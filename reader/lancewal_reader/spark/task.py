@@ -43,7 +43,7 @@ class PinnedPlan:
     contract: Contract
     plan: ReadPlan
     base_paths: BasePaths = "refuse"
-    on_conflict: OnConflict = "leave_out"
+    on_conflict: OnConflict = "leave-out"
 
 
 @dataclass(frozen=True, slots=True)

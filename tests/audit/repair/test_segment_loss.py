@@ -277,7 +277,7 @@ def test_a_receipt_over_what_was_given_up_is_refused_by_name(pipeline: Pipeline)
         table.to_arrow(at=before)
     pipeline.merge_all()
     read = table.scan()
-    rows = by_key(read.read_all())
+    rows = by_key(read.to_arrow())
     pipeline.produce(30)
     pipeline.merge_all()
     assert by_key(table.to_arrow(at=receipt_of(read.schema))) == rows

@@ -83,14 +83,14 @@ def test_positions_are_known_again_when_each_region_has_been_merged_again(pipeli
     watermarks = Watermarks(pipeline.store, pipeline.table)
     assert (watermarks.at(merges[0].version).exact, watermarks.at(merges[-1].version).exact) == (False, True)
     read = open_table(pipeline.uri).to_arrow(consistency="eventual")
-    assert {int(position) for position in receipt_of(read.schema).cut.values()} == {
+    assert {int(position) for position in receipt_of(read.schema).positions.values()} == {
         len(pipeline.messages(partition)) for partition in range(2)
     }
     assert by_key(read) == pipeline.oracle
 
 
 def eventual_cut(pipeline: Pipeline) -> dict[Region, Position]:
-    return receipt_of(open_table(pipeline.uri).to_arrow(consistency="eventual").schema).cut
+    return receipt_of(open_table(pipeline.uri).to_arrow(consistency="eventual").schema).positions
 
 
 def test_without_any_record_the_indexes_say_it(pipeline: Pipeline) -> None:

@@ -21,8 +21,8 @@ from lancewal_core.store.place import place_of
 from lancewal_core.table.contract import encode_contract
 from lancewal_flusher.garbage import find as garbage
 from lancewal_flusher.merge.plan import MergeLimits
-from lancewal_reader import LancewalTable, Receipt, open_table, receipt_of
-from lancewal_reader import table as table_module
+from lancewal_reader import Receipt, Table, open_table, receipt_of
+from lancewal_reader import reads as reads_module
 from lancewal_reader.plan.at_receipt import plan_at
 from lancewal_reader.plan.strong import EntryRef, ReadPlan, SnapshotRef
 from lancewal_reader.scan import scan_plan
@@ -45,7 +45,7 @@ def rows_of(rows: pa.Table) -> list[str]:
     return sorted(repr(list(row.items())) for row in rows.to_pylist())
 
 
-def read(table: LancewalTable, **arguments: Any) -> Read:
+def read(table: Table, **arguments: Any) -> Read:
     return as_read(table.to_arrow(**arguments))
 
 
@@ -53,10 +53,10 @@ def as_read(found: pa.Table) -> Read:
     return Read(found.schema.metadata[b"lancewal.receipt"], rows_of(found))
 
 
-def again(table: LancewalTable, earlier: Read) -> list[str]:
+def again(table: Table, earlier: Read) -> list[str]:
     """The rows at a receipt; the result's own receipt must be equal but for the version."""
     found = table.to_arrow(at=earlier.receipt)
-    assert receipt_of(found.schema).cut == Receipt.from_json(earlier.receipt).cut
+    assert receipt_of(found.schema).positions == Receipt.from_json(earlier.receipt).positions
     return rows_of(found)
 
 
@@ -96,8 +96,8 @@ def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pipeli
     made.close()
 
 
-def plan_of(table: LancewalTable, receipt: bytes | Receipt) -> ReadPlan:
-    return plan_at(table._plan, receipt if isinstance(receipt, Receipt) else Receipt.from_json(receipt))
+def plan_of(table: Table, receipt: bytes | Receipt) -> ReadPlan:
+    return plan_at(table._reads.context, receipt if isinstance(receipt, Receipt) else Receipt.from_json(receipt))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -192,7 +192,7 @@ def anything(pipeline: Pipeline, step: int) -> None:
             clean_up(pipeline)
 
 
-def outcome(table: LancewalTable, earlier: Read) -> str:
+def outcome(table: Table, earlier: Read) -> str:
     """How reading again ends; other rows than before end the test."""
     try:
         found = table.to_arrow(at=earlier.receipt)
@@ -305,7 +305,7 @@ def test_trimmed_between_plan_and_read_is_the_named_error(pipeline: Pipeline, mo
         pipeline.collect()
         return scan_plan(*arguments)
 
-    monkeypatch.setattr(table_module, "scan_plan", trim_first)
+    monkeypatch.setattr(reads_module, "scan_plan", trim_first)
     with pytest.raises(OutsideHistoryWindow):
         open_table(pipeline.uri).to_arrow(at=earlier.receipt)
 
@@ -356,13 +356,16 @@ def test_what_is_no_receipt_of_this_table_is_refused(pipeline: Pipeline) -> None
     receipt = receipt_of(table.scan().schema)
     region = pipeline.contract.regions[0]
     other = replace(region, partition=9)
-    merged = receipt.cut[region]
+    merged = receipt.positions[region]
     wrong: list[tuple[Receipt | str, str]] = [
         (replace(receipt, table_uuid=TableUuid("other")), "is of the table with uuid other, this one has table-uuid"),
         (replace(receipt, place="s3://bucket/t"), f"a read at s3://bucket/t, this table lies at {pipeline.uri}"),
-        (replace(receipt, cut={**receipt.cut, other: Position(1)}), f"{other.name}, which the table does not have"),
-        (replace(receipt, cut={**receipt.cut, region: Position(merged - 1)}), "holds more than its cut"),
-        (replace(receipt, cut={region: merged}), "holds more than its cut"),
+        (
+            replace(receipt, positions={**receipt.positions, other: Position(1)}),
+            f"{other.name}, which the table does not have",
+        ),
+        (replace(receipt, positions={**receipt.positions, region: Position(merged - 1)}), "holds more than its cut"),
+        (replace(receipt, positions={region: merged}), "holds more than its cut"),
         (replace(receipt, version=TableVersion(99)), "of table version 99, the newest is"),
         ("{}", "not a receipt"),
         ("no json", "not a receipt"),
@@ -380,9 +383,9 @@ def test_a_cut_behind_everything_durable_is_named(pipeline: Pipeline, monkeypatc
     pipeline.ingest()
     table = open_table(pipeline.uri)
     receipt = receipt_of(table.scan().schema)
-    beyond = {region: Position(position + 5) for region, position in receipt.cut.items()}
+    beyond = {region: Position(position + 5) for region, position in receipt.positions.items()}
     with pytest.raises(PlanRetriesExhausted, match="is needed up to"):
-        table.scan(at=replace(receipt, cut=beyond))
+        table.scan(at=replace(receipt, positions=beyond))
 
 
 def test_a_read_at_a_receipt_does_not_move_the_reader(pipeline: Pipeline) -> None:
@@ -405,15 +408,15 @@ def test_after_an_alteration_receipts_from_before_and_after_it(pipeline: Pipelin
     before = read(kept)
     pipeline.merge_all()
     merged = receipt_of(kept.scan(consistency="eventual").schema)
-    ends = tuple(int(merged.cut.get(r, 0)) for r in pipeline.contract.regions)
+    ends = tuple(int(merged.positions.get(r, 0)) for r in pipeline.contract.regions)
     altered = pipeline.contract.model_copy(update={"version": 2, "partitions": 4, "altered_at": ends})
     pipeline.store.put_if_absent(paths.contract_version(2), encode_contract(altered))
     assert again(kept, before) == before.rows
     assert kept.contract == altered
     early = Receipt.from_json(before.receipt).version
-    mixed = {r: Position(p + 1) for r, p in merged.cut.items()}
+    mixed = {r: Position(p + 1) for r, p in merged.positions.items()}
     with pytest.raises(VersionGone):
-        kept.scan(at=replace(merged, version=early, cut=mixed))
+        kept.scan(at=replace(merged, version=early, positions=mixed))
 
 
 def test_the_columns_are_those_of_the_contract(pipeline: Pipeline) -> None:

@@ -3,7 +3,8 @@
 A table's uuid goes along with a plain copy of its folder; the place that was read does not.  So a receipt of the one is none
 of the other, whose versions may have become other ones since.
 
-It stands as JSON in the Arrow schema metadata under ``lancewal.receipt``.
+It stands as JSON in the Arrow schema metadata under ``lancewal.receipt``; as text it is one word (``receipt_text``).  Whatever
+takes a receipt takes all three.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pyarrow as pa
 from lancewal_core.errors import InvalidInput
 from lancewal_core.ids import Position, Region, TableUuid, TableVersion
 from lancewal_core.store.json_object import JsonFault, JsonObject, region_named
+from lancewal_reader.point.receipt_text import PREFIX, read_text, write_text
 
 METADATA_KEY = b"lancewal.receipt"
 FORMAT = 1
@@ -23,18 +25,33 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What a read saw."""
+    """What a read saw: of the table with ``table_uuid`` the version, and of each partition the records before its position.
+
+    ``str()`` of it is the text that every surface takes as a point.
+    """
 
     table_uuid: TableUuid
     version: TableVersion
-    cut: dict[Region, Position]
+    positions: dict[Region, Position]
     place: str
     """Where the table was read (``lancewal_core.store.place``)."""
     left_out: int = 0
     """Keys in conflict of which unmerged records were left out (``left_out``): no other version shows the same rows."""
 
+    def __str__(self) -> str:
+        return write_text((self.table_uuid, self.place, self.version, self.left_out, self.positions))
+
+    @staticmethod
+    def parse(text: str | bytes) -> Receipt:
+        """The receipt of a text, or of the JSON that a result carries; ``InvalidInput`` if it is neither."""
+        word = text.strip() if isinstance(text, str) else text.decode(errors="replace").strip()
+        if not word.startswith(PREFIX):
+            return Receipt.from_json(text)
+        uuid, place, version, left_out, positions = read_text(word)
+        return Receipt(TableUuid(uuid), TableVersion(version), dict(positions), place, left_out)
+
     def to_json(self) -> str:
-        cut = {region.name: position for region, position in sorted(self.cut.items())}
+        cut = {region.name: position for region, position in sorted(self.positions.items())}
         content = {"format": FORMAT, "table": self.table_uuid, "place": self.place, "version": self.version, "cut": cut}
         return json.dumps({**content, "left_out": self.left_out} if self.left_out else content)
 

@@ -1,0 +1,32 @@
+"""The plan of one version of the merged table, whatever it held of each region then.
+
+It is an eventual plan, of that version: no position is claimed where a user had restored the table and nobody had decided, or
+where a person had accepted a lower bound.
+"""
+
+from __future__ import annotations
+
+from lancewal_core.errors import InvalidInput, TableRestored, VersionGone
+from lancewal_core.ids import TableVersion
+from lancewal_core.table.watermarks import NOTHING_MERGED, TABLE_UUID
+from lancewal_reader.plan.strong import PlanContext, ReadPlan
+
+
+def plan_at_version(context: PlanContext, version: TableVersion) -> ReadPlan:
+    """``VersionGone`` where a clean-up removed it, ``InvalidInput`` where it is not there yet, or not this table's."""
+    try:
+        pinned = context.table.at(version)
+    except VersionGone as error:
+        newest = context.table.newest().version
+        if version > newest:
+            raise InvalidInput(f"there is no table version {version} yet, the newest is {newest}") from error
+        raise
+    if TABLE_UUID not in pinned.config:
+        raise InvalidInput(
+            f"table version {version} is from before the table was lancewal's: read it with Lance, or ask for a later one"
+        )
+    try:
+        in_force = context.watermarks.at(version)
+    except TableRestored:
+        in_force = NOTHING_MERGED
+    return ReadPlan(version, in_force if in_force.exact else NOTHING_MERGED, ())

@@ -1,0 +1,310 @@
+"""Reads of one open table, by any number of threads: their plans, and the rows of a plan.
+
+Guarantees
+ 1. A read of the newest state is not older than any such read whose plan was made before it began, neither in version nor in
+    any position; one that the store shows older is ``StoreInconsistent``.  Of reads at the same time none waits for another.
+ 2. What is planned is read again as it was, or a named error says why it cannot be: what vanished is planned anew at the
+    receipt, never newer.
+ 3. The contract is taken up anew where a newer one is met; the caches hold what is immutable.
+
+A read that is begun with its plan (``begin``) is planned anew, newer, where the plan's objects have vanished before the first
+row: nobody has its receipt yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from threading import Lock
+from typing import Literal, get_args
+
+import pyarrow as pa
+
+from lancewal_core.errors import (
+    ContractChanged,
+    InvalidInput,
+    ObjectMissing,
+    PlanRetriesExhausted,
+    PlanStale,
+    RegionConflict,
+    StoreInconsistent,
+    TableReplaced,
+    VersionGone,
+)
+from lancewal_core.ids import Position, Region
+from lancewal_core.store.place import same_place
+from lancewal_core.table.contract import Contract, read_contract
+from lancewal_core.table.protocol import PinnedTable
+from lancewal_core.table.watermarks import TABLE_UUID
+from lancewal_reader.left_out import LeftOut, check_waiting, with_left_out
+from lancewal_reader.plan.at_receipt import plan_at
+from lancewal_reader.plan.at_version import plan_at_version
+from lancewal_reader.plan.strong import PLANS_MAX, PlanContext, ReadPlan, plan_eventual, plan_strong
+from lancewal_reader.point.at import Point
+from lancewal_reader.point.receipt import Receipt, with_receipt
+from lancewal_reader.scan import left_out, result_schema, scan_plan
+from lancewal_reader.unmerged import DeltaContext
+
+Consistency = Literal["strong", "eventual"]
+_LOOKS_MAX = 3
+"""Plans made anew because what conflicts may be merged by now."""
+_VANISHED = (PlanStale, ObjectMissing, StoreInconsistent, VersionGone)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What of a table is read, and as of when; checked."""
+
+    columns: tuple[str, ...]
+    filter: str | None
+    consistency: Consistency
+    at: Point | None
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One read.  ``schema``: of its rows, with the receipt in the metadata."""
+
+    wanted: Wanted
+    plan: ReadPlan
+    receipt: Receipt
+    schema: pa.Schema
+
+
+@dataclass(frozen=True, slots=True)
+class _Contexts:
+    """Of one contract."""
+
+    plan: PlanContext
+    delta: DeltaContext
+
+    @property
+    def contract(self) -> Contract:
+        return self.plan.contract
+
+
+@dataclass(frozen=True, slots=True)
+class Newest:
+    """A version and positions that reads have seen."""
+
+    version: int = 0
+    positions: Mapping[Region, Position] = field(default_factory=dict)
+
+    def check(self, plan: ReadPlan, claims: bool) -> None:
+        """Raise ``StoreInconsistent`` where the plan is older."""
+        back = [r.name for r, p in self.positions.items() if claims and plan.cut.get(r, Position(0)) < p]
+        if plan.version < self.version or back:
+            raise StoreInconsistent(
+                f"the store shows an older state than an earlier read did: version {plan.version} after {self.version}, "
+                f"regions {back[:3]}"
+            )
+
+    def with_plan(self, plan: ReadPlan, claims: bool) -> Newest:
+        """The newer of both: another thread's read may have come in between."""
+        if not claims:
+            return Newest(plan.version) if plan.version >= self.version else self
+        cut = plan.cut
+        both = {r: max(cut.get(r, Position(0)), self.positions.get(r, Position(0))) for r in cut | dict(self.positions)}
+        return Newest(max(plan.version, self.version), both)
+
+
+class Reads:
+    """See the module docstring."""
+
+    def __init__(self, uri: str, place: str, plan: PlanContext, delta: DeltaContext) -> None:
+        self.uri = uri
+        self._place = place
+        self._lock = Lock()
+        """Of the fields below, which are values; held for no call outside."""
+        self._contexts = _Contexts(plan, delta)
+        self._newest: dict[Consistency, Newest] = {}
+        self._told = LeftOut()
+        """Said last: a reader that looks again says it once."""
+
+    @property
+    def contract(self) -> Contract:
+        return self._contexts.contract
+
+    @property
+    def context(self) -> PlanContext:
+        return self._contexts.plan
+
+    def plan(self, wanted: Wanted) -> Planned:
+        """The read, no row of it; of a table keyed by bytes its unmerged keys are read, to tell what is left out."""
+        return self._make(wanted, begin=False)[0]
+
+    def begin(self, wanted: Wanted) -> tuple[Planned, Iterator[pa.RecordBatch]]:
+        """The read and its rows, which are being read."""
+        return self._make(wanted, begin=True)
+
+    def again(self, planned: Planned) -> tuple[Planned, Iterator[pa.RecordBatch]]:
+        """The rows of a read, once more; and the same read, perhaps by a plan of what is there now."""
+        reason: Exception | None = None
+        for attempt in range(PLANS_MAX):
+            if attempt:
+                planned = replace(planned, plan=self._plan_at(planned.receipt))  # its errors are final
+            try:
+                return planned, self._rows(self._contexts, planned.wanted, planned.plan, planned.schema)
+            except _VANISHED as error:
+                reason = error
+        raise _exhausted(reason)
+
+    def _make(self, wanted: Wanted, *, begin: bool) -> tuple[Planned, Iterator[pa.RecordBatch]]:
+        asked = wanted.at
+        if isinstance(asked, Receipt) and not same_place(asked.place, self._place):
+            raise InvalidInput(
+                f"the receipt is of a read at {asked.place}, this table lies at {self._place}: read the table that gave "
+                "it, by the address that it names"
+            )
+        reason: Exception | None = None
+        for attempt in range(PLANS_MAX):
+            plan = earlier = None if asked is None else self._plan_at(asked)  # its errors are final
+            contexts = self._contexts
+            try:
+                plan = earlier or self._plan_newest(contexts, wanted.consistency)
+                schema = result_schema(contexts.contract.rows, wanted.columns)
+                rows: Iterator[pa.RecordBatch] = iter(())
+                if begin:
+                    rows = self._rows(contexts, wanted, plan, schema)
+                else:
+                    self._pin(contexts, plan)
+                check_waiting(contexts.contract, plan.in_force.conflicts, contexts.delta.folding.on_conflict)
+                left = left_out(contexts.delta, plan, wanted.columns, wanted.filter)
+            except ContractChanged as error:
+                reason = error
+                self._take_up_contract()
+                continue
+            except _VANISHED as error:
+                reason = error
+                continue
+            except RegionConflict as error:
+                if plan is None or not self._may_be_settled(plan, asked):
+                    raise
+                reason = error
+                continue
+            if left.unmerged and self._may_be_settled(plan, asked) and attempt < _LOOKS_MAX:
+                continue
+            self._tell(left)
+            receipt = Receipt(contexts.contract.uuid, plan.version, plan.cut, self._place, left.unmerged)
+            schema = with_left_out(with_receipt(schema, receipt), left)
+            return Planned(wanted, plan, receipt, schema), (b.replace_schema_metadata(schema.metadata) for b in rows)
+        raise _exhausted(reason)
+
+    def _rows(self, contexts: _Contexts, wanted: Wanted, plan: ReadPlan, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Rows of the plan.  The delta is loaded: what vanished under the plan shows here."""
+        pinned = self._pin(contexts, plan)
+        batches = scan_plan(contexts.delta, pinned, plan, wanted.columns, wanted.filter)
+        return _chain(next(batches, None), batches, schema)
+
+    def _plan_newest(self, contexts: _Contexts, consistency: Consistency) -> ReadPlan:
+        with self._lock:
+            before = self._newest.get(consistency, Newest())
+        plan = plan_strong(contexts.plan) if consistency == "strong" else plan_eventual(contexts.plan)
+        # A table that a user has restored shows what it shows: nothing is claimed that could have gone back.
+        claims = consistency == "strong" or bool(plan.cut)
+        before.check(plan, claims)
+        with self._lock:
+            self._newest[consistency] = self._newest.get(consistency, Newest()).with_plan(plan, claims)
+        return plan
+
+    def _may_be_settled(self, plan: ReadPlan, asked: Point | None) -> bool:
+        """Whether another plan may show no conflict where this delta has one: what met may be merged, one behind the other, by
+        now.  ``VersionGone`` where a version stands in that does not tell the order."""
+        if asked is None:
+            return self.context.table.newest().version != plan.version
+        if isinstance(asked, Receipt) and plan.version != asked.version:
+            raise _order_not_told(asked, plan)
+        return False
+
+    def _plan_at(self, at: Point) -> ReadPlan:
+        if not isinstance(at, Receipt):
+            return plan_at_version(self.context, at.table_version)
+        try:
+            plan = plan_at(self.context, at)
+        except ContractChanged:
+            self._take_up_contract()
+            plan = plan_at(self.context, at)
+        if at.left_out and plan.version != at.version:
+            raise _order_not_told(at, plan)
+        return plan
+
+    def _take_up_contract(self) -> None:
+        known = self._contexts
+        contract = read_contract(known.plan.store, self.uri)
+        with self._lock:
+            if self._contexts.contract.version < contract.version:  # another thread may have been faster
+                self._contexts = _Contexts(
+                    replace(known.plan, contract=contract), replace(known.delta, contract=contract)
+                )
+
+    def _pin(self, contexts: _Contexts, plan: ReadPlan) -> PinnedTable:
+        pinned = contexts.plan.table.at(plan.version)
+        check_identity(pinned, contexts.contract, self.uri)
+        return pinned
+
+    def _tell(self, left: LeftOut) -> None:
+        with self._lock:
+            news, self._told = left != self._told, left
+        if news:
+            left.warn(self.contract.topic)
+
+
+def wanted_of(schema: pa.Schema, columns: object, filter: str | None, consistency: str, at: Point | None) -> Wanted:
+    """What was asked for; ``InvalidInput`` where that cannot be."""
+    if consistency not in get_args(Consistency):
+        raise InvalidInput(f"consistency {consistency!r} is unknown: use 'strong' or 'eventual'")
+    if at is not None and consistency != "strong":
+        raise InvalidInput(f"at=... says what is read; consistency {consistency!r} cannot be asked for as well")
+    return Wanted(_columns(schema, columns), filter, "strong" if consistency == "strong" else "eventual", at)
+
+
+def _columns(schema: pa.Schema, columns: object) -> tuple[str, ...]:
+    if columns is None:
+        return tuple(schema.names)
+    if isinstance(columns, str):
+        raise InvalidInput(f"columns must be a list of names, not the text {columns!r}")
+    try:
+        names = [*columns]  # type: ignore[misc] # what a user gave
+    except TypeError:
+        raise InvalidInput(f"columns must be a list of names, not {columns!r}") from None
+    unknown = [name for name in names if name not in schema.names]
+    if unknown or len(set(names)) != len(names) or not names:
+        raise InvalidInput(
+            f"columns {names!r}{f': {unknown!r} unknown' if unknown else ''}; name each wanted column once; "
+            f"the table has {schema.names}"
+        )
+    return tuple(names)
+
+
+def check_identity(pinned: PinnedTable, contract: Contract, uri: str) -> None:
+    """Raise ``TableReplaced`` unless this version belongs to the table that the contract was made for."""
+    found = pinned.config.get(TABLE_UUID)
+    if found != contract.table_uuid:
+        raise TableReplaced(
+            f"the Lance table at {uri} has uuid {found}, the contract says {contract.table_uuid}: it was recreated at "
+            "the same place; or `lancewal table create`, `attach` or `moved` was interrupted here: run it again"
+        )
+
+
+def _exhausted(reason: Exception | None) -> Exception:
+    # Each plan was made from the newest state: what is trimmed is in none of them, so what is missing is lost.
+    if isinstance(reason, RegionConflict | ObjectMissing):
+        return reason
+    made = PlanRetriesExhausted(f"objects vanished under {PLANS_MAX} plans; the last: {reason}")
+    made.__cause__ = reason
+    return made
+
+
+def _order_not_told(asked: Receipt, plan: ReadPlan) -> VersionGone:
+    return VersionGone(
+        f"table version {asked.version} of the receipt is gone: a clean-up removed it, and the version that would stand in "
+        f"for it, {plan.version}, does not tell in which order rows of a key came through two partitions",
+        version=asked.version,
+    )
+
+
+def _chain(first: pa.RecordBatch | None, rest: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    if first is not None:
+        yield first.replace_schema_metadata(schema.metadata)
+    for batch in rest:
+        yield batch.replace_schema_metadata(schema.metadata)

@@ -1,0 +1,142 @@
+"""Texts of points: a receipt comes back as it was, and what was damaged, or is of no use yet, is said to be."""
+
+from __future__ import annotations
+
+import base64
+
+import google_crc32c
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lancewal_core.errors import InvalidInput
+from lancewal_core.ids import Position, Region, TableUuid, TableVersion, TopicId
+from lancewal_core.store.json_object import WHOLE_MAX
+from lancewal_reader.point.at import At, point_of
+from lancewal_reader.point.receipt import Receipt
+from lancewal_reader.point.receipt_text import PREFIX
+from tests.support.fuzzing import fuzz
+
+TOPIC_ID = TopicId("AAAAAAAAQACAAAAAAAAAAQ")
+SMALL = Receipt(
+    TableUuid("0c6d0f4e-5b1f-4a57-9d0e-3a8f1e2b4c5d"),
+    TableVersion(412),
+    {Region("orders", TOPIC_ID, 0): Position(120), Region("orders", TOPIC_ID, 10): Position(88)},
+    "s3://lake/orders",
+)
+TEXT = (
+    "lw1.ASQwYzZkMGY0ZS01YjFmLTRhNTctOWQwZS0zYThmMWUyYjRjNWQQczM6Ly9sYWtlL29yZGVyc5wDAAEdb3JkZXJz"
+    "L0FBQUFBQUFBUUFDQUFBQUFBQUFBQVECAHgKWGs7PzU"
+)
+"""What was written once stays readable."""
+
+words = st.text("abcXYZ019._-", min_size=1, max_size=20).filter(lambda text: text not in (".", ".."))
+wholes = st.integers(0, WHOLE_MAX)
+regions = st.builds(Region, words, words.map(TopicId), st.integers(0, 9_999))
+receipts = st.builds(
+    Receipt,
+    words.map(TableUuid),
+    st.integers(1, WHOLE_MAX).map(TableVersion),
+    st.dictionaries(regions, wholes.map(Position), max_size=6),
+    st.text(max_size=30).filter(lambda text: text.isprintable()),
+    wholes,
+)
+
+
+@fuzz(60)
+@given(receipt=receipts)
+def test_a_receipt_comes_back_as_it_was(receipt: Receipt) -> None:
+    text = str(receipt)
+    assert text.startswith(PREFIX)
+    assert set(text[len(PREFIX) :]) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
+    assert Receipt.parse(text) == Receipt.parse(f"  {text}\n".encode()) == point_of(text) == receipt
+    assert Receipt.parse(receipt.to_json()) == point_of(receipt.to_json().encode()) == receipt
+    assert (
+        str(
+            Receipt(
+                receipt.table_uuid,
+                receipt.version,
+                dict(reversed(receipt.positions.items())),
+                receipt.place,
+                receipt.left_out,
+            )
+        )
+        == text
+    )
+
+
+def test_its_text_stays_readable() -> None:
+    assert str(SMALL) == TEXT
+
+
+def test_a_receipt_of_many_partitions_is_short() -> None:
+    many = {Region("orders", TOPIC_ID, p): Position(1_000_000 + p) for p in range(128)}
+    assert len(str(Receipt(SMALL.table_uuid, SMALL.version, many, SMALL.place))) < 1_000
+
+
+@fuzz(60)
+@given(draw=st.data())
+def test_damaged_text_is_said_to_be(draw: st.DataObject) -> None:
+    text = str(SMALL)
+    at = draw.draw(st.integers(len(PREFIX), len(text) - 1))
+    letter = draw.draw(st.sampled_from("ABCxyz09-_ %"))
+    changed = draw.draw(
+        st.sampled_from([text[:at] + letter + text[at + 1 :], text[:at], text[:at] + letter + text[at:]])
+    )
+    if changed.strip() != text:
+        with pytest.raises(InvalidInput, match=r"not a receipt: .*give the whole text, from 'lw1\.' on"):
+            Receipt.parse(changed)
+
+
+def checked(data: bytes) -> str:
+    whole = data + google_crc32c.value(data).to_bytes(4, "big")
+    return PREFIX + base64.urlsafe_b64encode(whole).rstrip(b"=").decode()
+
+
+SOUND = base64.urlsafe_b64decode(str(SMALL)[len(PREFIX) :] + "==")[:-4]
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"\x02" + SOUND[1:], "of another kind, or of a newer release"),
+        (SOUND + b"\x00", "not as a receipt is written"),
+        (SOUND[:-1], "ends too early"),
+        (b"\x01\x01/" + SOUND[38:], "its table uuid or its version is none"),
+        (SOUND[:-3] + b"\xff" * 9 + b"\x7f" + b"\x58", "a number in it is too large"),
+        (SOUND[:-4] + b"\x80\x00" + SOUND[-3:], "not as a receipt is written"),
+        (SOUND.replace(b"orders/AAA", b"orders//AA"), "is no region"),
+    ],
+)
+def test_a_sound_checksum_does_not_make_a_receipt(data: bytes, text: str) -> None:
+    with pytest.raises(InvalidInput, match=text):
+        Receipt.parse(checked(data))
+
+
+def test_a_version_is_a_point() -> None:
+    assert str(At.version(412)) == "version:412"
+    assert point_of(" version:412\n") == point_of(At.version(412)) == At.version(412)
+    assert point_of(None) is None
+    for wrong in (0, -1, True, 1.5, "412", WHOLE_MAX + 1):
+        with pytest.raises(InvalidInput, match=r"At.version\(.*a table version is a whole number from 1"):
+            At.version(wrong)  # type: ignore[arg-type] # what a user may write
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ("version:", "expected a whole number behind 'version:'"),
+        ("version:4.5", "expected a whole number"),
+        ("version:٣", "expected a whole number"),
+        ("version:" + "9" * 30, "expected a whole number"),
+        ("version:0", "a table version is a whole number from 1"),
+        ("412", "not a receipt, nor another point: give lw1.... or version:412"),
+        ("timestamp:2026-01-31T00:00:00Z", "points by timestamp cannot be read yet"),
+        ("snapshot:eom", "points by snapshot cannot be read yet"),
+        ("{}", "not a receipt"),
+        (412, "at=412 is no point: give a receipt, At.version"),
+    ],
+)
+def test_what_is_no_point_is_named(given: object, text: str) -> None:
+    with pytest.raises(InvalidInput, match=text):
+        point_of(given)  # type: ignore[arg-type] # what a user may write
