@@ -4,6 +4,7 @@ person leads past it."""
 from __future__ import annotations
 
 import random
+import struct
 from pathlib import Path
 
 import pytest
@@ -33,15 +34,36 @@ RECEIVE = {
 """What unpacks to more is unreadable: a small stand-in for the 100 MB that are the default."""
 
 
-def produce_batch(broker: KafkaBroker, topic: str, values: list[bytes], key: bytes | None = None) -> None:
-    """One batch in zstd."""
+def produce_batch(broker: KafkaBroker, topic: str, values: list[bytes]) -> None:
+    """One batch in zstd.
+
+    The client knows the topic's partitions before the first record: what is produced earlier is moved into its partition's
+    queue record by record once they are known, and a batch may leave while that goes on.  What is sent again after a lost
+    answer is not written twice (idempotence).
+    """
     producer = Producer(
         {"bootstrap.servers": broker.bootstrap_servers, "compression.type": "zstd", "linger.ms": 60_000,
-         "batch.size": 2_000_000, "message.max.bytes": 2_000_000}
+         "batch.size": 2_000_000, "message.max.bytes": 2_000_000, "enable.idempotence": True}
     )  # fmt: skip
+    producer.list_topics(topic, 240)
+    first = sum(batches(broker, topic))
     for value in values:
-        producer.produce(topic, value, key=key, partition=0)
+        producer.produce(topic, value, partition=0)
     assert producer.flush(240) == 0
+    written = batches(broker, topic)
+    assert written[-1] == len(values) == sum(written) - first, f"not one batch: {written}"
+
+
+def batches(broker: KafkaBroker, topic: str) -> list[int]:
+    """How many offsets each batch of partition 0 has, from the broker's file: the format's first fields are the batch's first
+    offset (8 bytes), its length from there on (4), 11 bytes of no interest, and its last offset less its first (4)."""
+    (log,) = (broker.directory / "data" / f"{topic}-0").glob("*.log")
+    held, at, found = log.read_bytes(), 0, []
+    while at < len(held):
+        _, length, delta = struct.unpack_from(">qi11xi", held, at)
+        found.append(delta + 1)
+        at += 12 + length
+    return found
 
 
 def test_a_batch_whose_checksum_is_wrong_stops_its_partition_and_nothing_behind_it_comes(
