@@ -30,7 +30,17 @@ VALUES = [
     b'{"id":1,"k":"x"}',
     b'{"id":1,"k":"x","f":1e308,"dec":1e2,"s":"\\ud83d\\ude00\\u0000"}',
 ]
-NAMES = ("lancewal.op", "lancewal.op ", "LANCEWAL.OP", "trace", "", "\ud800", "n\x00", "__connect.errors.topic")
+NAMES = (
+    "lancewal.op",
+    "lancewal.op ",
+    "LANCEWAL.OP",
+    "lancewal.kind",
+    "trace",
+    "",
+    "\ud800",
+    "n\x00",
+    "__connect.errors.topic",
+)
 headers = st.none() | st.lists(
     st.tuples(
         st.sampled_from(NAMES),

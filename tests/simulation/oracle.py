@@ -52,7 +52,14 @@ def draw(rng: Random, offset: int, timestamp: int, key: bytes, k: int, patches: 
     """Some record of a key."""
     kind = rng.random()
     if kind < 0.03:
-        return Record(offset, timestamp, key, rng.choice([b"{oops", b"[]", b'{"k": null}']), None, None, k, {})
+        misspelt: Headers = [("lancewal.Op", b"delete")]
+        bad: list[tuple[bytes, Headers]] = [
+            (b"{oops", None),
+            (b"[]", None),
+            (b'{"k": null}', None),
+            (json.dumps({"k": k}).encode(), misspelt),
+        ]
+        return Record(offset, timestamp, key, *rng.choice(bad), None, k, {})
     if kind < 0.2:
         delete: list[tuple[str, bytes | None]] = [("lancewal.op", b"delete")]
         value = None if kind < 0.1 else json.dumps({"k": k}).encode()

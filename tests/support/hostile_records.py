@@ -247,6 +247,12 @@ def unknown_operation(rng: random.Random) -> Hostile:
     return no_row(_cell("count", b"1"), [("lancewal.op", operation)])
 
 
+def unknown_header(rng: random.Random) -> Hostile:
+    name = rng.choice(["lancewal.opp", "lancewal.OP", "LANCEWAL.op", "lancewal." + "x" * 5_000])
+    headers: Headers = [("lancewal.op", b"delete"), (name, b"delete")]
+    return no_row(_cell("count", b"1"), headers[rng.randrange(2) :])
+
+
 def surrogate(rng: random.Random) -> Hostile:
     return no_row(_cell("status", b'"\\ud800"'))
 
@@ -263,6 +269,7 @@ LETTERS: Mapping[str, Callable[[random.Random], Hostile]] = {
     "unknown members": many_members,
     "cut short": cut_short,
     "unknown operations": unknown_operation,
+    "unknown headers": unknown_header,
     "half a surrogate": surrogate,
 }
 

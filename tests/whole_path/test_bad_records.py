@@ -38,6 +38,7 @@ def _json(**changes: object) -> bytes:
 
 BAD: dict[str, tuple[bytes | None, Headers]] = {
     "too_large": (_json(status="x" * BYTES_MAX), [TRACE]),
+    "unknown_header": (_json(), [("lancewal.opp", b"delete"), TRACE]),
     "unknown_op": (_json(), [TRACE, ("lancewal.op", b"merge")]),
     "patch_not_allowed": (_json(), [("lancewal.op", b"patch"), TRACE]),
     "null_value": (None, [TRACE]),  # the Kafka key is only a part of the primary key
@@ -90,7 +91,7 @@ def test_every_kind_becomes_a_dead_letter(kafka: KafkaBroker, topic_name: str, t
         assert found[: len(own)] == own
         told = {name.removeprefix("__connect.errors."): _text(text) for name, text in found[len(own) :]}
         assert f"{told['topic']}-{told['partition']}-{told['offset']}" == source
-        assert told["class.name"] == kind
+        assert told["class.name"] == told["lancewal.kind"] == kind
         assert told["exception.class.name"] == "lancewal.BadRecord"
         assert told["stage"] == "VALUE_CONVERTER"
         assert told["exception.message"]

@@ -1,7 +1,7 @@
 """Decodes consumed records into a WAL batch, whatever the format of their values.
 
-1. Each record is one row or one ``Rejected``, which names the first check that failed: size, operation, whether it may come
-   without a value, and then the checks of the format (``value_decoder``).
+1. Each record is one row or one ``Rejected``, which names the first check that failed: size, headers, operation, whether
+   it may come without a value, and then the checks of the format (``value_decoder``).
 2. A record without a value deletes by Kafka key, when a ``key_decoder`` is there to read the primary key from it.
 3. Of a delete only the primary key is kept.
 4. At once the format is given records that weigh ``PIECE_BYTES`` (``weight``).

@@ -1,4 +1,9 @@
-"""What a record does to its key: the Kafka header ``lancewal.op``."""
+"""What a record's Kafka headers say: ``lancewal.op`` names what it does to its key.
+
+1. No other header changes what a record means.  One that might be meant to, because its name begins with ``lancewal.`` in
+   whatever case, is refused, so that a misspelt ``lancewal.op`` does not make an upsert of a delete.
+2. The headers of dead letters pass: whoever produces a letter to its topic again need not take them off.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,14 @@ from lancewal_ingest.decode.outcomes import Refusal
 
 OP_HEADER = "lancewal.op"
 
+SOURCE_HEADER = "lancewal.source"
+KIND_HEADER = "lancewal.kind"
+CUT_HEADERS = ("lancewal.key.bytes", "lancewal.value.bytes", "lancewal.headers.bytes")
+LETTER_HEADERS = frozenset([SOURCE_HEADER, KIND_HEADER, *CUT_HEADERS])
+"""What a dead letter carries beside Connect's (``kafka.dead_letters``)."""
+_RESERVED = "lancewal."
+_KNOWN = LETTER_HEADERS | {OP_HEADER}
+
 OPS: dict[bytes | None, Op] = {b"upsert": Op.UPSERT, b"patch": Op.PATCH, b"delete": Op.DELETE}
 """Values of the header."""
 
@@ -14,7 +27,15 @@ Headers = list[tuple[str, bytes | None]] | None
 
 
 def op_of(headers: Headers) -> Op | None:
-    """The operation that the headers name, None when they name none.  Raises ``Refusal`` of kind ``unknown_op``."""
+    """The operation that the headers name, None when they name none.
+
+    Raises ``Refusal`` of kind ``unknown_header`` or ``unknown_op``.
+    """
+    for name, _ in headers or ():
+        if name[: len(_RESERVED)].lower() == _RESERVED and name not in _KNOWN:
+            raise Refusal(
+                "unknown_header", f"expected {OP_HEADER} and no other header whose name begins with {_RESERVED}"
+            )
     named = [value for name, value in headers or () if name == OP_HEADER]
     if not named:
         return None

@@ -19,9 +19,10 @@ header                                value
 ``__connect.errors.connector.name``   the consumer group
 ``__connect.errors.task.id``          ``0``
 ``__connect.errors.stage``            ``VALUE_CONVERTER``
-``__connect.errors.class.name``       the kind (``decode.outcomes.KINDS``, ``misrouted``)
+``__connect.errors.class.name``       the kind, as in ``lancewal.kind``
 ``__connect.errors.exception.class.name``  ``lancewal.BadRecord``
 ``__connect.errors.exception.message``  what was expected
+``lancewal.kind``                     the kind (``decode.outcomes.KINDS``, ``misrouted``, ``unreadable``)
 ``lancewal.source``                   ``<topic>-<partition>-<offset>``: the record's identity
 ``lancewal.key.bytes``                of a cut letter: length of the record's key
 ``lancewal.value.bytes``              of its value
@@ -41,20 +42,17 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from lancewal_core.errors import DeadLetterRefused, KafkaUnavailable, LancewalError, TopicMissing
 from lancewal_core.ids import Region
-from lancewal_ingest.decode.operations import record_bytes
+from lancewal_ingest.decode.operations import CUT_HEADERS, KIND_HEADER, LETTER_HEADERS, SOURCE_HEADER, record_bytes
 from lancewal_ingest.decode.outcomes import TOO_LARGE, Rejected
 from lancewal_kafka.clients import shared_properties
 from lancewal_kafka.errors import error_of, explained, not_accepted
 from lancewal_kafka.records import Records
 from lancewal_kafka.topic import TopicInspector
 
-SOURCE_HEADER = "lancewal.source"
 _CONNECT = "__connect.errors."
 KEY_BYTES_MAX = 1_000
 """Most bytes of a key in a cut letter: enough to know a key again."""
-_KEY_BYTES, _VALUE_BYTES, _HEADERS_BYTES = (f"lancewal.{part}.bytes" for part in ("key", "value", "headers"))
-_OURS = frozenset([SOURCE_HEADER, _KEY_BYTES, _VALUE_BYTES, _HEADERS_BYTES])
-"""And all that begin with ``_CONNECT``."""
+_KEY_BYTES, _VALUE_BYTES, _HEADERS_BYTES = CUT_HEADERS
 _ORIGINAL = "original."
 _LARGEST_MESSAGE = 1_000_000_000
 """librdkafka's upper bound: what is too large is for the broker to say."""
@@ -177,6 +175,7 @@ class KafkaDeadLetters:
             f"{_CONNECT}class.name": letter.kind,
             f"{_CONNECT}exception.class.name": "lancewal.BadRecord",
             f"{_CONNECT}exception.message": letter.message,
+            KIND_HEADER: letter.kind,
             SOURCE_HEADER: f"{region.topic}-{region.partition}-{letter.offset}",
         }
         return [(name, str(value).encode()) for name, value in named.items()]
@@ -219,7 +218,8 @@ class KafkaDeadLetters:
 def _renamed(headers: Sequence[tuple[str, bytes | None]]) -> list[tuple[str, bytes | None]]:
     """A record's own headers, none of which passes for one of ours."""
     return [
-        (f"{_ORIGINAL}{name}" if name in _OURS or name.startswith(_CONNECT) else name, value) for name, value in headers
+        (f"{_ORIGINAL}{name}" if name in LETTER_HEADERS or name.startswith(_CONNECT) else name, value)
+        for name, value in headers
     ]
 
 

@@ -27,6 +27,7 @@ RECORDS = Records(
         [
             ("mine", b"1"),
             ("lancewal.source", b"forged"),
+            ("lancewal.kind", b"forged"),
             ("__connect.errors.offset", None),
             ("lancewal.value.bytes", b"9"),
             ("mine", None),
@@ -65,6 +66,7 @@ def test_letters_are_unchanged_and_say_what_is_wrong(kafka: KafkaBroker, topic_n
     assert first.headers() == [
         ("mine", b"1"),
         ("original.lancewal.source", b"forged"),
+        ("original.lancewal.kind", b"forged"),
         ("original.__connect.errors.offset", None),
         ("original.lancewal.value.bytes", b"9"),
         ("mine", None),
@@ -77,6 +79,7 @@ def test_letters_are_unchanged_and_say_what_is_wrong(kafka: KafkaBroker, topic_n
         ("__connect.errors.class.name", b"not_json"),
         ("__connect.errors.exception.class.name", b"lancewal.BadRecord"),
         ("__connect.errors.exception.message", b"expected one JSON value"),
+        ("lancewal.kind", b"not_json"),
         ("lancewal.source", b"orders-3-10"),
     ]
     assert SECRET not in str(second.headers())

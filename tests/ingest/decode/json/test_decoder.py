@@ -11,6 +11,7 @@ import pytest
 from lancewal_core.rows.schema import RowSchema
 from lancewal_ingest.decode.decoder import Decoder
 from lancewal_ingest.decode.json.decoder import JsonDecoder
+from lancewal_ingest.decode.operations import LETTER_HEADERS
 from lancewal_ingest.decode.outcomes import KINDS
 from tests.ingest.decode.json.cases import COLUMNS, ROWS, Header, Ways, records
 
@@ -129,11 +130,28 @@ def test_without_a_key_decoder_a_null_value_is_bad() -> None:
         ([("lancewal.op", b"upsert")], 0),
         ([("trace", None), ("lancewal.op", b"delete"), ("trace", b"2")], 1),
         ([("lancewal.op", b"patch")], 2),
-        ([("Lancewal.op", b"patch")], 0),
+        ([("lancewal", b"x"), ("lancewal-op", b"patch")], 0),
+        ([(name, b"1") for name in sorted(LETTER_HEADERS)], 0),
+        ([("lancewal.op", b"delete"), ("original.lancewal.op", b"patch"), ("lancewal.source", b"t-0-1")], 1),
     ],
 )
 def test_the_operation_comes_from_the_header(headers: list[Header] | None, op: int) -> None:
     assert Ways().both(records([b'{"id":1,"k":"a"}'], headers=[headers])).rows["_op"].to_pylist() == [op]
+
+
+@pytest.mark.parametrize(
+    "name", ["lancewal.opp", "lancewal.", "lancewal.op ", "Lancewal.op", "LANCEWAL.OP", "lancewal.\ud800"]
+)
+@pytest.mark.parametrize("value", [b'{"id":1,"k":"a"}', None])
+def test_a_header_that_might_be_meant_and_is_not_known_is_bad(name: str, value: bytes | None) -> None:
+    plain = b'{"id":1,"k":"a"}'
+    for others in ([], [("trace", b"")], DELETE, [("lancewal.op", b"nope")]):
+        headers: list[Header] = [*others, (name, b"delete")]
+        batch = records([plain, value, plain], keys=[b"1|a"] * 3, headers=[None, headers, PATCH])
+        decoded = Ways().both(batch)
+        assert [(bad.offset, bad.kind) for bad in decoded.rejected] == [(103, "unknown_header")]
+        said = "expected lancewal.op and no other header whose name begins with lancewal."  # nothing of the record
+        assert decoded.rejected[0].message == said
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,8 @@ OPERATIONS: list[list[Header] | None] = [
     [("trace", b"1"), ("lancewal.op", b"patch")],
     [("trace", b"1")],
     [("lancewal.op", b"nope")],
+    [("lancewal.Op", b"delete")],
+    [("lancewal.op", b"delete"), ("lancewal.kind", b"x")],
 ]
 
 
