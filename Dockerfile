@@ -1,4 +1,4 @@
-# The services: `lancewal ingest`, `lancewal flush` and the commands beside them.  The reader is no part of the image: it
+# The services: `lancewal ingest`, `lancewal flusher` and the commands beside them.  The reader is no part of the image: it
 # is a library, installed where Spark or a notebook runs.
 #
 #   docker build --tag lancewal:0.1.0 .

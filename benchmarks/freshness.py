@@ -59,7 +59,7 @@ http: {{ingest_port: 0, flusher_port: 0}}
     lancewal = [sys.executable, "-m", "lancewal_core.cli.program"]
     services = [
         Process([*lancewal, "ingest", "run", "--config", str(config)], folder / "ingest.log"),
-        Process([*lancewal, "flush", "run", "--config", str(config)], folder / "flusher.log"),
+        Process([*lancewal, "flusher", "run", "--config", str(config)], folder / "flusher.log"),
     ]
     try:
         reader = subprocess.Popen(

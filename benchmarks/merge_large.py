@@ -1,6 +1,6 @@
 """Merging 10 k upserts into 50 M rows in 200 fragments, against ``merge_insert`` and against our own time at 5 M rows.
 
-All of these alternate in one process; ratios of medians.  Then ``lancewal flush --once`` in a process of its own merges one
+All of these alternate in one process; ratios of medians.  Then ``lancewal merge`` in a process of its own merges one
 more snapshot of 10 k, and one of 250 k, and says the most memory that it had.  Compared with the model at the end.
 
 Needs about 12 GiB of disk, and is run only when it is named.

@@ -85,7 +85,7 @@ class KafkaTable:
         lancewal = [sys.executable, "-m", "lancewal_core.cli.program"]
         self._services = [
             Process([*lancewal, *command, "run", "--config", config], folder / f"{command[0]}.log", environment=paths)
-            for command in (("ingest",), ("flush",))
+            for command in (("ingest",), ("flusher",))
         ]
         self._others = others
 

@@ -79,7 +79,7 @@ def run_demo(folder: Path, options: Options, display: Display) -> Summary:
             # Step 3
             display.step("starting ingest, flusher and a reader, which catch up")
             services.start_service("ingest", "ingest", "run")
-            services.start_service("flusher", "flush", "run")
+            services.start_service("flusher", "flusher", "run")
             services.start_follower(table, folder / "sights.jsonl")
             sights = Sights(folder / "sights.jsonl")
             _wait_visible(services, sights, display.bar("seen by the reader", live_from), 0, live_from)

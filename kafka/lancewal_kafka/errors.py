@@ -90,7 +90,7 @@ def unreadable(topic: str, partition: int, position: Position, reason: str) -> R
     return RecordsUnreadable(
         f"topic {topic} partition {partition}: what lies at offset {position} cannot be read: {reason}. Where it only unpacks "
         "to more than is allowed, raise kafka.options receive.message.max.bytes, and restart. To go on without it: "
-        f"`lancewal offsets reject {topic} {partition} {position}`",
+        f"`lancewal offset reject {topic}-{partition}-{position}`",
         topic=topic,
         partition=partition,
         offset=position,

@@ -18,7 +18,7 @@ class ReaderEvents(EventTable):
     """``partitions``: those through which the keys came."""
 
     keys_left_out = warning(
-        "Primary keys came through two partitions, and are left out until a decision (`lancewal conflicts list`).",
+        "Primary keys came through two partitions, and are left out until a decision (`lancewal conflict list`).",
         *("topic", "waiting_keys", "unmerged_keys", "partitions"),
     )
 

@@ -155,7 +155,7 @@ def check_waiting(contract: Contract, ref: ConflictsRef | None, on_conflict: OnC
     if on_conflict == "fail" and ref is not None and ref.keys:
         raise RegionConflict(
             f"topic {contract.topic}: {ref.keys} primary keys came through two partitions and wait for a decision: "
-            "`lancewal conflicts list` shows them, `lancewal conflicts settle` decides",
+            "`lancewal conflict list` shows them, `lancewal conflict settle` decides",
             topic=contract.topic,
             keys=ref.keys,
         )
@@ -175,6 +175,6 @@ def _refusal(contract: Contract, met: Meeting, what: str) -> RegionConflict:
         contract.topic,
         met,
         what,
-        "The flusher sets aside what conflicts, if it is few keys, and a person decides: `lancewal conflicts list`. Until "
+        "The flusher sets aside what conflicts, if it is few keys, and a person decides: `lancewal conflict list`. Until "
         'then the merged table can be read (consistency="eventual")',
     )

@@ -32,7 +32,7 @@ def command_lines() -> list[tuple[str, ...]]:
 
 def test_all_places_are_found() -> None:
     groups = {words[0] for words in command_lines()}
-    assert groups == {"ingest", "flush", "table", "status"}
+    assert groups == {"ingest", "flusher", "table", "status"}
 
 
 @pytest.mark.parametrize("words", command_lines(), ids=" ".join)

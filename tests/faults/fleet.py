@@ -36,7 +36,7 @@ class Fleet(AbstractContextManager["Fleet"]):
         return self._start("ingest", "run", failpoint=failpoint)
 
     def flusher(self, failpoint: str | None = None) -> Service:
-        return self._start("flush", "run", failpoint=failpoint)
+        return self._start("flusher", "run", failpoint=failpoint)
 
     def reader(self, failpoint: str | None = None) -> Service:
         return self._start("read", self.world.uri, failpoint=failpoint)

@@ -240,7 +240,7 @@ def test_a_damaged_object_is_named_and_nothing_wrong_is_read(
 @pytest.mark.parametrize(
     ("what", "command"),
     [
-        ("all versions of an index", "lancewal repair index orders 0"),
+        ("all versions of an index", "lancewal repair region orders-0"),
         ("a data file of the table", "put it back"),
         ("half a data file of the table", "put it back"),
         ("a deletion vector", "put it back"),

@@ -40,7 +40,7 @@ def test_connections_break_at_any_byte(
         )  # fmt: skip
         world.options = direct
         ingest = world.lancewal.start("ingest", "run")
-        flusher = world.lancewal.start("flush", "run")
+        flusher = world.lancewal.start("flusher", "run")
         world.feed.produce(40)
         world.wait_caught_up()
         proxy.probability = 0.4

@@ -40,7 +40,7 @@ def test_puts_are_refused_or_late(
         ingest = world.lancewal.start("ingest", "run")
         world.feed.produce(50)
         world.wait_caught_up()
-        flusher = world.lancewal.start("flush", "run")
+        flusher = world.lancewal.start("flusher", "run")
         proxy.faults = faults
         rounds = 0
         ends_at = time.monotonic() + DEADLINE_S
@@ -89,7 +89,7 @@ def test_listings_are_partial(kafka: KafkaBroker, s3: S3Server, topic_name: str,
         ingest = world.lancewal.start("ingest", "run")
         world.feed.produce(50)
         world.wait_caught_up()
-        flusher = world.lancewal.start("flush", "run")
+        flusher = world.lancewal.start("flusher", "run")
         until(lambda: bool(flusher.events), lambda: flusher.tail)
         proxy.faults = Faults(partial=0.5)
         reads = Counter[str]()

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NAMED = re.compile(r"`lancewal ((?:[a-z][a-z-]*)(?: [a-z][a-z-]*)?)")
 
 
-BARE = re.compile(r"(?<!`)`lancewal offsets (?:accept-loss|reject)`(?!`)")
+BARE = re.compile(r"(?<!`)`lancewal offset (?:accept-loss|reject)`(?!`)")
 """In a message of the code: what it takes is known there, and a person in need should not have to look it up."""
 
 

@@ -74,18 +74,18 @@ def test_its_receipt_gives_its_rows_again(world: Restored) -> None:
     assert again == receipt
     with pytest.raises(TableRestored):  # what claims a position cannot be proven
         table.to_arrow(at=replace(receipt, positions={pipeline.contract.regions[0]: Position(3)}))
-    command(pipeline, "restored", "--after-restore", "keep")
+    command(pipeline, "restored", "--rows-since", "drop")
     assert by_key(table.to_arrow(at=receipt)) == world.rows
     assert receipt_of(table.scan(consistency="eventual").schema).positions
 
 
-@pytest.mark.parametrize("choice", ["keep", "replay"])
+@pytest.mark.parametrize("choice", ["drop", "replay"])
 def test_a_decision_gives_positions_again(world: Restored, choice: str) -> None:
     pipeline = world.pipeline
     world.restore()
     table = open_table(pipeline.uri)
     table.to_arrow(consistency="eventual")
-    command(pipeline, "restored", "--after-restore", choice)
+    command(pipeline, "restored", "--rows-since", choice)
     read = table.scan(consistency="eventual")
     assert len(receipt_of(read.schema).positions) == 2
     assert by_key(read.to_arrow()) == world.rows

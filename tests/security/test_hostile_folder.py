@@ -56,7 +56,7 @@ def test_the_flusher_merges_all_regions_but_those_and_names_them(
     put(path, led_elsewhere(path.read_bytes(), other))
     put(bomb, zeros("zstd"))
 
-    flusher = world.lancewal.start("flush", "run")
+    flusher = world.lancewal.start("flusher", "run")
     ends = world.feed.history.ends
     sound = range(2, PARTITIONS)
 

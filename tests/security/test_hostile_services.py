@@ -91,10 +91,10 @@ def stage(kafka: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Itera
         ingest={"memory_bytes_max": BUDGET, "seal_bytes": 16 * MIB, "seal_rows": 50_000, "seal_age_s": 2.0},
         flusher={"merge_memory_bytes_max": BUDGET},
     )  # fmt: skip
-    ports = dict(zip(("ingest", "flush"), free_ports(2), strict=True))
+    ports = dict(zip(("ingest", "flusher"), free_ports(2), strict=True))
     variables = {
         "LANCEWAL_HTTP__INGEST_PORT": str(ports["ingest"]),
-        "LANCEWAL_HTTP__FLUSHER_PORT": str(ports["flush"]),
+        "LANCEWAL_HTTP__FLUSHER_PORT": str(ports["flusher"]),
     }
     services = {name: world.lancewal.start(name, "run", environment=variables) for name in ports}
     for service in services.values():
@@ -137,7 +137,7 @@ def bytes_of(value: object) -> bytes:
     return value
 
 
-@pytest.mark.parametrize("service", ["ingest", "flush"])
+@pytest.mark.parametrize("service", ["ingest", "flusher"])
 @pytest.mark.parametrize("name", CLIENTS)
 def test_clients_of_the_port_hold_nothing_up(stage: Stage, name: str, service: str) -> None:
     stage.begin()

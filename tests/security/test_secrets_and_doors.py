@@ -86,7 +86,7 @@ def test_no_secret_is_told_and_no_other_door_is_open(world: World, variables: di
     ingest.stop()
     said.append(ingest.log)
     assert "sasl" in ingest.log.lower(), "librdkafka's own debug lines are not there to be searched"
-    assert run("flush", "run", "--once") == 0
+    assert run("merge") == 0
     for command in (("status",), ("read", "--limit", "3"), ("table", "show")):
         run(*command)
 

@@ -119,8 +119,8 @@ def test_formulas_are_guarded_where_that_is_asked_for(table: FlusherTable) -> No
 
 
 COMMANDS: dict[str, tuple[str, ...]] = {
-    "inspect": ("inspect", "--region", "0"),
-    "inspect as JSON": ("inspect", "--region", "0", "--output", "json"),
+    "inspect": ("inspect", "--partition", "0"),
+    "inspect as JSON": ("inspect", "--partition", "0", "--output", "json"),
     "table show": ("table", "show"),
     "table show as JSON": ("table", "show", "--output", "json"),
     "contract": ("inspect", paths.contract_version(1)),

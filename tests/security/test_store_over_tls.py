@@ -38,7 +38,7 @@ def test_every_part_works_and_a_foreign_authority_is_refused(
         kafka, topic_name, tmp_path, seed, uri=f"s3://{s3_tls.bucket('tls')}/one", options=options
     )  # fmt: skip
     ingest = world.lancewal.start("ingest", "run")
-    flusher = world.lancewal.start("flush", "run")
+    flusher = world.lancewal.start("flusher", "run")
     world.feed.produce(200)
     world.wait_caught_up()
     world.check_strong()
@@ -51,7 +51,7 @@ def test_every_part_works_and_a_foreign_authority_is_refused(
     monkeypatch.setenv("SSL_CERT_FILE", str(tls.other_ca))
     with pytest.raises(StoreUnavailable, match="SSL_CERT_FILE"):
         open_table(world.uri, storage_options=options)
-    once = world.lancewal.run("flush", "run", "--once")
+    once = world.lancewal.run("merge")
     assert once.code != 0
     assert REFUSED in once.err
     refused = world.lancewal.start("ingest", "run")

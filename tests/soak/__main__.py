@@ -40,7 +40,7 @@ from tests.support.http_fault_proxy import Faults, HttpFaultProxy
 from tests.support.whole_path import until
 from tests.whole_path.world import World, make_world, plain_rows, positions
 
-FLEET = ("ingest", "ingest", "ingest", "flush", "flush")
+FLEET = ("ingest", "ingest", "ingest", "flusher", "flusher")
 RECEIPTS = 20
 TURN_S = 1.0
 """Length of a turn while the store is away; at other times the audits take as long."""
@@ -95,7 +95,7 @@ class Soak:
         weather_at, broker_at = self.soon(pace.weather), self.soon(pace.broker)
         outage_at = self.soon((0.1 * length_s, 0.4 * length_s)) if pace.outage_s else ends_at
         outage: Outage | None = None
-        through_outage = (places[FLEET.index("ingest")], places[FLEET.index("flush")])
+        through_outage = (places[FLEET.index("ingest")], places[FLEET.index("flusher")])
         while outage is not None or time.monotonic() < ends_at:
             self.world.feed.produce(self.rng.randrange(1, 120))
             for place in places:

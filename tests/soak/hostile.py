@@ -84,8 +84,8 @@ class HostileSoak:
         self._world = self._made("orders", seed)
         self._other = self._other_table(seed)
         self._sender = Sender(broker.bootstrap_servers, self._world.feed.topic, self._world.feed.history)
-        self._ports = dict(zip(("ingest", "flush"), free_ports(2), strict=True))
-        names = {"ingest": "LANCEWAL_HTTP__INGEST_PORT", "flush": "LANCEWAL_HTTP__FLUSHER_PORT"}
+        self._ports = dict(zip(("ingest", "flusher"), free_ports(2), strict=True))
+        names = {"ingest": "LANCEWAL_HTTP__INGEST_PORT", "flusher": "LANCEWAL_HTTP__FLUSHER_PORT"}
         self._variables = {names[name]: str(port) for name, port in self._ports.items()}
         self._services = {name: self._start(name) for name in self._ports}
 
@@ -160,14 +160,14 @@ class HostileSoak:
         until(lambda: expected in self._readyz("ingest"), lambda: self._readyz("ingest"), PATIENCE_S)
         self._come_through(f"{name}, the others", others=True)
         topic = self._world.feed.topic
-        self._world.lancewal.succeed("offsets", "reject", topic, str(partition), str(offset))
+        self._world.lancewal.succeed("offset", "reject", f"{topic}-{partition}-{offset}")
         self._services["ingest"].stop()
         self._services["ingest"] = self._start("ingest")
         return count, f"{kind}, led past"
 
     def _clients(self, name: str) -> tuple[int, str]:
         make, count = CLIENTS[name]
-        port = self._ports[self.rng.choice(["ingest", "flush"])]
+        port = self._ports[self.rng.choice(["ingest", "flusher"])]
         with make(port, count):
             began = time.monotonic()
             assert answer(port, "/livez") == (200, "ok\n")
@@ -301,7 +301,7 @@ class HostileSoak:
             service.stop()
             assert service.exit_code == 0, f"{name} ended with {service.exit_code}"
         for _ in range(8):
-            self._world.lancewal.succeed("flush", "run", "--once")
+            self._world.lancewal.succeed("merge")
             ends = self._world.feed.history.ends
             cut = self._audit("eventual")
             if all(cut.get(partition, 0) >= end for partition, end in ends.items()):
@@ -357,7 +357,7 @@ class HostileSoak:
             world.feed.produce(400)
             until(lambda: _covers(world), lambda: ingest.tail)
         ingest.stop()
-        world.lancewal.succeed("flush", "run", "--once")
+        world.lancewal.succeed("merge")
         return world
 
     def _start(self, name: str) -> Service:
@@ -388,7 +388,7 @@ def table_of(lines: dict[str, Line]) -> str:
     rows = ["| what | times | how many | outcome | peak of ingest, flusher (MiB) |", "|---|---|---|---|---|"]
     for name, line in sorted(lines.items()):
         outcomes = "; ".join(f"{text} ({n})" if n > 1 else text for text, n in sorted(line.outcomes.items()))
-        peaks = ", ".join(str(line.peaks.get(which, 0) >> 20) for which in ("ingest", "flush"))
+        peaks = ", ".join(str(line.peaks.get(which, 0) >> 20) for which in ("ingest", "flusher"))
         rows.append(f"| {name} | {line.times} | {line.count:,} | {outcomes} | {peaks} |")
     return "\n".join(rows)
 

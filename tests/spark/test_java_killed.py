@@ -1,4 +1,4 @@
-"""Spark's Java process is killed under ``lancewal flush run --runner spark``, while it starts and while it works: the program
+"""Spark's Java process is killed under ``lancewal merge --runner spark``, while it starts and while it works: the program
 says so, with the exit code of what starting again mends, and the next start goes on."""
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def started(folder: Path, uri: str, before: str = "") -> subprocess.Popen[str]:
     file.write_text(yaml.safe_dump({"table": {"uri": uri}, "http": {"ingest_port": 0, "flusher_port": 0}}))
     conf = "--master local[2] --driver-memory 512m --conf spark.ui.enabled=false --conf spark.driver.host=127.0.0.1"
     return subprocess.Popen(
-        [sys.executable, "-c", before + PROGRAM, "flush", "run", "--runner", "spark", "--once", "--config", file],
+        [sys.executable, "-c", before + PROGRAM, "merge", "--runner", "spark", "--config", file],
         env={
             **spark_environment(folder),
             "PYSPARK_SUBMIT_ARGS": f"{conf} --conf spark.driver.bindAddress=127.0.0.1 pyspark-shell",

@@ -38,11 +38,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 PROGRAM = """
 import sys
 from lancewal_core.cli import program as cli
-from lancewal_flusher.commands.flush import app
-cli.app.add_typer(app, name="flush")
 sys.exit(cli.run(sys.argv[1:]))
 """
-"""``lancewal`` as installed, with this checkout's command."""
+"""``lancewal`` as installed."""
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +164,7 @@ def logged(lines: Sequence[str], event: str) -> list[dict[str, Any]]:
 def test_a_program_by_spark_connect(server: ConnectServer, table: FlusherTable) -> None:
     before = server.event_log.read_text() if server.event_log.exists() else ""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "SPARK_REMOTE": server.remote}
-    lines = run([sys.executable, "-c", PROGRAM, "flush", "run", "--runner", "spark", "--once"], table, environment)
+    lines = run([sys.executable, "-c", PROGRAM, "merge", "--runner", "spark"], table, environment)
     assert [line["runner"] for line in logged(lines, "service_started")] == ["spark"]
     assert len(logged(lines, "merge_landed")) == 1
     table.check()
@@ -179,7 +177,7 @@ def by_spark_submit(
 ) -> tuple[list[str], list[dict[str, Any]]]:
     """Submit the script of ``program`` as people do; the lines that it wrote, and the events of all its processes."""
     printed = subprocess.run(
-        [sys.executable, "-c", PROGRAM, "flush", "spark-script", *program],
+        [sys.executable, "-c", PROGRAM, "flusher", "spark-script", *program],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
@@ -197,7 +195,7 @@ def by_spark_submit(
 
 
 def test_a_program_by_spark_submit(table: FlusherTable, tmp_path: Path) -> None:
-    lines, events = by_spark_submit([], ["--once"], table, tmp_path)
+    lines, events = by_spark_submit(["merge"], [], table, tmp_path)
     assert len(logged(lines, "merge_landed")) == 1
     table.check()
     driver = {e["pid"] for e in events if e["point"] == "commit.send"}

@@ -121,7 +121,7 @@ def test_a_misrouted_record_stops_its_partition_alone(
         until(_cut_is(world, expected), lambda: positions(world.check_strong()))
         world.check_strong()
         ingest.stop()
-    answer = world.lancewal.run("flush", "run", "--once")
+    answer = world.lancewal.run("merge")
     assert answer.code == 0, answer.err
     assert positions(world.check_merged()) == expected
 

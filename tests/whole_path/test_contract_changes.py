@@ -56,7 +56,7 @@ def test_added_partitions_are_taken_up(kafka: KafkaBroker, topic_name: str, tmp_
     for table in (kept, open_table(world.uri)):
         until(lambda table=table: rows_of(table) == expected, lambda: ingest.tail)  # type: ignore[misc]
     ingest.stop()
-    world.lancewal.succeed("flush", "run", "--once")
+    world.lancewal.succeed("merge")
     assert by_key(open_table(world.uri).to_arrow(consistency="eventual").to_pylist()) == expected
     assert world.verify("both").rows_not_covered == world.verify("topic").rows_not_covered == 0
 
@@ -75,7 +75,7 @@ def test_records_that_are_not_durable_when_partitions_are_added(
     behind = world.feed.history.ends[lost] - 1
     delete_records(world.servers, topic_name, {lost: behind})
 
-    command = f"offsets accept-loss {topic_name} {lost}"
+    command = f"offset accept-loss {topic_name}-{lost}"
     status = world.lancewal.run("status")
     assert status.code == 1
     for text in (f"offsets {first[lost]} to {behind - 1} were deleted", f"lancewal {command}", f"--partitions {MORE}"):
@@ -108,7 +108,7 @@ def test_records_that_are_not_durable_when_partitions_are_added(
     expected = go_on(before, feed.history)
     until(lambda: rows_of(open_table(world.uri)) == expected, lambda: ingest.tail)
     ingest.stop()
-    world.lancewal.succeed("flush", "run", "--once")
+    world.lancewal.succeed("merge")
     assert by_key(open_table(world.uri).to_arrow(consistency="eventual").to_pylist()) == expected
     world.verify("both")
 
@@ -151,9 +151,7 @@ def test_a_topic_made_anew_is_taken_up(kafka: KafkaBroker, topic_name: str, tmp_
         answer = world.lancewal.run("ingest", "run")
         assert f"table rebind --topic-id {new}" in answer.err
 
-    refused(
-        world, "are not merged yet. Merge what is durable: `lancewal flush run --once`", "rebind", "--topic-id", new
-    )
+    refused(world, "are not merged yet. Merge what is durable: `lancewal merge`", "rebind", "--topic-id", new)
     world.merge_all()
     refused(world, "has id", "rebind", "--topic-id", "another")
     before = world.feed.history.fold(world.feed.history.ends)
@@ -168,7 +166,7 @@ def test_a_topic_made_anew_is_taken_up(kafka: KafkaBroker, topic_name: str, tmp_
     table = open_table(world.uri)
     until(lambda: rows_of(table) == expected, lambda: ingest.tail)
     ingest.stop()
-    world.lancewal.succeed("flush", "run", "--once")
+    world.lancewal.succeed("merge")
     assert by_key(open_table(world.uri).to_arrow(consistency="eventual").to_pylist()) == expected
     # What the old topic left can no longer be judged, and is not taken for rows of somebody's hand.
     assert world.verify().rows_not_covered == len({key for key in expected if key not in touched(feed.history)})

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 
 CREATE = ("table", "create")
 INGEST = ("ingest", "run")
-FLUSH = ("flush", "run", "--once")
+FLUSH = ("merge",)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ def world_of(kafka: KafkaBroker, topic: str, folder: Path, seed: int) -> World:
 
 def test_a_topic_keyed_by_json(kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int) -> None:
     world = world_of(kafka, topic_name, tmp_path, seed)
-    services = [world.lancewal.start("ingest", "run"), world.lancewal.start("flush", "run")]
+    services = [world.lancewal.start("ingest", "run"), world.lancewal.start("flusher", "run")]
     world.feed.produce(150)
     nobodys, offset = world.feed.send_raw(json.dumps({"customer": "x", "id": 1}).encode(), None, partition=2)
     for _ in range(4):
@@ -45,7 +45,7 @@ def test_a_topic_keyed_by_json(kafka: KafkaBroker, topic_name: str, tmp_path: Pa
     report = world.verify("topic")
     assert (report.counts, report.rows_not_covered) == ({"foreign": 1}, 0)
     assert {finding.partition for finding in report.findings} == {None}
-    answer = world.lancewal.run("verify", world.uri, "--region", "1")
+    answer = world.lancewal.run("verify", world.uri, "--partition", "1")
     assert (answer.code, "key-bytes" in answer.err) == (2, True)
 
 
@@ -59,25 +59,25 @@ def test_one_key_through_two_partitions(kafka: KafkaBroker, topic_name: str, tmp
     ingest = world.lancewal.start("ingest", "run")
     until(lambda: seen(world) == ["old"], lambda: ingest.tail)
     ingest.stop()
-    world.lancewal.succeed("flush", "run", "--once")
+    world.lancewal.succeed("merge")
     world.feed.send_raw(json.dumps({**row, "status": "new"}).encode(), other)
     ingest = world.lancewal.start("ingest", "run")
     until(lambda: seen(world) == ["new"], lambda: ingest.tail)
     ingest.stop()
 
-    answer = world.lancewal.run("flush", "run", "--once")
+    answer = world.lancewal.run("merge")
     assert answer.code == 0, answer.err
     assert '"event": "keys_set_aside"' in answer.err
     assert "hunter2" not in answer.err + answer.out
     assert lance.dataset(world.uri).to_table(["status"]).to_pylist() == [{"status": "old"}]
     assert seen(world) == ["old"]
 
-    (listed,) = json.loads(world.lancewal.run("conflicts", "list", "--output", "json").out)["keys"]
+    (listed,) = json.loads(world.lancewal.run("conflict", "list", "--output", "json").out)["keys"]
     here, there = (partition_of(key, PARTITIONS) for key in (usual, other))
     assert listed["key"] == ["hunter2", 7]
     assert listed["owner"].endswith(f"/{here}")
     assert [waiting["partition"] for waiting in listed["waiting"]] == [there]
-    answer = world.lancewal.run("conflicts", "settle", topic_name, str(there), "--all")
+    answer = world.lancewal.run("conflict", "settle", f"{topic_name}-{there}", "--all")
     assert (answer.code, "hunter2" in answer.err + answer.out) == (0, False)
     assert lance.dataset(world.uri).to_table(["status"]).to_pylist() == [{"status": "new"}]
     assert seen(world) == ["new"]

@@ -81,7 +81,7 @@ def under_kills(
     """Feed and read while the plan's processes die, and until it is ``enough``; at the end two members and a flusher are alive
     and caught up."""
     slots = [Slot(world.lancewal, ("ingest", "run"), lives, PATIENCE_S) for lives in plan.ingest]
-    slots.append(Slot(world.lancewal, ("flush", "run"), plan.flusher, PATIENCE_S))
+    slots.append(Slot(world.lancewal, ("flusher", "run"), plan.flusher, PATIENCE_S))
     while not (all(slot.settled for slot in slots) and enough(world)):
         world.feed.produce(rng.randrange(BATCH))
         for slot in slots:
@@ -166,7 +166,7 @@ def freeze_a_flusher(world: World) -> None:
     rows = ({"customer": f"customer-{n}", "id": fresh, "status": "new"} for n in range(BATCH))
     world.feed.send(Record("upsert", row) for row in rows)
     ingest_all(world)
-    late = world.lancewal.start("flush", "run", failpoint="commit.send:before=stop")
+    late = world.lancewal.start("flusher", "run", failpoint="commit.send:before=stop")
     until(lambda: late.frozen, lambda: late.tail)
     world.merge_all()
     late.thaw()
@@ -202,7 +202,7 @@ def append_between_plan_and_commit(world: World, *, killed: bool) -> None:
     )
     world.feed.produce(BATCH)
     ingest_all(world)
-    flusher = world.lancewal.start("flush", "run", failpoint="commit.send:before=stop")
+    flusher = world.lancewal.start("flusher", "run", failpoint="commit.send:before=stop")
     until(lambda: flusher.frozen, lambda: flusher.tail)
     assert (flusher.events[-1]["point"], flusher.events[-1]["when"]) == ("commit.send", "before")
     mine = user_row(*key("fresh"), "mine")

@@ -79,7 +79,7 @@ def test_lost_replies(kafka: KafkaBroker, s3: S3Server, topic_name: str, tmp_pat
         world.wait_caught_up()
         consumption_goes_on(world, proxy, ingest, port)
         the_same_segment_is_put_again(world, proxy, ingest, port)
-        flusher = world.lancewal.start("flush", "run")
+        flusher = world.lancewal.start("flusher", "run")
         proxy.faults = FAULTS
         ends_at = time.monotonic() + DEADLINE_S
         while still := missing(proxy, ingest):

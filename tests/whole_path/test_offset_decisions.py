@@ -32,12 +32,12 @@ def test_rejecting_the_misrouted_record_that_stopped_a_partition(
     until(stopped(ingest, "misrouted"), lambda: ingest.tail)
 
     # The process is alive and owns the partition: the command takes it over by a fence.
-    refused(world, "goes on at offset", "reject", topic_name, wrong, offset + 1)
-    refused(world, "has topic", "reject", "another-topic", wrong, offset)
+    refused(world, "goes on at offset", "reject", f"{topic_name}-{wrong}-{offset + 1}")
+    refused(world, "has topic", "reject", f"another-topic-{wrong}-{offset}")
     other = (wrong + 1) % PARTITIONS
     until(lambda: positions(world.check_strong()).get(other) == world.feed.history.ends[other])
-    refused(world, "no record at offset", "reject", topic_name, other, world.feed.history.ends[other])
-    said = world.lancewal.succeed("offsets", "reject", topic_name, str(wrong), str(offset))
+    refused(world, "no record at offset", "reject", f"{topic_name}-{other}-{world.feed.history.ends[other]}")
+    said = world.lancewal.succeed("offset", "reject", f"{topic_name}-{wrong}-{offset}")
     assert "rejected (misrouted" in said
     assert f"{topic_name}.dead-letters" in said
     ingest.stop()
@@ -47,7 +47,7 @@ def test_rejecting_the_misrouted_record_that_stopped_a_partition(
     ingest = world.lancewal.start("ingest", "run")
     world.wait_caught_up()
     world.check_strong()
-    refused(world, "goes on at offset", "reject", topic_name, wrong, offset)  # it is behind us
+    refused(world, "goes on at offset", "reject", f"{topic_name}-{wrong}-{offset}")  # it is behind us
     world.finish([ingest])
     world.verify()
 
@@ -67,8 +67,8 @@ def test_rejecting_all_that_a_wrong_partitioner_wrote(
     world.feed.produce(50)
     ingest = world.lancewal.start("ingest", "run")
     until(stopped(ingest, "misrouted"), lambda: ingest.tail)
-    refused(world, "expected one from", "reject", topic_name, wrong, first, "--through", last + 100_000)
-    said = world.lancewal.succeed("offsets", "reject", topic_name, str(wrong), str(first), "--through", str(last))
+    refused(world, "expected one from", "reject", f"{topic_name}-{wrong}-{first}", "--through", last + 100_000)
+    said = world.lancewal.succeed("offset", "reject", f"{topic_name}-{wrong}-{first}", "--through", str(last))
     assert "41 records rejected (misrouted 41)" in said
     assert f"The partition goes on at {last + 1}" in said
     ingest.stop()
@@ -110,8 +110,8 @@ def test_rejecting_a_bad_record_under_the_policy_stop(
     ingest = world.lancewal.start("ingest", "run")
     until(stopped(ingest, "bad_record"), lambda: ingest.tail)
     ingest.stop()
-    refused(world, "goes on at offset", "reject", topic_name, partition, offset - 1)
-    said = world.lancewal.succeed("offsets", "reject", topic_name, str(partition), str(offset))
+    refused(world, "goes on at offset", "reject", f"{topic_name}-{partition}-{offset - 1}")
+    said = world.lancewal.succeed("offset", "reject", f"{topic_name}-{partition}-{offset}")
     assert "rejected (missing_key" in said or "rejected (type" in said
     ingest = world.lancewal.start("ingest", "run")
     world.wait_caught_up()
@@ -128,7 +128,7 @@ def test_a_good_record_is_not_rejected(kafka: KafkaBroker, topic_name: str, tmp_
     record = Record("upsert", GOOD)
     partition, offset = world.feed.send_raw(json.dumps(GOOD).encode(), world.feed.kafka_key(GOOD), record=record)
     assert offset == ends.get(partition, 0)
-    refused(world, "is a good one", "reject", topic_name, partition, offset)
+    refused(world, "is a good one", "reject", f"{topic_name}-{partition}-{offset}")
 
 
 def test_accepting_the_loss_of_what_retention_took(
@@ -149,9 +149,9 @@ def test_accepting_the_loss_of_what_retention_took(
     until(stopped(ingest, "retention_lost"), lambda: ingest.tail)
     (line,) = ingest.logged("partition_stopped")
     assert f"offsets {first} to {behind - 1}" in line["error"]
-    assert f"`lancewal offsets accept-loss {topic_name} {partition}`" in line["error"]
-    refused(world, "nothing is lost", "accept-loss", topic_name, (partition + 1) % PARTITIONS)
-    said = world.lancewal.succeed("offsets", "accept-loss", topic_name, str(partition))
+    assert f"`lancewal offset accept-loss {topic_name}-{partition}`" in line["error"]
+    refused(world, "nothing is lost", "accept-loss", (partition + 1) % PARTITIONS)
+    said = world.lancewal.succeed("offset", "accept-loss", f"{topic_name}-{partition}")
     assert f"offsets {first} to {behind - 1} are recorded as lost" in said
     ingest.stop()
 
@@ -164,7 +164,7 @@ def test_accepting_the_loss_of_what_retention_took(
     region = read_contract(store, world.uri).regions[partition]
     (loss,) = read_losses(store, region)
     assert (loss.first, loss.next) == (first, behind)
-    refused(world, "nothing is lost", "accept-loss", topic_name, partition)
+    refused(world, "nothing is lost", "accept-loss", partition)
 
 
 def misroute(world: World) -> tuple[int, int]:
@@ -179,6 +179,6 @@ def stopped(ingest: Service, kind: str) -> Callable[[], bool]:
 
 
 def refused(world: World, text: str, *command: object) -> None:
-    answer = world.lancewal.run("offsets", *map(str, command))
+    answer = world.lancewal.run("offset", *map(str, command))
     assert answer.code == 2, (answer.out, answer.err)
     assert text in answer.err

@@ -72,12 +72,12 @@ def test_a_segment_is_damaged_and_an_index_is_lost(
     region = read_contract(open_store(world.uri), world.uri).regions[1]
     for version in index_versions(world, region)[:2]:
         version.unlink()
-    refused(world, "must be paused", "index", topic_name, 1)
+    refused(world, "must be paused", "region", f"{topic_name}-1")
     world.lancewal.succeed("pause", "ingest")
     world.lancewal.succeed("pause", "flusher")
-    refused(world, "are members of the table's consumer group", "index", topic_name, 1)
+    refused(world, "are members of the table's consumer group", "region", f"{topic_name}-1")
     ingest.kill()
-    until(lambda: world.lancewal.run("repair", "index", topic_name, "1").code == 0, poll_s=SESSION_MS / 4000)
+    until(lambda: world.lancewal.run("repair", "region", f"{topic_name}-1").code == 0, poll_s=SESSION_MS / 4000)
     world.check_strong()
     world.lancewal.succeed("resume", "ingest")
     world.lancewal.succeed("resume", "flusher")

@@ -93,10 +93,10 @@ class World:
     def merge_all(self) -> None:
         """Flush runs until everything produced is in the table; ingest has handed everything over."""
         for _ in range(5):
-            self.lancewal.succeed("flush", "run", "--once")
+            self.lancewal.succeed("merge")
             if self.caught_up("eventual"):
                 return
-        raise AssertionError("five runs of `lancewal flush run --once` have left something unmerged")
+        raise AssertionError("five runs of `lancewal merge` have left something unmerged")
 
     def check_all_in(self, receipt: Receipt) -> None:
         """The receipt's cut is everything that was produced; partitions without a record may stand in it with 0."""

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from lancewal_core.cli.named import PartitionArgument, partition_named
 from lancewal_core.cli.options import ConfigOption, read_settings
 from lancewal_core.cli.output import one_line, say
 
@@ -17,49 +18,48 @@ app = typer.Typer(
     help="Mend a table's state. Each command shows with --dry-run what it would do, and changes nothing.",
 )
 
-Topic = Annotated[str, typer.Argument(help="The table's topic, as a check that this is the table you mean.")]
-Partition = Annotated[int, typer.Argument(help="The partition.", min=0)]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")]
 
 
-class AfterRestore(StrEnum):
+class RowsSince(StrEnum):
     """What becomes of the rows that were merged after the version that was restored."""
 
-    KEEP = "keep"
+    DROP = "drop"
     REPLAY = "replay"
 
 
 @app.command()
-def snapshot(
-    topic: Topic,
-    partition: Partition,
-    generation: Annotated[
-        int | None, typer.Argument(help="Rebuild this one, whatever it looks like; by default what is damaged.", min=1)
+def generation(
+    partition: PartitionArgument,
+    number: Annotated[
+        int | None,
+        typer.Argument(
+            metavar="[GENERATION]", help="Rebuild this one, whatever it looks like; by default what is damaged.", min=1
+        ),
     ] = None,
     dry_run: DryRun = False,
     config: ConfigOption = None,
 ) -> None:
     """Make the snapshots of a region's unmerged generations anew from their WAL entries."""
-    from lancewal_audit.repair.context import opened, region_of
+    from lancewal_audit.repair.context import opened
     from lancewal_audit.repair.snapshot import plan_snapshots, repair_snapshots
     from lancewal_core.ids import Generation
 
     with opened(read_settings(config)) as context:
-        named = None if generation is None else Generation(generation)
-        plan = plan_snapshots(context, region_of(context, topic, partition), named)
+        named = None if number is None else Generation(number)
+        plan = plan_snapshots(context, context.contract.regions[partition_named(partition, context.contract)], named)
         _tell(plan.lines())
         if not dry_run:
             _tell(repair_snapshots(context, plan))
 
 
-@app.command()
-def index(
-    topic: Topic,
-    partition: Partition,
+@app.command("region")
+def region_(
+    partition: PartitionArgument,
     before_gap: Annotated[
         bool, typer.Option("--before-gap", help="End the region before offsets that no log has; Kafka must have them.")
     ] = False,
-    above: Annotated[
+    version_seen: Annotated[
         int, typer.Option(help="A version that was there, as a log line names it: lost, if it is no more.", min=0)
     ] = 0,
     dry_run: DryRun = False,
@@ -69,7 +69,7 @@ def index(
 
     Ingest must be stopped and paused, the flusher paused.
     """
-    from lancewal_audit.repair.context import opened, region_of
+    from lancewal_audit.repair.context import opened
     from lancewal_audit.repair.index.repair import plan_index, repair_index
     from lancewal_audit.repair.topic_records import KafkaTopicRecords
     from lancewal_core.ids import Position
@@ -77,22 +77,22 @@ def index(
 
     settings = read_settings(config)
     with opened(settings) as context:
-        region = region_of(context, topic, partition)
+        region = context.contract.regions[partition_named(partition, context.contract)]
 
         def low() -> Position:
             settings.need("kafka.bootstrap_servers")
-            return KafkaTopicRecords(settings.kafka, context.contract).low(partition)
+            return KafkaTopicRecords(settings.kafka, context.contract).low(region.partition)
 
-        _tell(plan_index(context, region, low, before_gap=before_gap, above=above).lines())
+        _tell(plan_index(context, region, low, before_gap=before_gap, above=version_seen).lines())
         if not dry_run:
             settings.need("kafka.bootstrap_servers")
             inspector = TopicInspector(settings.kafka.client())
             group = settings.kafka.group(context.contract.table_uuid)
 
             def members() -> int:
-                return len(inspector.members(topic, group))
+                return len(inspector.members(region.topic, group))
 
-            _tell(repair_index(context, region, members, low, before_gap=before_gap, above=above))
+            _tell(repair_index(context, region, members, low, before_gap=before_gap, above=version_seen))
 
 
 @app.command()
@@ -122,9 +122,9 @@ def segment(
 
 @app.command()
 def restored(
-    after_restore: Annotated[
-        AfterRestore,
-        typer.Option(help="keep: rows merged since are dropped. replay: they are merged again."),
+    rows_since: Annotated[
+        RowsSince,
+        typer.Option(help="What becomes of rows that were merged since: drop, or replay, which merges them again."),
     ],
     dry_run: DryRun = False,
     config: ConfigOption = None,
@@ -134,21 +134,18 @@ def restored(
     from lancewal_audit.repair.restored import plan_restored, repair_restored
 
     with opened(read_settings(config)) as context:
-        plan = plan_restored(context, after_restore.value)
+        plan = plan_restored(context, rows_since.value)
         _tell(plan.lines())
         if not dry_run:
             _tell(repair_restored(context, plan))
 
 
-@app.command()
-def watermark(
-    accept: Annotated[
-        bool, typer.Option("--accept", help="Record the conclusion; without it, it is only shown.")
-    ] = False,
+@app.command("merged-position")
+def merged_position(
     dry_run: DryRun = False,
     config: ConfigOption = None,
 ) -> None:
-    """Conclude what is merged, where the table versions that said it are gone."""
+    """Conclude what is merged, where the table versions that said it are gone, and record it."""
     from lancewal_audit.repair.context import opened
     from lancewal_audit.repair.watermark import accept_watermark, plan_watermark
 
@@ -158,12 +155,12 @@ def watermark(
             _tell(["what is merged is known: nothing to do"])
             return
         _tell(plan.lines())
-        if accept and not dry_run:
+        if not dry_run:
             _tell(accept_watermark(context, plan))
 
 
-@app.command("lance-index")
-def lance_index(
+@app.command()
+def index(
     name: Annotated[str, typer.Argument(help="The index, as `lancewal verify --indexes` and Lance name it.")],
     dry_run: DryRun = False,
     config: ConfigOption = None,

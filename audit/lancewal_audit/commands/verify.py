@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lancewal_core.cli.named import partition_named
 from lancewal_core.cli.options import ConfigOption, Output, OutputOption, read_settings
 from lancewal_core.cli.output import say, say_json
 from lancewal_core.errors import ASKS_FOR_A_PERSON, BUG, InvalidInput
@@ -44,9 +45,9 @@ def command(
         float | None, typer.Option(help="Fraction of the keys, from above 0 to 1: the same keys each time.")
     ] = None,
     keys: Annotated[int | None, typer.Option(help="About so many keys instead of a fraction.", min=1)] = None,
-    region: Annotated[
+    partition: Annotated[
         list[str] | None,
-        typer.Option(help="Only keys of this region: TOPIC/ID/PARTITION, or the partition alone; may be repeated."),
+        typer.Option(metavar="PARTITION", help="Only keys of this partition: 3, or orders-3; may be repeated."),
     ] = None,
     indexes: Annotated[
         bool, typer.Option("--indexes", help="Ask the table's secondary indexes too, and compare with a scan.")
@@ -82,7 +83,7 @@ def command(
             at=at or None,
             fraction=1.0 if sample is None else sample,
             keys=keys,
-            partitions=_partitions(settings, uri, region) if region else None,
+            partitions=_partitions(settings, uri, partition) if partition else None,
             foreign_rows_differ=no_foreign_rows,
             findings_max=limit,
             index_keys=index_keys if indexes else None,
@@ -123,15 +124,8 @@ def _check(settings: Settings, from_: From, sample: float | None, keys: int | No
 def _partitions(settings: Settings, uri: str, names: list[str]) -> frozenset[int]:
     from lancewal_core.open import Address
 
-    regions = Address.of(settings, uri).contract().regions
-    known = {region.name: region.partition for region in regions} | {str(r.partition): r.partition for r in regions}
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise InvalidInput(
-            f"--region {unknown[0]!r}: the table's regions are {regions[0].name} and those of the partitions up to "
-            f"{len(regions) - 1}"
-        )
-    return frozenset(known[name] for name in names)
+    contract = Address.of(settings, uri).contract()
+    return frozenset(partition_named(name, contract) for name in names)
 
 
 def _write(place: Path, report: Report) -> None:

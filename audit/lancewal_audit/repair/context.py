@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from lancewal_core.errors import InvalidSettings
-from lancewal_core.ids import Region
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.settings.load import Settings
@@ -23,14 +21,3 @@ def opened(settings: Settings) -> Iterator[RepairContext]:
         tasks = ThreadTasks(workers=1)
         stack.callback(tasks.close)
         yield open_context(settings, tasks, SystemClock())
-
-
-def region_of(context: RepairContext, topic: str, partition: int) -> Region:
-    """The region that an operator has named; ``InvalidSettings`` where the table has none such."""
-    contract = context.contract
-    if topic != contract.topic or not 0 <= partition < contract.partitions:
-        raise InvalidSettings(
-            f"the table has topic {contract.topic} with partitions 0 to {contract.partitions - 1}, not {topic} "
-            f"partition {partition}"
-        )
-    return contract.regions[partition]

@@ -1,4 +1,4 @@
-"""``lancewal repair lance-index``: a secondary index of the Lance table finds rows by old values, twice or not: build it anew.
+"""``lancewal repair index``: a secondary index of the Lance table finds rows by old values, twice or not: build it anew.
 
 Guarantees
  1. No row changes: the commit puts an index in the place of an index.  Until it lands queries use the old one; no query is

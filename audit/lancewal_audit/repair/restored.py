@@ -1,6 +1,6 @@
-"""``lancewal repair restored --after-restore keep|replay``: what becomes of rows merged since, after a user's restore.
+"""``lancewal repair restored --rows-since drop|replay``: what becomes of rows merged since, after a user's restore.
 
-* ``keep``: the restored version is the state up to all that was ever merged.  What those merges brought is dropped, and what
+* ``drop``: the restored version is the state up to all that was ever merged.  What those merges brought is dropped, and what
   they set aside of keys in conflict: these are as the restored version had them.
 * ``replay``: the table is again at the watermarks of the version that was restored; all above is merged anew.
 
@@ -13,7 +13,7 @@ Guarantees
  3. After ``replay`` every generation above the watermarks is FLUSHED again and to be had, from its snapshot or its log.
     Where one is not (its history window is over, its objects are lost), ``replay`` is refused by name beforehand.
  4. A crash at any point leaves the decision open: generations that are FLUSHED again are MERGED by the next round, if
-    the decision is ``keep``.  Repeating is right.
+    the decision is ``drop``.  Repeating is right.
 
 Steps
  1. Find the restores that nobody has decided, oldest first; what each leads to.
@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from lancewal_audit.repair.context import RepairContext
 from lancewal_audit.repair.snapshot_state import snapshot_state
@@ -45,9 +45,12 @@ from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.transitions import revived
 from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.protocol import TransactionInfo
-from lancewal_core.table.watermarks import InForce, kind_of
+from lancewal_core.table.watermarks import Decision, InForce, kind_of
 
-Choice = Literal["keep", "replay"]
+Choice = Literal["drop", "replay"]
+_STORED: Mapping[Choice, Decision] = {"drop": "keep", "replay": "replay"}
+"""What its record says: the version keeps its rows, or they are replayed."""
+_CHOICES = {stored: choice for choice, stored in _STORED.items()}
 _TRIES = 5
 _LOOKED_AT = 1_000
 """Newest merge records among which a decision is looked for, to be told of: more merges than that are made in a day or so."""
@@ -98,7 +101,7 @@ class RestoredPlan:
         if conflicts is not None and conflicts.keys:
             found.append(
                 f"{conflicts.keys} keys in conflict wait for a decision as the restored version has them: what was decided or "
-                "came in of them since counts no more" + ("" if self.choice == "keep" else ", until it is merged again")
+                "came in of them since counts no more" + ("" if self.choice == "drop" else ", until it is merged again")
             )
         return found
 
@@ -118,7 +121,7 @@ def plan_restored(context: RepairContext, choice: Choice) -> RestoredPlan:
         return RestoredPlan(choice, (), (), {}, told)
     decided: dict[int, InForce] = {}
     for restore in restores:
-        base = restore.version - 1 if choice == "keep" else restore.restored
+        base = restore.version - 1 if choice == "drop" else restore.restored
         regions = _in_force(context, base, decided).regions
         decided[restore.version] = InForce(restore.version, None, regions, _conflicts(context, restore, decided))
     records = tuple(decided[r.version] for r in restores)
@@ -140,7 +143,7 @@ def repair_restored(context: RepairContext, plan: RestoredPlan) -> list[str]:
         _revive(context, sorted(plan.again), plan.in_force)
     # Step 4
     for record in plan.records:
-        found = context.watermarks.decide(record, plan.choice)
+        found = context.watermarks.decide(record, _STORED[plan.choice])
         if (found.regions, found.conflicts) != (record.regions, record.conflicts):
             raise RepairRefused(
                 f"somebody has decided otherwise about the restore at table version {record.version}: look at `lancewal "
@@ -180,8 +183,9 @@ def _decision(context: RepairContext) -> tuple[TableVersion, str] | None:
     for version in versions[:_LOOKED_AT]:
         key = paths.merge_record(version)
         data = context.store.get(key)
-        if data is not None and (kind := kind_of(data, key)) in get_args(Choice):
-            return version, kind
+        kind = None if data is None else kind_of(data, key)
+        if kind in _CHOICES:
+            return version, _CHOICES[kind]
     return None
 
 
@@ -196,7 +200,7 @@ def _in_force(context: RepairContext, version: int, decided: Mapping[int, InForc
         return planned
     except MergedPositionUnknown as error:
         raise MergedPositionUnknown(
-            f"what table version {version} holds cannot be told: {error}. The other choice of --after-restore may not "
+            f"what table version {version} holds cannot be told: {error}. The other choice of --rows-since may not "
             "need it",
             version=version,
         ) from error
@@ -222,7 +226,7 @@ def _check_contract(context: RepairContext, before: InForce, after: InForce) -> 
     if moved:
         raise RepairRefused(
             f"since the restored version the table's contract has changed, and with it the regions of keys: {moved[:3]} "
-            "would be merged again after rows that are newer. Only --after-restore keep is possible. Nothing was changed"
+            "would be merged again after rows that are newer. Only --rows-since drop is possible. Nothing was changed"
         )
 
 
@@ -255,7 +259,7 @@ def _behind(context: RepairContext, index: RegionIndex, merged: Generation) -> l
         raise RepairRefused(
             f"region {region.name}: what was merged behind generation {merged} cannot be merged again: it is trimmed, as "
             f"generations are {context.contract.history_window_s} s (history_window_s of the table) after their merge. Only "
-            "--after-restore keep is possible. Nothing was changed",
+            "--rows-since drop is possible. Nothing was changed",
             region=region.name,
         ) from error
 
@@ -268,7 +272,7 @@ def _check_readable(context: RepairContext, region: Region, records: list[Genera
         if state.lost:
             raise RepairRefused(
                 f"region {region.name}: generation {record.generation} is not to be had any more: {state.problem}; "
-                f"{state.log_problem}. Only --after-restore keep is possible. Nothing was changed",
+                f"{state.log_problem}. Only --rows-since drop is possible. Nothing was changed",
                 region=region.name,
             )
 

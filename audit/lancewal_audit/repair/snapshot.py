@@ -1,4 +1,4 @@
-"""``lancewal repair snapshot``: make snapshots of FLUSHED generations anew from their WAL entries.
+"""``lancewal repair generation``: make snapshots of FLUSHED generations anew from their WAL entries.
 
 Guarantees
  1. The new snapshot is the fold of exactly the records of the generation; where the log does not have them, nothing is

@@ -1,4 +1,4 @@
-"""``lancewal repair watermark``: what is merged, where the versions that said it are gone; a person's word makes it so.
+"""``lancewal repair merged-position``: what is merged, where the versions that said it are gone; a person's word makes it so.
 
 Guarantees
  1. The conclusion is a lower bound of what is merged and finished: per region the highest of what the newest record of a

@@ -30,7 +30,7 @@ from lancewal_core.rows.schema import OFFSET, OP, PRESENT, TIMESTAMP
 
 _COMPACTED = "the topic is compacted: Kafka may have removed older records"
 _REPLACED = "the topic lost its tail once: what it has before may be something else than what was read"
-_DROPPED = "a restore dropped what was merged before (`lancewal repair restored --after-restore keep`)"
+_DROPPED = "a restore dropped what was merged before (`lancewal repair restored --rows-since drop`)"
 
 
 class Evidence:

@@ -262,5 +262,5 @@ def _report(asking: _Asking) -> IndexReport:
     build = asking.build
     return IndexReport(
         build.name, build.kind, ".".join(build.path), asking.unindexed, asking.asked, asking.found, not asking.why_not,
-        asking.why_not, f"lancewal repair lance-index {shlex.quote(build.name)}" if asking.found else "",
+        asking.why_not, f"lancewal repair index {shlex.quote(build.name)}" if asking.found else "",
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""``lancewal inspect OBJECT`` and ``lancewal inspect --region REGION``: one stored object as a person reads it."""
+"""``lancewal inspect OBJECT`` and ``lancewal inspect --partition PARTITION``: one stored object as a person reads it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lancewal_core.cli.named import partition_named
 from lancewal_core.cli.options import ConfigOption, Output, OutputOption, read_settings
 from lancewal_core.cli.output import aligned, one_line, say, say_json, terms
 from lancewal_core.errors import InvalidInput
@@ -29,11 +30,11 @@ def command(
             help="A key of the table, such as _lancewal/contract/18446744073709551614.json, or its path or URI as a whole.",
         ),
     ] = "",
-    region: Annotated[
-        str, typer.Option(help="Show a region's newest index: TOPIC/ID/PARTITION, or the partition alone.")
+    partition: Annotated[
+        str, typer.Option(metavar="PARTITION", help="Show the newest region index of this partition: 3, or orders-3.")
     ] = "",
     table: Annotated[
-        str, typer.Option(help="The table of a key or region; by default table.uri of the settings.")
+        str, typer.Option(help="The table of a key or partition; by default table.uri of the settings.")
     ] = "",
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
@@ -46,17 +47,17 @@ def command(
     from lancewal_core.cli.stored_object import inspect_object, inspect_region
     from lancewal_core.store.obstore import open_store
 
-    if bool(object_) == bool(region):
-        raise InvalidInput("expected either an object or --region")
+    if bool(object_) == bool(partition):
+        raise InvalidInput("expected either an object or --partition")
     settings = read_settings(config)
     where, key = place(object_)
     where = where or table or settings.table.uri
     if not where:
         raise InvalidInput(
-            f"{object_ or region!r} belongs to a table: give --table, set table.uri, or name it as a whole"
+            f"{object_ or partition!r} belongs to a table: give --table, set table.uri, or name it as a whole"
         )
     store = open_store(where, settings.storage.options)
-    found = inspect_object(store, key) if key else inspect_region(store, _region(store, where, region))
+    found = inspect_object(store, key) if key else inspect_region(store, _region(store, where, partition))
     if output is Output.JSON:
         say_json(as_json(found))
     else:
@@ -77,18 +78,10 @@ def place(text: str) -> tuple[str, str]:
 
 
 def _region(store: ObjectStore, where: str, text: str) -> Region:
-    from lancewal_core.ids import Region
     from lancewal_core.table.contract import read_contract
 
-    if text.isascii() and text.isdigit():
-        regions = read_contract(store, where).regions
-        if int(text) >= len(regions):
-            raise InvalidInput(f"--region {text}: the table has the partitions 0 to {len(regions) - 1}")
-        return regions[int(text)]
-    try:
-        return Region.parse(text)
-    except ValueError as error:
-        raise InvalidInput(f"--region {text!r}: expected TOPIC/ID/PARTITION or a partition's number") from error
+    contract = read_contract(store, where)
+    return contract.regions[partition_named(text, contract)]
 
 
 def as_json(found: Inspected) -> dict[str, Any]:

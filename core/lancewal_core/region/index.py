@@ -378,6 +378,6 @@ def _unseal(data: bytes, where: str, content: _Message.Content) -> _Message:
 
 def _corrupt(where: str, problem: str) -> ObjectCorrupt:
     return ObjectCorrupt(
-        f"{where} is corrupt: {problem}; restore the object, or rebuild the region's index: `lancewal repair index`",
+        f"{where} is corrupt: {problem}; restore the object, or rebuild the region's index: `lancewal repair region`",
         object=where,
     )

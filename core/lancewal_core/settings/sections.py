@@ -281,7 +281,7 @@ class IngestSettings(Section):
 
 
 class FlusherSettings(Section):
-    """``lancewal flush``."""
+    """``lancewal flusher run``, and its turns by hand."""
 
     merge_interval_s: Seconds = 10.0
     """Time between two looks for snapshots to merge, and how long one look goes on while more comes.  Each merge is a table

@@ -340,7 +340,7 @@ class Watermarks:
                     raise TableRestored(
                         f"table version {version} is a restore of an older one: what is merged is not known any more, so "
                         "merges and reads stop until a person has said what becomes of the rows that were merged since: "
-                        "`lancewal repair restored --after-restore keep|replay`",
+                        "`lancewal repair restored --rows-since drop|replay`",
                         version=version,
                     )
                 if found.operation == "Overwrite" and version > 1:
@@ -351,7 +351,7 @@ class Watermarks:
             case TransactionGone():
                 raise MergedPositionUnknown(
                     f"table version {version} is gone and no record under {paths.merges_prefix()} is newer: what is "
-                    "merged cannot be proven. `lancewal repair watermark` shows what the rest leads to, and takes a "
+                    "merged cannot be proven. `lancewal repair merged-position` shows what the rest leads to, and takes a "
                     "person's word for it",
                     version=version,
                 )

@@ -1,4 +1,4 @@
-"""``lancewal flush run --dry-run``: what the next merge would do, for people or as JSON."""
+"""``lancewal merge --dry-run``: what the next merge would do, for people or as JSON."""
 
 from __future__ import annotations
 

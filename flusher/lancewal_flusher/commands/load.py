@@ -29,8 +29,8 @@ def command(
         str | None,
         typer.Option("--name", help="Name of the load; by default it follows from the files' names and sizes."),
     ] = None,
-    keep: Annotated[
-        Keep, typer.Option("--keep", help="Of a key that the files have twice: stop, or take its last row.")
+    duplicates: Annotated[
+        Keep, typer.Option("--duplicates", help="Of a key that the files have twice: stop, or take its last row.")
     ] = Keep.ERROR,
     begin: Annotated[
         bool, typer.Option("--begin", help="Only begin the load --name: what Kafka deletes from now on stays deleted.")
@@ -71,7 +71,7 @@ def command(
             settings,
             files or [],
             name=name,
-            keep=keep,
+            keep=duplicates,
             landed=lambda part: part.log(events),
             stopping=stack.enter_context(stop_signals()),
         )

@@ -38,7 +38,7 @@ def command(
         raise typer.Exit(1)
 
 
-_IN_CONFLICT = "conflicts {} keys came through two partitions and wait for a decision: `lancewal conflicts list`"
+_IN_CONFLICT = "conflicts {} keys came through two partitions and wait for a decision: `lancewal conflict list`"
 _TITLES = ("partition", "lag", "durable", "merged", "unmerged rows", "unmerged bytes", "generations", "owner")
 
 

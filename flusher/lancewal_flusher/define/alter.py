@@ -59,7 +59,7 @@ class AskedTopic(Protocol):
     def ends(self, topic: str, partitions: Collection[int], *, committed: bool = True) -> Mapping[int, Position]: ...
 
 
-_MERGE = "Merge what is durable: `lancewal flush run --once` (ingest is not needed for it)"
+_MERGE = "Merge what is durable: `lancewal merge` (ingest is not needed for it)"
 """Of what ingest takes no more."""
 _ALTER = OwnerId("table-alter")
 """Who ended a log, in its fence."""
@@ -149,7 +149,7 @@ def _left(topic: str, at: _Reached, span: _Span, drain: Drain | None, partitions
         low = min(low, end)
     if low > durable:
         deleted = f"Kafka deleted offsets {durable} to {low - 1} before they became durable"
-        found.append(_Left(partition, deleted, f"lancewal offsets accept-loss {topic} {partition}"))
+        found.append(_Left(partition, deleted, f"lancewal offset accept-loss {topic}-{partition}"))
     if end > max(low, durable):
         found.append(_Left(partition, f"Kafka holds offsets {max(low, durable)} to {end - 1}, not durable yet"))
     if high > end:
@@ -171,7 +171,7 @@ def _not_yet(contract: Contract, left: list[_Left], reached: list[_Reached]) -> 
     seal = (
         f". What is durable of partitions {', '.join(map(str, waiting))} is in open generations, which no merge takes: ingest "
         "seals them after `ingest.seal_age_s`, or as it ends: to hasten that, stop it (SIGTERM) once all is durable, then "
-        "`lancewal flush run --once`"
+        "`lancewal merge`"
     )
     return _refused(
         contract,

@@ -230,7 +230,7 @@ def _check_files(context: FlusherContext, written: Sequence[str], landed: TableV
     if lost:
         raise ObjectMissing(
             f"table version {landed} refers to data files that a load had written and a clean-up (delete_unverified) has "
-            f"taken: {lost[:3]}. Restore version {landed - 1}, then `lancewal repair restored --after-restore replay`, and "
+            f"taken: {lost[:3]}. Restore version {landed - 1}, then `lancewal repair restored --rows-since replay`, and "
             "load again",
             version=landed,
         )

@@ -185,7 +185,7 @@ def _check_keys(files: Sequence[LoadFile], rows: RowSchema, bounds: LoadBounds) 
         sum(file.rows() for file in files),
         rows,
         "in the files",
-        "Nothing was loaded. Remove the rows that are too many, or load with --keep last",
+        "Nothing was loaded. Remove the rows that are too many, or load with --duplicates last",
         bounds.keys_at_once,
     )
 

@@ -99,7 +99,7 @@ def too_many_in_force(context: FlusherContext, region_inputs: Sequence[RegionInp
         context,
         met,
         f"waits for a decision, and comes again ({_generations(region_inputs, met.partitions)})",
-        "Decide about keys that wait: `lancewal conflicts list`, `lancewal conflicts settle`; the merge then goes on",
+        "Decide about keys that wait: `lancewal conflict list`, `lancewal conflict settle`; the merge then goes on",
     )
 
 

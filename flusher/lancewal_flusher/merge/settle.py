@@ -99,7 +99,7 @@ def plan_settle(context: FlusherContext, region: Region, choice: Choice, seen: s
     without = ~held.keys_of(region).contains(keys.columns)
     if without.any():
         raise InvalidInput(
-            f"of {int(without.sum())} of the keys nothing came through {region.name}: `lancewal conflicts list` shows whose "
+            f"of {int(without.sum())} of the keys nothing came through {region.name}: `lancewal conflict list` shows whose "
             "records wait. Nothing was changed"
         )
     chosen = KeySet(keys)
@@ -124,13 +124,13 @@ def _check_seen(context: FlusherContext, held: Conflicts, chosen: KeySet, seen: 
     data = None if key is None else context.store.get(key)
     if key is None or data is None:
         raise InvalidInput(
-            f"--seen {seen[:100]!r} names nothing that is still known of keys in conflict: `lancewal conflicts list` shows "
+            f"--seen {seen[:100]!r} names nothing that is still known of keys in conflict: `lancewal conflict list` shows "
             "what waits now. Nothing was changed"
         )
     if decode_conflicts(data, key, context.contract.rows).stand_of(chosen) != held.stand_of(chosen):
         raise InvalidInput(
             f"of the keys asked for something else waits than in {seen}: records have come in since, or somebody has decided. "
-            "`lancewal conflicts list` shows what waits now. Nothing was changed"
+            "`lancewal conflict list` shows what waits now. Nothing was changed"
         )
 
 

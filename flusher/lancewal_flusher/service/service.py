@@ -32,6 +32,7 @@ from typing import Any
 
 from lancewal_core import paths
 from lancewal_core.errors import FlusherPaused, PlanRetriesExhausted
+from lancewal_core.ids import TableVersion
 from lancewal_core.open import Address
 from lancewal_core.process.clock import sleep_unless
 from lancewal_core.process.health import Health, HealthServer
@@ -43,6 +44,7 @@ from lancewal_core.table.control import POLL_S, ControlReader, Service, until_te
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.collect import GarbageReport, GarbageState, collect_garbage
+from lancewal_flusher.merge.merge import Merged
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.open import open_context
 from lancewal_flusher.service.backlog import backlog_after
@@ -63,6 +65,16 @@ LOOP_LIMIT_S = 1800.0
 NO_ROUND_YET = "no round has ended yet"
 _ONCE_ROUNDS = 5
 """Rounds without a merge, though something waits, after which ``once`` gives up."""
+
+
+@dataclass(frozen=True, slots=True)
+class OnceSummary:
+    """What one turn of merging has done.  Not ``finished``: told to stop before the end."""
+
+    merges: int
+    generations: int
+    version: TableVersion
+    finished: bool
 
 
 @dataclass(slots=True)
@@ -121,13 +133,10 @@ class _Loop:
         return result
 
 
-def run_flusher(settings: Settings, once: bool = False) -> None:
-    """Run until SIGTERM or SIGINT, or once.  Raises ``LancewalError`` where a person or a supervisor must act."""
+def run_flusher(settings: Settings) -> None:
+    """Run until SIGTERM or SIGINT.  Raises ``LancewalError`` where a person or a supervisor must act."""
     with stop_signals() as stopping:
-        if once:
-            run_once(settings, stopping)
-        else:
-            serve(settings, stopping)
+        serve(settings, stopping)
 
 
 def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[int], None] = lambda _: None) -> None:
@@ -154,7 +163,7 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[int
         loop.metrics.stopping()
 
 
-def run_once(settings: Settings, stopping: Callable[[], bool] = lambda: False) -> None:
+def run_once(settings: Settings, stopping: Callable[[], bool] = lambda: False) -> OnceSummary:
     """See the module docstring."""
     with ExitStack() as stack:
         loop = _start(settings, stopping, stack)
@@ -166,17 +175,23 @@ def run_once(settings: Settings, stopping: Callable[[], bool] = lambda: False) -
                 "`lancewal resume flusher`"
             )
         in_vain = 0
-        while not stopping():
+        merges: list[Merged] = []
+        finished = False
+        while not finished and not stopping():
             report = loop.round(0.0)
+            merges += report.merges
             if report.left is not None:
                 report.raise_damaged()
-                return
+                finished = True
+                continue
             in_vain = 0 if report.merges else in_vain + 1
             if in_vain >= _ONCE_ROUNDS:
                 raise PlanRetriesExhausted(
                     f"{_ONCE_ROUNDS} rounds have merged nothing though something waits; the last refusal: "
                     f"{report.refused[-1] if report.refused else 'none'}"
                 )
+        generations = sum(len(numbers) for merged in merges for numbers in merged.generations.values())
+        return OnceSummary(len(merges), generations, loop.context.watermarks.newest()[0].version, finished)
 
 
 def _start(settings: Settings, stopping: Callable[[], bool], stack: ExitStack) -> _Loop:

@@ -76,7 +76,7 @@ def keys_named(conflicts: Conflicts, named: Sequence[str]) -> pa.Table:
 
 def _no_key(text: str, why: str) -> InvalidInput:
     return InvalidInput(
-        f"--key {text[:200]!r} {why}: name the primary key as `lancewal conflicts list` shows it, a JSON array of its "
+        f"--key {text[:200]!r} {why}: name the primary key as `lancewal conflict list` shows it, a JSON array of its "
         "columns. Nothing was changed"
     )
 

@@ -115,7 +115,7 @@ def _check_index(opened: OpenedTable, in_force: InForce, unmerged: Unmerged) -> 
         try:
             _check_leads_on(region, index, now)
         except StoreInconsistent as error:
-            command = f"`lancewal repair index {region.topic} {region.partition}`"
+            command = f"`lancewal repair region {region.topic}-{region.partition}`"
             raise StoreInconsistent(f"{error}: {command}", region=region.name) from error
 
 

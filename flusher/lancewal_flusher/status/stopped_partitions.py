@@ -63,14 +63,14 @@ def gone_from_kafka(region: Region, durable: Position, span: KafkaSpan) -> Stopp
             "retention_lost",
             f"{_where(region)}: durable up to position {durable}, but Kafka begins at {span.low}: offsets {durable} to "
             f"{span.low - 1} were deleted before they became durable. To go on without them: "
-            f"`lancewal offsets accept-loss {region.topic} {region.partition}`",
+            f"`lancewal offset accept-loss {region.topic}-{region.partition}`",
         )
     if durable > span.end:
         return Stopped(
             "topic_truncated",
             f"{_where(region)}: durable up to position {durable}, but Kafka ends at {span.end}: the topic lost its tail. Stop "
             "its producers; once you know why, go on behind what is durable: "
-            f"`lancewal offsets accept-loss {region.topic} {region.partition}`. Where that was done, ingest waits until Kafka "
+            f"`lancewal offset accept-loss {region.topic}-{region.partition}`. Where that was done, ingest waits until Kafka "
             "has grown up to there",
         )
     return None

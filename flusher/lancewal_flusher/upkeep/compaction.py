@@ -214,7 +214,7 @@ def _mend(
     raise ObjectMissing(
         f"table version {landed} refers to data files that a compaction had written and a clean-up (delete_unverified) has "
         f"taken: {lost[:3]}; they cannot be written again: {cause}. Restore version {landed - 1}, before a clean-up takes it "
-        "too; then `lancewal repair restored --after-restore replay`",
+        "too; then `lancewal repair restored --rows-since replay`",
         version=landed,
     )
 

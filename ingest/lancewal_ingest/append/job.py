@@ -162,14 +162,14 @@ class Preparer:
                     f"topic {region.topic} partition {region.partition} offset {offset}: the record's "
                     f"{self._routing.subject} belongs to partition {int(belongs[wrong[0]])} of "
                     f"{self._contract.partitions}. Likely cause: {self._routing.cause}. To go on without this record: "
-                    f"`lancewal offsets reject {region.topic} {region.partition} {offset}`",
+                    f"`lancewal offset reject {region.topic}-{region.partition}-{offset}`",
                     topic=region.topic, partition=region.partition, offset=offset,
                 )  # fmt: skip
         if bad is not None:
             return Position(bad.offset), BadRecord(
                 f"topic {region.topic} partition {region.partition} offset {bad.offset}: {bad.message} ({bad.kind}); "
                 "ingest.bad_records is 'stop'. Set it to 'dlq', or send this one record to the dead letters: "
-                f"`lancewal offsets reject {region.topic} {region.partition} {bad.offset}`",
+                f"`lancewal offset reject {region.topic}-{region.partition}-{bad.offset}`",
                 topic=region.topic, partition=region.partition, offset=bad.offset,
             )  # fmt: skip
         return Position(0), None

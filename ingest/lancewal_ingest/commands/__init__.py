@@ -1,4 +1,4 @@
-"""The commands ``lancewal ingest`` and ``lancewal offsets``, a module each.
+"""The commands ``lancewal ingest`` and ``lancewal offset``, a module each.
 
 May import: append, context, kafka, operator, service.
 """

@@ -44,7 +44,7 @@ class Offsets:
         if self.low > at:
             return RetentionLost(
                 f"{where}, but Kafka begins at {self.low}: offsets {at} to {self.low - 1} were deleted before they became "
-                f"durable. To go on without them: `lancewal offsets accept-loss {topic} {partition}`",
+                f"durable. To go on without them: `lancewal offset accept-loss {topic}-{partition}`",
                 topic=topic,
                 partition=partition,
             )
@@ -53,7 +53,7 @@ class Offsets:
                 f"{where}, but Kafka ends at {self.high}: the topic, which is the same by its id, lost its tail. Stop its "
                 f"producers: what they write at offsets {self.high} to {at - 1} is never read. Once you know why (a replica "
                 "that was behind, or a backup that was restored), go on behind what is durable: "
-                f"`lancewal offsets accept-loss {topic} {partition}`",
+                f"`lancewal offset accept-loss {topic}-{partition}`",
                 topic=topic,
                 partition=partition,
             )

@@ -1,4 +1,4 @@
-"""``lancewal offsets accept-loss``: go on behind what Kafka deleted before it became durable.
+"""``lancewal offset accept-loss``: go on behind what Kafka deleted before it became durable.
 
 Guarantees
  1. Only offsets that Kafka no longer has are passed over: from the region's durable position to the first that it has.

@@ -1,4 +1,4 @@
-"""``lancewal offsets reject``: lead a partition past bad or misrouted records that stopped it.
+"""``lancewal offset reject``: lead a partition past bad or misrouted records that stopped it.
 
 Guarantees
  1. Each such record is acknowledged as a dead letter before its offset is durable, as under the policies ``dlq``.

@@ -43,7 +43,7 @@ class Restored:
 
     def tail(self, base: str) -> None:
         """More records, on top of the rows that are expected to be in force then."""
-        if base == "keep":
+        if base == "drop":
             self.pipeline.oracle = dict(self.first_rows)
         self.pipeline.produce(100)
         self.pipeline.ingest()
@@ -76,23 +76,23 @@ def world(tmp_path: Path) -> Iterator[Restored]:
     made.pipeline.close()
 
 
-@pytest.mark.parametrize("choice", ["keep", "replay"])
+@pytest.mark.parametrize("choice", ["drop", "replay"])
 def test_after_a_restore(world: Restored, choice: str) -> None:
     world.tail(choice)
     world.restore()
     world.stopped()
-    said = dry(world.pipeline, "restored", "--after-restore", choice)
+    said = dry(world.pipeline, "restored", "--rows-since", choice)
     assert f"is a restore of version {world.first}" in said
     assert ("are merged again" in said) == (choice == "replay")
     world.stopped()
-    assert f"{choice} is recorded" in command(world.pipeline, "restored", "--after-restore", choice)
+    assert f"{choice} is recorded" in command(world.pipeline, "restored", "--rows-since", choice)
     world.goes_on()
-    said = command(world.pipeline, "restored", "--after-restore", choice)
+    said = command(world.pipeline, "restored", "--rows-since", choice)
     assert f"table version {world.second + 1} is decided: {choice} stands" in said
     assert "nothing to do" in said
-    other = {"keep": "replay", "replay": "keep"}[choice]
+    other = {"drop": "replay", "replay": "drop"}[choice]
     with pytest.raises(RepairRefused, match=f"{choice} stands.*{other} cannot be had any more"):
-        command(world.pipeline, "restored", "--after-restore", other)
+        command(world.pipeline, "restored", "--rows-since", other)
 
 
 def test_replay_makes_lost_snapshots_anew(world: Restored) -> None:
@@ -105,7 +105,7 @@ def test_replay_makes_lost_snapshots_anew(world: Restored) -> None:
         snapshot = read_snapshot(world.pipeline.store, records[0].snapshot or "")
         for name in (n for f in snapshot.fragments for n in fragment_files(f)):
             (Path(world.pipeline.uri) / "data" / name).unlink()
-    command(world.pipeline, "restored", "--after-restore", "replay")
+    command(world.pipeline, "restored", "--rows-since", "replay")
     world.goes_on()
 
 
@@ -118,7 +118,7 @@ def test_replay_takes_generations_back_from_history_pages(world: Restored, monke
     )
     world.tail("replay")
     world.restore()
-    command(world.pipeline, "restored", "--after-restore", "replay")
+    command(world.pipeline, "restored", "--rows-since", "replay")
     world.pipeline.collect()  # what waits again stays in the index
     world.goes_on()
     world.pipeline.collect()
@@ -127,20 +127,20 @@ def test_replay_takes_generations_back_from_history_pages(world: Restored, monke
 
 def test_replay_is_refused_where_the_history_window_is_over(tmp_path: Path) -> None:
     world = Restored(tmp_path, history_window_s=1, grace_s=0)
-    world.tail("keep")
+    world.tail("drop")
     world.pipeline.clock.ahead_s = 100.0
     world.pipeline.collect()
     world.restore()
-    with pytest.raises(RepairRefused, match=r"it is trimmed.*Only --after-restore keep is possible") as refused:
-        command(world.pipeline, "restored", "--after-restore", "replay")
+    with pytest.raises(RepairRefused, match=r"it is trimmed.*Only --rows-since drop is possible") as refused:
+        command(world.pipeline, "restored", "--rows-since", "replay")
     assert "receipt" not in str(refused.value)
-    command(world.pipeline, "restored", "--after-restore", "keep")
+    command(world.pipeline, "restored", "--rows-since", "drop")
     world.goes_on()
     world.pipeline.close()
 
 
 def test_replay_is_refused_where_neither_snapshot_nor_log_is_left(world: Restored) -> None:
-    world.tail("keep")
+    world.tail("drop")
     world.restore()
     with repairing(world.pipeline) as context:
         record = next(iter(plan_restored(context, "replay").again.values()))[0]
@@ -149,7 +149,7 @@ def test_replay_is_refused_where_neither_snapshot_nor_log_is_left(world: Restore
         if record.log in str(path):
             path.unlink()
     with pytest.raises(RepairRefused, match="is not to be had any more"):
-        command(world.pipeline, "restored", "--after-restore", "replay")
+        command(world.pipeline, "restored", "--rows-since", "replay")
     world.stopped()
 
 
@@ -166,7 +166,7 @@ def test_a_restore_that_was_restored_itself(world: Restored) -> None:
     world.tail("replay")
     world.restore()
     world.restore(world.second)
-    said = command(world.pipeline, "restored", "--after-restore", "replay")
+    said = command(world.pipeline, "restored", "--rows-since", "replay")
     assert said.count("is a restore of") == 2
     assert "nothing is merged again" in said
     world.goes_on()
@@ -174,17 +174,17 @@ def test_a_restore_that_was_restored_itself(world: Restored) -> None:
 
 def test_a_second_restore_after_the_first_was_decided(world: Restored) -> None:
     world.restore()
-    command(world.pipeline, "restored", "--after-restore", "replay")
+    command(world.pipeline, "restored", "--rows-since", "replay")
     world.goes_on()
     world.pipeline.oracle = dict(world.first_rows)
     world.restore()
     world.stopped()
-    command(world.pipeline, "restored", "--after-restore", "keep")
+    command(world.pipeline, "restored", "--rows-since", "drop")
     world.goes_on()
 
 
 @pytest.mark.parametrize(
-    ("at", "after", "then"), [(1, True, "keep"), (2, True, "replay"), (3, False, "keep"), (3, True, "replay")]
+    ("at", "after", "then"), [(1, True, "drop"), (2, True, "replay"), (3, False, "drop"), (3, True, "replay")]
 )
 def test_a_crash_leaves_the_decision_open(world: Restored, at: int, after: bool, then: str) -> None:
     """Two indexes and the record: three puts."""
@@ -199,19 +199,19 @@ def test_a_crash_leaves_the_decision_open(world: Restored, at: int, after: bool,
             repair_restored(context, plan)
     decided = at == 3 and after
     if decided:
-        assert "nothing to do" in command(world.pipeline, "restored", "--after-restore", then)
+        assert "nothing to do" in command(world.pipeline, "restored", "--rows-since", then)
     else:
         world.stopped()
-        command(world.pipeline, "restored", "--after-restore", then)
+        command(world.pipeline, "restored", "--rows-since", then)
     world.goes_on()
 
 
 def test_of_two_persons_one_decides(world: Restored) -> None:
-    world.tail("keep")
+    world.tail("drop")
     world.restore()
     with repairing(world.pipeline) as context:
         plan = plan_restored(context, "replay")
-        command(world.pipeline, "restored", "--after-restore", "keep")
+        command(world.pipeline, "restored", "--rows-since", "drop")
         with pytest.raises(RepairRefused, match="decided otherwise"):
             repair_restored(context, plan)
     world.goes_on()
@@ -219,13 +219,13 @@ def test_of_two_persons_one_decides(world: Restored) -> None:
 
 def test_a_merge_from_before_the_restore_lands_nowhere(world: Restored, monkeypatch: pytest.MonkeyPatch) -> None:
     """A flusher that planned, then slept through restore and decision."""
-    world.tail("keep")
+    world.tail("drop")
     world.pipeline.hand_over()
     pipeline = world.pipeline
     commit = pipeline.table.commit
     slept: list[Callable[[], object]] = [
         world.restore,
-        lambda: command(pipeline, "restored", "--after-restore", "keep"),
+        lambda: command(pipeline, "restored", "--rows-since", "drop"),
     ]
 
     def late(*arguments: Any) -> Any:
@@ -251,7 +251,7 @@ def test_a_collector_from_before_the_restore_trims_nothing_that_is_merged_again(
             done.append("restored")
             world.restore()
             pipeline.clock.ahead_s = 0.0
-            command(pipeline, "restored", "--after-restore", "replay")
+            command(pipeline, "restored", "--rows-since", "replay")
         index, boundary, write_id = arguments
         newer = newest_index(pipeline.store, pipeline.clock, index.region)
         assert newer is not None
@@ -272,7 +272,7 @@ def test_a_receipt_from_before_the_restore_gives_its_rows_again(world: Restored)
     receipt, rows = receipt_of(seen.schema), by_key(seen)
     world.tail("replay")
     world.restore()
-    command(world.pipeline, "restored", "--after-restore", "replay")
+    command(world.pipeline, "restored", "--rows-since", "replay")
     assert by_key(open_table(world.pipeline.uri).to_arrow(at=receipt)) == rows
     world.goes_on()
     lance.dataset(world.pipeline.uri).cleanup_old_versions(timedelta(0))
@@ -290,7 +290,7 @@ def test_no_version_behind_a_restore_stands_in_for_one_before_it(world: Restored
     receipt = receipt_of(seen.schema)
     world.restore()
     assert pipeline.table.newest().version == receipt.version + 1
-    command(pipeline, "restored", "--after-restore", "keep")
+    command(pipeline, "restored", "--rows-since", "drop")
     lance.dataset(pipeline.uri).update_config({"by": "a user"})
     lance.dataset(pipeline.uri).cleanup_old_versions(timedelta(0))
     with pytest.raises(VersionGone):
@@ -311,7 +311,7 @@ def test_pages_from_before_a_replay_do_not_shorten_the_history_window(
     pipeline.clock.ahead_s = 3000.0
     restored: Any = lance.dataset(pipeline.uri, version=first)
     restored.restore()
-    command(pipeline, "restored", "--after-restore", "replay")
+    command(pipeline, "restored", "--rows-since", "replay")
     pipeline.collect()
     strong = open_table(pipeline.uri).to_arrow()
     receipt = receipt_of(strong.schema)

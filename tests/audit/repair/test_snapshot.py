@@ -1,4 +1,4 @@
-"""``lancewal repair snapshot``: damaged snapshots of unmerged generations are made anew, or it is said why not."""
+"""``lancewal repair generation``: damaged snapshots of unmerged generations are made anew, or it is said why not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from lancewal_audit.repair.snapshot import plan_snapshots, repair_snapshots
 from lancewal_audit.repair.snapshot_state import same_rows
-from lancewal_core.errors import InvalidSettings, ObjectCorrupt, RepairRefused
+from lancewal_core.errors import InvalidInput, ObjectCorrupt, RepairRefused
 from lancewal_core.region.index import GenerationRecord, State
 from lancewal_core.region.snapshot import Snapshot, read_snapshot
 from lancewal_core.rows.fold import Folded
@@ -69,15 +69,15 @@ def test_a_snapshot_is_made_anew_from_its_log(pipeline: Pipeline, what: str, how
         else:
             flip(path)
     if how == "damaged" and what != "data files":
-        with pytest.raises(ObjectCorrupt, match="lancewal repair snapshot"):
+        with pytest.raises(ObjectCorrupt, match="lancewal repair generation"):
             open_table(pipeline.uri).to_arrow()
         with pytest.raises(ObjectCorrupt):
             pipeline.merge()
-    assert f"generation {record.generation} " in dry(pipeline, "snapshot", "orders", 1)
-    assert "rebuild it" in dry(pipeline, "snapshot", "orders", 1)
-    assert "rebuilt as" in command(pipeline, "snapshot", "orders", 1)
+    assert f"generation {record.generation} " in dry(pipeline, "generation", "orders-1")
+    assert "rebuild it" in dry(pipeline, "generation", "orders-1")
+    assert "rebuilt as" in command(pipeline, "generation", "orders-1")
     check_strong(pipeline)
-    assert "rebuild it" not in command(pipeline, "snapshot", "orders", 1)
+    assert "rebuild it" not in command(pipeline, "generation", "orders-1")
     pipeline.merge()
     check_merged(pipeline)
 
@@ -93,8 +93,8 @@ def test_a_data_file_that_reads_as_other_rows_is_found_by_its_log(pipeline: Pipe
     (name,), (wrong,) = (fragment_files(f) for f in (*snapshot.fragments, written))
     data = Path(pipeline.uri) / "data"
     (data / wrong).rename(data / name)
-    assert "reads as other rows" in dry(pipeline, "snapshot", "orders", 1)
-    command(pipeline, "snapshot", "orders", 1)
+    assert "reads as other rows" in dry(pipeline, "generation", "orders-1")
+    command(pipeline, "generation", "orders-1")
     check_strong(pipeline)
 
 
@@ -110,7 +110,7 @@ def test_rows_are_compared_beyond_the_years_that_python_knows() -> None:
 
 def test_a_generation_that_is_named_is_rebuilt_whatever_it_looks_like(pipeline: Pipeline) -> None:
     record = waiting(pipeline, 0)[0]
-    assert "sound: rebuild it" in command(pipeline, "snapshot", "orders", 0, record.generation)
+    assert "sound: rebuild it" in command(pipeline, "generation", "orders-0", record.generation)
     assert waiting(pipeline, 0)[0].snapshot != record.snapshot
     pipeline.merge()
     check_merged(pipeline)
@@ -119,18 +119,18 @@ def test_a_generation_that_is_named_is_rebuilt_whatever_it_looks_like(pipeline: 
 def test_refused(pipeline: Pipeline) -> None:
     record = waiting(pipeline, 1)[0]
     with pytest.raises(RepairRefused, match="is in the table already"):
-        command(pipeline, "snapshot", "orders", 1, 1)
+        command(pipeline, "generation", "orders-1", 1)
     with pytest.raises(RepairRefused, match="is not in its index"):
-        command(pipeline, "snapshot", "orders", 1, 999)
-    with pytest.raises(InvalidSettings, match="has topic orders with partitions 0 to 1"):
-        command(pipeline, "snapshot", "orders", 2)
+        command(pipeline, "generation", "orders-1", 999)
+    with pytest.raises(InvalidInput, match="has topic orders with partitions 0 to 1"):
+        command(pipeline, "generation", "orders-2")
     for path in files_of(pipeline, record, "manifest"):
         path.unlink()
     for path in pipeline.objects(".arrow"):
         if record.log in str(path):
             path.unlink()
     with pytest.raises(RepairRefused, match="lancewal repair segment"):
-        command(pipeline, "snapshot", "orders", 1)
+        command(pipeline, "generation", "orders-1")
 
 
 def test_a_flusher_that_merges_meanwhile_is_let_be(pipeline: Pipeline) -> None:

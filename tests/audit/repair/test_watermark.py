@@ -1,4 +1,4 @@
-"""``lancewal repair watermark``: versions that said what is merged are gone; the conclusion is shown, and a person accepts."""
+"""``lancewal repair merged-position``: versions that said what is merged are gone; a person accepts the conclusion."""
 
 from __future__ import annotations
 
@@ -53,14 +53,13 @@ def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
 
 def test_a_person_accepts_what_it_concludes(pipeline: Pipeline) -> None:
     for stops in (lambda: open_table(pipeline.uri).to_arrow(), lambda: pipeline.merge()):
-        with pytest.raises(MergedPositionUnknown, match="lancewal repair watermark"):
+        with pytest.raises(MergedPositionUnknown, match="lancewal repair merged-position"):
             stops()
-    said = dry(pipeline, "watermark")
+    said = dry(pipeline, "merged-position")
     assert "by its index" in said
     before = content(pipeline.uri)
-    assert command(pipeline, "watermark") == said  # without --accept it is only shown
     assert content(pipeline.uri) == before
-    assert "recorded for table version" in command(pipeline, "watermark", "--accept")
+    assert "recorded for table version" in command(pipeline, "merged-position")
     check_strong(pipeline)
     # The table holds the merge that nobody marked: what a read of it alone has seen is not known.
     assert eventual_cut(pipeline) == {}
@@ -71,11 +70,11 @@ def test_a_person_accepts_what_it_concludes(pipeline: Pipeline) -> None:
     pipeline.merge_all(ADOPT)
     check_strong(pipeline)
     check_merged(pipeline)
-    assert "nothing to do" in command(pipeline, "watermark", "--accept")
+    assert "nothing to do" in command(pipeline, "merged-position")
 
 
 def test_positions_are_known_again_when_each_region_has_been_merged_again(pipeline: Pipeline) -> None:
-    command(pipeline, "watermark", "--accept")
+    command(pipeline, "merged-position")
     one_region_at_a_time = MergeLimits(adopt_rows=1, memory_bytes=16_000)
     assert eventual_cut(pipeline) == {}
     merges = pipeline.merge(one_region_at_a_time).merges
@@ -96,8 +95,8 @@ def eventual_cut(pipeline: Pipeline) -> dict[Region, Position]:
 def test_without_any_record_the_indexes_say_it(pipeline: Pipeline) -> None:
     for info in pipeline.store.list(paths.merges_prefix()):
         pipeline.store.delete([info.key])
-    assert "no watermarks are left at all" in dry(pipeline, "watermark")
-    command(pipeline, "watermark", "--accept")
+    assert "no watermarks are left at all" in dry(pipeline, "merged-position")
+    command(pipeline, "merged-position")
     check_strong(pipeline)
     pipeline.merge()
     check_merged(pipeline)
@@ -108,7 +107,7 @@ def test_of_two_persons_one_decides(pipeline: Pipeline) -> None:
         plan = plan_watermark(context)
         assert plan is not None
         key = paths.merge_record(plan.version)
-        command(pipeline, "watermark", "--accept")
+        command(pipeline, "merged-position")
         other = pipeline.store.get(key)
         assert other is not None
         accept_watermark(context, plan)  # the same word
@@ -148,7 +147,7 @@ def test_an_unfinished_merge_counts_as_none(tmp_path: Path, monkeypatch: pytest.
     for n in range(2):
         lance.dataset(pipeline.uri).update_config({"by": str(n)})
     lance.dataset(pipeline.uri).cleanup_old_versions(timedelta(0))
-    command(pipeline, "watermark", "--accept")
+    command(pipeline, "merged-position")
     pipeline.merge_all(ADOPT)
     assert lance.dataset(pipeline.uri).count_rows() == len(pipeline.oracle)
     check_merged(pipeline)
@@ -164,7 +163,7 @@ def test_a_restore_that_is_left_below_is_refused(pipeline: Pipeline) -> None:
     lance.dataset(pipeline.uri).cleanup_old_versions(timedelta(0), error_if_tagged_old_versions=False)
     before = content(pipeline.uri)
     with pytest.raises(RepairRefused, match="is a restore that nobody has decided"):
-        command(pipeline, "watermark", "--accept")
+        command(pipeline, "merged-position")
     assert content(pipeline.uri) == before
 
 
@@ -179,6 +178,6 @@ def test_a_restore_is_decided_first(pipeline: Pipeline) -> None:
     newest: Any = lance.dataset(pipeline.uri, version=lance.dataset(pipeline.uri).version)
     newest.restore()
     with pytest.raises(TableRestored):
-        command(pipeline, "watermark", "--accept")
+        command(pipeline, "merged-position")
     with pytest.raises(MergedPositionUnknown, match="other choice"):
-        command(pipeline, "restored", "--after-restore", "keep")
+        command(pipeline, "restored", "--rows-since", "drop")

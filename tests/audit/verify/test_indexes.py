@@ -1,4 +1,4 @@
-"""``lancewal verify --indexes`` and ``lancewal repair lance-index``: what Lance's own acts make wrong is found, and mended."""
+"""``lancewal verify --indexes`` and ``lancewal repair index``: what Lance's own acts make wrong is found, and mended."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ def found(report: Report) -> dict[str, int]:
 
 
 def run(table: AllIndexes, *arguments: str) -> str:
-    """``lancewal repair lance-index ARGUMENTS``."""
+    """``lancewal repair index ARGUMENTS``."""
     config = table.folder / "lancewal.yaml"
     config.write_text(yaml.safe_dump({"table": {"uri": table.uri}}))
-    done = CliRunner().invoke(app, ["lance-index", *arguments, "--config", str(config)])
+    done = CliRunner().invoke(app, ["index", *arguments, "--config", str(config)])
     if isinstance(done.exception, LancewalError):
         raise done.exception
     assert done.exit_code == 0, done.output
@@ -115,8 +115,8 @@ def test_old_values_are_found_and_mended(table: AllIndexes) -> None:
     )
     assert answer.exit_code == 1, answer.output
     told = {index["name"]: index["repair"] for index in json.loads(answer.stdout)["indexes"] if index["repair"]}
-    assert told == {name: f"lancewal repair lance-index {name}" for name in KEPT_OLD}
-    assert "build it anew: lancewal repair lance-index text_idx" in report_text(report)
+    assert told == {name: f"lancewal repair index {name}" for name in KEPT_OLD}
+    assert "build it anew: lancewal repair index text_idx" in report_text(report)
 
     before = content(table.uri)
     assert "segments" in run(table, "text_idx", "--dry-run")

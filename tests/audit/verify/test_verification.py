@@ -78,7 +78,7 @@ def made(kafka: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Made:
     partition, end = max(feed.history.ends.items(), key=lambda item: item[1] - before[item[0]])
     behind = end - 3
     delete_records(world.servers, feed.topic, {partition: behind})
-    world.lancewal.succeed("offsets", "accept-loss", feed.topic, str(partition))
+    world.lancewal.succeed("offset", "accept-loss", f"{feed.topic}-{partition}")
     for offset in range(before[partition], behind):
         feed.history.records[partition][offset] = None
     ingest = world.lancewal.start("ingest", "run")
@@ -308,7 +308,7 @@ def test_the_exit_code_of_a_difference(made: Made, copy: str, tmp_path: Path) ->
         (("--at", "{}"), "not a receipt"),
         (("--sample", "1.5"), "above 0 and up to 1"),
         (("--sample", "0.5", "--keys", "3"), "not both"),
-        (("--region", "17"), "--region '17'"),
+        (("--partition", "17"), "'17': the table has topic"),
     ],
 )
 def test_what_cannot_be_asked(made: Made, asked: Sequence[str], text: str) -> None:

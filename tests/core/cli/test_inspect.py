@@ -205,8 +205,8 @@ def test_every_object_of_a_real_table_can_be_inspected(table: FlusherTable, caps
         "contract", "segment", "region index", "snapshot", "deleted keys", "patches", "merge record", "finished merge",
         "key catalog", "part of a key run",
     }  # fmt: skip
-    for name in (table.contract.regions[1].name, "1"):
-        code, out, _ = run(capsys, "--table", table.uri, "--region", name)
+    for name in ("orders-1", "1"):
+        code, out, _ = run(capsys, "--table", table.uri, "--partition", name)
         assert code == 0
         words = " ".join(out.split())
         assert f"region {table.contract.regions[1].name} contract version 1" in words
@@ -222,7 +222,7 @@ def test_errors_and_exit_codes(table: FlusherTable, capsys: pytest.CaptureFixtur
     assert err.startswith("lancewal: object_corrupt: _lancewal/regions/")
     key = paths.contract_version(7)
     assert run(capsys, key, "--table", table.uri)[::2] == (4, f"lancewal: object_missing: {key} is missing\n")
-    for arguments in ([], [key], [key, "--region", "0"], ["--region", "9"], ["--region", "a/b"], ["/tmp/x"]):
+    for arguments in ([], [key], [key, "--partition", "0"], ["--partition", "9"], ["--partition", "a/b"], ["/tmp/x"]):
         code, out, err = run(capsys, *arguments, *(["--table", table.uri] if arguments != [key] else []))
         assert (code, out) == (2, ""), arguments
         assert err.startswith("lancewal: invalid_input: "), arguments
@@ -246,7 +246,7 @@ def test_an_object_in_a_bucket(
         monkeypatch.setenv(f"LANCEWAL_STORAGE__OPTIONS__{name.upper()}", value)
     open_store(uri, options).put_if_absent(core_formats.INDEX_KEY, golden("region_index_1.binpb"))
     code, out, _ = run(capsys, f"{uri}/{core_formats.INDEX_KEY}")
-    again = run(capsys, "--table", uri, "--region", NORTH.name)
+    again = run(capsys, "--table", uri, core_formats.INDEX_KEY)
     assert (code, out) == again[:2]
     assert code == 0
     assert f"region index, {len(golden('region_index_1.binpb'))} bytes" in out

@@ -20,7 +20,7 @@ sys.modules["confluent_kafka"] = None
 from lancewal_core.cli import program
 
 config = sys.argv[1]
-for command in ("flush run --once", "status", "compact", "gc --dry-run", "table show", "table alter --ttl-s 5 --ttl-column s"):
+for command in ("merge", "status", "compact", "gc --dry-run", "table show", "table alter --ttl-s 5 --ttl-column s"):
     print("=", command, program.run([*command.split(), "--config", config]), flush=True)
 """
 
@@ -35,7 +35,7 @@ def test_without_kafkas_client_everything_runs_that_asks_no_broker(tmp_path: Pat
     codes = dict(line[2:].rsplit(" ", 1) for line in done.stdout.splitlines() if line.startswith("= "))
     # Status exits with 1 for its problem, that it knows no lag; the column is none that rows can expire by.
     assert codes == {
-        "flush run --once": "0",
+        "merge": "0",
         "status": "1",
         "compact": "0",
         "gc --dry-run": "0",

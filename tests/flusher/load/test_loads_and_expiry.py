@@ -32,7 +32,7 @@ def test_rows_that_a_restore_brings_back_expire_again(tmp_path: Path) -> None:
     earlier: Any = lance.dataset(table.uri, version=before)
     earlier.restore()
     pipeline: Any = SimpleNamespace(uri=table.uri)
-    command(pipeline, "restored", "--after-restore", "keep")
+    command(pipeline, "restored", "--rows-since", "drop")
     table.check()
     drop_expired(table, clock)
     expire(table, clock, oldest=oldest)

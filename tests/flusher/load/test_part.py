@@ -253,7 +253,7 @@ def test_deletes_whose_snapshot_is_lost_are_read_from_the_log(filled: World) -> 
 
 def test_a_key_twice_in_the_files_is_named(filled: World) -> None:
     files = [filled.write(rows_of(0, range(100, 130))), filled.write(rows_of(0, [129, 140, 100]))]
-    with pytest.raises(DuplicateKeys, match=r"2 primary keys are in the files.*id=1\d\d\) 2 times.*--keep last"):
+    with pytest.raises(DuplicateKeys, match=r"2 primary keys are in the files.*id=1\d\d\) 2 times.*--duplicates last"):
         filled.load(files)
     filled.check()
 

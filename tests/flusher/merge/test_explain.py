@@ -11,7 +11,6 @@ import pytest
 import yaml
 
 from lancewal_core.cli import program as cli
-from lancewal_flusher.commands import flush as commands
 from lancewal_flusher.commands.explain import explanation_text
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.merge.explain import MergeExplanation, explain
@@ -135,14 +134,10 @@ def test_a_damaged_region_is_named_beside_what_would_be_merged(table: FlusherTab
     assert f"{name} is left where it is damaged: object_corrupt: _lancewal/" in explanation_text(found)
 
 
-def test_the_command(
-    table: FlusherTable, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    monkeypatch.setattr(cli.app, "registered_groups", [*cli.app.registered_groups])
-    cli.app.add_typer(commands.app, name="flush")
+def test_the_command(table: FlusherTable, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text(yaml.safe_dump(tree(table)))
-    run = ["flush", "run", "--dry-run", "--config", str(file)]
+    run = ["merge", "--dry-run", "--config", str(file)]
     version = table.dataset.version
     assert cli.run(run) == 0
     assert capsys.readouterr().out == f"version {version}: nothing waits for a merge\n"

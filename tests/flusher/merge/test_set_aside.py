@@ -26,7 +26,6 @@ from lancewal_audit.repair.watermark import accept_watermark, plan_watermark
 from lancewal_core import paths
 from lancewal_core.errors import (
     InvalidInput,
-    InvalidSettings,
     LancewalError,
     ObjectCorrupt,
     ObjectMissing,
@@ -42,7 +41,7 @@ from lancewal_core.store.object_store import Done, put_once
 from lancewal_core.table.contract import encode_contract
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.watermarks import Watermarks
-from lancewal_flusher.commands.conflicts import app
+from lancewal_flusher.commands.conflict import app
 from lancewal_flusher.commands.status import status_text
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
@@ -295,7 +294,7 @@ def test_more_keys_than_a_few_stop_the_merge(world: Conflicted) -> None:
     world.send(1, *upserts(range(4), a=2))
     with pytest.raises(RegionConflict, match="partitions 0 and 1") as raised:
         world.merge(few)
-    assert "`lancewal conflicts list`" in str(raised.value)
+    assert "`lancewal conflict list`" in str(raised.value)
     assert (raised.value.where["keys"], world.table.dataset.version) == (4, version)
     world.send(2, *upserts(range(4, 8), a=3))
     with pytest.raises(RegionConflict, match="copy the table's rows") as raised:
@@ -422,27 +421,27 @@ def test_the_commands(world: Conflicted) -> None:
     ]
     assert '["r0", 3]  the table has orders/topic-id-1/0' in run(world, "list")
     version = world.table.dataset.version
-    shown = run(world, "settle", "orders", "1", "--key", '["r0",3]', "--dry-run")
+    shown = run(world, "settle", "orders-1", "--key", '["r0",3]', "--dry-run")
     assert "1 keys" in shown
     assert "nothing was changed (--dry-run)" in shown
-    assert "no key that waits came through partition 2" in run(world, "settle", "orders", "2", "--all")
+    assert "no key that waits came through partition 2" in run(world, "settle", "orders-2", "--all")
     for wrong in (["--key", '["r0",5]'], ["--key", "r0"], [], ["--all", "--key", '["r0",3]']):
         with pytest.raises(InvalidInput):
-            run(world, "settle", "orders", "1", *wrong)
+            run(world, "settle", "orders-1", *wrong)
     with pytest.raises(InvalidInput, match="nothing came through"):
-        run(world, "settle", "orders", "2", "--key", '["r0",3]')
-    with pytest.raises(InvalidSettings):
-        run(world, "settle", "others", "1", "--all")
+        run(world, "settle", "orders-2", "--key", '["r0",3]')
+    with pytest.raises(InvalidInput, match="has topic orders"):
+        run(world, "settle", "others-1", "--all")
     assert world.table.dataset.version == version
-    run(world, "settle", "orders", "1", "--key", '["r0", 3]')
+    run(world, "settle", "orders-1", "--key", '["r0", 3]')
     world.model.settle(1, [3])
     world.check()
-    assert "what waits of 1 keys is dropped" in run(world, "settle", "orders", "0", "--all")
+    assert "what waits of 1 keys is dropped" in run(world, "settle", "orders-0", "--all")
     world.model.settle(0, [4])
     world.check()
     assert "0 keys" in run(world, "list")
     with pytest.raises(InvalidInput, match="--seen"):
-        run(world, "settle", "orders", "0", "--all", "--seen", "../x")
+        run(world, "settle", "orders-0", "--all", "--seen", "../x")
     world.send(0, patch(3, a=9))
     world.merge_all()
     assert world.model.waits(), "later records through another partition are conflicts again"
@@ -456,11 +455,11 @@ def test_a_decision_about_what_was_seen(world: Conflicted) -> None:
     world.merge_all()
     seen = json.loads(run(world, "list", "--output", "json"))["seen"]
     assert f"as of {seen}" in run(world, "list")
-    assert f"as of {seen}" in run(world, "settle", "orders", "1", "--all", "--dry-run")
+    assert f"as of {seen}" in run(world, "settle", "orders-1", "--all", "--dry-run")
     world.send(1, upsert(3, a=2), patch(2, a=3))
     world.send(2, delete(1))
     world.merge_all()
-    settle_seen = ["settle", "orders", "1", "--seen", seen]
+    settle_seen = ["settle", "orders-1", "--seen", seen]
     for changed in (["--all"], ["--key", '["r0",2]'], ["--key", '["r0",0]', "--key", '["r0",1]']):
         with pytest.raises(InvalidInput, match="something else waits"):
             run(world, *settle_seen, *changed)
@@ -666,7 +665,7 @@ def test_whose_rows_are_is_known_behind_a_restore(world: Conflicted) -> None:
     keep_up(world.table.context(), UpkeepState())
     lance.dataset(world.table.uri, version=restored).restore()  # type: ignore[no-untyped-call] # Lance has no types for it
     with repair(world) as context:
-        repair_restored(context, plan_restored(context, "keep"))
+        repair_restored(context, plan_restored(context, "drop"))
     keep_up(world.table.context(), UpkeepState())
     world.send(1, upsert(2, a=99))
     assert world.merge().set_aside == 1

@@ -451,7 +451,7 @@ def test_a_lost_index_is_named(table: FlusherTable, monkeypatch: pytest.MonkeyPa
         status, text = get(port, "/readyz")
         assert status == 503
         assert text.startswith(f"merge failed: store_inconsistent: region {table.regions[0].name}: ")
-        assert "repair index" in text
+        assert "repair region" in text
 
 
 def test_once_merges_the_others_before_it_ends_by_damage(table: FlusherTable) -> None:
@@ -551,19 +551,17 @@ def _answers(port: int) -> bool:
 PROGRAM = """
 import sys
 from lancewal_core.cli import program as cli
-from lancewal_flusher.commands.flush import app
-cli.app.add_typer(app, name="flush")
 sys.exit(cli.run(sys.argv[1:]))
 """
 
 
 def program(
-    table: FlusherTable, settings: dict[str, Any], *arguments: str, **environment: str
+    table: FlusherTable, settings: dict[str, Any], *arguments: str, command: str = "flusher run", **environment: str
 ) -> subprocess.Popen[str]:
     file = Path(table.uri).parent / "settings.yaml"
     file.write_text(yaml.safe_dump(settings))
     return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, "flush", "run", "--config", str(file), *arguments],
+        [sys.executable, "-c", PROGRAM, *command.split(), "--config", str(file), *arguments],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -571,10 +569,14 @@ def program(
     )
 
 
+def once(table: FlusherTable, settings: dict[str, Any], *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    return program(table, settings, *arguments, command="merge", **environment)
+
+
 def test_once_as_a_program(table: FlusherTable) -> None:
     table.generation(0, upserts(range(10)))
     table.generation(0, upserts(range(5, 15), a=1), flush=False)
-    process = program(table, tree(table), "--once", "--runner", "threads")
+    process = once(table, tree(table), "--runner", "threads")
     out, errors = process.communicate(timeout=DEADLINE_S)
     assert (process.returncode, out) == (0, ""), errors
     assert '"event": "merge_landed"' in errors
@@ -595,7 +597,7 @@ def test_signals_end_it_orderly(table: FlusherTable, number: signal.Signals) -> 
 
 
 def test_errors_are_one_line_and_an_exit_code(table: FlusherTable) -> None:
-    process = program(table, tree(table, kafka={"topic": "other"}), "--once")
+    process = once(table, tree(table, kafka={"topic": "other"}))
     _, errors = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 2
     (line,) = errors.splitlines()
@@ -607,7 +609,7 @@ def test_damage_is_exit_code_4(table: FlusherTable) -> None:
     table.round()
     for path in (Path(table.uri) / "_lancewal" / "regions").rglob("*.binpb"):
         path.write_bytes(path.read_bytes()[:-3])
-    process = program(table, tree(table), "--once")
+    process = once(table, tree(table))
     _, errors = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 4
     assert errors.splitlines()[-1].startswith("lancewal: object_corrupt:")
@@ -616,12 +618,12 @@ def test_damage_is_exit_code_4(table: FlusherTable) -> None:
 def test_a_killed_program_is_continued(table: FlusherTable) -> None:
     """SIGKILL right after the commit: nothing records it, nothing is marked."""
     table.generation(0, upserts(range(10)))
-    process = program(table, tree(table), "--once", LANCEWAL_TESTING="1", LANCEWAL_FAILPOINT="commit.recv:after=kill")
+    process = once(table, tree(table), LANCEWAL_TESTING="1", LANCEWAL_FAILPOINT="commit.recv:after=kill")
     process.communicate(timeout=DEADLINE_S)
     assert process.returncode == -signal.SIGKILL
     assert table.states(0) == ["FLUSHED"]
     table.check()
-    process = program(table, tree(table), "--once")
+    process = once(table, tree(table))
     _, errors = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0, errors
     assert table.states(0) == ["MERGED"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lancewal_core.errors import InvalidSettings
-from lancewal_flusher.commands.flush import Program, spark_script
+from lancewal_flusher.commands.flusher import Turn, spark_script
 from lancewal_flusher.tasks.spark_runner import _reason
 from lancewal_flusher.tasks.spark_session import the_session
 
@@ -46,9 +46,7 @@ def test_java_ends_while_it_starts(script: str, kind: str, code: int, tmp_path: 
     program = """
 import sys
 from lancewal_core.cli import program as cli
-from lancewal_flusher.commands.flush import app
-cli.app.add_typer(app, name="flush")
-sys.exit(cli.run(["flush", "run", "--runner", "spark"]))
+sys.exit(cli.run(["flusher", "run", "--runner", "spark"]))
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "SPARK_HOME": str(tmp_path)}
     ended = subprocess.run(
@@ -64,7 +62,8 @@ def test_the_reason_is_pythons_where_a_task_raised() -> None:
 
 
 COMMANDS = {
-    "flush": "from lancewal_flusher.commands.flush import run; run(once=True, runner=None, config=None)",
+    "flusher": "from lancewal_flusher.commands.flusher import run; run(runner=None, config=None)",
+    "merge": "from lancewal_flusher.commands.merge import command; command(runner=RunnerName.SPARK, config=None)",
     "compact": "from lancewal_flusher.commands.compact import command; command(runner=RunnerName.SPARK, config=None)",
 }
 
@@ -91,7 +90,7 @@ except Ended:
     print("before Lance")
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    if command == "flush":
+    if command == "flusher":
         environment["LANCEWAL_FLUSHER__RUNNER"] = "spark"
     ended = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False
@@ -99,11 +98,11 @@ except Ended:
     assert ended.stdout.strip() == "before Lance", ended.stderr
 
 
-@pytest.mark.parametrize("program", Program)
-def test_the_scripts_for_spark_submit(program: Program, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("turn", [None, *Turn])
+def test_the_scripts_for_spark_submit(turn: Turn | None, capsys: pytest.CaptureFixture[str]) -> None:
     """Each runs the command of its name, which exists."""
-    spark_script(program)
+    spark_script(turn)
     script = capsys.readouterr().out.strip()
     help_ = subprocess.run([sys.executable, script, "--help"], capture_output=True, text=True, check=False)
     assert help_.returncode == 0, help_.stderr
-    assert f"lancewal {program}" in help_.stdout
+    assert f"lancewal {turn or 'flusher run'}" in help_.stdout

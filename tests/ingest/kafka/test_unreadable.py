@@ -19,7 +19,7 @@ from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.settings.load import load_settings
 from lancewal_demo.stack import KafkaBroker
 from lancewal_flusher.define.create import create_table
-from lancewal_ingest.commands.offsets import app
+from lancewal_ingest.commands.offset import app
 from lancewal_ingest.kafka.consumer import ConfluentSource
 from lancewal_kafka.reread import read_records
 from lancewal_reader import open_table
@@ -182,11 +182,11 @@ def test_a_partition_that_cannot_be_read_stops_alone_and_is_led_past(
             status, text = get(running.port, "/readyz")
             assert status == 503
             assert "partition 0 stopped: records_unreadable" in text
-            assert f"lancewal offsets reject {topic_name} 0 1" in text
-    first = CliRunner().invoke(app, ["reject", topic_name, "0", "1", "--config", str(config)])
+            assert f"lancewal offset reject {topic_name}-0-1" in text
+    first = CliRunner().invoke(app, ["reject", f"{topic_name}-0-1", "--config", str(config)])
     assert first.exit_code == 0, first.output
-    assert f"reject {topic_name} 0 2 --through 3" in first.output
-    rest = CliRunner().invoke(app, ["reject", topic_name, "0", "2", "--through", "3", "--config", str(config)])
+    assert f"reject {topic_name}-0-2 --through 3" in first.output
+    rest = CliRunner().invoke(app, ["reject", f"{topic_name}-0-2", "--through", "3", "--config", str(config)])
     assert rest.exit_code == 0, rest.output
     with serving(settings) as running:
         until(lambda: running.worker.durable == {0: 5, 1: 1})

@@ -1,4 +1,4 @@
-"""``lancewal offsets accept-loss``, where offsets and deletes are lost at once, and where deletes are lost again."""
+"""``lancewal offset accept-loss``, where offsets and deletes are lost at once, and where deletes are lost again."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_lost_tail_is_waited_out_only_as_far_as_it_was_accepted(pipeline: Pipe
         log = LogWriter(context.store, context.clock, LogId(f"log-{high}"), OwnerId("next"), context.contract.rows.wal)
         open_region(context, log, region, lambda: ends(high))
 
-    with pytest.raises(TopicTruncated, match=f"`lancewal offsets accept-loss {region.topic} 0`"):
+    with pytest.raises(TopicTruncated, match=f"`lancewal offset accept-loss {region.topic}-0`"):
         opened(3)
     assert accept(pipeline, ends(3)).goes_on == 5
     with pytest.raises(KafkaBehind, match="from position 5 on"):

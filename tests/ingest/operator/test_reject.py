@@ -1,4 +1,4 @@
-"""``lancewal offsets reject --through``: what of a range becomes dead letters, what rows, and what is refused."""
+"""``lancewal offset reject --through``: what of a range becomes dead letters, what rows, and what is refused."""
 
 from __future__ import annotations
 

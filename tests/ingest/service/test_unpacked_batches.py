@@ -22,7 +22,7 @@ from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.settings.load import load_settings
 from lancewal_demo.stack import KafkaBroker
 from lancewal_flusher.define.create import create_table
-from lancewal_ingest.commands.offsets import app
+from lancewal_ingest.commands.offset import app
 from lancewal_ingest.service.batch_check import BatchCheck, UnboundedBatches
 from lancewal_kafka.clients import (
     bounded_consumer_properties,
@@ -135,7 +135,7 @@ def test_a_bomb_stops_its_partition_at_the_budget_s_part_and_is_led_past(
         until(lambda: 0 in running.worker.stopped)
         assert running.worker.stopped[0].kind == "records_unreadable"
         assert running.worker.durable == {0: 0}
-    passed = CliRunner().invoke(app, ["reject", topic_name, "0", "0", "--config", str(config)])
+    passed = CliRunner().invoke(app, ["reject", f"{topic_name}-0-0", "--config", str(config)])
     assert passed.exit_code == 0, passed.output
     assert "unreadable" in passed.output
     with serving(settings) as running:

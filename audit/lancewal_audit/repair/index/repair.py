@@ -1,4 +1,4 @@
-"""``lancewal repair index``: a region's newest index versions are lost or damaged; make one from what the logs hold.
+"""``lancewal repair region``: a region's newest index versions are lost or damaged; make one from what the logs hold.
 
 Guarantees
  1. The new index covers every position from what it is sure of (an older version that can be read, or the table's

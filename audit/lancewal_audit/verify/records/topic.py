@@ -4,7 +4,7 @@ Guarantees
  1. Committed records of [begin, end) of each region, in offset order, each once; ``begin`` is Kafka's first offset, or the
     contract's start where that is later.
  2. Decoded by ingest's own decoder under the contract of their era.  Every record before the cut is durable, so one that is
-    no row, or lies in the wrong partition, was rejected: by policy, or by ``lancewal offsets reject``.
+    no row, or lies in the wrong partition, was rejected: by policy, or by ``lancewal offset reject``.
  3. Offsets of an accepted loss give nothing, also where Kafka shows them.
 """
 

@@ -35,7 +35,7 @@ class KeySample:
         if not rows.region_key and partitions is not None:
             raise InvalidInput(
                 "the table's record keys are bytes of the producers' own choice (region_encoding: key-bytes), so no row "
-                "tells its region: keys cannot be chosen by it. Leave out --region; --sample and --keys compare fewer keys"
+                "tells its region: keys cannot be chosen by it. Leave out --partition; --sample and --keys compare fewer keys"
             )
         self._primary_key = rows.primary_key
         self._region_key = rows.region_key

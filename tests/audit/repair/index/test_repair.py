@@ -1,4 +1,4 @@
-"""``lancewal repair index``: versions are lost or damaged, and the logs, the snapshots and the watermark give them back."""
+"""``lancewal repair region``: versions are lost or damaged, and the logs, the snapshots and the watermark give them back."""
 
 from __future__ import annotations
 
@@ -105,9 +105,9 @@ def goes_on(pipeline: Pipeline, *, another: bool = True) -> None:
 def test_damaged_versions(pipeline: Pipeline, count: int) -> None:
     for path in versions(pipeline)[:count]:
         flip(path)
-    with pytest.raises(ObjectCorrupt, match="lancewal repair index"):
+    with pytest.raises(ObjectCorrupt, match="lancewal repair region"):
         open_table(pipeline.uri).to_arrow()
-    assert "is the newest that can be read" in dry(pipeline, "index", "orders", PARTITION)
+    assert "is the newest that can be read" in dry(pipeline, "region", PARTITION)
     assert any("is written" in line for line in repair(pipeline))
     goes_on(pipeline)
     assert repair(pipeline) == []
@@ -118,7 +118,7 @@ def test_lost_versions(pipeline: Pipeline, count: int, another: bool) -> None:
     """Also where the process that owned the region, and remembers the versions that are lost, goes on."""
     for path in versions(pipeline)[:count]:
         path.unlink()
-    dry(pipeline, "index", "orders", PARTITION)
+    dry(pipeline, "region", PARTITION)
     repair(pipeline)
     goes_on(pipeline, another=another)
 
@@ -126,14 +126,14 @@ def test_lost_versions(pipeline: Pipeline, count: int, another: bool) -> None:
 def test_an_index_below_the_watermark_names_the_command(pipeline: Pipeline) -> None:
     for path in versions(pipeline):
         path.unlink()
-    with pytest.raises((LancewalError), match="lancewal repair index"):
+    with pytest.raises((LancewalError), match="lancewal repair region"):
         open_table(pipeline.uri).to_arrow()
-    with pytest.raises(StoreInconsistent, match="lancewal repair index"):
+    with pytest.raises(StoreInconsistent, match="lancewal repair region"):
         pipeline.merge()
 
 
 def test_a_sound_index_is_left_alone(pipeline: Pipeline) -> None:
-    assert "it says all that the logs say" in dry(pipeline, "index", "orders", PARTITION)
+    assert "it says all that the logs say" in dry(pipeline, "region", PARTITION)
     before = versions(pipeline)
     assert repair(pipeline) == []
     assert versions(pipeline) == before

@@ -1,4 +1,4 @@
-"""``lancewal offsets accept-loss|reject``: decisions that only a person may take about offsets of a topic."""
+"""``lancewal offset reject|accept-loss``: decisions that only a person may take about offsets of a topic."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lancewal_core.cli.named import PartitionArgument, RecordArgument, partition_named, record_named
 from lancewal_core.cli.options import ConfigOption, read_settings
 from lancewal_core.cli.output import say
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from lancewal_core.ids import Position, Region
     from lancewal_core.settings.load import Settings
+    from lancewal_core.table.contract import Contract
     from lancewal_ingest.context import IngestContext
     from lancewal_ingest.kafka.source import Offsets
     from lancewal_kafka.records import Records
@@ -27,22 +29,19 @@ app = typer.Typer(
     help="Lead a partition past offsets that stopped it. Afterwards restart the ingest process that showed it stopped.",
 )
 
-Topic = Annotated[str, typer.Argument(help="The table's topic, as a check that this is the table you mean.")]
-Partition = Annotated[int, typer.Argument(help="The partition that stopped.", min=0)]
-
 
 @app.command(name="accept-loss")
-def accept_loss(topic: Topic, partition: Partition, config: ConfigOption = None) -> None:
+def accept_loss(partition: PartitionArgument, config: ConfigOption = None) -> None:
     """Go on behind offsets that Kafka deleted before they became durable, or where it lost its tail; records the loss."""
     from lancewal_ingest.context import new_owner
     from lancewal_ingest.operator.accept_loss import accept_loss
 
-    with _opened(read_settings(config), topic, partition) as place:
+    with _opened(read_settings(config), lambda contract: partition_named(partition, contract)) as place:
         accepted = accept_loss(place.context, new_owner(), place.region, place.offsets)
     if accepted.losses[0].kind == "replaced":
         first = accepted.losses[0].first
         say(
-            f"topic {topic} partition {partition}: Kafka ends at {first}, and what was durable up to position "
+            f"{place.name}: Kafka ends at {first}, and what was durable up to position "
             f"{accepted.goes_on} stays. Recorded: what Kafka gets at offsets {first} to {accepted.goes_on - 1}, and has got "
             f"since it lost its tail, is never read. Ingest goes on at {accepted.goes_on}, once Kafka has grown up to there"
         )
@@ -51,17 +50,12 @@ def accept_loss(topic: Topic, partition: Partition, config: ConfigOption = None)
         f"{'' if loss.kind == 'offsets' else 'deletes among '}offsets {loss.first} to {loss.next - 1}"
         for loss in accepted.losses
     ]
-    say(
-        f"topic {topic} partition {partition}: {', and '.join(spans)} are recorded as lost; the partition goes on at "
-        f"{accepted.goes_on}"
-    )
+    say(f"{place.name}: {', and '.join(spans)} are recorded as lost; the partition goes on at {accepted.goes_on}")
 
 
 @app.command()
 def reject(
-    topic: Topic,
-    partition: Partition,
-    offset: Annotated[int, typer.Argument(help="Offset of the record that stopped the partition.", min=0)],
+    record: RecordArgument,
     through: Annotated[
         int | None,
         typer.Option(
@@ -81,12 +75,13 @@ def reject(
     from lancewal_kafka.reread import read_records
 
     settings = read_settings(config)
-    with _opened(settings, topic, partition) as place:
+    with _opened(settings, lambda contract: record_named(record, contract)[0]) as place:
         contract = place.context.contract
+        offset = record_named(record, contract)[1]
         # What ingest cannot read is not read here either: so the whole batch is named.
         client = unpacking_bounded(settings.kafka.client(), settings.ingest.memory_bytes_max, contract.record_bytes_max)
         group = settings.kafka.group(contract.table_uuid)
-        letters = KafkaDeadLetters(client, settings.dead_letter_topic(topic), group)
+        letters = KafkaDeadLetters(client, settings.dead_letter_topic(contract.topic), group)
         letters.check()
 
         def read(region: Region, first: Position, end: Position) -> tuple[Records, Position]:
@@ -100,14 +95,14 @@ def reject(
     more = (
         ""
         if passed.unreadable_to is None
-        else f". Offsets up to {passed.unreadable_to - 1} cannot be read either: `lancewal offsets reject {topic} {partition} "
-        f"{passed.goes_on} --through {passed.unreadable_to - 1}`"
+        else f". Offsets up to {passed.unreadable_to - 1} cannot be read either: `lancewal offset reject "
+        f"{place.name}-{passed.goes_on} --through {passed.unreadable_to - 1}`"
     )
     say(
-        f"topic {topic} partition {partition} offset {offset}: rejected ({passed.first.kind}: {passed.first.message}); it "
+        f"{place.name}-{offset}: rejected ({passed.first.kind}: {passed.first.message}); it "
         f"is in {letters.topic}, and the partition goes on behind it once the ingest process that stopped is restarted{more}"
         if through is None
-        else f"topic {topic} partition {partition} offsets {offset} to {through}: {sum(passed.rejected.values())} records "
+        else f"{place.name}, offsets {offset} to {through}: {sum(passed.rejected.values())} records "
         f"rejected ({', '.join(f'{kind} {n}' for kind, n in sorted(passed.rejected.items()))}); they are in {letters.topic}. "
         f"{passed.rows} good ones are rows. The partition goes on at {passed.goes_on} once the ingest process that stopped is "
         f"restarted{more}"
@@ -123,10 +118,14 @@ class _Place:
     check_topic: Callable[[], None]
     """Raises where the topic is not the table's any more."""
 
+    @property
+    def name(self) -> str:
+        """The partition as messages print it."""
+        return f"{self.region.topic}-{self.region.partition}"
+
 
 @contextmanager
-def _opened(settings: Settings, topic: str, partition: int) -> Iterator[_Place]:
-    from lancewal_core.errors import InvalidSettings
+def _opened(settings: Settings, named: Callable[[Contract], int]) -> Iterator[_Place]:
     from lancewal_core.process.clock import SystemClock
     from lancewal_core.process.tasks import ThreadTasks
     from lancewal_ingest.append.draining import drain_of
@@ -140,12 +139,8 @@ def _opened(settings: Settings, topic: str, partition: int) -> Iterator[_Place]:
         stack.callback(tasks.close)
         context = open_context(settings, tasks, SystemClock())
         contract = context.contract
-        if topic != contract.topic or partition >= contract.partitions:
-            raise InvalidSettings(
-                f"the table at {settings.table.uri} has topic {contract.topic} with partitions 0 to "
-                f"{contract.partitions - 1}, not {topic} partition {partition}"
-            )
-        source = ConfluentSource(settings.kafka.client(), topic, settings.kafka.group(contract.table_uuid))
+        partition = named(contract)
+        source = ConfluentSource(settings.kafka.client(), contract.topic, settings.kafka.group(contract.table_uuid))
         stack.callback(source.close)
         context = replace(context, drain=drain_of(context, source))
         check_topic(contract, source, context.drain)

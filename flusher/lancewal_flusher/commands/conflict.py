@@ -1,4 +1,4 @@
-"""``lancewal conflicts list|settle``: keys that came through two partitions, and a person's decision about them."""
+"""``lancewal conflict list|settle``: keys that came through two partitions, and a person's decision about them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lancewal_core.cli.named import PartitionArgument, partition_named
 from lancewal_core.cli.options import ConfigOption, Output, OutputOption, read_settings
 from lancewal_core.cli.output import one_line, say, say_json
 from lancewal_core.errors import InvalidInput
@@ -60,8 +61,7 @@ def list_(
 
 @app.command()
 def settle(
-    topic: Annotated[str, typer.Argument(help="The table's topic, as a check that this is the table you mean.")],
-    partition: Annotated[int, typer.Argument(help="The partition whose records stand.", min=0)],
+    partition: PartitionArgument,
     key: Annotated[
         list[str] | None, typer.Option("--key", help="A primary key, as `list` shows it; give it again for more.")
     ] = None,
@@ -95,7 +95,7 @@ def settle(
         raise InvalidInput("name the keys by --key, or take --all")
     with ExitStack() as stack:
         context = open_context(read_settings(config), stack, on_threads=True)
-        region = _region(context.contract, topic, partition, topic_id)
+        region = _region(context.contract, partition, topic_id)
         done = (plan_settle if dry_run else decide)(
             context,
             region,
@@ -103,20 +103,15 @@ def settle(
             seen or None,
         )
     if not done.keys.num_rows:
-        say(f"no key that waits came through partition {partition}; nothing was changed")
+        say(f"no key that waits came through partition {region.partition}; nothing was changed")
         return
     for line in done.lines():
         say(one_line(line))
     say("nothing was changed (--dry-run)" if dry_run else "done")
 
 
-def _region(contract: Contract, topic: str, partition: int, topic_id: str) -> Region:
-    from lancewal_core.errors import InvalidSettings
+def _region(contract: Contract, named: str, topic_id: str) -> Region:
     from lancewal_core.ids import Region, TopicId
 
-    if topic != contract.topic or (not topic_id and partition >= contract.partitions):
-        raise InvalidSettings(
-            f"the table has topic {contract.topic} with partitions 0 to {contract.partitions - 1}, not {topic} "
-            f"partition {partition}"
-        )
-    return Region(topic, TopicId(topic_id), partition) if topic_id else contract.regions[partition]
+    partition = partition_named(named, contract)
+    return Region(contract.topic, TopicId(topic_id), partition) if topic_id else contract.regions[partition]

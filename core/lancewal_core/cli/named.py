@@ -1,0 +1,53 @@
+"""PARTITION and RECORD: what a command is about, as messages, logs and dead letters print it.
+
+A partition is ``3`` or ``orders-3``, a record ``orders-3-1841``.  A topic that is named is the table's, or the command is
+about another table than its user means: nothing is done then.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from lancewal_core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from lancewal_core.table.contract import Contract
+
+_PARTITION = re.compile(r"(?:(?P<topic>[a-zA-Z0-9._-]+)-)?(?P<partition>[0-9]{1,9})", re.ASCII)
+_RECORD = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]{1,9})-(?P<offset>[0-9]{1,18})", re.ASCII)
+
+PartitionArgument: TypeAlias = Annotated[
+    str, typer.Argument(metavar="PARTITION", help="The partition: its number, or TOPIC-NUMBER, as messages name it.")
+]
+RecordArgument: TypeAlias = Annotated[
+    str,
+    typer.Argument(metavar="RECORD", help="The record: TOPIC-PARTITION-OFFSET, as messages and dead letters name it."),
+]
+
+
+def partition_named(text: str, contract: Contract) -> int:
+    """The partition that ``text`` names; ``InvalidInput`` where the table has none such."""
+    found = _PARTITION.fullmatch(text)
+    if found is None:
+        raise InvalidInput(f"{text[:200]!r} names no partition: expected its number, or {contract.topic}-NUMBER")
+    _check(text, found["topic"], int(found["partition"]), contract)
+    return int(found["partition"])
+
+
+def record_named(text: str, contract: Contract) -> tuple[int, int]:
+    """Partition and offset of the record that ``text`` names; ``InvalidInput`` where the table has none such."""
+    found = _RECORD.fullmatch(text)
+    if found is None:
+        raise InvalidInput(f"{text[:200]!r} names no record: expected {contract.topic}-PARTITION-OFFSET")
+    _check(text, found["topic"], int(found["partition"]), contract)
+    return int(found["partition"]), int(found["offset"])
+
+
+def _check(text: str, topic: str | None, partition: int, contract: Contract) -> None:
+    if topic not in (None, contract.topic) or partition >= contract.partitions:
+        raise InvalidInput(
+            f"{text[:200]!r}: the table has topic {contract.topic} with partitions 0 to {contract.partitions - 1}"
+        )

@@ -1,0 +1,57 @@
+"""``lancewal flusher run``, and where the scripts for ``spark-submit`` lie."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lancewal_core.cli.options import ConfigOption, read_settings
+from lancewal_core.cli.output import say
+from lancewal_flusher.commands.runner_option import RunnerOption, choosing, session_for
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Merge what is durable, and keep the table fast.")
+
+
+class Turn(StrEnum):
+    """What there is a script for, beside the service."""
+
+    MERGE = "merge"
+    COMPACT = "compact"
+
+
+@app.callback()
+def _group() -> None:
+    """A group even while it has one command."""
+
+
+@app.command()
+def run(
+    runner: RunnerOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Run the flusher until SIGTERM or SIGINT.
+
+    Needs `table.uri`; all else is in the table's contract.  Exit code 0 after an orderly end, 2 when a person must
+    change something, 3 when starting again may help.
+    """
+    settings = choosing(read_settings(config), runner)
+    with session_for(settings):
+        from lancewal_flusher.service.service import run_flusher
+
+        run_flusher(settings)
+
+
+@app.command("spark-script")
+def spark_script(
+    turn: Annotated[
+        Turn | None, typer.Argument(help="One turn to its end; without it, the service as `lancewal flusher run`.")
+    ] = None,
+) -> None:
+    """Print where the script for spark-submit lies.
+
+    It takes the options of `lancewal merge` or `lancewal compact`, or of `lancewal flusher run`.
+    """
+    say(str(Path(__file__).parent / "submit" / f"lancewal_{turn or 'flusher_run'}.py"))

@@ -1,0 +1,55 @@
+"""``lancewal merge``: one turn of the flusher to its end, or what the next merge would do."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lancewal_core.cli.options import ConfigOption, Output, OutputOption, read_settings
+from lancewal_core.cli.output import say, say_json
+from lancewal_core.errors import MAY_PASS
+from lancewal_flusher.commands.runner_option import RunnerOption, choosing, session_for
+
+if TYPE_CHECKING:
+    from lancewal_flusher.service.service import OnceSummary
+
+
+def command(
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what the next merge would do, and what that costs.")
+    ] = False,
+    runner: RunnerOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Flush and merge everything that waits, then stop; compacts nothing and collects no garbage.
+
+    Safe beside a running flusher; refused, but for --dry-run, while it is paused.
+    """
+    settings = choosing(read_settings(config), runner)
+    if dry_run:
+        from lancewal_flusher.commands.explain import show_next_merge
+
+        show_next_merge(settings, output)
+        return
+    with session_for(settings):
+        from lancewal_core.process.stop_signals import stop_signals
+        from lancewal_flusher.service.service import run_once
+
+        with stop_signals() as stopping:
+            summary = run_once(settings, stopping)
+    if output is Output.JSON:
+        say_json(asdict(summary))
+    else:
+        say(summary_text(summary))
+    if not summary.finished:
+        raise typer.Exit(MAY_PASS)
+
+
+def summary_text(summary: OnceSummary) -> str:
+    """The summary for people."""
+    done = f"{summary.merges} merges of {summary.generations} generations" if summary.merges else "nothing was merged"
+    end = "" if summary.finished else "; stopped before the end, the same command goes on"
+    return f"{done}; the table is at version {summary.version}{end}"
