@@ -1,4 +1,4 @@
-"""``lancewal read URI``: rows of a table on stdout, the receipt on stderr."""
+"""``lancewal read``: rows of a table on stdout, the receipt on stderr."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import IO, Annotated, assert_never, cast
 import pyarrow as pa
 import typer
 
-from lancewal_core.cli.options import ConfigOption, read_settings
+from lancewal_core.cli.options import ConfigOption, StorageOption, TableOption, read_settings
 from lancewal_core.cli.output import aligned, json_text, one_line, say
 from lancewal_core.errors import InvalidInput
 from lancewal_reader.left_out import OnConflict, left_out_of
@@ -39,7 +39,6 @@ class Consistency(StrEnum):
 
 
 def command(
-    uri: Annotated[str, typer.Argument(help="The table: a local path, file:// or s3://.")],
     columns: Annotated[str, typer.Option(help="Comma-separated names; all by default.")] = "",
     filter: Annotated[str, typer.Option(help="A Lance SQL condition, e.g. \"status = 'open' AND amount > 10\".")] = "",
     consistency: Annotated[
@@ -50,7 +49,7 @@ def command(
         typer.Option(help="A receipt as an earlier read printed it (JSON): the same rows again, and no newer ones."),
     ] = "",
     limit: Annotated[int, typer.Option(min=0, help="Most rows to print; 0 prints all.")] = 0,
-    output: Annotated[Output, typer.Option(help="Form of the rows.")] = Output.TABLE,
+    output: Annotated[Output, typer.Option("--output", "-o", help="Form of the rows.")] = Output.TABLE,
     conflicts: Annotated[
         str, typer.Option(help="leave-out or fail: what becomes of keys that came through two partitions.")
     ] = "leave-out",
@@ -58,10 +57,9 @@ def command(
     guard_formulas: Annotated[
         bool, typer.Option("--guard-formulas", help="In CSV, put an apostrophe before texts that begin like a formula.")
     ] = False,
-    storage_option: Annotated[
-        list[str] | None, typer.Option(help="A storage option NAME=VALUE of Lance; may be repeated.")
-    ] = None,
+    table: TableOption = "",
     config: ConfigOption = None,
+    storage_option: StorageOption = None,
 ) -> None:
     """Read a table as of now, or again as at a receipt: merged rows, snapshots and WAL tail together.
 
@@ -70,15 +68,18 @@ def command(
     from lancewal_reader.point.receipt import receipt_of
     from lancewal_reader.table import open_table
 
-    settings = read_settings(config)
-    options = dict(settings.storage.options) | _store_options(storage_option or [])
+    settings = read_settings(config, table, storage_option)
+    settings.need("table.uri")
     names = [name.strip() for name in columns.split(",")] if columns else None
     if output is Output.ARROW_FILE and to is None and sys.stdout.isatty():
         raise InvalidInput("--output arrow-file writes bytes: name a file by --to, or redirect stdout")
-    table = open_table(
-        uri, storage_options=options, base_paths=settings.table.base_paths, conflicts=cast("OnConflict", conflicts)
+    opened = open_table(
+        settings.table.uri,
+        storage_options=settings.storage.options,
+        base_paths=settings.table.base_paths,
+        conflicts=cast("OnConflict", conflicts),
     )
-    rows = table.to_batches(names, filter or None, consistency=consistency.value, at=at or None)
+    rows = opened.to_batches(names, filter or None, consistency=consistency.value, at=at or None)
     say(f"receipt: {receipt_of(rows.schema).to_json()}", err=True)
     left = left_out_of(rows.schema)
     if left:
@@ -168,13 +169,3 @@ def _csv_line(cells: list[str]) -> bytes:
     line = io.StringIO()
     csv.writer(line).writerow(cells)
     return line.getvalue().encode()
-
-
-def _store_options(given: list[str]) -> dict[str, str]:
-    found = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise InvalidInput(f"--storage-option {name!r}: expected NAME=VALUE")  # a value is never shown
-        found[name] = value
-    return found

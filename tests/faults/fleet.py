@@ -39,7 +39,7 @@ class Fleet(AbstractContextManager["Fleet"]):
         return self._start("flusher", "run", failpoint=failpoint)
 
     def reader(self, failpoint: str | None = None) -> Service:
-        return self._start("read", self.world.uri, failpoint=failpoint)
+        return self._start("read", "-t", self.world.uri, failpoint=failpoint)
 
     def feed_until(self, condition: Callable[[], bool], service: Service, feed: Callable[[], object]) -> None:
         """Call ``feed`` again and again until ``condition()``, which the service must not end before."""

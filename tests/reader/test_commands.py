@@ -39,7 +39,7 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
 
 
 def read(pipeline: Pipeline, *arguments: str) -> Result:
-    result = CliRunner().invoke(app, [pipeline.uri, *arguments])
+    result = CliRunner().invoke(app, ["-t", pipeline.uri, *arguments])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     assert result.exit_code == 0, result.output

@@ -92,7 +92,7 @@ def run(*arguments: str) -> str:
 
 @pytest.mark.parametrize("output", ["table", "csv", "json"])
 def test_rows(table: FlusherTable, output: str) -> None:
-    shown = run("read", table.uri, "--output", output)
+    shown = run("read", "-t", table.uri, "--output", output)
     assert not obeyed(shown.replace("\r\n", "\n") if output == "csv" else shown)
     rows = len(table.model)
     match output:
@@ -110,7 +110,7 @@ def test_rows(table: FlusherTable, output: str) -> None:
 
 
 def test_formulas_are_guarded_where_that_is_asked_for(table: FlusherTable) -> None:
-    found = list(csv.reader(io.StringIO(run("read", table.uri, "--output", "csv", "--guard-formulas"))))
+    found = list(csv.reader(io.StringIO(run("read", "-t", table.uri, "--output", "csv", "--guard-formulas"))))
     texts = {line[3] for line in found}
     assert texts >= {"'=1+1", "' @x", "'-5"}
     numbers = {int(line[2]) for line in found[1:]}
@@ -151,7 +151,7 @@ def test_status(table: FlusherTable, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_an_error_s_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_program(["read", str(tmp_path / "no\x1b[2J\u202etable")]) == 2
+    assert run_program(["read", "-t", str(tmp_path / "no\x1b[2J\u202etable")]) == 2
     shown = capsys.readouterr().err
     assert not obeyed(shown)
     assert r"no\x1b[2J\u202etable" in shown

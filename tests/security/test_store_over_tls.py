@@ -44,7 +44,7 @@ def test_every_part_works_and_a_foreign_authority_is_refused(
     world.check_strong()
     world.wait_caught_up("eventual")
     world.check_merged()
-    assert world.lancewal.succeed("read", world.uri, "--limit", "3")
+    assert world.lancewal.succeed("read", "-t", world.uri, "--limit", "3")
     ingest.stop()
     flusher.stop()
 

@@ -66,7 +66,7 @@ DOORS = {
     "a plain Lance table, flusher": Door(FLUSH, "not_a_lancewal_table", ("PLAIN", "table attach"),
                                          {"table": {"uri": "PLAIN"}}),
     "a plain Lance table, create": Door(CREATE, "table_exists", ("PLAIN", "table attach"), {"table": {"uri": "PLAIN"}}),
-    "read what is not there": Door(("read", "TABLE"), "table_missing", ("TABLE",)),
+    "read what is not there": Door(("read", "-t", "TABLE"), "table_missing", ("TABLE",)),
 }  # fmt: skip
 
 

@@ -45,7 +45,7 @@ def test_a_topic_keyed_by_json(kafka: KafkaBroker, topic_name: str, tmp_path: Pa
     report = world.verify("topic")
     assert (report.counts, report.rows_not_covered) == ({"foreign": 1}, 0)
     assert {finding.partition for finding in report.findings} == {None}
-    answer = world.lancewal.run("verify", world.uri, "--partition", "1")
+    answer = world.lancewal.run("verify", "--partition", "1")
     assert (answer.code, "key-bytes" in answer.err) == (2, True)
 
 

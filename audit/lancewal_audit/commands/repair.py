@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from lancewal_core.cli.named import PartitionArgument, partition_named
-from lancewal_core.cli.options import ConfigOption, read_settings
+from lancewal_core.cli.options import ConfigOption, DryRunOption, StorageOption, TableOption, read_settings
 from lancewal_core.cli.output import one_line, say
 
 app = typer.Typer(
@@ -17,8 +17,6 @@ app = typer.Typer(
     add_completion=False,
     help="Mend a table's state. Each command shows with --dry-run what it would do, and changes nothing.",
 )
-
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")]
 
 
 class RowsSince(StrEnum):
@@ -37,15 +35,17 @@ def generation(
             metavar="[GENERATION]", help="Rebuild this one, whatever it looks like; by default what is damaged.", min=1
         ),
     ] = None,
-    dry_run: DryRun = False,
+    dry_run: DryRunOption = False,
+    table: TableOption = "",
     config: ConfigOption = None,
+    storage_option: StorageOption = None,
 ) -> None:
     """Make the snapshots of a region's unmerged generations anew from their WAL entries."""
     from lancewal_audit.repair.context import opened
     from lancewal_audit.repair.snapshot import plan_snapshots, repair_snapshots
     from lancewal_core.ids import Generation
 
-    with opened(read_settings(config)) as context:
+    with opened(read_settings(config, table, storage_option)) as context:
         named = None if number is None else Generation(number)
         plan = plan_snapshots(context, context.contract.regions[partition_named(partition, context.contract)], named)
         _tell(plan.lines())
@@ -62,8 +62,10 @@ def region_(
     version_seen: Annotated[
         int, typer.Option(help="A version that was there, as a log line names it: lost, if it is no more.", min=0)
     ] = 0,
-    dry_run: DryRun = False,
+    dry_run: DryRunOption = False,
+    table: TableOption = "",
     config: ConfigOption = None,
+    storage_option: StorageOption = None,
 ) -> None:
     """Rebuild a region's index, whose newest versions are lost or damaged, from the logs.
 
@@ -75,7 +77,7 @@ def region_(
     from lancewal_core.ids import Position
     from lancewal_kafka.topic import TopicInspector
 
-    settings = read_settings(config)
+    settings = read_settings(config, table, storage_option)
     with opened(settings) as context:
         region = context.contract.regions[partition_named(partition, context.contract)]
 
@@ -102,15 +104,17 @@ def segment(
         bool,
         typer.Option("--accept-loss", help="Go on without what Kafka does not have any more, and record what it was."),
     ] = False,
-    dry_run: DryRun = False,
+    dry_run: DryRunOption = False,
+    table: TableOption = "",
     config: ConfigOption = None,
+    storage_option: StorageOption = None,
 ) -> None:
     """Read from Kafka again what a lost or damaged WAL segment held, and flush the generations that need it."""
     from lancewal_audit.repair.context import opened
     from lancewal_audit.repair.segment import plan_segment, repair_segment
     from lancewal_audit.repair.topic_records import KafkaTopicRecords
 
-    settings = read_settings(config)
+    settings = read_settings(config, table, storage_option)
     settings.need("kafka.bootstrap_servers")
     with opened(settings) as context:
         records = KafkaTopicRecords(settings.kafka, context.contract)
@@ -126,14 +130,16 @@ def restored(
         RowsSince,
         typer.Option(help="What becomes of rows that were merged since: drop, or replay, which merges them again."),
     ],
-    dry_run: DryRun = False,
+    dry_run: DryRunOption = False,
+    table: TableOption = "",
     config: ConfigOption = None,
+    storage_option: StorageOption = None,
 ) -> None:
     """Decide what becomes of the rows that were merged since, after a user restored the Lance table."""
     from lancewal_audit.repair.context import opened
     from lancewal_audit.repair.restored import plan_restored, repair_restored
 
-    with opened(read_settings(config)) as context:
+    with opened(read_settings(config, table, storage_option)) as context:
         plan = plan_restored(context, rows_since.value)
         _tell(plan.lines())
         if not dry_run:
@@ -142,14 +148,16 @@ def restored(
 
 @app.command("merged-position")
 def merged_position(
-    dry_run: DryRun = False,
+    dry_run: DryRunOption = False,
+    table: TableOption = "",
     config: ConfigOption = None,
+    storage_option: StorageOption = None,
 ) -> None:
     """Conclude what is merged, where the table versions that said it are gone, and record it."""
     from lancewal_audit.repair.context import opened
     from lancewal_audit.repair.watermark import accept_watermark, plan_watermark
 
-    with opened(read_settings(config)) as context:
+    with opened(read_settings(config, table, storage_option)) as context:
         plan = plan_watermark(context)
         if plan is None:
             _tell(["what is merged is known: nothing to do"])
@@ -162,14 +170,16 @@ def merged_position(
 @app.command()
 def index(
     name: Annotated[str, typer.Argument(help="The index, as `lancewal verify --indexes` and Lance name it.")],
-    dry_run: DryRun = False,
+    dry_run: DryRunOption = False,
+    table: TableOption = "",
     config: ConfigOption = None,
+    storage_option: StorageOption = None,
 ) -> None:
     """Build a secondary index of the Lance table anew, with its own parameters.  No row changes."""
     from lancewal_audit.repair.context import opened
     from lancewal_audit.repair.lance_index import plan_lance_index, repair_lance_index
 
-    with opened(read_settings(config)) as context:
+    with opened(read_settings(config, table, storage_option)) as context:
         plan = plan_lance_index(context, name)
         _tell(plan.lines())
         if not dry_run:

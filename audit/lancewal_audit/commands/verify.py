@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lancewal_core.cli.named import partition_named
-from lancewal_core.cli.options import ConfigOption, Output, OutputOption, read_settings
+from lancewal_core.cli.options import ConfigOption, Output, OutputOption, StorageOption, TableOption, read_settings
 from lancewal_core.cli.output import say, say_json
 from lancewal_core.errors import ASKS_FOR_A_PERSON, BUG, InvalidInput
 
@@ -34,7 +34,6 @@ class From(StrEnum):
 
 
 def command(
-    uri: Annotated[str, typer.Argument(help="The table; by default table.uri of the settings.")] = "",
     from_: Annotated[
         From, typer.Option("--from", help="Compare with the topic's records, the WAL's, or both, also with each other.")
     ] = From.BOTH,
@@ -62,7 +61,9 @@ def command(
     report: Annotated[
         Path | None, typer.Option(help="Write the report into this file, as JSON.", metavar="FILE")
     ] = None,
+    table: TableOption = "",
     config: ConfigOption = None,
+    storage_option: StorageOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Compare a table, and a read of it, with what its records make of each key; changes nothing.
@@ -75,8 +76,9 @@ def command(
     try:
         from lancewal_audit.verify.verification import Asked, verify_table
 
-        settings = read_settings(config)
-        uri = settings.table_uri(uri)
+        settings = read_settings(config, table, storage_option)
+        settings.need("table.uri")
+        uri = settings.table.uri
         _check(settings, from_, sample, keys)
         asked = Asked(
             sources=from_.value,

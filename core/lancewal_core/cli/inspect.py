@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lancewal_core.cli.named import partition_named
-from lancewal_core.cli.options import ConfigOption, Output, OutputOption, read_settings
+from lancewal_core.cli.options import ConfigOption, Output, OutputOption, StorageOption, TableOption, read_settings
 from lancewal_core.cli.output import aligned, one_line, say, say_json, terms
 from lancewal_core.errors import InvalidInput
 from lancewal_core.process.clock import utc_text
@@ -33,10 +33,9 @@ def command(
     partition: Annotated[
         str, typer.Option(metavar="PARTITION", help="Show the newest region index of this partition: 3, or orders-3.")
     ] = "",
-    table: Annotated[
-        str, typer.Option(help="The table of a key or partition; by default table.uri of the settings.")
-    ] = "",
+    table: TableOption = "",
     config: ConfigOption = None,
+    storage_option: StorageOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Show what one stored object says: contract, control, WAL segment or fence, region index, history page, snapshot,
@@ -49,9 +48,9 @@ def command(
 
     if bool(object_) == bool(partition):
         raise InvalidInput("expected either an object or --partition")
-    settings = read_settings(config)
     where, key = place(object_)
-    where = where or table or settings.table.uri
+    settings = read_settings(config, table, storage_option)
+    where = where or settings.table.uri
     if not where:
         raise InvalidInput(
             f"{object_ or partition!r} belongs to a table: give --table, set table.uri, or name it as a whole"

@@ -1,37 +1,97 @@
-"""Options that commands share, and how a command gets its settings."""
+"""Options that commands share: each has one name, meaning and help, here; and how a command gets its settings.
+
+A command is about one table, and takes ``-t``, ``-c`` and ``--storage-option``; what it reports it prints in the form of
+``-o``, and ``--dry-run`` and ``--yes`` mean the same wherever they are.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from lancewal_core.errors import InvalidInput
+
 if TYPE_CHECKING:
     from lancewal_core.settings.load import Settings
+    from lancewal_core.settings.sections import TableSettings
 
-
-ConfigOption = Annotated[
+TableOption: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--table", "-t", help="The table's address: a path, file:// or s3://; by default table.uri.", metavar="ADDRESS"
+    ),
+]
+ConfigOption: TypeAlias = Annotated[
     Path | None,
     typer.Option("--config", "-c", help="Settings file (YAML); by default what LANCEWAL_CONFIG names.", metavar="FILE"),
 ]
-"""Type of the parameter ``config`` of a command."""
+StorageOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--storage-option",
+        help="A storage option of Lance, over those of the settings; repeatable.",
+        metavar="NAME=VALUE",
+    ),
+]
+DryRunOption: TypeAlias = Annotated[
+    bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")
+]
 
 
 class Output(StrEnum):
-    """How a command writes its result."""
+    """How a command writes its report."""
 
     TEXT = "text"
     JSON = "json"
 
 
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Form of the result.")]
+OutputOption: TypeAlias = Annotated[Output, typer.Option("--output", "-o", help="Form of the report.")]
 
 
-def read_settings(config: Path | None) -> Settings:
-    """The settings of this process: the only place of a command that reads the environment."""
+def read_settings(
+    config: Path | None, table: str = "", storage_option: Sequence[str] | None = None, *, defining: bool = False
+) -> Settings:
+    """The settings of this process: the only place of a command that reads the environment.
+
+    ``table`` stands in for ``table.uri``.  Where it is another table, what the settings say of theirs is left out; but not
+    when ``defining`` one, which is made by these terms at another address.
+    """
     from lancewal_core.settings.load import load_settings
 
-    return load_settings(config, os.environ)
+    settings = load_settings(config, os.environ)
+    if table:
+        named = _at(table)
+        if named.uri != settings.table.uri:
+            section = named.model_copy(update={"base_paths": settings.table.base_paths})
+            if defining:
+                section = settings.table.model_copy(update={"uri": named.uri})
+            settings = settings.model_copy(update={"table": section})
+    if storage_option:
+        options = {**settings.storage.options, **dict(map(_name_and_value, storage_option))}
+        settings = settings.model_copy(update={"storage": settings.storage.model_copy(update={"options": options})})
+    return settings
+
+
+def _at(table: str) -> TableSettings:
+    from pydantic import ValidationError
+
+    from lancewal_core.settings.sections import TableSettings
+    from lancewal_core.store.address import split_address
+
+    split_address(table)
+    try:
+        return TableSettings.model_validate({"uri": table})
+    except ValidationError as error:
+        raise InvalidInput(f"--table: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from error
+
+
+def _name_and_value(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise InvalidInput("--storage-option: expected NAME=VALUE (what was given is not shown, it may be a secret)")
+    return name, value

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lancewal_core.cli.options import ConfigOption, Output, OutputOption, read_settings
+from lancewal_core.cli.options import ConfigOption, Output, OutputOption, StorageOption, TableOption, read_settings
 from lancewal_core.cli.output import say, say_json
 from lancewal_core.table.control import Service, until_text
 
 if TYPE_CHECKING:
+    from lancewal_core.settings.load import Settings
     from lancewal_core.store.object_store import ObjectStore
     from lancewal_core.table.control import Control
 
@@ -20,7 +20,6 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _LONGEST_S = 3650 * 86400
 
 ServiceArgument = Annotated[Service, typer.Argument(help="Which service of the table.")]
-UriArgument = Annotated[str, typer.Argument(help="The table; by default table.uri of the settings.")]
 
 
 def duration_s(text: str) -> float:
@@ -34,11 +33,12 @@ def duration_s(text: str) -> float:
 
 def pause(
     service: ServiceArgument,
-    uri: UriArgument = "",
     duration: Annotated[
         str, typer.Option("--for", help="End the pause by itself after so long, such as 10m.", metavar="DURATION")
     ] = "",
+    table: TableOption = "",
     config: ConfigOption = None,
+    storage_option: StorageOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Let all processes of a service pause, within 5 s: ingest consumes nothing, the flusher begins no round.
@@ -51,14 +51,15 @@ def pause(
     from lancewal_core.table.control import pause as pause_service
 
     for_s = duration_s(duration) if duration else None
-    store = _store(uri, config)
+    store = _store(read_settings(config, table, storage_option))
     _show(pause_service(store, SystemClock(), lambda: uuid.uuid4().hex, service, for_s), service, output)
 
 
 def resume(
     service: ServiceArgument,
-    uri: UriArgument = "",
+    table: TableOption = "",
     config: ConfigOption = None,
+    storage_option: StorageOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """End the pause of a service; its processes go on within 5 s."""
@@ -67,16 +68,16 @@ def resume(
     from lancewal_core.process.clock import SystemClock
     from lancewal_core.table.control import resume as resume_service
 
-    store = _store(uri, config)
+    store = _store(read_settings(config, table, storage_option))
     _show(resume_service(store, SystemClock(), lambda: uuid.uuid4().hex, service), service, output)
 
 
-def _store(uri: str, config: Path | None) -> ObjectStore:
+def _store(settings: Settings) -> ObjectStore:
     from lancewal_core.store.obstore import open_store
     from lancewal_core.table.contract import read_contract
 
-    settings = read_settings(config)
-    where = settings.table_uri(uri)
+    settings.need("table.uri")
+    where = settings.table.uri
     store = open_store(where, settings.storage.options)
     read_contract(store, where)  # a pause of something else would be written, and heard by nobody
     return store

@@ -83,14 +83,11 @@ class Settings(BaseSettings):
         missing = [key for key in keys if not _at(self, key)]
         if missing:
             text = "is needed here and not set: set it in the file or as {}"
-            problems = [Problem("", key, text.format(variable(key))) for key in missing]
+            table = ", or name the table by --table ADDRESS"
+            problems = [
+                Problem("", key, text.format(variable(key)) + (table if key == "table.uri" else "")) for key in missing
+            ]
             raise _error(problems, file_named=self._file_named)
-
-    def table_uri(self, named: str) -> str:
-        """The table that a command names, or else ``table.uri``; ``InvalidSettings`` where neither is given."""
-        if not named:
-            self.need("table.uri")
-        return named or self.table.uri
 
     def dead_letter_topic(self, topic: str) -> str:
         """Where the bad records of ``topic`` go."""

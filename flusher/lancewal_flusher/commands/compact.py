@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lancewal_core.cli.options import ConfigOption, Output, OutputOption, read_settings
+from lancewal_core.cli.options import ConfigOption, Output, OutputOption, StorageOption, TableOption, read_settings
 from lancewal_core.cli.output import say, say_json
 from lancewal_core.settings.load import Settings
 from lancewal_flusher.commands.runner_option import RunnerOption, choosing, session_for
@@ -24,7 +24,9 @@ def command(
         bool, typer.Option("--all", help="Take the sentinel too; merges under way are then planned again.")
     ] = False,
     runner: RunnerOption = None,
+    table: TableOption = "",
     config: ConfigOption = None,
+    storage_option: StorageOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Write small and worn fragments anew until none is left, and extend secondary indexes.
@@ -32,7 +34,7 @@ def command(
     Safe beside a running flusher, whose merges go first: where they keep changing the same fragments this command gives
     up with exit code 3, and `lancewal pause flusher --for 10m` keeps them away.  Needs `table.uri`.
     """
-    settings = choosing(read_settings(config), runner)
+    settings = choosing(read_settings(config, table, storage_option), runner)
     with ExitStack() as stack:
         if not dry_run:
             stack.enter_context(session_for(settings))

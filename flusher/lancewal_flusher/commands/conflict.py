@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lancewal_core.cli.named import PartitionArgument, partition_named
-from lancewal_core.cli.options import ConfigOption, Output, OutputOption, read_settings
+from lancewal_core.cli.options import (
+    ConfigOption,
+    DryRunOption,
+    Output,
+    OutputOption,
+    StorageOption,
+    TableOption,
+    read_settings,
+)
 from lancewal_core.cli.output import one_line, say, say_json
 from lancewal_core.errors import InvalidInput
 
@@ -26,8 +34,9 @@ app = typer.Typer(
 
 @app.command("list")
 def list_(
-    uri: Annotated[str, typer.Argument(help="The table; by default table.uri of the settings.")] = "",
+    table: TableOption = "",
     config: ConfigOption = None,
+    storage_option: StorageOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Show the keys that wait for a decision: whose records the table has, and what waits of which partition.
@@ -40,11 +49,11 @@ def list_(
     from lancewal_core.table.watermarks import Watermarks
     from lancewal_flusher.status.conflict_list import keys_in_conflict
 
-    settings = read_settings(config)
-    where = settings.table_uri(uri)
-    address = Address.of(settings, where)
+    settings = read_settings(config, table, storage_option)
+    settings.need("table.uri")
+    address = Address.of(settings)
     store = address.store()
-    contract = read_contract(store, where)
+    contract = read_contract(store, address.uri)
     in_force = Watermarks(store, address.table()).newest()[1]
     seen = None if in_force.conflicts is None else in_force.conflicts.merge
     found = keys_in_conflict(read_conflicts(store, in_force.conflicts, contract.rows))
@@ -76,8 +85,10 @@ def settle(
         str,
         typer.Option(help="What `list` or --dry-run was as of: where something else waits by now, nothing is changed."),
     ] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")] = False,
+    dry_run: DryRunOption = False,
+    table: TableOption = "",
     config: ConfigOption = None,
+    storage_option: StorageOption = None,
 ) -> None:
     """Let the records of one partition stand: what waits of it is applied to the table, what waits of others is dropped.
 
@@ -94,7 +105,7 @@ def settle(
     if bool(key) == every:
         raise InvalidInput("name the keys by --key, or take --all")
     with ExitStack() as stack:
-        context = open_context(read_settings(config), stack, on_threads=True)
+        context = open_context(read_settings(config, table, storage_option), stack, on_threads=True)
         region = _region(context.contract, partition, topic_id)
         done = (plan_settle if dry_run else decide)(
             context,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from lancewal_core.cli.options import ConfigOption, read_settings
+from lancewal_core.cli.options import ConfigOption, StorageOption, TableOption, read_settings
 from lancewal_core.cli.output import say
 from lancewal_flusher.commands.runner_option import RunnerOption, choosing, session_for
 
@@ -30,14 +30,16 @@ def _group() -> None:
 @app.command()
 def run(
     runner: RunnerOption = None,
+    table: TableOption = "",
     config: ConfigOption = None,
+    storage_option: StorageOption = None,
 ) -> None:
     """Run the flusher until SIGTERM or SIGINT.
 
     Needs `table.uri`; all else is in the table's contract.  Exit code 0 after an orderly end, 2 when a person must
     change something, 3 when starting again may help.
     """
-    settings = choosing(read_settings(config), runner)
+    settings = choosing(read_settings(config, table, storage_option), runner)
     with session_for(settings):
         from lancewal_flusher.service.service import run_flusher
 

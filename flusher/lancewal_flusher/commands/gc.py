@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lancewal_core.cli.options import ConfigOption, Output, OutputOption, read_settings
+from lancewal_core.cli.options import ConfigOption, Output, OutputOption, StorageOption, TableOption, read_settings
 from lancewal_core.cli.output import aligned, one_line, say, say_json
 from lancewal_core.errors import InvalidInput
 
@@ -24,7 +24,9 @@ def command(
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait for the grace period, until what is free now is deleted.")
     ] = False,
+    table: TableOption = "",
     config: ConfigOption = None,
+    storage_option: StorageOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Delete what is merged and older than the history window, as the flusher does, and report what nothing accounts for.
@@ -39,7 +41,7 @@ def command(
 
     if dry_run and wait:
         raise InvalidInput("--dry-run deletes nothing, so there is nothing to --wait for: give one of them")
-    settings = read_settings(config)
+    settings = read_settings(config, table, storage_option)
     with ExitStack() as stack:
         context = open_context(settings, stack, on_threads=True)
         if dry_run:

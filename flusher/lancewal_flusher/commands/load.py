@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lancewal_core.cli.options import ConfigOption, Output, OutputOption, read_settings
+from lancewal_core.cli.options import ConfigOption, Output, OutputOption, StorageOption, TableOption, read_settings
 from lancewal_core.cli.output import say, say_json
 from lancewal_core.errors import MAY_PASS, InvalidInput
-from lancewal_flusher.load.keep import Keep
+from lancewal_flusher.load.duplicates import Duplicates
 
 if TYPE_CHECKING:
     from lancewal_core.table.load_record import LoadRecord
@@ -18,24 +18,23 @@ if TYPE_CHECKING:
 
 
 def command(
-    uri: Annotated[str, typer.Argument(help="The table.")],
     files: Annotated[
         list[str] | None,
-        typer.Argument(
-            help="Parquet or Arrow IPC files, or folders of them; local or s3://.", metavar="FILE_OR_FOLDER..."
-        ),
+        typer.Argument(help="Parquet or Arrow IPC files, or folders of them; local or s3://.", metavar="FILE..."),
     ] = None,
     name: Annotated[
         str | None,
         typer.Option("--name", help="Name of the load; by default it follows from the files' names and sizes."),
     ] = None,
     duplicates: Annotated[
-        Keep, typer.Option("--duplicates", help="Of a key that the files have twice: stop, or take its last row.")
-    ] = Keep.ERROR,
+        Duplicates, typer.Option("--duplicates", help="Of a key that the files have twice: stop, or take its last row.")
+    ] = Duplicates.ERROR,
     begin: Annotated[
         bool, typer.Option("--begin", help="Only begin the load --name: what Kafka deletes from now on stays deleted.")
     ] = False,
+    table: TableOption = "",
     config: ConfigOption = None,
+    storage_option: StorageOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Load files into a table that may be streamed to: rows whose key has no row yet; what came through Kafka is newer.
@@ -55,9 +54,8 @@ def command(
         raise InvalidInput("--begin takes no files, and a --name by which the load is done afterwards")
     if not begin and not files:
         raise InvalidInput("name at least one file or folder to load")
-    settings = read_settings(config)
-    table = settings.table.model_copy(update={"uri": uri.rstrip("/") or uri})
-    settings = settings.model_copy(update={"table": table})
+    settings = read_settings(config, table, storage_option)
+    settings.need("table.uri")
     if begin:
         began = begin_load(settings, str(name))
         if output is Output.JSON:
@@ -71,7 +69,7 @@ def command(
             settings,
             files or [],
             name=name,
-            keep=duplicates,
+            duplicates=duplicates,
             landed=lambda part: part.log(events),
             stopping=stack.enter_context(stop_signals()),
         )

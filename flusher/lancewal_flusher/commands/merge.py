@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lancewal_core.cli.options import ConfigOption, Output, OutputOption, read_settings
+from lancewal_core.cli.options import ConfigOption, Output, OutputOption, StorageOption, TableOption, read_settings
 from lancewal_core.cli.output import say, say_json
 from lancewal_core.errors import MAY_PASS
 from lancewal_flusher.commands.runner_option import RunnerOption, choosing, session_for
@@ -21,14 +21,16 @@ def command(
         bool, typer.Option("--dry-run", help="Only say what the next merge would do, and what that costs.")
     ] = False,
     runner: RunnerOption = None,
+    table: TableOption = "",
     config: ConfigOption = None,
+    storage_option: StorageOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Flush and merge everything that waits, then stop; compacts nothing and collects no garbage.
 
     Safe beside a running flusher; refused, but for --dry-run, while it is paused.
     """
-    settings = choosing(read_settings(config), runner)
+    settings = choosing(read_settings(config, table, storage_option), runner)
     if dry_run:
         from lancewal_flusher.commands.explain import show_next_merge
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from lancewal_core.cli.options import ConfigOption, Output, OutputOption, read_settings
+from lancewal_core.cli.options import ConfigOption, Output, OutputOption, StorageOption, TableOption, read_settings
 from lancewal_core.cli.output import aligned, one_line, say, say_json
 from lancewal_core.table.control import until_text
 
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 
 def command(
-    uri: Annotated[str, typer.Argument(help="The table; by default table.uri of the settings.")] = "",
+    table: TableOption = "",
     config: ConfigOption = None,
+    storage_option: StorageOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Show how far every region has come: lag, durable and merged positions, what is not merged yet.
@@ -28,8 +29,9 @@ def command(
     """
     from lancewal_flusher.status.status import table_status
 
-    settings = read_settings(config)
-    status = table_status(settings, settings.table_uri(uri))
+    settings = read_settings(config, table, storage_option)
+    settings.need("table.uri")
+    status = table_status(settings, settings.table.uri)
     if output is Output.JSON:
         say_json(asdict(status))
     else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lancewal_core.cli.options import ConfigOption, Output, OutputOption, read_settings
+from lancewal_core.cli.options import ConfigOption, Output, OutputOption, StorageOption, TableOption, read_settings
 from lancewal_core.cli.output import aligned, one_line, say, say_json
 from lancewal_core.errors import InvalidInput
 from lancewal_flusher.commands.load import command as load_command
@@ -19,25 +19,37 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help="Make lancewa
 
 
 @app.command()
-def create(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> None:
+def create(
+    table: TableOption = "",
+    config: ConfigOption = None,
+    storage_option: StorageOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
     """Create an empty table from `table` and `kafka` of the settings."""
     from lancewal_flusher.define.create import create_table
 
-    _show(create_table(read_settings(config), warn=_warn), output)
+    _show(create_table(read_settings(config, table, storage_option, defining=True), warn=_warn), output)
 
 
 @app.command()
-def attach(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> None:
+def attach(
+    table: TableOption = "",
+    config: ConfigOption = None,
+    storage_option: StorageOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
     """Make an existing Lance table a lancewal table; its rows stay, its primary key is checked."""
     from lancewal_flusher.define.attach import attach_table
 
-    _show(attach_table(read_settings(config), warn=_warn), output)
+    _show(attach_table(read_settings(config, table, storage_option, defining=True), warn=_warn), output)
 
 
 @app.command()
 def moved(
     former: Annotated[str, typer.Option("--from", help="Place of the original, as `lancewal table show` tells it.")],
+    table: TableOption = "",
     config: ConfigOption = None,
+    storage_option: StorageOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Take up a table whose folder was moved or copied to `table.uri`, as a table of its own, with all that the folder holds.
@@ -46,7 +58,7 @@ def moved(
     """
     from lancewal_flusher.define.move import move_table
 
-    _show(move_table(read_settings(config), former), output)
+    _show(move_table(read_settings(config, table, storage_option), former), output)
 
 
 @app.command()
@@ -55,7 +67,9 @@ def alter(
     ttl_column: Annotated[str, typer.Option(help="Rows expire by the time in this column.")] = "",
     ttl_s: Annotated[int | None, typer.Option(help="Rows expire so many seconds after it.", min=1)] = None,
     no_ttl: Annotated[bool, typer.Option("--no-ttl", help="Rows expire no more.")] = False,
+    table: TableOption = "",
     config: ConfigOption = None,
+    storage_option: StorageOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Take up partitions that were added to the topic, once producers are stopped and all is merged; or change when rows
@@ -70,9 +84,9 @@ def alter(
     if sum([partitions is not None, ttl is not None, no_ttl]) != 1 or (ttl is None and (ttl_column or ttl_s)):
         raise InvalidInput("name one change: --partitions N, --ttl-column COLUMN with --ttl-s SECONDS, or --no-ttl")
     if partitions is not None:
-        _show(alter_partitions(read_settings(config), partitions), output)
+        _show(alter_partitions(read_settings(config, table, storage_option), partitions), output)
     else:
-        _show(alter_ttl(read_settings(config), ttl), output)
+        _show(alter_ttl(read_settings(config, table, storage_option), ttl), output)
 
 
 @app.command()
@@ -85,7 +99,9 @@ def rebind(
             "restored from a backup the table has the records already: latest, while producers are stopped."
         ),
     ] = "earliest",
+    table: TableOption = "",
     config: ConfigOption = None,
+    storage_option: StorageOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Take up a topic that was deleted and made again under its name, once all of the old one is merged.
@@ -102,20 +118,22 @@ def rebind(
         parsed = TypeAdapter[Start](Start).validate_python(start)
     except ValidationError as error:
         raise InvalidSettings(f"--start {start!r}: {error.errors()[0]['msg']}") from error
-    _show(rebind_topic(read_settings(config), topic_id, start=parsed), output)
+    _show(rebind_topic(read_settings(config, table, storage_option), topic_id, start=parsed), output)
 
 
 @app.command()
 def show(
-    uri: Annotated[str, typer.Argument(help="The table; by default table.uri of the settings.")] = "",
+    table: TableOption = "",
     config: ConfigOption = None,
+    storage_option: StorageOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Show the table's contract."""
     from lancewal_core.open import Address
 
-    settings = read_settings(config)
-    _show(Address.of(settings, settings.table_uri(uri)).contract(), output)
+    settings = read_settings(config, table, storage_option)
+    settings.need("table.uri")
+    _show(Address.of(settings).contract(), output)
 
 
 app.command("load")(load_command)
@@ -124,7 +142,9 @@ app.command("load")(load_command)
 @app.command("export-memwal")
 def export_memwal(
     file: Annotated[Path, typer.Argument(help="Where to write it; replaced if it is there.", metavar="FILE")],
+    table: TableOption = "",
     config: ConfigOption = None,
+    storage_option: StorageOption = None,
 ) -> None:
     """Write all generations of all regions, history pages included, as one `MemWalIndexDetails` of Lance's MemWAL index
     specification, for programs that know it.  Only reads the table.  Needs `table.uri`.
@@ -134,7 +154,7 @@ def export_memwal(
     from lancewal_flusher.open import open_context
     from lancewal_flusher.status.memwal_export import export_memwal
 
-    settings = read_settings(config)
+    settings = read_settings(config, table, storage_option)
     with ExitStack() as stack:
         details = export_memwal(open_context(settings, stack, on_threads=True))
     try:

@@ -21,7 +21,7 @@ from lancewal_core.process.library_errors import first_line
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.obstore import open_store
 from lancewal_flusher.load.columns import check_columns
-from lancewal_flusher.load.keep import Keep
+from lancewal_flusher.load.duplicates import Duplicates
 from lancewal_flusher.load.part import PartLoaded
 from lancewal_flusher.load.whole import LoadBounds, LoadSummary, begin, load_files
 from lancewal_flusher.tasks.spark_session import spark_errors
@@ -38,7 +38,7 @@ def load_dataframe(
     staging: str,
     *,
     name: str | None = None,
-    keep: Keep = Keep.ERROR,
+    duplicates: Duplicates = Duplicates.ERROR,
     bounds: LoadBounds | None = None,
     landed: Callable[[PartLoaded], None] = lambda _: None,
     stopping: Callable[[], bool] = lambda: False,
@@ -66,7 +66,9 @@ def load_dataframe(
             raise InvalidInput(
                 f"Spark has written {staging}, and the driver finds no {_DONE} at {address}: name a folder that both reach"
             )
-    return load_files(settings, [address], name=name, keep=keep, bounds=bounds, landed=landed, stopping=stopping)
+    return load_files(
+        settings, [address], name=name, duplicates=duplicates, bounds=bounds, landed=landed, stopping=stopping
+    )
 
 
 def _is_written(address: str, settings: Settings) -> bool:

@@ -3,9 +3,9 @@
 Steps
  1. Find the files and check the columns of each.
  2. Begin: record the name and what is merged now, unless a load of this name began before.
- 3. No key may be twice in the files (``keep`` ``error``); the keys are read once for every ``keys_at_once`` of them.
- 4. Read the rows in parts of at most ``part_rows`` or about ``part_bytes``, and load each.  With ``keep`` ``last`` from the
-    last row to the first: of a key that is there twice the last comes first, and is there when the other comes.
+ 3. No key may be twice in the files (``duplicates`` ``error``); the keys are read once for every ``keys_at_once`` of them.
+ 4. Read the rows in parts of at most ``part_rows`` or about ``part_bytes``, and load each.  With ``duplicates`` ``last`` from
+    the last row to the first: of a key that is there twice the last comes first, and is there when the other comes.
  5. Keep the key index up, so that the next part need not scan this one.
 
 Stopped between two parts, or killed anywhere: what has landed stays, and the same load again goes on.
@@ -28,8 +28,8 @@ from lancewal_core.table.load_record import LoadRecord, begin_load
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.define.unique_keys import KEYS_AT_ONCE, check_unique_rows
 from lancewal_flusher.load.deletes import DeletesSince
+from lancewal_flusher.load.duplicates import Duplicates
 from lancewal_flusher.load.files import LoadFile, find_files
-from lancewal_flusher.load.keep import Keep
 from lancewal_flusher.load.part import PartLoaded, load_part
 from lancewal_flusher.open import open_context
 from lancewal_flusher.upkeep.key_runs import UpkeepState, keep_up
@@ -62,7 +62,7 @@ class LoadSummary:
     deleted: int
     """Left out: Kafka has deleted the key since the load began."""
     doubled: int
-    """Left out: the same part has a later row of the key (``keep`` ``last``)."""
+    """Left out: the same part has a later row of the key (``duplicates`` ``last``)."""
     appended: int
     """Hidden again: somebody appended the key at the same time."""
     commits: int
@@ -75,7 +75,7 @@ class LoadAsked:
     """What a person says of a load, beside what is loaded."""
 
     name: str
-    keep: Keep = Keep.ERROR
+    duplicates: Duplicates = Duplicates.ERROR
     bounds: LoadBounds = field(default_factory=LoadBounds)
 
 
@@ -84,7 +84,7 @@ def load_files(
     addresses: Sequence[str],
     *,
     name: str | None = None,
-    keep: Keep = Keep.ERROR,
+    duplicates: Duplicates = Duplicates.ERROR,
     bounds: LoadBounds | None = None,
     landed: Callable[[PartLoaded], None] = lambda _: None,
     stopping: Callable[[], bool] = lambda: False,
@@ -98,7 +98,7 @@ def load_files(
     with ExitStack() as stack:
         context = open_context(settings, stack, on_threads=True)
         files = find_files(addresses, settings.storage.options)
-        asked = LoadAsked(name or name_of(files), keep, bounds or LoadBounds())
+        asked = LoadAsked(name or name_of(files), duplicates, bounds or LoadBounds())
         return load(context, files, asked, landed, stopping)
 
 
@@ -116,7 +116,7 @@ def load(
     stopping: Callable[[], bool] = lambda: False,
 ) -> LoadSummary:
     """Steps 1 to 5."""
-    name, keep, bounds = asked.name, asked.keep, asked.bounds
+    name, duplicates, bounds = asked.name, asked.duplicates, asked.bounds
     rows = context.contract.rows
     # Step 1
     for file in files:
@@ -124,19 +124,19 @@ def load(
     # Step 2
     deletes = DeletesSince(context, name, _begin(context, name))
     # Step 3
-    if keep is Keep.ERROR:
+    if duplicates is Duplicates.ERROR:
         _check_keys(files, rows, bounds)
     # Step 4
     done: list[PartLoaded] = []
     read = doubled = 0
     upkeep = UpkeepState()
     finished = True
-    for part in _parts(files, rows, bounds, backwards=keep is Keep.LAST):
+    for part in _parts(files, rows, bounds, backwards=duplicates is Duplicates.LAST):
         if stopping():
             finished = False
             break
         distinct = _last_of_each(part, rows)
-        if keep is Keep.ERROR and distinct.num_rows < part.num_rows:
+        if duplicates is Duplicates.ERROR and distinct.num_rows < part.num_rows:
             raise DuplicateKeys("the files have changed while they were loaded: a key is there twice now")
         read += part.num_rows
         doubled += part.num_rows - distinct.num_rows

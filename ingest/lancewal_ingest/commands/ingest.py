@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from lancewal_core.cli.options import ConfigOption, read_settings
+from lancewal_core.cli.options import ConfigOption, StorageOption, TableOption, read_settings
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Consume Kafka and make rows durable.")
 
@@ -15,12 +15,12 @@ def _group() -> None:
 
 
 @app.command()
-def run(config: ConfigOption = None) -> None:
+def run(table: TableOption = "", config: ConfigOption = None, storage_option: StorageOption = None) -> None:
     """Run the ingest service until SIGTERM or SIGINT.
 
     Needs `table.uri` and `kafka.bootstrap_servers`; all else is in the table's contract.  Exit code 0 after an orderly
-    end, 2 when a person must change something, 1 when starting again may help.
+    end, 2 when a person must change something, 3 when starting again may help.
     """
     from lancewal_ingest.service.service import run_ingest
 
-    run_ingest(read_settings(config))
+    run_ingest(read_settings(config, table, storage_option))

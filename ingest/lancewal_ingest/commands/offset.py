@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lancewal_core.cli.named import PartitionArgument, RecordArgument, partition_named, record_named
-from lancewal_core.cli.options import ConfigOption, read_settings
+from lancewal_core.cli.options import ConfigOption, StorageOption, TableOption, read_settings
 from lancewal_core.cli.output import say
 
 if TYPE_CHECKING:
@@ -31,12 +31,19 @@ app = typer.Typer(
 
 
 @app.command(name="accept-loss")
-def accept_loss(partition: PartitionArgument, config: ConfigOption = None) -> None:
+def accept_loss(
+    partition: PartitionArgument,
+    table: TableOption = "",
+    config: ConfigOption = None,
+    storage_option: StorageOption = None,
+) -> None:
     """Go on behind offsets that Kafka deleted before they became durable, or where it lost its tail; records the loss."""
     from lancewal_ingest.context import new_owner
     from lancewal_ingest.operator.accept_loss import accept_loss
 
-    with _opened(read_settings(config), lambda contract: partition_named(partition, contract)) as place:
+    with _opened(
+        read_settings(config, table, storage_option), lambda contract: partition_named(partition, contract)
+    ) as place:
         accepted = accept_loss(place.context, new_owner(), place.region, place.offsets)
     if accepted.losses[0].kind == "replaced":
         first = accepted.losses[0].first
@@ -64,7 +71,9 @@ def reject(
             min=0,
         ),
     ] = None,
+    table: TableOption = "",
     config: ConfigOption = None,
+    storage_option: StorageOption = None,
 ) -> None:
     """Send the record that stopped a partition to the dead-letter topic, and go on behind it; or all such up to an offset."""
     from lancewal_core.ids import Position
@@ -74,7 +83,7 @@ def reject(
     from lancewal_kafka.clients import unpacking_bounded
     from lancewal_kafka.reread import read_records
 
-    settings = read_settings(config)
+    settings = read_settings(config, table, storage_option)
     with _opened(settings, lambda contract: record_named(record, contract)[0]) as place:
         contract = place.context.contract
         offset = record_named(record, contract)[1]

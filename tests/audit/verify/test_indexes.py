@@ -111,7 +111,7 @@ def test_old_values_are_found_and_mended(table: AllIndexes) -> None:
     assert "index_missing" not in report.counts
 
     answer = CliRunner().invoke(
-        _command(), [table.uri, "--from", "wal", "--indexes", "--index-keys", "100", "--output", "json"]
+        _command(), ["-t", table.uri, "--from", "wal", "--indexes", "--index-keys", "100", "--output", "json"]
     )
     assert answer.exit_code == 1, answer.output
     told = {index["name"]: index["repair"] for index in json.loads(answer.stdout)["indexes"] if index["repair"]}

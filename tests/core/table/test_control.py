@@ -179,25 +179,25 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
 
 
 def test_the_commands(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "pause", "ingest", uri) == (0, "ingest is paused until resumed\n")
-    code, text = run(capsys, "pause", "flusher", uri, "--for", "10m", "-o", "json")
+    assert run(capsys, "pause", "ingest", "-t", uri) == (0, "ingest is paused until resumed\n")
+    code, text = run(capsys, "pause", "flusher", "-t", uri, "--for", "10m", "-o", "json")
     shown = json.loads(text)
     assert code == 0
     assert shown["ingest"] == RESUMED
     assert shown["flusher"] == read_control(open_store(uri)).flusher
-    assert run(capsys, "resume", "ingest", uri) == (0, "ingest is not paused\n")
+    assert run(capsys, "resume", "ingest", "-t", uri) == (0, "ingest is not paused\n")
     assert read_control(open_store(uri)).ingest is None
 
 
 @pytest.mark.parametrize("duration", ["10", "0s", "-1m", "1w", "m", "1.5h", "99999999999d"])
 def test_durations_that_are_none(uri: str, duration: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, text = run(capsys, "pause", "ingest", uri, "--for", duration)
+    code, text = run(capsys, "pause", "ingest", "-t", uri, "--for", duration)
     assert code == 2
     assert duration in text
     assert read_control(open_store(uri)) == RUNNING
 
 
 def test_what_is_no_table_is_not_paused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, text = run(capsys, "pause", "ingest", str(tmp_path))
+    code, text = run(capsys, "pause", "ingest", "-t", str(tmp_path))
     assert code == 2
     assert text.startswith("lancewal: not_a_lancewal_table: ")

@@ -42,7 +42,7 @@ def run(table: FlusherTable, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 
     def command(*options: str) -> tuple[int, str, str]:
         capsys.readouterr()
-        code = cli.run(["table", "load", table.uri, *options, "--config", str(file)])
+        code = cli.run(["table", "load", "-t", table.uri, *options, "--config", str(file)])
         said = capsys.readouterr()
         return code, said.out, said.err
 

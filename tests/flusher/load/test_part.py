@@ -29,8 +29,8 @@ from lancewal_core.region.transitions import trim
 from lancewal_core.rows.schema import Op
 from lancewal_core.table.protocol import CommitLost, CommitOutcome, Committed, TableCommit
 from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.load.duplicates import Duplicates
 from lancewal_flusher.load.files import find_files
-from lancewal_flusher.load.keep import Keep
 from lancewal_flusher.load.whole import LoadAsked, LoadBounds, LoadSummary, load
 from lancewal_flusher.merge.merge import merge_next
 from lancewal_flusher.upkeep.key_runs import UpkeepState, keep_up
@@ -114,11 +114,11 @@ class World:
         self,
         files: Sequence[str],
         name: str = "load",
-        keep: Keep = Keep.ERROR,
+        duplicates: Duplicates = Duplicates.ERROR,
         table: ScriptedTable | None = None,
         bounds: LoadBounds = SMALL,
     ) -> LoadSummary:
-        return load(self.table.context(table), find_files(files, {}), LoadAsked(name, keep, bounds))
+        return load(self.table.context(table), find_files(files, {}), LoadAsked(name, duplicates, bounds))
 
     def expect(self, rows: Sequence[Row], name: str = "load") -> None:
         """The rows are loaded now."""
@@ -259,11 +259,11 @@ def test_a_key_twice_in_the_files_is_named(filled: World) -> None:
 
 
 @pytest.mark.parametrize("form", ["parquet", "arrow"])
-def test_keep_last(filled: World, form: str) -> None:
+def test_the_last_row_of_a_key(filled: World, form: str) -> None:
     first = [loaded_row(0, id, a) for a, id in enumerate([100, 101, 102, 100, 103, 104, 105, 106, 101, 107, 108, 109])]
     second = [loaded_row(0, id, 100 + a) for a, id in enumerate([102, 102, 110, 111, 112, 113, 114, 115, 100])]
     files = [filled.write(first, form), filled.write(second, form)]
-    done = filled.load(files, keep=Keep.LAST)
+    done = filled.load(files, duplicates=Duplicates.LAST)
     filled.expect([*first, *second])
     filled.check()
     assert done.inserted == 16
@@ -543,7 +543,7 @@ def test_random_loads_and_streams(tmp_path: Path, seed: int) -> None:
         name = chance.choice(["one", "two", "three"])
         # the load begins before what lands in between
         world.began.setdefault(name, len(world.deleted))
-        world.load([world.write(rows)], name, Keep.LAST, table)
+        world.load([world.write(rows)], name, Duplicates.LAST, table)
         world.expect(rows, name)
 
     def raced_load() -> None:

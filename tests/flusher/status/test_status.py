@@ -506,10 +506,10 @@ def test_the_command_gives_json_and_aligned_text(kafka: KafkaBroker, settings: S
     app = typer.Typer()
     app.command()(command)
     environ = {"LANCEWAL_KAFKA__BOOTSTRAP_SERVERS": settings.kafka.bootstrap_servers}
-    done = CliRunner().invoke(app, [settings.table.uri, "-o", "json"], env=environ)
+    done = CliRunner().invoke(app, ["-t", settings.table.uri, "-o", "json"], env=environ)
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["regions"][0]["durable"] == 1_004
-    text = CliRunner().invoke(app, [settings.table.uri], env=environ).stdout
+    text = CliRunner().invoke(app, ["-t", settings.table.uri], env=environ).stdout
     assert text.strip() == status_text(status_of(settings, settings.table.uri)).strip()
     lines = text.splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith("partition"))

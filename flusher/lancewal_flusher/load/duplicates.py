@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 
-class Keep(StrEnum):
+class Duplicates(StrEnum):
     """``ERROR``: the load stops before it adds anything.  ``LAST``: its last row is loaded."""
 
     ERROR = "error"
