@@ -351,6 +351,20 @@ class Pipeline:
         """What was produced to a partition, by offset."""
         return self._messages[partition]
 
+    def fold_at(self, cut: Mapping[Region, Position]) -> dict[Key, Row]:
+        """What the records below a cut make of an empty table; by these lines alone."""
+        found: dict[Key, Row] = {}
+        for region, position in cut.items():
+            for _, value, op in self.messages(region.partition)[:position]:
+                row: Row = json.loads(value)
+                key = (row["region"], row["id"])
+                nulls: Row = dict.fromkeys(self.columns.names)
+                if op == "delete":
+                    found.pop(key, None)
+                else:
+                    found[key] = {**(found.get(key, nulls) if op == "patch" else nulls), **row}
+        return found
+
     def close(self) -> None:
         for tasks in self._tasks:
             tasks.close()

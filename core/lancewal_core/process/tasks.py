@@ -6,6 +6,7 @@ Protocol code is synchronous; what it wants to have running beside it (parallel 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Generic, Protocol, TypeVar
@@ -51,18 +52,22 @@ class _FutureTask(Generic[T]):
 
 
 class ThreadTasks:
-    """Threads of this process.  ``map`` has threads of its own, so that a started call may use it, and so may its calls.
+    """Threads of this process, which several of its threads may give calls to.
 
-    ``caller_helps``: for calls that compute.  The caller is one of ``io_threads`` then: it would only wait, and where it
-    sleeps Linux runs the threads it has woken on one core for some milliseconds.  Not for calls that wait: a main thread
-    in one of them hears no signal.
+    ``map`` has threads of its own, so that a started call may use it, and so may its calls: in one of ``map``'s threads the
+    caller makes calls too, since all others may be waiting as it is.
+
+    ``caller_helps``: so it does everywhere; for calls that compute.  The caller is one of ``io_threads`` then: it would only
+    wait, and where it sleeps Linux runs the threads it has woken on one core for some milliseconds.  Not for calls that wait:
+    a main thread in one of them hears no signal.
     """
 
     def __init__(self, workers: int = 2, io_threads: int = 16, *, caller_helps: bool = False) -> None:
         self._workers = ThreadPoolExecutor(workers, thread_name_prefix="lancewal-task")
         self._io_threads = io_threads
         self._caller_helps = caller_helps
-        self._io = ThreadPoolExecutor(io_threads, thread_name_prefix="lancewal-io")
+        self._in = threading.local()
+        self._io = ThreadPoolExecutor(io_threads, thread_name_prefix="lancewal-io", initializer=self._begin_thread)
 
     def start(self, call: Callable[[], T]) -> Task[T]:
         return _FutureTask(self._workers.submit(call))
@@ -70,7 +75,7 @@ class ThreadTasks:
     def map(self, call: Callable[[A], T], items: Sequence[A]) -> list[T]:
         if len(items) == 1:
             return [call(items[0])]
-        if not self._caller_helps:
+        if not self._caller_helps and not getattr(self._in, "map", False):
             return list(self._io.map(call, items))
         shared = _SharedCalls(call, items)
         helpers = [self._io.submit(shared.work) for _ in range(min(len(items), self._io_threads) - 1)]
@@ -78,6 +83,9 @@ class ThreadTasks:
         # One that has not begun has nothing left to do; its thread may wait for a ``map`` itself.
         wait([helper for helper in helpers if not helper.cancel()])
         return shared.results()
+
+    def _begin_thread(self) -> None:
+        self._in.map = True
 
     def close(self) -> None:
         """Wait for started calls and end the threads."""

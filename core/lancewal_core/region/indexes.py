@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from threading import Lock
 from typing import NamedTuple, assert_never
 
 from lancewal_core import paths
@@ -59,8 +60,9 @@ class Swap(NamedTuple):
 class RegionIndexes:
     """Indexes by region; remembers the last version read of each as the place to look on from.
 
-    No call returns an older version than a call that ended before it began: ``StoreInconsistent`` instead.  Calls take as many
-    regions as the caller has; each is decided by itself, and where one raises, those before it have been swapped, perhaps.
+    No call returns an older version than a call that ended before it began, in whatever thread: ``StoreInconsistent`` instead.
+    Calls take as many regions as the caller has; each is decided by itself, and where one raises, those before it have been
+    swapped, perhaps.
     """
 
     def __init__(self, store: ObjectStore, clock: Clock, tasks: Tasks | None = None) -> None:
@@ -69,6 +71,8 @@ class RegionIndexes:
         self._clock = clock
         self._tasks = tasks
         self._known: dict[Region, IndexRead] = {}
+        self._lock = Lock()
+        """Of what is known; held for no call outside."""
 
     def read(self, regions: Collection[Region]) -> dict[Region, RegionIndex]:
         """The newest index of each, but for regions that nobody has claimed yet; in their order."""
@@ -138,9 +142,10 @@ class RegionIndexes:
         return index
 
     def _keep(self, region: Region, read: IndexRead) -> None:
-        known = self._known.get(region)
-        if known is None or known.version.version <= read.version.version:  # another thread may have been faster
-            self._known[region] = read
+        with self._lock:
+            known = self._known.get(region)
+            if known is None or known.version.version <= read.version.version:  # another thread may have been faster
+                self._known[region] = read
 
 
 def _opens(index: RegionIndex, found: RegionIndex | None) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from threading import Barrier, Event
+from threading import Barrier, Event, Thread
 
 import pytest
 
@@ -71,6 +71,24 @@ def test_calls_and_started_calls_may_map_too(tasks: ThreadTasks) -> None:
     started = tasks.start(sums)
     assert sums() == expected
     assert started.result() == expected
+
+
+def test_calls_may_map_where_every_thread_is_in_one_that_does() -> None:
+    """As several readers of one table make them."""
+    tasks = ThreadTasks(workers=1, io_threads=2)
+    both = Barrier(2)
+
+    def outer(number: int) -> list[int]:
+        both.wait(WAIT_S)
+        return tasks.map(lambda item: number + item, [10, 20])
+
+    found: list[list[list[int]]] = []
+    caller = Thread(target=lambda: found.append(tasks.map(outer, [1, 2])), daemon=True)
+    caller.start()
+    caller.join(WAIT_S)
+    tasks._io.shutdown(wait=False, cancel_futures=True)  # where they wait for ever, they end by this
+    assert found == [[[11, 21], [12, 22]]]
+    tasks.close()
 
 
 def test_what_ends_the_process_goes_before_other_errors() -> None:

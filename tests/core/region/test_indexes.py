@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import replace
+from threading import Event, Lock, Thread
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,7 @@ from lancewal_core.errors import ObjectCorrupt, StoreInconsistent
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TopicId
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.index import RegionIndex, encode_index
-from lancewal_core.region.indexes import KNOWN_FOR_S, RegionIndexes, index_family
+from lancewal_core.region.indexes import KNOWN_FOR_S, IndexRead, RegionIndexes, index_family
 from lancewal_core.region.transitions import Claimant, first_claim, reanchor
 from lancewal_core.testing.faults import ListFault
 from tests.support.scripted import Act, ManualClock, ScriptedStore
@@ -177,3 +179,50 @@ def test_where_one_swap_raises_those_before_it_stay(store: ScriptedStore, indexe
     with pytest.raises(StoreInconsistent, match="no"):
         indexes.swap({OTHER: lambda _: claimed(OTHER), REGION: refuse})
     assert indexes.read([REGION, OTHER]) == {OTHER: claimed(OTHER)}
+
+
+class Contended:
+    """A lock that says that a thread is about to wait for it."""
+
+    def __init__(self, waits: Event) -> None:
+        self._lock = Lock()
+        self._waits = waits
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            self._waits.set()
+            self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def test_of_two_threads_the_newer_version_is_remembered(
+    store: ScriptedStore, indexes: RegionIndexes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One has compared its own with what is known, and the other one, which has a newer, comes in between."""
+    put_version(store, 1)
+    indexes.read([REGION])
+    first = indexes._known[REGION]
+    newer = [replace(first, version=replace(first.version, version=version)) for version in (2, 3)]
+    done_or_waits = Event()
+
+    def keep_newer() -> None:
+        indexes._keep(REGION, newer[1])
+        done_or_waits.set()
+
+    other = Thread(target=keep_newer)
+
+    class Known(dict[Region, IndexRead]):
+        def get(self, *arguments: Any) -> Any:
+            found = super().get(*arguments)
+            if other.ident is None:
+                other.start()
+                done_or_waits.wait()
+            return found
+
+    monkeypatch.setattr(indexes, "_lock", Contended(done_or_waits))
+    monkeypatch.setattr(indexes, "_known", Known(indexes._known))
+    indexes._keep(REGION, newer[0])
+    other.join()
+    assert indexes._known[REGION].version.version == 3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -15,7 +14,7 @@ import pytest
 
 from lancewal_core import paths
 from lancewal_core.errors import InvalidInput, OutsideHistoryWindow, PlanRetriesExhausted, VersionGone
-from lancewal_core.ids import Position, Region, TableUuid, TableVersion
+from lancewal_core.ids import Position, TableUuid, TableVersion
 from lancewal_core.region.index import State
 from lancewal_core.store.place import place_of
 from lancewal_core.table.contract import encode_contract
@@ -27,7 +26,7 @@ from lancewal_reader.plan.at_receipt import plan_at
 from lancewal_reader.plan.strong import EntryRef, ReadPlan, SnapshotRef
 from lancewal_reader.scan import scan_plan
 from tests.support.indexes import newest_index
-from tests.support.pipeline import EVERY_TYPE, SMALL, Key, Pipeline, Row, by_key
+from tests.support.pipeline import EVERY_TYPE, SMALL, Pipeline, by_key
 
 WINDOW_S = 24 * 3600
 
@@ -70,21 +69,6 @@ def clean_up(pipeline: Pipeline) -> None:
 
 def compact(pipeline: Pipeline) -> None:
     lance.dataset(pipeline.uri).optimize.compact_files()
-
-
-def fold_at(pipeline: Pipeline, cut: dict[Region, Position]) -> dict[Key, Row]:
-    """What the records below a cut make of an empty table; by these lines alone."""
-    found: dict[Key, Row] = {}
-    for region, position in cut.items():
-        for _, value, op in pipeline.messages(region.partition)[:position]:
-            row: Row = json.loads(value)
-            key = (row["region"], row["id"])
-            nulls: Row = dict.fromkeys(pipeline.columns.names)
-            if op == "delete":
-                found.pop(key, None)
-            else:
-                found[key] = {**(found.get(key, nulls) if op == "patch" else nulls), **row}
-    return found
 
 
 @pytest.fixture
@@ -232,7 +216,7 @@ def test_any_cut_of_the_records_below_an_early_version(pipeline: Pipeline, monke
             if rng.random() < 0.9
         }
         receipt = Receipt(pipeline.contract.uuid, version, cut, place_of(pipeline.uri))
-        assert by_key(table.to_arrow(at=receipt)) == fold_at(pipeline, cut)
+        assert by_key(table.to_arrow(at=receipt)) == pipeline.fold_at(cut)
         seen |= {type(source) for delta in plan_of(table, receipt).deltas for source in delta.sources}
     assert seen == {EntryRef, SnapshotRef}
 
