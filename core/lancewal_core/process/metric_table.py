@@ -11,6 +11,10 @@ An object of that class has a registry of its own, in which every metric is, and
 Guarantees
  1. A name is declared once, with one kind, and nothing is registered globally.
  2. A scrape shows every metric with label ``table``, whose value the object was made with; an info has only what it declares.
+ 3. A counter begins at 0, for each of its label's values that are declared too: it has a rate as soon as it moves.
+ 4. A time (``..._timestamp_seconds``) that was never set is not shown: no age can be computed of it.
+ 5. Where partitions are not told apart, the label ``partition`` is gone, and one sample stands for all that differed in it
+    alone (``metric_sums``).
 """
 
 from __future__ import annotations
@@ -22,6 +26,8 @@ from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast, overloa
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
+
+from lancewal_core.process.metric_sums import TIME, summed
 
 Kind = Literal["counter", "gauge", "histogram", "info"]
 M = TypeVar("M", bound=Counter | Gauge | Histogram | Info)
@@ -76,8 +82,9 @@ class MetricTable(Collector):
     def __init_subclass__(cls, *, prefix: str) -> None:
         cls.prefix = prefix
 
-    def __init__(self, table: str) -> None:
+    def __init__(self, table: str, *, per_partition: bool = True) -> None:
         self._table = table
+        self._per_partition = per_partition
         self.metrics: dict[str, Any] = {
             name: member.made(cls.prefix)
             for cls in type(self).__mro__
@@ -88,11 +95,14 @@ class MetricTable(Collector):
         self.registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
-        """Guarantee 2."""
+        """Guarantees 2, 4 and 5."""
         for metric in self.metrics.values():
             for family in metric.collect():
                 if family.type != "info":
-                    family.samples = [s._replace(labels={"table": self._table, **s.labels}) for s in family.samples]
+                    samples = [s for s in family.samples if s.value or not s.name.endswith(TIME)]
+                    if not self._per_partition:
+                        samples = summed(samples, family.type, "partition")
+                    family.samples = [s._replace(labels={"table": self._table, **s.labels}) for s in samples]
                 yield family
 
     @classmethod
@@ -105,9 +115,16 @@ class MetricTable(Collector):
         return [(name, member) for name, member in vars(cls).items() if isinstance(member, Declared)]
 
 
-def counter(meaning: str, *labels: str) -> Declared[Counter]:
-    """Only ever grows; shown with ``_total``."""
-    return Declared("counter", meaning, labels, Counter)
+def counter(meaning: str, *labels: str, known: Sequence[tuple[str, ...] | str] = ()) -> Declared[Counter]:
+    """Only ever grows; shown with ``_total``.  ``known``: values of its labels that are shown with 0 from the beginning."""
+
+    def make(name: str, text: str, labels: Sequence[str], registry: None) -> Counter:
+        made = Counter(name, text, labels, registry=registry)
+        for values in known:
+            made.labels(*((values,) if isinstance(values, str) else values))
+        return made
+
+    return Declared("counter", meaning, labels, make)
 
 
 def gauge(meaning: str, *labels: str) -> Declared[Gauge]:

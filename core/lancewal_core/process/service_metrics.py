@@ -11,7 +11,7 @@ from collections.abc import Hashable, Mapping
 from importlib import metadata
 from typing import ClassVar
 
-from prometheus_client import Gauge
+from prometheus_client import Gauge, GCCollector, PlatformCollector, ProcessCollector
 
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.metric_table import MetricTable, info
@@ -39,6 +39,10 @@ class ServiceMetrics:
         self, clock: Clock, table: str, events: ServiceEvents, shown: ServiceMetricTable, paused: Gauge
     ) -> None:
         self.registry = shown.registry
+        # Of the process itself: memory, processor time, file descriptors, and what Python's garbage collector did.
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
         self.events = events
         self._clock = clock
         self._table = table

@@ -29,6 +29,7 @@ from lancewal_core.settings.sections import (
     HttpSettings,
     IngestSettings,
     KafkaSettings,
+    MetricsSettings,
     StorageSettings,
     TableSettings,
 )
@@ -52,6 +53,7 @@ class Settings(BaseSettings):
     ingest: IngestSettings = IngestSettings()
     flusher: FlusherSettings = FlusherSettings()
     http: HttpSettings = HttpSettings()
+    metrics: MetricsSettings = MetricsSettings()
 
     _file_named: bool = PrivateAttr(False)
     """Whether a file was read, too."""

@@ -350,3 +350,12 @@ class HttpSettings(Section):
     """The usual port of metrics in applications.  0 takes a free one, here and for the flusher."""
     flusher_port: Port = 9465
     """Another one, so that both services run on one machine; several of a kind there need a port each."""
+
+
+class MetricsSettings(Section):
+    """What the services' Prometheus metrics show."""
+
+    per_partition: bool = True
+    """Whether figures of partitions stand by themselves, with the label ``partition``; else they are summed: of ages the
+    largest is shown, of times the earliest.  On, because what is stuck is nearly always one partition; off where a topic has
+    so many that their series cost too much."""

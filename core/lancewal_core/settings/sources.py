@@ -54,7 +54,6 @@ class Source:
 
 
 FORMER = {
-    "metrics": "http",
     "metrics.host": "http.host",
     "metrics.port": "http.ingest_port and http.flusher_port",
     "ingest.retry_s": "ingest.retry_interval_s",

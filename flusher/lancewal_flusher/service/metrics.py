@@ -37,8 +37,8 @@ class FlusherMetrics(ServiceMetrics):
 
     service = "flusher"
 
-    def __init__(self, clock: Clock, table: str, events: FlusherEvents) -> None:
-        self._shown = FlusherMetricTable(table)
+    def __init__(self, clock: Clock, table: str, events: FlusherEvents, *, per_partition: bool = True) -> None:
+        self._shown = FlusherMetricTable(table, per_partition=per_partition)
         super().__init__(clock, table, events, self._shown, self._shown.paused)
         self.events: FlusherEvents = events
         self._first_seen: dict[tuple[Region, Generation], float] = {}

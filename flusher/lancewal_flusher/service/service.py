@@ -197,7 +197,7 @@ def run_once(settings: Settings, stopping: Callable[[], bool] = lambda: False) -
 def _start(settings: Settings, stopping: Callable[[], bool], stack: ExitStack) -> _Loop:
     context = open_context(settings, stack)
     address = Address.of(settings)
-    metrics = FlusherMetrics(context.clock, address.name, context.events)
+    metrics = FlusherMetrics(context.clock, address.name, context.events, per_partition=settings.metrics.per_partition)
     contract = context.contract
     what = {"topic": contract.topic, "table": contract.table_uuid, "runner": settings.flusher.runner}
     metrics.started(contract.version, contract.partitions, contract.topic_id, address.uri, what)

@@ -37,8 +37,10 @@ class IngestMetrics(ServiceMetrics):
 
     service = "ingest"
 
-    def __init__(self, clock: Clock, table: str, memory_budget: int, events: IngestEvents) -> None:
-        self._shown = IngestMetricTable(table)
+    def __init__(
+        self, clock: Clock, table: str, memory_budget: int, events: IngestEvents, *, per_partition: bool = True
+    ) -> None:
+        self._shown = IngestMetricTable(table, per_partition=per_partition)
         super().__init__(clock, table, events, self._shown, self._shown.paused)
         self.events: IngestEvents = events
         self._newest_ms: dict[Region, int] = {}

@@ -84,7 +84,13 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
         queue_bytes = client_bytes(settings.ingest.memory_bytes_max)
         memory = MemoryPolicy(nbytes=settings.ingest.memory_bytes_max - queue_bytes)
         address = Address.of(settings)
-        metrics = IngestMetrics(clock, address.name, memory.nbytes, IngestEvents(table=address.name))
+        metrics = IngestMetrics(
+            clock,
+            address.name,
+            memory.nbytes,
+            IngestEvents(table=address.name),
+            per_partition=settings.metrics.per_partition,
+        )
         tasks = ThreadTasks(workers=_TASK_THREADS)
         stack.callback(tasks.close)
         store = TimedStore(address.store(), metrics)

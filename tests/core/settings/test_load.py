@@ -128,7 +128,7 @@ def test_all_problems_come_at_once_each_with_its_place(file: Path) -> None:
         f"{file}:4: table.primary_kye: is not a setting; did you mean table.primary_key?",
         f"{file}:6: table.patches: is given twice, before at {file}:5",
         f"{file}:7: kafak: is not a setting; did you mean kafka?",
-        f"{file}:8: metrics: is not a setting; it is http now",
+        f"{file}:8: metrics.port: is not a setting; it is http.ingest_port and http.flusher_port now",
         f"{file}:9: ingest.linger_ms: expected a number, not a truth value; got True",
         f"{file}:9: ingest.memory_bytes_max: could not interpret byte unit",
         "variable LANCEWAL_FLUSHER__THREADS: flusher.threads: Input should be a valid integer",
@@ -145,7 +145,6 @@ def test_all_problems_come_at_once_each_with_its_place(file: Path) -> None:
         ("LANCEWAL_KAFKA_BOOTSTRAP_SERVERS", "did you mean LANCEWAL_KAFKA__BOOTSTRAP_SERVERS?"),
         ("LANCEWAL_INGESTT__LINGER_MS", "did you mean LANCEWAL_INGEST__LINGER_MS?"),
         ("LANCEWAL_QWERTZUIOP", ""),
-        ("LANCEWAL_METRICS__PORT", "it is http.ingest_port and http.flusher_port now"),
         ("LANCEWAL_STORE__OPTIONS__AWS_REGION", "it is storage.options.aws_region now"),
         ("LANCEWAL_SERVICE_HOST", "enableServiceLinks: false"),
         ("LANCEWAL_SERVICE_PORT_METRICS", "enableServiceLinks: false"),
@@ -159,6 +158,11 @@ def test_unknown_variables_are_errors(name: str, hint: str) -> None:
     (problem,) = problems(None, {name: "x"})
     assert problem.startswith(f"variable {name}: is not a setting")
     assert hint in problem
+
+
+def test_a_former_setting_in_a_variable_names_the_new_one() -> None:
+    (problem,) = problems(None, {"LANCEWAL_METRICS__PORT": "9464"})
+    assert problem.startswith("variable LANCEWAL_METRICS__PORT: metrics.port: is not a setting; it is http.ingest_port")
 
 
 @pytest.mark.parametrize("former", [*FORMER, *FORMER_OPTIONS])
