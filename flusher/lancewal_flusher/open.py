@@ -18,6 +18,7 @@ from lancewal_core.process.lance_threads import use_all_cores
 from lancewal_core.process.tasks import Tasks, ThreadTasks
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.settings.load import Settings
+from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.obstore import local_folder
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.event_table import FlusherEvents
@@ -31,8 +32,10 @@ temporary folder twice that."""
 _KEYS_FOLDER = "lancewal-keys-"
 
 
-def open_context(settings: Settings, stack: ExitStack, *, on_threads: bool = False) -> FlusherContext:
-    """Step 1: everything that has an effect, checked; ``stack`` closes it.
+def open_context(
+    settings: Settings, stack: ExitStack, *, on_threads: bool = False, store: ObjectStore | None = None
+) -> FlusherContext:
+    """Step 1: everything that has an effect, checked; ``stack`` closes it.  ``store`` as in ``open_by``.
 
     ``on_threads``: whatever the settings say, for what neither merges nor compacts: nothing waits for a Spark session then.
     """
@@ -41,7 +44,7 @@ def open_context(settings: Settings, stack: ExitStack, *, on_threads: bool = Fal
     tasks, computing = ThreadTasks(), ThreadTasks(io_threads=settings.flusher.threads, caller_helps=True)
     stack.callback(tasks.close)
     stack.callback(computing.close)
-    opened = open_by(settings, tasks, SystemClock())
+    opened = open_by(settings, tasks, SystemClock(), store)
     runner = "threads" if on_threads else settings.flusher.runner
     events = FlusherEvents(table=Address.of(settings).name)
     return FlusherContext(

@@ -1,4 +1,4 @@
-"""One suite for every object store: the in-memory twin, a local folder and a real S3 server."""
+"""One suite for every object store: the in-memory twin, alone and observed, a local folder and a real S3 server."""
 
 from __future__ import annotations
 
@@ -14,17 +14,21 @@ from lancewal_core.ids import TableVersion
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.store.object_kinds import SMALL_BYTES_MAX
 from lancewal_core.store.object_store import Done, Lost, ObjectStore, Stored, Taken, put_once
+from lancewal_core.store.observed import ObservedStore
 from lancewal_core.store.obstore import open_store
+from lancewal_core.store.request_metrics import StoreMetricTable
 from lancewal_core.testing.memory_store import MemoryStore
 
 MakeStore = Callable[[], ObjectStore]
 
 
-@pytest.fixture(params=["memory", "folder", pytest.param("s3", marks=pytest.mark.s3)])
+@pytest.fixture(params=["memory", "observed", "folder", pytest.param("s3", marks=pytest.mark.s3)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     match request.param:
         case "memory":
             return MemoryStore(SystemClock())
+        case "observed":
+            return ObservedStore(MemoryStore(SystemClock()), StoreMetricTable("orders"))
         case "folder":
             return open_store(str(tmp_path / "table"), create=True)
         case _:

@@ -13,6 +13,7 @@ import pytest
 
 from lancewal_core.process.metric_table import Declaration, MetricTable
 from lancewal_core.process.service_metrics import ServiceMetricTable
+from lancewal_core.store.request_metrics import StoreMetricTable
 from lancewal_flusher.service.metric_table import FlusherMetricTable
 from lancewal_ingest.service.metric_table import IngestMetricTable
 
@@ -20,10 +21,11 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "metrics.md"
 HEADER = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
 TABLES: dict[str, type[MetricTable]] = {
     "## Both services": ServiceMetricTable,
+    "## Object store": StoreMetricTable,
     "## Ingest": IngestMetricTable,
     "## Flusher": FlusherMetricTable,
 }
-LABELS = frozenset({"table", "partition", "kind", "operation", "reason", "object", "index", "field"})
+LABELS = frozenset({"table", "partition", "kind", "operation", "reason", "outcome", "object", "index", "field"})
 """None is without bound, and none is a key, an offset, a generation or the name of an object."""
 INFO_LABELS = frozenset({"service", "version", "table", "topic", "topic_id", "uri"})
 UNITS = frozenset({"seconds", "bytes", "rows", "ratio"})
@@ -60,7 +62,9 @@ def test_the_page_has_every_metric_as_it_is_declared() -> None:
 @pytest.mark.parametrize("table", TABLES.values())
 def test_a_scrape_shows_what_is_declared(table: type[MetricTable]) -> None:
     shown = {family.name: (family.type, family.documentation) for family in table("orders").registry.collect()}
-    of_all = {*ServiceMetricTable.declared(), *table.declared()}
+    of_all = {
+        m for cls in table.__mro__ if issubclass(cls, MetricTable) and cls is not MetricTable for m in cls.declared()
+    }
     declared = {m.name.removesuffix("_total").removesuffix("_info"): (m.kind, m.meaning) for m in of_all}
     assert shown == declared
     assert all(m.name.startswith(f"{table.prefix}_") for m in table.declared())

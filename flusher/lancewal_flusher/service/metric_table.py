@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from lancewal_core.process.metric_table import counter, gauge, histogram
 from lancewal_core.process.service_metrics import ServiceMetricTable
+from lancewal_core.store.request_metrics import StoreMetricTable
 
 _ROUND_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 
 
-class FlusherMetricTable(ServiceMetricTable, prefix="lancewal_flusher"):
+class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_flusher"):
     """``partition`` is Kafka's; ``kind`` is the stable kind of an error."""
 
     merges = counter("Merges that landed.")

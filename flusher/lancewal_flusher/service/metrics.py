@@ -18,6 +18,8 @@ from lancewal_core.process.gauges import show_only
 from lancewal_core.process.service_events import place_of
 from lancewal_core.process.service_metrics import ServiceMetrics
 from lancewal_core.region.index import GenerationRecord
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.store.observed import ObservedStore
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.garbage.collect import GarbageReport
@@ -43,6 +45,10 @@ class FlusherMetrics(ServiceMetrics):
         self.events: FlusherEvents = events
         self._first_seen: dict[tuple[Region, Generation], float] = {}
         self._waiting: dict[Region, tuple[GenerationRecord, ...]] = {}
+
+    def observed(self, store: ObjectStore) -> ObjectStore:
+        """The store, its requests counted."""
+        return ObservedStore(store, self._shown)
 
     def round(self, report: RoundReport, seconds: float) -> None:
         """A round ended without an error, but for the regions that it left."""

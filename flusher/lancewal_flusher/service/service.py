@@ -34,7 +34,7 @@ from lancewal_core import paths
 from lancewal_core.errors import FlusherPaused, PlanRetriesExhausted
 from lancewal_core.ids import TableVersion
 from lancewal_core.open import Address
-from lancewal_core.process.clock import sleep_unless
+from lancewal_core.process.clock import SystemClock, sleep_unless
 from lancewal_core.process.health import Health, HealthServer
 from lancewal_core.process.stop_signals import stop_signals
 from lancewal_core.rows.ttl import Ttl
@@ -43,6 +43,7 @@ from lancewal_core.store.watch import StoreWatch
 from lancewal_core.table.control import POLL_S, ControlReader, Service, until_text
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.garbage.collect import GarbageReport, GarbageState, collect_garbage
 from lancewal_flusher.merge.merge import Merged
 from lancewal_flusher.merge.plan import MergeLimits
@@ -195,9 +196,12 @@ def run_once(settings: Settings, stopping: Callable[[], bool] = lambda: False) -
 
 
 def _start(settings: Settings, stopping: Callable[[], bool], stack: ExitStack) -> _Loop:
-    context = open_context(settings, stack)
+    settings.need("table.uri")
     address = Address.of(settings)
-    metrics = FlusherMetrics(context.clock, address.name, context.events, per_partition=settings.metrics.per_partition)
+    metrics = FlusherMetrics(
+        SystemClock(), address.name, FlusherEvents(table=address.name), per_partition=settings.metrics.per_partition
+    )
+    context = open_context(settings, stack, store=metrics.observed(address.store()))
     contract = context.contract
     what = {"topic": contract.topic, "table": contract.table_uuid, "runner": settings.flusher.runner}
     metrics.started(contract.version, contract.partitions, contract.topic_id, address.uri, what)

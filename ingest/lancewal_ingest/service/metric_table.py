@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from lancewal_core.process.metric_table import counter, gauge, histogram
 from lancewal_core.process.service_metrics import ServiceMetricTable
+from lancewal_core.store.request_metrics import StoreMetricTable
 
 _LATENCY_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
 
-class IngestMetricTable(ServiceMetricTable, prefix="lancewal_ingest"):
+class IngestMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_ingest"):
     """``partition`` is Kafka's; ``kind`` is the stable kind of an error."""
 
     rows = counter("Rows made durable.", "partition")
@@ -47,4 +48,3 @@ class IngestMetricTable(ServiceMetricTable, prefix="lancewal_ingest"):
     append_latency_seconds = histogram(
         "From the Kafka timestamp of an entry's last row until the entry is durable.", _LATENCY_S
     )
-    put_seconds = histogram("Duration of the PUT of a WAL segment or fence.", _LATENCY_S)

@@ -8,12 +8,10 @@ Guarantees
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from prometheus_client.metrics import MetricWrapperBase
 
-from lancewal_core import paths
 from lancewal_core.errors import LancewalError
 from lancewal_core.ids import Position, Region
 from lancewal_core.process.clock import Clock
@@ -23,7 +21,8 @@ from lancewal_core.process.service_metrics import ServiceMetrics
 from lancewal_core.region.index import GenerationRecord
 from lancewal_core.region.snapshot import Snapshot
 from lancewal_core.rows.schema import TIMESTAMP
-from lancewal_core.store.object_store import ObjectInfo, ObjectStore, PutOutcome
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.store.observed import ObservedStore
 from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import Fence
 from lancewal_core.wal.writer import Durable
@@ -49,6 +48,10 @@ class IngestMetrics(ServiceMetrics):
         self._shown.memory_budget_bytes.set(memory_budget)
         self._shown.retention_horizon_seconds.set(math.nan)
         self._short: set[int] = set()
+
+    def observed(self, store: ObjectStore) -> ObjectStore:
+        """The store, its requests counted."""
+        return ObservedStore(store, self._shown)
 
     # -- Observer ------------------------------------------------------------------------------------------------
 
@@ -176,38 +179,6 @@ class IngestMetrics(ServiceMetrics):
             self.events.retention_recovered(topic=self._regions[partition].topic, partition=partition)
         self._short = set(short)
 
-    def put_took(self, seconds: float) -> None:
-        self._shown.put_seconds.observe(seconds)
-
 
 def _forget(metric: MetricWrapperBase, region: Region) -> None:
     metric.remove_by_labels({"partition": str(region.partition)})
-
-
-class TimedStore:
-    """An object store whose PUTs into logs are timed."""
-
-    def __init__(self, store: ObjectStore, metrics: IngestMetrics) -> None:
-        self._store = store
-        self._metrics = metrics
-
-    def get(self, key: str) -> bytes | None:
-        return self._store.get(key)
-
-    def get_range(self, key: str, start: int, end: int) -> bytes | None:
-        return self._store.get_range(key, start, end)
-
-    def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
-        if not key.startswith(paths.wal_prefix()):
-            return self._store.put_if_absent(key, data)
-        began = time.perf_counter()
-        try:
-            return self._store.put_if_absent(key, data)
-        finally:
-            self._metrics.put_took(time.perf_counter() - began)
-
-    def list(self, prefix: str, limit: int | None = None, after: str | None = None) -> Sequence[ObjectInfo]:
-        return self._store.list(prefix, limit, after)
-
-    def delete(self, keys: Sequence[str]) -> None:
-        self._store.delete(keys)

@@ -43,7 +43,7 @@ from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy
 from lancewal_ingest.retention.horizon import AdmissionPolicy
 from lancewal_ingest.retention.topic_watch import TopicWatch
 from lancewal_ingest.service.batch_check import BatchCheck
-from lancewal_ingest.service.metrics import IngestMetrics, TimedStore
+from lancewal_ingest.service.metrics import IngestMetrics
 from lancewal_ingest.service.standstill import Standstill
 from lancewal_ingest.service.store_probe import check_store
 from lancewal_ingest.service.worker import SEGMENT_BYTES, IngestWorker, WorkerLimits
@@ -93,7 +93,7 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
         )
         tasks = ThreadTasks(workers=_TASK_THREADS)
         stack.callback(tasks.close)
-        store = TimedStore(address.store(), metrics)
+        store = metrics.observed(address.store())
         context = open_context(settings, tasks, clock, store)
         contract = context.contract
         group = settings.kafka.group(contract.table_uuid)

@@ -288,7 +288,9 @@ def test_rows_become_durable_and_are_handed_over(kafka: KafkaBroker, topic_name:
         assert metric(running.port, "lancewal_build_info", service="ingest") == 1
         ours = {"table": "table", "topic": topic_name, "topic_id": contract.topic_id, "uri": settings.table.uri}
         assert metric(running.port, "lancewal_table_info", **ours) == 1
-        assert (metric(running.port, "lancewal_ingest_put_seconds_count") or 0) >= 2
+        assert (
+            metric(running.port, "lancewal_store_request_seconds_count", operation="put", object="segment") or 0
+        ) >= 2
     check_handed_over(contract, settings.table.uri, produced)
     assert list((tmp_path / "table" / "_lancewal" / "probe").iterdir()) == []
 

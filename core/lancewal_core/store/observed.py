@@ -1,0 +1,113 @@
+"""An object store whose requests are counted and timed (``request_metrics``); all else is as the store within does it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import TypeVar, assert_never
+
+from lancewal_core.store.object_store import ObjectInfo, ObjectStore, PutOutcome, PutUnknown, Stored, Taken
+from lancewal_core.store.request_metrics import OTHER, StoreMetricTable, object_of
+
+T = TypeVar("T")
+
+REMEMBERED_MAX = 1_000
+"""Requests that failed and may come again; of more the oldest are forgotten."""
+
+
+class ObservedStore:
+    """``shown`` is the table of the service's metrics.  Several threads may use it."""
+
+    def __init__(
+        self, store: ObjectStore, shown: StoreMetricTable, now: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._store = store
+        self._shown = shown
+        self._now = now
+        self._lock = Lock()
+        self._failed: dict[tuple[str, str], bool] = {}
+        """Requests that failed, by operation and key, oldest first."""
+
+    def get(self, key: str) -> bytes | None:
+        return self._read("get", key, lambda: self._store.get(key))
+
+    def get_range(self, key: str, start: int, end: int) -> bytes | None:
+        return self._read("get-range", key, lambda: self._store.get_range(key, start, end))
+
+    def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
+        said = object_of(key)
+        outcome = self._asked("put", key, lambda: self._store.put_if_absent(key, data), lambda _: said, _put_outcome)
+        if isinstance(outcome, Stored):
+            self._shown.written_bytes.labels(said).inc(len(data))
+        return outcome
+
+    def list(self, prefix: str, limit: int | None = None, after: str | None = None) -> Sequence[ObjectInfo]:
+        def said(found: Sequence[ObjectInfo] | None) -> str:
+            return object_of(found[0].key) if found else OTHER
+
+        return self._asked("list", prefix, lambda: self._store.list(prefix, limit, after), said, _done)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """One request to the store within; counted by its first object."""
+        if keys:
+            said = object_of(keys[0])
+            self._asked("delete", keys[0], lambda: self._store.delete(keys), lambda _: said, _done)
+
+    def _read(self, operation: str, key: str, ask: Callable[[], bytes | None]) -> bytes | None:
+        said = object_of(key)
+        data = self._asked(operation, key, ask, lambda _: said, lambda d: "absent" if d is None else "done")
+        if data:
+            self._shown.read_bytes.labels(said).inc(len(data))
+        return data
+
+    def _asked(
+        self,
+        operation: str,
+        key: str,
+        ask: Callable[[], T],
+        object_: Callable[[T | None], str],
+        outcome_of: Callable[[T], str],
+    ) -> T:
+        again = self._comes_again(operation, key)
+        began = self._now()
+        answer: T | None = None
+        outcome = "failed"
+        try:
+            answer = ask()
+            outcome = outcome_of(answer)
+            return answer
+        finally:
+            said = object_(answer)
+            self._shown.request_seconds.labels(operation, said).observe(self._now() - began)
+            self._shown.requests.labels(operation, said, outcome).inc()
+            if again:
+                self._shown.retries.labels(operation, said).inc()
+            if outcome in ("failed", "unknown"):
+                self._remember(operation, key)
+
+    def _comes_again(self, operation: str, key: str) -> bool:
+        with self._lock:
+            return self._failed.pop((operation, key), False)
+
+    def _remember(self, operation: str, key: str) -> None:
+        with self._lock:
+            self._failed[operation, key] = True
+            if len(self._failed) > REMEMBERED_MAX:
+                del self._failed[next(iter(self._failed))]
+
+
+def _done(answer: object) -> str:
+    return "done"
+
+
+def _put_outcome(outcome: PutOutcome) -> str:
+    match outcome:
+        case Stored():
+            return "done"
+        case Taken():
+            return "taken"
+        case PutUnknown():
+            return "unknown"
+        case _:
+            assert_never(outcome)

@@ -1,0 +1,44 @@
+"""The metrics of requests to the object store, which every service has."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from lancewal_core.process.metric_table import MetricTable, counter, histogram
+from lancewal_core.store.object_kinds import KINDS, kind_of
+
+_REQUEST_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+OPERATIONS = ("get", "get-range", "put", "list", "delete")
+OTHER = "other"
+OBJECTS = (*(kind.name.replace(" ", "-") for kind in KINDS), OTHER)
+
+
+def object_of(key: str) -> str:
+    """What label ``object`` says of an object with this key."""
+    kind = kind_of(key)
+    return OTHER if kind is None else kind.name.replace(" ", "-")
+
+
+class StoreMetricTable(MetricTable, prefix="lancewal_store"):
+    """``operation`` is what was asked, ``object`` which kind of object it was about: of a listing the first that it shows."""
+
+    requests = counter(
+        "Requests of lancewal itself to the object store, Lance's own not among them. Outcomes are done, absent (nothing is "
+        "there), taken (of a put: something is, another process's or from an earlier try), unknown (of a put: no verdict) "
+        "and failed.",
+        *("operation", "object", "outcome"),
+        known=tuple(product(OPERATIONS, ("segment", OTHER), ("failed",))),
+    )
+    request_seconds = histogram(
+        "Duration of a request, with the tries that the store's client makes by itself.",
+        _REQUEST_S,
+        *("operation", "object"),
+    )
+    read_bytes = counter("Bytes of objects read.", "object")
+    written_bytes = counter("Bytes of objects stored.", "object")
+    retries = counter(
+        "Requests about an object of which the last such request failed or gave no verdict; those that the store's client "
+        "tries again by itself are not seen.",
+        *("operation", "object"),
+    )
