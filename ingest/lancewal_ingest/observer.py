@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Literal, Protocol
 
 from lancewal_core.errors import LancewalError
 from lancewal_core.ids import Position, Region
@@ -13,11 +13,18 @@ from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import Fence
 from lancewal_core.wal.writer import Durable
 
+Claim = Literal["won", "lost", "failed"]
+"""``lost``: another owner came first."""
+
 
 class Observer(Protocol):
     """Every call must return quickly and must not raise."""
 
-    def opened(self, region: Region, record: GenerationRecord) -> None: ...
+    def opened(self, region: Region, record: GenerationRecord, seconds: float) -> None:
+        """``seconds`` after it was ours, or had to be opened again."""
+
+    def claimed(self, region: Region, outcome: Claim) -> None:
+        """What became of a try to take a region over."""
 
     def appended(self, entry: Entry) -> None: ...
 
@@ -26,6 +33,9 @@ class Observer(Protocol):
     def sealed(self, region: Region, record: GenerationRecord) -> None: ...
 
     def flushed(self, region: Region, snapshot: Snapshot) -> None: ...
+
+    def replayed(self, rows: int, seconds: float) -> None:
+        """Rows of a generation were not in memory: they were read from the log to be flushed."""
 
     def fenced(self, fence: Fence) -> None: ...
 

@@ -15,7 +15,7 @@ from lancewal_core.process.metric_table import Declaration, MetricTable
 from lancewal_core.process.service_metrics import ServiceMetricTable
 from lancewal_core.store.request_metrics import StoreMetricTable
 from lancewal_flusher.service.metric_table import FlusherMetricTable
-from lancewal_ingest.service.metric_table import IngestMetricTable
+from lancewal_ingest.service.metric_table import IngestMetricTable, KafkaMetricTable
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "metrics.md"
 HEADER = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
@@ -23,6 +23,7 @@ TABLES: dict[str, type[MetricTable]] = {
     "## Both services": ServiceMetricTable,
     "## Object store": StoreMetricTable,
     "## Ingest": IngestMetricTable,
+    "## Kafka": KafkaMetricTable,
     "## Flusher": FlusherMetricTable,
 }
 LABELS = frozenset({"table", "partition", "kind", "operation", "reason", "outcome", "object", "index", "field"})

@@ -21,6 +21,10 @@ class ServiceEvents(EventTable):
         "Something failed, and is tried again.",
         *("operation", "topic", "partition", "offset", "object", "kind", "error", "retry_s"),
     )
+    invariant_violated = error(
+        "Something was seen which must never be, of a partition at the position: report it.",
+        *("kind", "topic", "partition", "position"),
+    )
     connection_lost = debug("A client of the HTTP port went away.", "client", "error")
     request_failed = error("A request to the HTTP port ended by a fault of this program.", "client", "error")
 

@@ -1,6 +1,7 @@
 """Kafka as ingest uses it.
 
-``source`` is the interface, ``consumer`` the member of the group behind it, ``dead_letters`` where bad records go.
+``source`` is the interface, ``consumer`` the member of the group behind it, ``statistics`` what its client tells of
+itself, ``dead_letters`` where bad records go.
 
 May import: decode, event_table.
 """

@@ -37,6 +37,7 @@ from lancewal_core.ids import Position, position_after
 from lancewal_core.process.clock import Clock, SystemClock
 from lancewal_ingest.event_table import IngestEvents
 from lancewal_ingest.kafka.source import Listener, Offsets, Polled
+from lancewal_ingest.kafka.statistics import INTERVAL_MS, ClientFigures, client_figures
 from lancewal_kafka.clients import REQUEST_TIMEOUT_S, bounded_consumer_properties
 from lancewal_kafka.errors import UNREADABLE, code_of, explained, not_accepted, unreadable
 from lancewal_kafka.records import PARTITION, Records, as_records
@@ -62,7 +63,7 @@ def _unreported(act: str, cause: object) -> None:
 
 class ConfluentSource:
     """See the module docstring.  ``client`` holds ``bootstrap.servers`` and the pass-through properties; ``queue_bytes`` is
-    what librdkafka may hold."""
+    what librdkafka may hold; ``statistics`` is told now and then what the client says of itself, from within ``poll``."""
 
     def __init__(
         self,
@@ -75,8 +76,11 @@ class ConfluentSource:
         report: Report = _unreported,
         request_timeout_s: float = REQUEST_TIMEOUT_S,
         clock: Clock | None = None,
+        statistics: Callable[[ClientFigures], None] | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
+        self.polled_at = self._clock.monotonic()
+        """Monotonic seconds of the last poll: the group gives up a member that does not poll."""
         self._listener: Listener | None = None
         self._renew_at: float | None = None
         """When to make a new client, because the instance id is still taken."""
@@ -101,6 +105,9 @@ class ConfluentSource:
             **bounded_consumer_properties(client, group, queue_bytes, partitions),
             "error_cb": self._on_error,
         }
+        if statistics is not None:
+            self._properties.setdefault("statistics.interval.ms", INTERVAL_MS)
+            self._properties["stats_cb"] = lambda text: statistics(client_figures(text))
         try:
             self._consumer = self._new_consumer()
         except (KafkaException, ValueError, TypeError) as error:
@@ -133,6 +140,7 @@ class ConfluentSource:
         self._consumer.subscribe([self._topic], on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
 
     def poll(self, records_max: int, timeout_s: float) -> Polled:
+        self.polled_at = self._clock.monotonic()
         self._renew_if_due()
         self._explain_out_of_range()
         self._explain_unreadable()

@@ -37,6 +37,8 @@ class _Waiting:
     nbytes: int
     batches: Sequence[pa.RecordBatch] | None
     folded: Folded | None = None
+    replay_s: float | None = None
+    """What reading its rows from the log and flushing them took."""
 
 
 class FlushQueue:
@@ -88,7 +90,10 @@ class FlushQueue:
         if item.batches is not None:
             item.folded, item.batches = fold(item.batches, context.contract.rows), None
         if item.folded is None:
-            return flush_from_log(context, item.region, context.new_id)
+            began = context.clock.monotonic()
+            snapshot = flush_from_log(context, item.region, context.new_id)
+            item.replay_s = context.clock.monotonic() - began
+            return snapshot
         return flush_generation(context, item.region, item.record, item.folded, context.new_id)
 
     def _finish(self) -> None:
@@ -108,3 +113,5 @@ class FlushQueue:
         return_free_pages()
         if snapshot is not None:
             self._observer.flushed(item.region, snapshot)
+            if item.replay_s is not None:
+                self._observer.replayed(snapshot.changes, item.replay_s)

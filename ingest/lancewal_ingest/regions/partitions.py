@@ -31,7 +31,7 @@ from lancewal_core.ids import Position
 from lancewal_core.wal.writer import LogWriter
 from lancewal_ingest.append.pending import Pending
 from lancewal_ingest.context import IngestContext
-from lancewal_ingest.kafka.source import KafkaSource, check_topic
+from lancewal_ingest.kafka.source import KafkaSource, Offsets, check_topic
 from lancewal_ingest.observer import Observer
 from lancewal_ingest.regions.flush_queue import FlushQueue
 from lancewal_ingest.regions.memtable import MemTable
@@ -73,6 +73,9 @@ class Partitions:
         self.open: dict[int, OpenRegion] = {}
         self.stopped: dict[int, LancewalError] = {}
         """Why they stopped."""
+        self.ends: dict[int, Position] = {}
+        """Where Kafka ended when each was opened last."""
+        self._wait_since: dict[int, float] = {}
         self._refused: dict[int, LancewalError] = {}
         self._context = context
         self._source = source
@@ -101,11 +104,13 @@ class Partitions:
         for partition in partitions:
             self.assigned.add(partition)
             self.stopped.pop(partition, None)
-            self.to_open[partition] = now
+            self._waits(partition, now)
 
     def open_all_again(self) -> None:
         """None is open any more, for the log was fenced: all that are ours wait, but for those that have stopped."""
-        self.to_open = dict.fromkeys(sorted(self.assigned - set(self.stopped)), self._now())
+        self.to_open.clear()
+        for partition in sorted(self.assigned - set(self.stopped)):
+            self._waits(partition, self._now())
 
     def open_due(self, writer: LogWriter, *, paused: bool) -> None:
         """Open those whose time has come into the log of ``writer``, which is settled; they deliver nothing yet if the
@@ -123,8 +128,10 @@ class Partitions:
                 if region is None:  # beyond the contract: it waits until that is altered
                     del self.to_open[partition]
                     continue
-                opened = open_region(self._context, writer, region, partial(self._source.offsets, partition))
+                opened = open_region(self._context, writer, region, partial(self._offsets, partition))
             except (Retry, Refresh, OwnershipLost, Corrupt) as error:
+                if region is not None:
+                    self._observer.claimed(region, "lost" if isinstance(error, OwnershipLost) else "failed")
                 # What is lost or damaged is put back or repaired by a person: other partitions do not wait for that.
                 later_s = self._damaged_s if isinstance(error, Corrupt) else self._retry_s
                 self.to_open[partition] = self._now() + later_s
@@ -137,6 +144,7 @@ class Partitions:
                 del self.to_open[partition]
                 self.stop(partition, error)
                 continue
+            self._observer.claimed(region, "won")
             del self.to_open[partition]
             self._refused.pop(partition, None)
             record = opened.record
@@ -149,7 +157,17 @@ class Partitions:
             self._source.start(partition, record.first)
             if paused:
                 self._source.pause([partition])
-            self._observer.opened(region, record)
+            self._observer.opened(region, record, self._now() - self._wait_since.pop(partition, now))
+
+    def _waits(self, partition: int, again_at: float) -> None:
+        """It is ours, and opened no sooner than that."""
+        self.to_open[partition] = again_at
+        self._wait_since.setdefault(partition, self._now())
+
+    def _offsets(self, partition: int) -> Offsets:
+        found = self._source.offsets(partition)
+        self.ends[partition] = found.high
+        return found
 
     # -- stopping ------------------------------------------------------------------------------------------------
 
@@ -167,7 +185,7 @@ class Partitions:
         self._source.stop(partition)
         self._observer.ownership_lost(region.memtable.region, error)
         if partition in self.assigned and partition not in self.stopped:
-            self.to_open[partition] = self._now() + self._retry_s
+            self._waits(partition, self._now() + self._retry_s)
 
     def put_off(self, partition: int, error: ObjectTooLarge) -> None:
         """Its index takes no further generation now: nothing of it is read until it does.  What is durable stays so, and what
@@ -176,7 +194,7 @@ class Partitions:
         self._source.stop(partition)
         self._observer.failed("seal", error)
         if partition in self.assigned and partition not in self.stopped:
-            self.to_open[partition] = self._now() + self._damaged_s
+            self._waits(partition, self._now() + self._damaged_s)
             self._refused[partition] = error
 
     # -- leaving -------------------------------------------------------------------------------------------------
@@ -187,6 +205,7 @@ class Partitions:
         for partition in partitions:
             self.assigned.discard(partition)
             self.to_open.pop(partition, None)
+            self._wait_since.pop(partition, None)
             self._refused.pop(partition, None)
             self.stopped.pop(partition, None)
             region = self.open.get(partition)

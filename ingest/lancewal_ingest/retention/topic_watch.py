@@ -144,8 +144,7 @@ class TopicWatch:
             self._read_retention()
             # Step 4
             behind = {p: at for p, at in durable.items() if ends[p] > at >= lows[p]}
-            finite = math.isfinite(min(self._retention_s, self._tombstones_s))
-            oldest = self._oldest(behind, consumed_ms) if finite else {}
+            oldest = self._oldest(behind, consumed_ms)
         except ActionNeeded as error:  # a right is missing: consuming goes on without the figure
             self._report("retention", error)
             return _Answers(ends, highs, RetentionFacts(math.nan, durable, lows))

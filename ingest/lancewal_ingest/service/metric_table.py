@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
-from lancewal_core.process.metric_table import counter, gauge, histogram
+from lancewal_core.process.metric_table import MetricTable, counter, gauge, histogram
 from lancewal_core.process.service_metrics import ServiceMetricTable
 from lancewal_core.store.request_metrics import StoreMetricTable
 
 _LATENCY_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
 
-class IngestMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_ingest"):
+OPERATIONS = (
+    *("append", "open", "seal", "flush", "hand-over"),
+    *("offset-commit", "kafka", "retention", "compaction", "resume", "leave-group"),
+)
+"""What may fail and is tried again."""
+
+
+class KafkaMetricTable(MetricTable, prefix="lancewal_kafka"):
+    """What ingest's consumer tells of itself, every 5 s (``statistics.interval.ms``)."""
+
+    connected_brokers = gauge("Brokers to which there is a connection.")
+    round_trip_seconds = gauge("What the slowest broker took to answer, 99th percentile of the last interval.")
+    throttle_seconds = gauge("Longest that a broker has throttled the consumer in the last interval.")
+    request_failures = counter("Requests to brokers that were not sent, not answered in time, or not readable.")
+    received_bytes = counter("Bytes received from brokers.")
+    received_records = counter(
+        "Records received from brokers, those that are fetched again and those left out included."
+    )
+    fetch_queue_bytes = gauge("Bytes of records that the client has fetched and ingest has not taken yet.")
+    fetch_queue_records = gauge("Such records.")
+    rebalances = counter("Times that the group gave this member another share of the partitions.")
+    poll_age_seconds = gauge("Since the consumer was last polled: Kafka gives up a member that does not.")
+
+
+class IngestMetricTable(KafkaMetricTable, StoreMetricTable, ServiceMetricTable, prefix="lancewal_ingest"):
     """``partition`` is Kafka's; ``kind`` is the stable kind of an error."""
 
     rows = counter("Rows made durable.", "partition")
@@ -18,13 +42,32 @@ class IngestMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_i
     segment_bytes = counter("Bytes of WAL segments stored.")
     generations_sealed = counter("Generations sealed, hand-overs included.")
     generations_flushed = counter("Sealed generations that were flushed.")
-    failures = counter("Passing faults of store or broker; the operation is tried again.", "operation")
+    failures = counter(
+        "Passing faults of store or broker; the operation is tried again.", "operation", known=OPERATIONS
+    )
+    dead_letter_failures = counter(
+        "Tries to write dead letters that not all were acknowledged of; records behind them wait, and they are tried again."
+    )
+    claims = counter(
+        "Tries to take a partition over: won, lost to another owner that came first, or failed.",
+        "outcome",
+        known=("won", "lost", "failed"),
+    )
+    replayed_rows = counter(
+        "Rows of generations that were read back from the WAL to be flushed: they were not in memory."
+    )
     fences = counter("Times that another process ended our WAL.")
     ownership_losses = counter("Partitions that another owner claimed while we had them open.")
     durable_position = gauge("First offset that is not durable.", "partition")
     lag_records = gauge("Offsets between the durable position and Kafka's end.", "partition")
+    end_position = gauge("Behind the last record in Kafka that can be read, as it was last asked for.", "partition")
+    durable_timestamp_seconds = gauge(
+        "Kafka's time of the newest record that this process made durable; absent before the first.", "partition"
+    )
     freshness_seconds = gauge(
-        "Wall clock minus Kafka timestamp of the newest durable row; 0 while nothing more is readable in Kafka.",
+        "Age of the oldest record that is not durable; 0 while none waits. By the record's own time in Kafka where that is "
+        "known, else since when this process has known that one waits; of a partition that is not open yet, since it was "
+        "assigned.",
         "partition",
     )
     standing_seconds = gauge(
@@ -34,6 +77,7 @@ class IngestMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_i
     partition_stopped = gauge("1 for a partition that stopped, by kind.", "partition", "kind")
     unflushed_generations = gauge("Sealed generations that wait to be flushed.")
     open_partitions = gauge("Partitions that this process owns.")
+    assigned_partitions = gauge("Partitions that Kafka has assigned to this process, opened yet or not.")
     memory_bytes = gauge("Bytes of rows and records in memory, Kafka's queue not included.")
     memory_budget_bytes = gauge("Value of memory_bytes at which consumption is throttled.")
     throttled = gauge("1 while nothing is consumed because memory is full.")
@@ -47,4 +91,11 @@ class IngestMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_i
     )
     append_latency_seconds = histogram(
         "From the Kafka timestamp of an entry's last row until the entry is durable.", _LATENCY_S
+    )
+    open_seconds = histogram("From the assignment of a partition until it is open.", _LATENCY_S)
+    replay_seconds = histogram("What reading a generation back from the WAL and flushing it took.", _LATENCY_S)
+    invariant_violations = counter(
+        "Times that something was seen which must never be, by what it was: a durable position that fell.",
+        "kind",
+        known=("durable_position_fell",),
     )

@@ -8,7 +8,7 @@ Guarantees
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from prometheus_client.metrics import MetricWrapperBase
 
@@ -27,6 +27,8 @@ from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import Fence
 from lancewal_core.wal.writer import Durable
 from lancewal_ingest.event_table import IngestEvents
+from lancewal_ingest.kafka.statistics import NOTHING_TOLD, ClientFigures
+from lancewal_ingest.observer import Claim
 from lancewal_ingest.service.metric_table import IngestMetricTable
 from lancewal_ingest.service.standstill import Still
 
@@ -42,7 +44,7 @@ class IngestMetrics(ServiceMetrics):
         self._shown = IngestMetricTable(table, per_partition=per_partition)
         super().__init__(clock, table, events, self._shown, self._shown.paused)
         self.events: IngestEvents = events
-        self._newest_ms: dict[Region, int] = {}
+        self._told = NOTHING_TOLD
         self._durable: dict[Region, Position] = {}
         self._regions: Mapping[int, Region] = {}
         self._shown.memory_budget_bytes.set(memory_budget)
@@ -55,7 +57,11 @@ class IngestMetrics(ServiceMetrics):
 
     # -- Observer ------------------------------------------------------------------------------------------------
 
-    def opened(self, region: Region, record: GenerationRecord) -> None:
+    def claimed(self, region: Region, outcome: Claim) -> None:
+        self._shown.claims.labels(outcome).inc()
+
+    def opened(self, region: Region, record: GenerationRecord, seconds: float) -> None:
+        self._shown.open_seconds.observe(seconds)
         self.events.partition_opened(
             topic=region.topic, partition=region.partition, generation=record.generation, position=record.first
         )
@@ -67,7 +73,7 @@ class IngestMetrics(ServiceMetrics):
             self._shown.dead_letters.labels(partition, rejected.kind).inc()
         if entry.rows.num_rows:
             newest = entry.rows.column(TIMESTAMP)[-1].value
-            self._newest_ms[entry.region] = newest
+            self._shown.durable_timestamp_seconds.labels(partition).set(newest / 1000)
             self._shown.append_latency_seconds.observe(max(0.0, (self._clock.now_ms() - newest) / 1000))
 
     def segment(self, stored: Durable, rejected: int) -> None:
@@ -91,6 +97,10 @@ class IngestMetrics(ServiceMetrics):
             rows=snapshot.rows,
             object=snapshot.key,
         )
+
+    def replayed(self, rows: int, seconds: float) -> None:
+        self._shown.replayed_rows.inc(rows)
+        self._shown.replay_seconds.observe(seconds)
 
     def fenced(self, fence: Fence) -> None:
         self._shown.fences.inc()
@@ -119,17 +129,23 @@ class IngestMetrics(ServiceMetrics):
         self._regions = regions
         now_open = {regions[p]: position for p, position in durable.items()}
         for region in self._durable.keys() - now_open.keys():
-            self._newest_ms.pop(region, None)
             for gauge in (
                 self._shown.durable_position,
+                self._shown.durable_timestamp_seconds,
+                self._shown.end_position,
                 self._shown.lag_records,
-                self._shown.freshness_seconds,
                 self._shown.retention_reserve_offsets,
                 self._shown.standing_seconds,
             ):
                 _forget(gauge, region)
         for region, position in now_open.items():
-            if self._durable.get(region) != position:
+            before = self._durable.get(region, position)
+            if before > position:
+                self._shown.invariant_violations.labels("durable_position_fell").inc()
+                self.events.invariant_violated(
+                    kind="durable_position_fell", topic=region.topic, partition=region.partition, position=position
+                )
+            if region not in self._durable or before != position:
                 self._shown.durable_position.labels(str(region.partition)).set(position)
         self._durable = now_open
         self._shown.unflushed_generations.set(unflushed)
@@ -139,7 +155,6 @@ class IngestMetrics(ServiceMetrics):
 
     def refresh(self, highs: Mapping[int, Position], stopped: Mapping[int, LancewalError]) -> None:
         """Set what follows from Kafka's ends and from the clock; ``stopped`` is all that is stopped now."""
-        now_ms = self._clock.now_ms()
         # Also those that could not be opened.
         show_only(self._shown.partition_stopped, {(str(p), error.kind): 1 for p, error in stopped.items()})
         for region, position in self._durable.items():
@@ -147,13 +162,38 @@ class IngestMetrics(ServiceMetrics):
             high = highs.get(region.partition)
             if high is None:
                 continue
-            lag = max(0, high - position)
-            self._shown.lag_records.labels(partition).set(lag)
-            newest_ms = self._newest_ms.get(region)
-            if newest_ms is not None:
-                self._shown.freshness_seconds.labels(partition).set(
-                    max(0.0, (now_ms - newest_ms) / 1000) if lag else 0.0
-                )
+            self._shown.lag_records.labels(partition).set(max(0, high - position))
+
+    def freshness(self, seconds: Mapping[int, float], ends: Mapping[int, Position]) -> None:
+        """Of each partition that is ours, open or not, and where those that are open end in Kafka."""
+        self._shown.assigned_partitions.set(len(seconds))
+        show_only(self._shown.freshness_seconds, {(str(p),): s for p, s in seconds.items()})
+        for partition, end in ends.items():
+            self._shown.end_position.labels(str(partition)).set(end)
+
+    def kafka(self, told: ClientFigures) -> None:
+        """What the consumer's client says of itself."""
+        shown, before = self._shown, self._told
+        self._told = told
+        shown.connected_brokers.set(told.connected_brokers)
+        shown.round_trip_seconds.set(told.round_trip_s)
+        shown.throttle_seconds.set(told.throttle_s)
+        shown.fetch_queue_bytes.set(told.fetch_queue_bytes)
+        shown.fetch_queue_records.set(told.fetch_queue_records)
+        for counter, now, then in (
+            (shown.request_failures, told.request_failures_total, before.request_failures_total),
+            (shown.received_bytes, told.received_bytes_total, before.received_bytes_total),
+            (shown.received_records, told.received_records_total, before.received_records_total),
+            (shown.rebalances, told.rebalances_total, before.rebalances_total),
+        ):
+            counter.inc(now - then if now >= then else now)  # a new client begins at 0
+
+    def poll_age(self, seconds: Callable[[], float]) -> None:
+        """Asked when the metrics are read."""
+        self._shown.poll_age_seconds.set_function(seconds)
+
+    def dead_letters_failed(self) -> None:
+        self._shown.dead_letter_failures.inc()
 
     def standing(self, waiting: Mapping[int, Still]) -> None:
         """Show how long partitions of which records wait have been where they are."""

@@ -33,6 +33,7 @@ from lancewal_core.table.contract import Contract
 from lancewal_core.table.control import ControlReader, ControlWatch, Service
 from lancewal_ingest.append.draining import check_not_altered, drain_of
 from lancewal_ingest.append.job import DeadLetters, Preparer
+from lancewal_ingest.append.observed_dead_letters import ObservedDeadLetters
 from lancewal_ingest.context import IngestContext, new_owner, open_context
 from lancewal_ingest.event_table import IngestEvents
 from lancewal_ingest.glibc_heap import use_one_heap
@@ -43,6 +44,7 @@ from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy
 from lancewal_ingest.retention.horizon import AdmissionPolicy
 from lancewal_ingest.retention.topic_watch import TopicWatch
 from lancewal_ingest.service.batch_check import BatchCheck
+from lancewal_ingest.service.freshness import Freshness, Progress
 from lancewal_ingest.service.metrics import IngestMetrics
 from lancewal_ingest.service.standstill import Standstill
 from lancewal_ingest.service.store_probe import check_store
@@ -109,7 +111,9 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
             queue_bytes=queue_bytes,
             partitions=contract.partitions,
             report=metrics.failed,
+            statistics=metrics.kafka,
         )
+        metrics.poll_age(lambda: clock.monotonic() - source.polled_at)
         stack.callback(_closed, source, metrics)
         context = replace(context, drain=drain_of(context, source))
         check_topic(contract, source, context.drain)
@@ -123,7 +127,7 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
             lambda problem: metrics.events.batches_unbounded(topic=contract.topic, error=problem),
         )
         batches.look()
-        dead_letters = _dead_letters(settings, contract, group)
+        dead_letters = ObservedDeadLetters(_dead_letters(settings, contract, group), metrics.dead_letters_failed)
         check_store(context.store, tasks, settings.table.uri, context.new_id)
         owner = new_owner()
         worker = IngestWorker(
@@ -141,7 +145,7 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
             partial(_check_topic, context, source, batches), source, retention, tasks, clock, metrics.failed
         )
         admission = _Admission(AdmissionPolicy(settings.ingest.retention_admission_s), worker, watch, metrics, clock)
-        still = Standstill()
+        still, freshness = Standstill(), Freshness()
         control = ControlWatch(ControlReader(context.store, clock, Service.INGEST), tasks, clock)
         health = Health(
             clock, lambda: [*_more_partitions(context), *_problems(worker, watch, control, admission, still)]
@@ -164,6 +168,8 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
             if now >= refresh_at:
                 refresh_at = now + REFRESH_S
                 metrics.refresh(watch.highs(), worker.stopped)
+                progress = _progress(worker, watch)
+                metrics.freshness(freshness.look(now, clock.now_ms(), progress), progress.ends)
                 # Who is held by an operator is meant to stand still.
                 durable = {} if control.look() is not None else worker.durable
                 still.look(now, durable, watch.highs(), watch.ends)
@@ -180,6 +186,17 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
             metrics.events.drain_timed_out()
         # Step 4 is the stack's
     return drained
+
+
+def _progress(worker: IngestWorker, watch: TopicWatch) -> Progress:
+    durable, at_opening = worker.durable, worker.ends_at_opening
+    return Progress(
+        [p for p in worker.ours if p not in durable],
+        durable,
+        worker.oldest_consumed_ms,
+        {p: max(end, watch.ends.get(p, end)) for p, end in at_opening.items()},
+        watch.retention.oldest,
+    )
 
 
 def _dead_letters(settings: Settings, contract: Contract, group: str) -> DeadLetters:

@@ -158,6 +158,16 @@ class IngestWorker:
         return {p: at for p, at in found.items() if at >= 0}
 
     @property
+    def ends_at_opening(self) -> dict[int, Position]:
+        """Where Kafka ended when each open partition was opened."""
+        return {p: end for p, end in self._partitions.ends.items() if p in self._partitions.open}
+
+    @property
+    def ours(self) -> set[int]:
+        """Partitions of the table that are ours, open or not."""
+        return self._partitions.assigned & set(self._partitions.regions)
+
+    @property
     def waiting(self) -> list[int]:
         """Partitions that are ours and not opened yet."""
         return sorted(self._partitions.to_open)

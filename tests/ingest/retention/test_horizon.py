@@ -229,12 +229,14 @@ def test_the_retention_is_asked_for_now_and_then() -> None:
     assert watching.look() == {0: 2 * HOUR, 1: 2 * HOUR}
 
 
-def test_unlimited_retention_costs_no_look_at_records() -> None:
+def test_how_old_the_oldest_record_is_is_known_also_where_retention_is_unlimited() -> None:
     watching = Watching()
     watching.answers.retention = math.inf
-    watching.topic.positions = at(20, 20)
+    watching.topic.positions, watching.answers.times = at(20, 20), {0: 5, 1: 7}
     assert watching.look() == {0: math.inf, 1: math.inf}
-    assert watching.answers.peeked == []
+    assert {p: o.timestamp_ms for p, o in watching.watch.retention.oldest.items()} == {0: 5, 1: 7}
+    assert watching.look() == {0: math.inf, 1: math.inf}
+    assert len(watching.answers.peeked) == 1  # nothing has moved
 
 
 def test_of_a_compacted_topic_it_counts_since_when_nothing_became_durable() -> None:

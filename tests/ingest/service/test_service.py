@@ -16,7 +16,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,7 @@ from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_demo.stack import KafkaBroker
 from lancewal_flusher.define.create import create_table
 from lancewal_ingest.event_table import IngestEvents
+from lancewal_ingest.kafka.statistics import NOTHING_TOLD
 from lancewal_ingest.retention import topic_watch
 from lancewal_ingest.service import service
 from lancewal_ingest.service.metrics import IngestMetrics
@@ -121,7 +122,10 @@ class Produced:
         }
 
 
-def produce(broker: KafkaBroker, topic: str, count: int, begin: int = 0, produced: Produced | None = None) -> Produced:
+def produce(
+    broker: KafkaBroker, topic: str, count: int, begin: int = 0, produced: Produced | None = None, time_ms: int = 0
+) -> Produced:
+    """``time_ms``: of the records; 0 is now."""
     result = produced or Produced()
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "partitioner": "murmur2_random"})
 
@@ -138,7 +142,7 @@ def produce(broker: KafkaBroker, topic: str, count: int, begin: int = 0, produce
     for number in range(begin, begin + count):
         row = (f"customer-{number % 97}", number % 1500, number / 2)
         value = json.dumps(dict(zip(("customer", "id", "amount"), row, strict=True))).encode()
-        producer.produce(topic, value, key=encode_region_key(row[0]), on_delivery=acknowledged(row))
+        producer.produce(topic, value, key=encode_region_key(row[0]), on_delivery=acknowledged(row), timestamp=time_ms)
     assert producer.flush(30) == 0
     return result
 
@@ -285,6 +289,8 @@ def test_rows_become_durable_and_are_handed_over(kafka: KafkaBroker, topic_name:
         until(lambda: shown("lag_records") == [0] * 4)
         assert shown("freshness_seconds") == [0] * 4
         assert metric(running.port, "lancewal_ingest_open_partitions") == 4
+        assert metric(running.port, "lancewal_ingest_claims_total", outcome="won") == 4
+        assert metric(running.port, "lancewal_ingest_open_seconds_count") == 4
         assert metric(running.port, "lancewal_build_info", service="ingest") == 1
         ours = {"table": "table", "topic": topic_name, "topic_id": contract.topic_id, "uri": settings.table.uri}
         assert metric(running.port, "lancewal_table_info", **ours) == 1
@@ -322,23 +328,40 @@ def test_a_paused_ingest_consumes_nothing_and_stays_a_member(
     monkeypatch.setattr(topic_watch, "TOPIC_CHECK_S", 0.1)
     monkeypatch.setattr(service, "REFRESH_S", 0.1)
     make_topic(kafka, topic_name, 2)
-    session = {"options": {"session.timeout.ms": "6000", "max.poll.interval.ms": "6000"}}
+    session = {
+        "options": {"session.timeout.ms": "6000", "max.poll.interval.ms": "6000", "statistics.interval.ms": "100"}
+    }
     settings = Settings(**settings_tree(kafka, topic_name, tmp_path, ingest={"bad_records": "stop"}, kafka=session))
     contract = create_table(settings)
     store = open_store(settings.table.uri)
-    produced = produce(kafka, topic_name, 1000)
+    old_ms = SystemClock().now_ms() - 600_000
+    produced = produce(kafka, topic_name, 1000, time_ms=old_ms)
 
     def shown(name: str) -> float | None:
         return metric(running.port, f"lancewal_ingest_{name}")
+
+    def both(name: str) -> dict[int, float | None]:
+        return {p: metric(running.port, f"lancewal_ingest_{name}", partition=str(p)) for p in (0, 1)}
 
     control.pause(store, SystemClock(), lambda: "1", control.Service.INGEST)
     with serving(settings) as running:
         # Paused before it began: it has its partitions, and leaves them where they are.
         until(lambda: running.worker.durable == {0: 0, 1: 0}, lambda: running.worker.durable)
         until(lambda: shown("paused") == 1)
+        # Who has taken over and gets nothing knows how old what waits is, though it has consumed no record.
+        until(
+            lambda: all((s or 0) >= 600 for s in both("freshness_seconds").values()), lambda: both("freshness_seconds")
+        )
+        assert both("end_position") == produced.ends
+        assert both("durable_timestamp_seconds") == {0: None, 1: None}
         control.resume(store, SystemClock(), lambda: "2", control.Service.INGEST)
         until(lambda: running.worker.durable == produced.ends, lambda: running.worker.durable)
         until(lambda: shown("paused") == 0)
+        until(lambda: both("freshness_seconds") == {0: 0, 1: 0}, lambda: both("freshness_seconds"))
+        assert both("durable_timestamp_seconds") == {p: pytest.approx(old_ms / 1000) for p in (0, 1)}
+        told = ("connected_brokers", "rebalances_total", "received_records_total", "round_trip_seconds")
+        until(lambda: all((metric(running.port, f"lancewal_kafka_{name}") or 0) > 0 for name in told))
+        assert 0 <= (metric(running.port, "lancewal_kafka_poll_age_seconds") or 0) < 6
         control.pause(store, SystemClock(), lambda: "3", control.Service.INGEST)
         until(lambda: shown("paused") == 1)
         before = dict(running.worker.durable)
@@ -635,15 +658,22 @@ def test_metrics_follow_the_partitions_that_are_ours(capsys: pytest.CaptureFixtu
     assert value("lancewal_ingest_dead_letters_total", {**zero, "kind": "type"}) == 1
     assert value("lancewal_ingest_durable_position", one) == 7
     assert (value("lancewal_ingest_lag_records", zero), value("lancewal_ingest_lag_records", one)) == (10, 0)
+    metrics.freshness({0: 40.0, 1: 0.0}, {0: Position(12)})
     assert value("lancewal_ingest_freshness_seconds", zero) == 40
+    assert value("lancewal_ingest_end_position", zero) == 12
+    assert value("lancewal_ingest_durable_timestamp_seconds", zero) == 20
+    assert value("lancewal_ingest_durable_timestamp_seconds", one) is None
     assert value("lancewal_ingest_append_latency_seconds_sum", {"table": "t"}) == 40
     assert value("lancewal_ingest_unflushed_generations", {"table": "t"}) == 3
     assert value("lancewal_ingest_partition_stopped", {**one, "kind": "retention_lost"}) == 1
     # Partition 0 moves away, partition 1 goes on.
     metrics.positions(regions, {1: Position(8)}, unflushed=0)
+    metrics.freshness({1: 0.0}, {})
     metrics.refresh({1: Position(8)}, {0: RetentionLost("gone")})  # partition 0 came back and cannot be opened
     assert value("lancewal_ingest_partition_stopped", {**zero, "kind": "retention_lost"}) == 1
-    for name in ("durable_position", "lag_records", "freshness_seconds"):
+    for name in (
+        "durable_position", "lag_records", "freshness_seconds", "end_position", "durable_timestamp_seconds",
+    ):  # fmt: skip
         assert value(f"lancewal_ingest_{name}", zero) is None
     assert value("lancewal_ingest_durable_position", one) == 8
     assert value("lancewal_ingest_partition_stopped", {**one, "kind": "retention_lost"}) is None
@@ -652,6 +682,14 @@ def test_metrics_follow_the_partitions_that_are_ours(capsys: pytest.CaptureFixtu
     metrics.refresh({1: Position(8)}, {})
     for partition in (zero, one):
         assert value("lancewal_ingest_partition_stopped", {**partition, "kind": "retention_lost"}) is None
+    # What a new client tells begins at 0 again.
+    for total in (5, 7, 2):
+        metrics.kafka(replace(NOTHING_TOLD, rebalances_total=total))
+    assert value("lancewal_kafka_rebalances_total", {"table": "t"}) == 9
+    # A durable position never falls.
+    assert value("lancewal_ingest_invariant_violations_total", {"table": "t", "kind": "durable_position_fell"}) == 0
+    metrics.positions(regions, {1: Position(7)}, unflushed=0)
+    assert value("lancewal_ingest_invariant_violations_total", {"table": "t", "kind": "durable_position_fell"}) == 1
     # A fault that repeats is counted each time and logged once.
     for _ in range(3):
         metrics.failed("append", "the store is away")

@@ -23,7 +23,7 @@ from lancewal_core.ids import Sequence as Number
 from lancewal_core.paths import snapshots_prefix
 from lancewal_core.process.health import LOOP_LIMIT_S
 from lancewal_core.process.tasks import Task
-from lancewal_core.region.index import State
+from lancewal_core.region.index import GenerationRecord, State
 from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.murmur2 import partition_of
@@ -37,11 +37,12 @@ from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from lancewal_core.wal.segment import Segment, decode_segment
 from lancewal_core.wal.walk import end_log
 from lancewal_ingest.append.job import Preparer
+from lancewal_ingest.append.observed_dead_letters import ObservedDeadLetters
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.decode.outcomes import Rejected
 from lancewal_ingest.kafka.dead_letters import RefusedDeadLetters
 from lancewal_ingest.kafka.source import Listener, Offsets, Polled
-from lancewal_ingest.observer import Observer
+from lancewal_ingest.observer import Claim, Observer
 from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy
 from lancewal_ingest.service.service import _limits
 from lancewal_ingest.service.worker import IngestWorker, WorkerLimits
@@ -253,6 +254,50 @@ def test_a_partition_that_the_store_lets_nobody_open_is_shown_until_it_is_open()
     place.clock.sleep(1)
     worker.step()
     assert (worker.refused, list(worker.durable)) == ({}, [0])
+
+
+class Takeover(SilentObserver):
+    """What is told of taking partitions over."""
+
+    def __init__(self) -> None:
+        self.claims: list[str] = []
+        self.opened_after: list[float] = []
+        self.replays: list[int] = []
+
+    def claimed(self, region: Region, outcome: Claim) -> None:
+        self.claims.append(outcome)
+
+    def opened(self, region: Region, record: GenerationRecord, seconds: float) -> None:
+        self.opened_after.append(seconds)
+
+    def replayed(self, rows: int, seconds: float) -> None:
+        self.replays.append(rows)
+
+
+def test_what_a_takeover_costs_is_told() -> None:
+    place, seen = Place(), Takeover()
+    gone = place.worker()
+    gone.assigned([0])
+    place.source.coming = [Polled({}, {}), place.records(0, 3)]
+    for _ in range(3):
+        gone.step()
+    assert gone.durable == {0: 3}
+    # It hands nothing over; the next owner has to end its log, and to flush from it what only it had in memory.
+    worker = place.worker(observer=seen)
+    place.source.ends[0] = Offsets(Position(0), Position(7))
+    place.store.silent = "_lancewal/regions/"
+    worker.assigned([0])
+    worker.step()
+    assert (seen.claims, seen.opened_after, worker.ends_at_opening) == (["failed"], [], {})
+    waited = place.clock.now
+    place.store.silent = None
+    place.clock.sleep(4)
+    for _ in range(4):
+        worker.step()
+    assert seen.claims == ["failed", "won"]
+    assert seen.opened_after[0] >= place.clock.now - waited >= 4
+    assert worker.ends_at_opening == {0: 7}
+    assert seen.replays == [3]
 
 
 def test_a_partition_without_a_leader_costs_no_generations() -> None:
@@ -916,9 +961,9 @@ def test_a_dead_letter_that_is_never_taken_stops_its_partition_right_before_it()
 
 
 def test_a_dead_letter_that_is_never_taken_as_the_first_of_all() -> None:
-    place = Place()
+    place, failures = Place(), list[None]()
     worker = place.worker()
-    worker._dead_letters = Refusing(0)
+    worker._dead_letters = ObservedDeadLetters(Refusing(0), lambda: failures.append(None))
     worker._preparer = Preparer(place.contract, "dlq")
     worker.assigned([0])
     bad = place.records(0, 3)
@@ -928,3 +973,4 @@ def test_a_dead_letter_that_is_never_taken_as_the_first_of_all() -> None:
         worker.step()
     assert worker.durable == {0: 0}
     assert list(worker.stopped) == [0]
+    assert len(failures) == 1
