@@ -49,7 +49,7 @@ class MemberObserver(SilentObserver):
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def opened(self, region: Region, record: GenerationRecord) -> None:
+    def opened(self, region: Region, record: GenerationRecord, seconds: float) -> None:
         self._know(region, record.first)
 
     def appended(self, entry: Entry) -> None:

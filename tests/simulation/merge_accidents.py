@@ -45,7 +45,7 @@ def version_is_cleaned_up_under_a_plan() -> None:
 
     stage.scripts["f"].before("at", "table", clean_up)
     report = stage.round(f)
-    require(any("cleaned up" in reason for reason in report.refused), "F planned on:", report)
+    require(any("cleaned up" in refused.reason for refused in report.refused), "F planned on:", report)
     stage.check_table()
     stage.check()
 
@@ -79,7 +79,7 @@ def merge_before_is_not_finished() -> None:
 
     stage.scripts["f"].before("get", "/index/", merge_and_die)
     report = stage.round(f)
-    require(any("not finished yet" in reason for reason in report.refused), "F built on it:", report)
+    require(any("not finished yet" in refused.reason for refused in report.refused), "F built on it:", report)
     require(len(report.finished) == 2, "F finished both merges:", report)
     stage.check_table()
     stage.check()
@@ -292,7 +292,7 @@ def tag_keeps_what_a_merge_is_planned_on() -> None:
 
     stage.scripts["f"].before("hide rows", "table", append_and_clean_up)
     report = stage.round(f)
-    require(any("was cleaned up" in reason for reason in report.refused), "F sent its commit:", report)
+    require(any("was cleaned up" in refused.reason for refused in report.refused), "F sent its commit:", report)
     stage.check_table()
     stage.check()
 

@@ -19,6 +19,7 @@ Guarantees
 
 from __future__ import annotations
 
+from collections import Counter as Counts
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast, overload
@@ -81,6 +82,9 @@ class MetricTable(Collector):
 
     def __init_subclass__(cls, *, prefix: str) -> None:
         cls.prefix = prefix
+        names = Counts(name for base in cls.__mro__ if issubclass(base, MetricTable) for name, _ in base._members())
+        if twice := [name for name, times in names.items() if times > 1]:
+            raise TypeError(f"{cls.__name__} has two metrics called {', '.join(twice)}: one would hide the other")
 
     def __init__(self, table: str, *, per_partition: bool = True) -> None:
         self._table = table

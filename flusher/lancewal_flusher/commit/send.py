@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import assert_never
 
 from lancewal_core import paths
@@ -44,11 +45,25 @@ from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.context import FlusherContext
 
 
+class Why(StrEnum):
+    """What kind of thing refused a commit, or the look before it."""
+
+    CONFLICT = "conflict"
+    """Another commit came first."""
+    LOST = "lost"
+    """Its reply was lost, and it is in no version."""
+    CLEANED_UP = "cleaned-up"
+    """A version or files went meanwhile."""
+    UNFINISHED = "unfinished"
+    """The merge before it needs further work first."""
+
+
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Another commit came first; nothing landed."""
+    """Another commit came first, or something else; nothing landed."""
 
     reason: str
+    why: Why = Why.CONFLICT
 
 
 def send(context: FlusherContext, commit: TableCommit, uuid_property: str) -> TableVersion | Refused:
@@ -60,7 +75,8 @@ def send(context: FlusherContext, commit: TableCommit, uuid_property: str) -> Ta
     gone = _first_gone(context, commit.read_version)
     if gone is not None:
         return Refused(
-            f"version {gone} was cleaned up: what it did to the fragments of {commit.read_version} is not known"
+            f"version {gone} was cleaned up: what it did to the fragments of {commit.read_version} is not known",
+            Why.CLEANED_UP,
         )
     with point("commit.send", read_version=commit.read_version):
         outcome = context.table.commit(commit)
@@ -75,7 +91,7 @@ def send(context: FlusherContext, commit: TableCommit, uuid_property: str) -> Ta
         case CommitLost(cause=cause):
             landed = _find(context, commit.read_version, uuid_property, commit.properties[uuid_property])
             if landed is None:
-                return Refused(f"the commit did not land: {cause}")
+                return Refused(f"the commit did not land: {cause}", Why.LOST)
         case _:
             assert_never(outcome)
     check_nothing_undone(context, commit.read_version, landed)

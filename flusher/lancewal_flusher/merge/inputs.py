@@ -25,7 +25,7 @@ from lancewal_core.rows.fold import Folded, compose, partial_schema
 from lancewal_core.table.checks import check_table
 from lancewal_core.table.protocol import PinnedTable, files_of
 from lancewal_core.table.watermarks import InForce
-from lancewal_flusher.commit.send import Refused, is_finished
+from lancewal_flusher.commit.send import Refused, Why, is_finished
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.merge.first_seen import FirstSeen
 from lancewal_flusher.merge.plan import MergeLimits, RegionMerge, choose, combined_regions, unmerged, within_memory
@@ -93,7 +93,7 @@ def read_inputs(
         in_force = context.watermarks.at(pinned.version)
         if not is_finished(context, in_force):
             # Only the newest merge is ever finished: building on this one would leave it as it is for good.
-            return Refused(f"the merge of table version {in_force.version} is not finished yet")
+            return Refused(f"the merge of table version {in_force.version} is not finished yet", Why.UNFINISHED)
         indexes = context.read_indexes()
         for region in context.contract.regions:
             check_reaches(region, indexes.get(region), in_force)
@@ -115,7 +115,8 @@ def read_inputs(
             try:
                 taken = _prepare(context, merge, adopt=len(merge.snapshots) == 1 and merge.region not in together)
             except ObjectMissing as error:
-                return Refused(f"gone since the merge looked at it: {error}")  # the next look says what that means
+                # The next look says what that means.
+                return Refused(f"gone since the merge looked at it: {error}", Why.CLEANED_UP)
             except Corrupt as error:
                 damaged[merge.region] = error
                 continue

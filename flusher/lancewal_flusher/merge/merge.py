@@ -49,12 +49,13 @@ from lancewal_core.table.protocol import (
     TableCommit,
     file_lost,
     files_of,
+    fragment_bytes,
     fragment_live_rows,
     fragment_rows,
 )
 from lancewal_core.table.watermarks import PROPERTY_MERGE, InForce, Watermark, merge_properties
 from lancewal_flusher.commit.facts import MergeFacts
-from lancewal_flusher.commit.send import Refused, is_finished, prove, send, with_sentinel
+from lancewal_flusher.commit.send import Refused, Why, is_finished, prove, send, with_sentinel
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.merge.first_seen import FirstSeen
 from lancewal_flusher.merge.inputs import MergeInputs, RegionInput, read_inputs
@@ -85,6 +86,10 @@ class Merged:
     """What of the key index could not be read."""
     rows_in_place: int = 0
     """Of the rows replaced, those of which only columns were written."""
+    bytes_adopted: int = 0
+    """Of the data files of flushes that became the table's as they are."""
+    bytes_written: int = 0
+    """Of data files that the merge wrote; deletion vectors are not counted."""
     worn: tuple[int, ...] = ()
     """Fragments that hide so many rows now that compaction is to write them anew at once (``cost``)."""
     regions_not_known: int = 0
@@ -125,6 +130,8 @@ class _Planned:
     lookup: KeyRows
     rows_written: int
     rows_in_place: int
+    bytes_adopted: int
+    bytes_written: int
     worn: tuple[int, ...]
     regions_not_known: int
     conflicts: ConflictsRef | None
@@ -149,7 +156,7 @@ def merge_next(
         lost = file_lost(context.table, error, pinned.version)
         if lost is not None:
             raise lost from error
-        return Refused(f"version {pinned.version} was cleaned up while the merge was planned")
+        return Refused(f"version {pinned.version} was cleaned up while the merge was planned", Why.CLEANED_UP)
     if not isinstance(plan, _Planned):
         return plan
     # Step 4, 5
@@ -183,6 +190,8 @@ def merge_next(
         fragments_scanned=len(plan.lookup.uncovered),
         index_faults=plan.lookup.faults,
         rows_in_place=plan.rows_in_place,
+        bytes_adopted=plan.bytes_adopted,
+        bytes_written=plan.bytes_written,
         worn=plan.worn,
         regions_not_known=plan.regions_not_known,
         set_aside=plan.set_aside,
@@ -206,7 +215,9 @@ def _plan(
     try:
         found = sort_out(context, pinned, inputs, held, limits)
     except ObjectMissing as error:
-        return Refused(f"gone since the merge looked at it: {error}")  # the next look says what that means
+        return Refused(
+            f"gone since the merge looked at it: {error}", Why.CLEANED_UP
+        )  # the next look says what that means
     inputs, keys, lookup = found.inputs, found.keys, found.lookup
     region_inputs = inputs.region_inputs
     if not region_inputs:
@@ -266,6 +277,8 @@ def _plan(
         lookup,
         rows_written,
         in_place_rows,
+        sum(map(fragment_bytes, adopted)),
+        sum(map(fragment_bytes, (*rewritten, *written))) + _column_bytes(pinned, results, in_place),
         worn,
         found.regions_not_known,
         conflicts,
@@ -328,6 +341,15 @@ def _column_files(
     before = {name for f in pinned.fragments() if f.fragment_id in in_place for name in f.files}
     changed = [r.updated for r in results if r.fragment_id in in_place and r.updated is not None]
     return files_of(changed) - before
+
+
+def _column_bytes(
+    pinned: PinnedTable, results: Sequence[FragmentResult], in_place: Mapping[int, PatchesInPlace]
+) -> int:
+    """Bytes of these files, as far as recorded."""
+    before = {f.fragment_id: f.nbytes for f in pinned.fragments() if f.fragment_id in in_place}
+    changed = [r for r in results if r.fragment_id in in_place and r.updated is not None]
+    return sum(max(0, fragment_bytes(r.updated) - before[r.fragment_id]) for r in changed if r.updated is not None)
 
 
 def _worn(pinned: PinnedTable, results: Sequence[FragmentResult], limits: MergeLimits) -> tuple[int, ...]:

@@ -37,7 +37,7 @@ from lancewal_core.table.protocol import PinnedTable, file_lost, files_of
 from lancewal_core.table.watermarks import PROPERTY_MERGE, InForce, merge_properties
 from lancewal_flusher.commit.facts import MergeFacts, Settled
 from lancewal_flusher.commit.row_origins import divided, region_properties
-from lancewal_flusher.commit.send import Refused, is_finished, prove, send
+from lancewal_flusher.commit.send import Refused, Why, is_finished, prove, send
 from lancewal_flusher.context import FlusherContext, check_contract
 from lancewal_flusher.merge.finish import finish_newest
 from lancewal_flusher.merge.merge import merge_commit, next_fragment_id, run_tasks, write_rows
@@ -173,7 +173,7 @@ def _commit(context: FlusherContext, plan: SettlePlan) -> TableVersion | Refused
         lost = file_lost(context.table, error, pinned.version)
         if lost is not None:
             raise lost from error
-        return Refused(f"version {pinned.version} was cleaned up while the decision was planned")
+        return Refused(f"version {pinned.version} was cleaned up while the decision was planned", Why.CLEANED_UP)
     written = write_rows(context, [folded.rows], folded.partials, results)
     rows_written = folded.rows.num_rows + folded.partials.num_rows
     source = MergedFrom(plan.region, plan.position)

@@ -2,7 +2,7 @@
 
 ``service`` builds what takes turns (``turns``): a ``round`` of merging, and behind it garbage collection, expiry, compaction
 and indexes (``upkeep``), as the settings say (``limits``); ``backlog`` and ``metrics`` (declared in ``metric_table``) show
-what waits and what happens.
+what waits, since when (``stored_times``), and what happens; ``merged_positions`` sees what must never happen.
 
 May import: commit, context, event_table, garbage, merge, open, upkeep.
 """

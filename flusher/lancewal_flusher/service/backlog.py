@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 
 from lancewal_core.errors import Corrupt
-from lancewal_core.ids import Region, TableVersion
+from lancewal_core.ids import Position, Region, TableVersion
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.snapshot import read_snapshot
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.service.merged_positions import MergedPositions
 from lancewal_flusher.service.round import RoundReport
+from lancewal_flusher.service.stored_times import StoredTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +26,15 @@ class Backlog:
     in_force: InForce
     waiting: Mapping[Region, tuple[GenerationRecord, ...]]
     rows: Mapping[Region, int]
+    waits_since_ms: Mapping[Region, int] = field(default_factory=dict)
+    """Of the oldest that waits, where it is known (``stored_times``)."""
+    merged_ms: Mapping[Region, int] = field(default_factory=dict)
+    """When what is merged was durable, where that is known."""
+    fell: Mapping[Region, Position] = field(default_factory=dict)
+    """Where the merged position is less than it was, which must never be."""
 
 
-def backlog_after(context: FlusherContext, report: RoundReport) -> Backlog:
+def backlog_after(context: FlusherContext, report: RoundReport, times: StoredTimes, merged: MergedPositions) -> Backlog:
     """The backlog behind a round; reads the newest state only where the round has not seen that nothing is left."""
     if report.left is not None:
         version, in_force, indexes = report.left.version, report.left.in_force, dict(report.left.indexes)
@@ -35,7 +44,33 @@ def backlog_after(context: FlusherContext, report: RoundReport) -> Backlog:
         indexes = context.read_indexes()
     waiting = {region: _ended(indexes.get(region), in_force) for region in context.contract.regions}
     rows = {region: sum(_rows(context, record) for record in records) for region, records in waiting.items()}
-    return Backlog(version, in_force, waiting, rows)
+    newest = {region: _newest_merged(indexes.get(region), in_force) for region in context.contract.regions}
+    oldest = {region: next(iter(records), None) for region, records in waiting.items()}
+    times.keep({(of, r.generation) for found in (newest, oldest) for of, r in found.items() if r is not None})
+    return Backlog(
+        version,
+        in_force,
+        waiting,
+        rows,
+        _times(oldest, partial(times.waits_since_ms, context.store)),
+        _times(newest, partial(times.logged_ms, context.store)),
+        merged.look(context.table, in_force),
+    )
+
+
+def _times(
+    of: Mapping[Region, GenerationRecord | None], ask: Callable[[Region, GenerationRecord], int | None]
+) -> dict[Region, int]:
+    found = {region: ask(region, record) for region, record in of.items() if record is not None}
+    return {region: at_ms for region, at_ms in found.items() if at_ms is not None}
+
+
+def _newest_merged(index: RegionIndex | None, in_force: InForce) -> GenerationRecord | None:
+    """None where nothing was merged, or the generation has left the index."""
+    if index is None:
+        return None
+    merged = in_force.generation(index.region)
+    return next((r for r in index.generations if r.generation == merged), None)
 
 
 def _ended(index: RegionIndex | None, in_force: InForce) -> tuple[GenerationRecord, ...]:

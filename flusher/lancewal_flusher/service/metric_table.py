@@ -5,7 +5,9 @@ from __future__ import annotations
 from lancewal_core.process.metric_table import counter, gauge, histogram
 from lancewal_core.process.service_metrics import ServiceMetricTable
 from lancewal_core.store.request_metrics import StoreMetricTable
+from lancewal_flusher.commit.send import Why
 
+REASONS = tuple(str(why) for why in Why)
 _ROUND_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 
 
@@ -28,7 +30,19 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
     )
     key_entries_written = counter("Entries of key runs written, for new files and again by merging runs.", "reason")
     generations_merged = counter("Generations that merges took.", "partition")
-    conflicts = counter("Merges that did not land, and were planned again.")
+    conflicts = counter(
+        "Merges that did not land, and were planned again: by conflict with a commit that came first, lost with their reply, "
+        "because a version or files were cleaned-up meanwhile, or as the merge before was unfinished.",
+        "reason",
+        known=REASONS,
+    )
+    adopted_bytes = counter("Bytes of data files that merges took from flushes as they are.")
+    rewritten_bytes = counter(
+        "Bytes of data files that were written anew, deletion vectors not counted; beside adopted_bytes they say how often a "
+        "byte is written.",
+        "operation",
+        known=("merge", "compaction"),
+    )
     generations_flushed = counter("SEALED generations whose ingest did not flush them.")
     hidden_foreign_rows = counter("Rows that users appended with a key of the merge under way.")
     fragments_rebuilt = counter("Adopted fragments whose files a clean-up had taken.")
@@ -36,12 +50,13 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
         "Rounds, partitions in them, and turns of garbage collection, compaction and expiry that failed and are tried "
         "again, by kind.",
         "kind",
+        known=("store_unavailable", "commit_unknown", "store_inconsistent", "object_missing", "object_corrupt"),
     )
     damaged_partitions = gauge("Partitions that are not merged because something they need is damaged or lost.")
     gc_deleted_objects = counter("WAL segments, files of flushes and former states of partitions deleted.")
     gc_waiting_objects = gauge("Free objects that wait for their grace period.")
     compactions = counter("Rounds of compaction that landed.", "reason")
-    compaction_conflicts = counter("Rounds of compaction that did not land.")
+    compaction_conflicts = counter("Rounds of compaction that did not land, as merges.", "reason", known=REASONS)
     compacted_fragments = counter("Fragments that compaction wrote anew.")
     compacted_bytes = counter("Bytes that compaction wrote.")
     expired_rows = counter("Rows hidden because their time to live was over.")
@@ -49,7 +64,15 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
     indexes_extended = counter("Segments added to secondary indexes.", "index")
     index_refusals = counter("Secondary indexes that could not be extended, and are tried again.", "index")
     fragments = gauge("Fragments of the table, when compaction last looked.")
+    table_rows = gauge("Rows of the table, those that it hides not among them, when compaction last looked.")
+    table_bytes = gauge("Bytes of the table's data files, as far as Lance records them, when compaction last looked.")
     hidden_rows = gauge("Rows that fragments hold and hide, when compaction last looked.")
+    hidden_ratio = gauge("Their part of all rows that fragments hold.")
+    hidden_fragments = gauge("Fragments that hide rows, when compaction last looked.")
+    deletion_debt_bytes = gauge(
+        "Bytes of the data files of such fragments: what is read for fewer rows than it holds, and what compaction may yet "
+        "write anew."
+    )
     unindexed_rows = gauge(
         "Rows that a secondary index does not have, when upkeep last looked: behind each merge and each round of "
         "compaction. Queries scan them; fuzzy text queries leave them out.",
@@ -60,8 +83,22 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
     merged_position = gauge("First offset that is not merged.", "partition")
     unmerged_generations = gauge("Generations that have ended and are not merged.", "partition")
     unmerged_rows = gauge("Changed keys in flushes that are not merged.", "partition")
-    oldest_unmerged_seconds = gauge("How long this process has known of the oldest unmerged generation.", "partition")
-    last_round_timestamp_seconds = gauge("When a round last ended without an error.")
+    oldest_unmerged_seconds = gauge(
+        "Since the flush of the oldest generation that has ended and is not merged was stored, or, while it is not flushed, "
+        "its last WAL segment; by the store's time, so it survives a restart. 0 while none waits.",
+        "partition",
+    )
+    merged_timestamp_seconds = gauge(
+        "When the last WAL segment of the newest merged generation was stored: what was durable then is in the table. "
+        "Absent where nothing is merged, or the segment is collected.",
+        "partition",
+    )
+    last_round_timestamp_seconds = gauge("When a round last ended without an error; absent before the first.")
+    invariant_violations = counter(
+        "Times that something was seen which must never be, by what it was: a merged position that fell.",
+        "kind",
+        known=("merged_position_fell",),
+    )
     paused = gauge("1 while `lancewal pause flusher` holds: no round begins.")
     round_seconds = histogram("Duration of a round.", _ROUND_S)
     compaction_seconds = histogram("Duration of a round of compaction, with the indexes behind it.", _ROUND_S)

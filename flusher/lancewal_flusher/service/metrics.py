@@ -43,6 +43,7 @@ class FlusherMetrics(ServiceMetrics):
         self._shown = FlusherMetricTable(table, per_partition=per_partition)
         super().__init__(clock, table, events, self._shown, self._shown.paused)
         self.events: FlusherEvents = events
+        self._waits_since_ms: dict[Region, int] = {}
         self._first_seen: dict[tuple[Region, Generation], float] = {}
         self._waiting: dict[Region, tuple[GenerationRecord, ...]] = {}
 
@@ -60,9 +61,9 @@ class FlusherMetrics(ServiceMetrics):
             self.failed("merge", error, region=region)
         if report.flushed:
             self.events.generations_recovered(generations=report.flushed)
-        for reason in report.refused:
-            self._shown.conflicts.inc()
-            self.events.merge_refused(reason=reason)
+        for refused in report.refused:
+            self._shown.conflicts.labels(refused.why).inc()
+            self.events.merge_refused(reason=refused.reason)
         for merge in report.merges:
             self._landed(merge)
         for finished in report.finished:
@@ -81,6 +82,16 @@ class FlusherMetrics(ServiceMetrics):
             if region in backlog.waiting:  # a topic that the table had before had partitions of the same numbers
                 self._shown.merged_generation.labels(str(region.partition)).set(watermark.generation)
                 self._shown.merged_position.labels(str(region.partition)).set(watermark.next)
+        for region, at in sorted(backlog.fell.items()):
+            self._shown.invariant_violations.labels("merged_position_fell").inc()
+            self.events.invariant_violated(
+                kind="merged_position_fell", topic=region.topic, partition=region.partition, position=at
+            )
+        merged_s: dict[tuple[str, ...], float] = {
+            (str(of.partition),): ms / 1000 for of, ms in backlog.merged_ms.items()
+        }
+        show_only(self._shown.merged_timestamp_seconds, merged_s)
+        self._waits_since_ms = dict(backlog.waits_since_ms)
         self._waiting = dict(backlog.waiting)
         keys = {(region, r.generation) for region, records in backlog.waiting.items() for r in records}
         self._first_seen = {key: self._first_seen.get(key, now) for key in keys}
@@ -105,15 +116,21 @@ class FlusherMetrics(ServiceMetrics):
         match report.compaction:
             case Compacted() as compacted:
                 self._compacted(compacted)
-            case Refused(reason=reason):
-                self._shown.compaction_conflicts.inc()
+            case Refused(reason=reason, why=why):
+                self._shown.compaction_conflicts.labels(why).inc()
                 self.events.compaction_refused(reason=reason)
             case NothingToCompact():
                 pass
             case _:
                 assert_never(report.compaction)
-        self._shown.fragments.set(report.fragments)
-        self._shown.hidden_rows.set(report.hidden_rows)
+        table = report.table
+        self._shown.fragments.set(table.fragments)
+        self._shown.table_rows.set(table.rows)
+        self._shown.table_bytes.set(table.nbytes)
+        self._shown.hidden_rows.set(table.hidden_rows)
+        self._shown.hidden_ratio.set(table.hidden_rows / max(1, table.rows + table.hidden_rows))
+        self._shown.hidden_fragments.set(table.hidden_fragments)
+        self._shown.deletion_debt_bytes.set(table.hidden_nbytes)
         self._indexes(report.indexes, report.unindexed_rows)
 
     def index_upkeep(self, report: IndexReport) -> None:
@@ -172,6 +189,8 @@ class FlusherMetrics(ServiceMetrics):
         self._shown.merges.inc()
         self._shown.adopted_rows.inc(merge.rows_adopted)
         self._shown.written_rows.inc(merge.rows_written)
+        self._shown.adopted_bytes.inc(merge.bytes_adopted)
+        self._shown.rewritten_bytes.labels("merge").inc(merge.bytes_written)
         self._shown.replaced_rows.inc(merge.rows_replaced - merge.rows_in_place)
         self._shown.in_place_rows.inc(merge.rows_in_place)
         self._shown.keys_deleted.inc(merge.keys_deleted)
@@ -206,6 +225,7 @@ class FlusherMetrics(ServiceMetrics):
         self._shown.compactions.labels(compacted.reason).inc()
         self._shown.compacted_fragments.inc(compacted.fragments_before)
         self._shown.compacted_bytes.inc(compacted.bytes_written)
+        self._shown.rewritten_bytes.labels("compaction").inc(compacted.bytes_written)
         self._shown.dropped_rows.inc(compacted.rows_dropped)
         compacted.log(self.events)
 
@@ -220,6 +240,10 @@ class FlusherMetrics(ServiceMetrics):
             )
 
     def _oldest_s(self, region: Region) -> float:
+        since_ms = self._waits_since_ms.get(region)
+        if since_ms is not None:
+            return max(0.0, (self._clock.now_ms() - since_ms) / 1000)
+        # The store's time is not known: since when this process has known of it.
         seen = [self._first_seen.get((region, r.generation)) for r in self._waiting.get(region, ())]
         known = [since for since in seen if since is not None]
         return max(0.0, self._clock.monotonic() - min(known)) if known else 0.0

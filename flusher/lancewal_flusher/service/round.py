@@ -46,7 +46,7 @@ class RoundReport:
     """What a round did."""
 
     merges: tuple[Merged, ...]
-    refused: tuple[str, ...]
+    refused: tuple[Refused, ...]
     """Why a merge did not land, once for each try."""
     flushed: int
     finished: tuple[Finished, ...]
@@ -96,7 +96,7 @@ def run_round(
     flushed, damaged = _flush_orphans(context, indexes, state.sealed, sealed_grace_s)
     # Step 5
     merges: list[Merged] = []
-    refused: list[str] = []
+    refused: list[Refused] = []
     kept_up: list[UpkeepReport] = []
     in_a_row = 0
     left: NothingToMerge | None = None
@@ -108,8 +108,8 @@ def run_round(
             case NothingToMerge():
                 left = result
                 continue
-            case Refused(reason=reason):
-                refused.append(reason)
+            case Refused():
+                refused.append(result)
                 in_a_row += 1
             case Merged():
                 merges.append(result)

@@ -50,8 +50,10 @@ from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.open import open_context
 from lancewal_flusher.service.backlog import backlog_after
 from lancewal_flusher.service.limits import compaction_limits, index_limits, merge_limits
+from lancewal_flusher.service.merged_positions import MergedPositions
 from lancewal_flusher.service.metrics import FlusherMetrics
 from lancewal_flusher.service.round import RoundReport, RoundState, run_round
+from lancewal_flusher.service.stored_times import StoredTimes
 from lancewal_flusher.service.turns import Turn, Turns
 from lancewal_flusher.service.upkeep import CompactionReport, IndexReport, Upkeep
 from lancewal_flusher.upkeep.compaction import Compacted
@@ -90,6 +92,8 @@ class _Loop:
     garbage: GarbageState = field(default_factory=GarbageState)
     oldest: Oldest = field(default_factory=Oldest)
     limits: MergeLimits = field(default_factory=MergeLimits)
+    times: StoredTimes = field(default_factory=StoredTimes)
+    merged: MergedPositions = field(default_factory=MergedPositions)
 
     def paused(self) -> bool:
         """Ask whether an operator wants no turn to begin."""
@@ -109,7 +113,7 @@ class _Loop:
             enough=lambda: clock.monotonic() - began >= round_s,
         )
         self.metrics.round(report, clock.monotonic() - began)
-        self.metrics.backlog(backlog_after(self.context, report))
+        self.metrics.backlog(backlog_after(self.context, report, self.times, self.merged))
         return report
 
     def collect(self) -> GarbageReport:
@@ -189,7 +193,7 @@ def run_once(settings: Settings, stopping: Callable[[], bool] = lambda: False) -
             if in_vain >= _ONCE_ROUNDS:
                 raise PlanRetriesExhausted(
                     f"{_ONCE_ROUNDS} rounds have merged nothing though something waits; the last refusal: "
-                    f"{report.refused[-1] if report.refused else 'none'}"
+                    f"{report.refused[-1].reason if report.refused else 'none'}"
                 )
         generations = sum(len(numbers) for merged in merges for numbers in merged.generations.values())
         return OnceSummary(len(merges), generations, loop.context.watermarks.newest()[0].version, finished)

@@ -10,8 +10,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from lancewal_core.table.protocol import Fragment
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.upkeep.compaction import Compacted, CompactionResult, FileSizes, compact_next
@@ -26,10 +28,38 @@ class CompactionReport:
 
     compaction: CompactionResult
     indexes: tuple[IndexExtended | IndexRefused, ...]
-    fragments: int
-    hidden_rows: int
+    table: TableFigures
     unindexed_rows: dict[str, int]
     """Per index."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableFigures:
+    """How large a version is, and what its deletion vectors cost: whoever reads a fragment reads the hidden rows too."""
+
+    fragments: int
+    rows: int
+    """Live ones."""
+    hidden_rows: int
+    nbytes: int
+    """Of data files, as far as recorded."""
+    hidden_fragments: int
+    """Fragments that hide rows."""
+    hidden_nbytes: int
+    """Of their data files."""
+
+    @staticmethod
+    def of(fragments: Sequence[Fragment]) -> TableFigures:
+        hiding = [f for f in fragments if f.deleted_rows]
+        hidden = sum(f.deleted_rows for f in hiding)
+        return TableFigures(
+            len(fragments),
+            sum(f.physical_rows for f in fragments) - hidden,
+            hidden,
+            sum(f.nbytes for f in fragments),
+            len(hiding),
+            sum(f.nbytes for f in hiding),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +100,4 @@ class Upkeep:
         if not isinstance(result, Refused):
             extended = extend_indexes(self.context, self.indexes, at_once=isinstance(result, Compacted))
         after = self.context.table.newest()
-        fragments = after.fragments()
-        return CompactionReport(
-            result,
-            extended,
-            len(fragments),
-            sum(f.deleted_rows for f in fragments),
-            unindexed_rows(after),
-        )
+        return CompactionReport(result, extended, TableFigures.of(after.fragments()), unindexed_rows(after))

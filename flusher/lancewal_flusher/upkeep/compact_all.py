@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lancewal_core.errors import PlanRetriesExhausted, VersionGone
-from lancewal_flusher.commit.send import Refused
+from lancewal_flusher.commit.send import Refused, Why
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, choice_of, compact_next, may_compact
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits, Round
@@ -108,7 +108,7 @@ def look(context: FlusherContext, limits: CompactionLimits, *, with_sentinel: bo
     try:
         choice = choice_of(context, pinned, FileSizes(), with_sentinel=with_sentinel)
     except VersionGone as error:
-        return Refused(f"files of table version {pinned.version} are gone: {error}")
+        return Refused(f"files of table version {pinned.version} are gone: {error}", Why.CLEANED_UP)
     before = len(choice.fragments)
     bounded, rounds = limits.to_the_end(), list[Round]()
     while chosen := choice.next_round(bounded):

@@ -38,7 +38,7 @@ from lancewal_core.ids import TableVersion
 from lancewal_core.table.checks import check_table
 from lancewal_core.table.protocol import Fragment, PinnedTable, RewriteBounds, files_of, fragment_bytes
 from lancewal_flusher.commit.other_commits import send_compaction
-from lancewal_flusher.commit.send import Refused, is_finished, lost_files
+from lancewal_flusher.commit.send import Refused, Why, is_finished, lost_files
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.origins import origins_of
@@ -169,7 +169,7 @@ def may_compact(context: FlusherContext) -> PinnedTable | Refused:
     check_table(pinned, context.contract)
     in_force = context.watermarks.at(pinned.version)
     if not is_finished(context, in_force):
-        return Refused(f"the merge of table version {in_force.version} is not finished yet")
+        return Refused(f"the merge of table version {in_force.version} is not finished yet", Why.UNFINISHED)
     return pinned
 
 
@@ -181,7 +181,9 @@ def choice_of(context: FlusherContext, pinned: PinnedTable, sizes: FileSizes, *,
 
 
 def _files_gone(pinned: PinnedTable, error: VersionGone) -> Refused:
-    return Refused(f"files of table version {pinned.version} went while they were written anew: {error}")
+    return Refused(
+        f"files of table version {pinned.version} went while they were written anew: {error}", Why.CLEANED_UP
+    )
 
 
 def _mend(

@@ -39,7 +39,7 @@ from lancewal_core.rows.ttl import Ttl
 from lancewal_core.table.checks import check_table
 from lancewal_core.table.protocol import ROW_ADDRESS, Fragment, PinnedTable, hidden_by
 from lancewal_flusher.commit.other_commits import send_expiry
-from lancewal_flusher.commit.send import Refused, hide, is_finished
+from lancewal_flusher.commit.send import Refused, Why, hide, is_finished
 from lancewal_flusher.context import FlusherContext, check_contract
 
 ROUND_ROWS = 1_000_000
@@ -127,7 +127,7 @@ def expire_next(context: FlusherContext, ttl: Ttl, oldest: Oldest, rows_max: int
     check_table(pinned, context.contract)
     in_force = context.watermarks.at(pinned.version)
     if not is_finished(context, in_force):
-        return Refused(f"the merge of table version {in_force.version} is not finished yet")
+        return Refused(f"the merge of table version {in_force.version} is not finished yet", Why.UNFINISHED)
     try:
         # Step 2
         hidden, more = _choose(context, pinned, ttl, oldest, rows_max)
@@ -137,7 +137,7 @@ def expire_next(context: FlusherContext, ttl: Ttl, oldest: Oldest, rows_max: int
         with point("dv.write", fragments=len(hidden)):
             changed = hide(pinned, hidden)
     except VersionGone as error:
-        return Refused(f"version {pinned.version} was cleaned up meanwhile: {error}")
+        return Refused(f"version {pinned.version} was cleaned up meanwhile: {error}", Why.CLEANED_UP)
     # Steps 4 and 5
     landed = send_expiry(context, pinned, changed)
     if isinstance(landed, Refused):

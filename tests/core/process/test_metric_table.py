@@ -123,3 +123,10 @@ def test_partitions_are_told_apart_or_summed(per_partition: bool) -> None:
         assert found["lancewal_counted_rows_total partition=0 kind=a"] == 5
     else:
         assert of_partitions == summed
+
+
+def test_a_table_that_would_hide_a_metric_of_another_is_refused() -> None:
+    with pytest.raises(TypeError, match="two metrics called rows"):
+
+        class Twice(Worker, prefix="lancewal_twice"):
+            rows = counter("Other rows.")

@@ -51,7 +51,7 @@ from lancewal_flusher.service.backlog import Backlog
 from lancewal_flusher.service.metrics import FlusherMetrics
 from lancewal_flusher.service.round import RoundState, run_round
 from lancewal_flusher.service.service import run_once, serve
-from lancewal_flusher.service.upkeep import CompactionReport
+from lancewal_flusher.service.upkeep import CompactionReport, TableFigures
 from lancewal_flusher.upkeep.compaction import NothingToCompact
 from lancewal_flusher.upkeep.expiry import NothingExpired
 from tests.support.flusher_tables import COLUMNS, OPEN_ROWS, FlusherTable, delete, patch, upserts
@@ -242,7 +242,13 @@ def test_it_merges_what_comes(table: FlusherTable) -> None:
     assert found["unmerged_generations{0}"] == found["unmerged_rows{0}"] == found["oldest_unmerged_seconds{0}"] == 0
     assert found["table_version"] == table.dataset.version
     assert found["round_seconds_count"] >= 3
-    assert "conflicts_total" in found
+    assert found["conflicts_total{conflict}"] == 0
+    assert found["adopted_bytes_total"] + found["rewritten_bytes_total{merge}"] > 0
+    assert found["rewritten_bytes_total{compaction}"] == found["invariant_violations_total{merged_position_fell}"] == 0
+    assert abs(found["merged_timestamp_seconds{0}"] - time.time()) < DEADLINE_S
+    requests = {name: n for name, n in found.items() if name.startswith("lancewal_store_requests_total{merge-record")}
+    assert sum(requests.values()) > 0
+    assert found["process_resident_memory_bytes"] > 0
 
 
 def test_of_a_former_topic_nothing_is_shown() -> None:
@@ -261,6 +267,7 @@ def test_what_waits_is_shown_and_orphans_are_left_for_a_while(table: FlusherTabl
     with serving(settings_of(table)) as port:
         wait_for(lambda: samples(port).get("unmerged_generations{0}") == 1)
         wait_for(lambda: samples(port)["oldest_unmerged_seconds{0}"] > 0.05)
+        assert "merged_timestamp_seconds{0}" not in samples(port)
         assert table.states(0) == ["SEALED"]
         assert samples(port)["unmerged_generations{1}"] == 0
 
@@ -423,7 +430,9 @@ def test_a_turn_that_was_refused_says_nothing_of_the_damage_that_an_earlier_one_
     )
     refused, nothing = Refused("a commit came first"), TableVersion(1)
     results: dict[str, Sequence[Any]] = {
-        "compaction": [CompactionReport(what, (), 0, 0, {}) for what in (refused, NothingToCompact(nothing))],
+        "compaction": [
+            CompactionReport(what, (), TableFigures.of(()), {}) for what in (refused, NothingToCompact(nothing))
+        ],
         "expiry": (refused, NothingExpired(nothing)),
     }
     (turn,) = [turn for turn in service.turns_of(loop, settings_of(table)).others if turn.name == act]

@@ -192,7 +192,7 @@ def test_columns_under_an_index_are_not_patched_in_place(table: FlusherTable, ki
     table.generation(0, [*patches(a=100), upsert(50, a=104)])
     report = table.round(LIMITS, scripted(table, *[build] * between))
     assert [merge.rows_in_place for merge in report.merges] == [0]
-    assert ["a_idx" in reason for reason in report.refused] == [True] * between
+    assert ["a_idx" in refused.reason for refused in report.refused] == [True] * between
     for merged in (0, 1, 10):
         for a in (0, 100, 104):
             expected = sorted(key for key, row in table.model.items() if row["a"] == a)
