@@ -35,7 +35,7 @@ from lancewal_flusher.merge.finish import finish_newest
 from lancewal_flusher.service.round import mark
 from lancewal_ingest.kafka.source import Polled
 from lancewal_ingest.service.worker import IngestWorker
-from lancewal_reader.plan.strong import entry_refs
+from lancewal_reader.plan.strong import LogEntries
 from tests.simulation.memory_kafka import MemorySource
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -91,11 +91,13 @@ class _Joins(int):
 
 
 def _join_over_a_gap(patch: pytest.MonkeyPatch) -> None:
-    def joined(region: Any, record: Any, walked: Any) -> Any:
-        found = entry_refs(region, record, walked)
+    of_generation = LogEntries.of_generation
+
+    def joined(self: LogEntries, region: Any, record: Any) -> Any:
+        found = of_generation(self, region, record)
         return [replace(ref, first=Position(_Joins(ref.first)), next=Position(_Joins(ref.next))) for ref in found]
 
-    patch.setattr(lancewal_reader.plan.strong, "entry_refs", joined)
+    patch.setattr(LogEntries, "of_generation", joined)
 
 
 def _no_proof_of_a_walk_s_end(patch: pytest.MonkeyPatch) -> None:

@@ -469,11 +469,13 @@ def decode_batch(
         names = ", ".join(entry.region.name for entry in header.entries[:_NAMED])
         more = f" and {len(header.entries) - _NAMED} more" if len(header.entries) > _NAMED else ""
         raise _corrupt(where, f"rows of region {names}{more} cannot be read: {error}") from error
+    wanted = [regions is None or entry.region in regions for entry in header.entries]
+    wanted_rows = sum(entry.row_count for entry, want in zip(header.entries, wanted, strict=True) if want)
     entries, at = [], 0
-    for entry in header.entries:
-        if regions is None or entry.region in regions:
+    for entry, want in zip(header.entries, wanted, strict=True):
+        if want:
             own = rows.slice(at, entry.row_count)
-            if regions is not None and 2 * entry.row_count < rows.num_rows:
+            if 2 * wanted_rows < rows.num_rows:
                 own = own.take(pa.array(range(entry.row_count), pa.int64()))  # a slice would keep all of the batch
             entries.append(Entry(entry.region, entry.first, entry.next, entry.contract_version, own, entry.rejected))
         at += entry.row_count

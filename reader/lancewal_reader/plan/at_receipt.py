@@ -67,13 +67,13 @@ from lancewal_reader.plan.stand_in import Lineage, Pinned, is_at_or_below
 from lancewal_reader.plan.strong import (
     PAUSE_S,
     PLANS_MAX,
+    LogEntries,
     PlanContext,
     ReadPlan,
     RegionDelta,
     SnapshotRef,
     Source,
     check_contract,
-    entry_refs,
     walk_from,
 )
 from lancewal_reader.point.receipt import Receipt
@@ -152,7 +152,8 @@ def _plan_once(context: PlanContext, at: Receipt) -> ReadPlan:
     parts = dict(zip(behind, found, strict=True))
     # Step 4
     walks = _walk_logs(context, [part for some in parts.values() for part in some if part.snapshot is None])
-    deltas = [RegionDelta(r, tuple(_sources(parts.get(r, ()), walks)), cut) for r, cut in sorted(at.positions.items())]
+    logs = {log: LogEntries(walked) for log, walked in walks.items()}
+    deltas = [RegionDelta(r, tuple(_sources(parts.get(r, ()), logs)), cut) for r, cut in sorted(at.positions.items())]
     return ReadPlan(pinned.version, pinned.in_force, tuple(deltas))
 
 
@@ -275,7 +276,7 @@ def _check_lost(context: PlanContext, pending: Seq[_Part], walked: Walk[Segment 
             )
 
 
-def _sources(parts: Seq[_Part], walks: Mapping[LogId, Walk[Segment | Trailer]]) -> list[Source]:
+def _sources(parts: Seq[_Part], logs: Mapping[LogId, LogEntries]) -> list[Source]:
     """Snapshots and entries of one region, without a gap up to the cut."""
     sources: list[Source] = []
     for part in parts:
@@ -284,7 +285,7 @@ def _sources(parts: Seq[_Part], walks: Mapping[LogId, Walk[Segment | Trailer]]) 
             sources.append(snapshot)
             continue
         position = part.record.first
-        for ref in entry_refs(part.region, part.record, walks[part.record.log]):
+        for ref in logs[part.record.log].of_generation(part.region, part.record):
             if ref.first >= part.end:
                 break
             if ref.first != position:

@@ -171,8 +171,9 @@ def _plan_once(context: PlanContext) -> ReadPlan:
     walks = _walk_logs(context, above)
     # Step 3
     walks = _prove_ends(context, above, walks)
+    logs = {log: LogEntries(walked) for log, walked in walks.items()}
     deltas = [
-        _region_delta(region, records, in_force, walks, indexes[region]) for region, records in sorted(above.items())
+        _region_delta(region, records, in_force, logs, indexes[region]) for region, records in sorted(above.items())
     ]
     return ReadPlan(pinned.version, in_force, tuple(deltas))
 
@@ -222,7 +223,7 @@ def _region_delta(
     region: Region,
     records: Seq[GenerationRecord],
     in_force: InForce,
-    walks: Mapping[LogId, Walk[Segment | Trailer]],
+    logs: Mapping[LogId, LogEntries],
     index: RegionIndex,
 ) -> RegionDelta:
     sources: list[Source] = []
@@ -234,7 +235,7 @@ def _region_delta(
             sources.append(snapshot)
             position = snapshot.next
             continue
-        for ref in entry_refs(region, record, walks[record.log]):
+        for ref in logs[record.log].of_generation(region, record):
             if ref.first != position:  # Step 4
                 raise PlanStale(
                     f"region {region.name}: log {record.log} continues at {ref.first}, expected {position}",
@@ -243,7 +244,7 @@ def _region_delta(
             sources.append(ref)
             position = ref.next
         if record.next is not None and position != record.next:
-            walked = walks[record.log]
+            walked = logs[record.log].walked
             if walked.fence is None and record.end_sequence is not None and walked.end < record.end_sequence:
                 raise segment_lost(
                     record.log, walked.end, f"generation {record.generation} of region {region.name} reaches beyond it"
@@ -257,19 +258,27 @@ def _region_delta(
     return RegionDelta(region, tuple(sources), position)
 
 
-def entry_refs(region: Region, record: GenerationRecord, walked: Walk[Segment | Trailer]) -> list[EntryRef]:
-    """Entries of a generation in a walk of its log, in order."""
-    found = []
-    for segment in walked.segments:
-        if segment.sequence < record.first_sequence:
-            continue
-        if record.end_sequence is not None and segment.sequence >= record.end_sequence:
-            break
-        for entry in segment.entries:
-            if entry.region == region and entry.first >= record.first:
-                rows = entry.rows.num_rows if hasattr(entry, "rows") else entry.row_count
-                found.append(EntryRef(walked.log, segment.sequence, entry.first, entry.next, rows))
-    return found
+class LogEntries:
+    """The entries of a walk by region: gone over once, whatever the number of regions."""
+
+    def __init__(self, walked: Walk[Segment | Trailer]) -> None:
+        self.walked = walked
+        self._of: dict[Region, list[EntryRef]] = {}
+        for segment in walked.segments:
+            for entry in segment.entries:
+                ref = EntryRef(walked.log, segment.sequence, entry.first, entry.next, entry.row_count)
+                self._of.setdefault(entry.region, []).append(ref)
+
+    def of_generation(self, region: Region, record: GenerationRecord) -> list[EntryRef]:
+        """In order."""
+        end = record.end_sequence
+        return [
+            ref
+            for ref in self._of.get(region, ())
+            if ref.sequence >= record.first_sequence
+            and (end is None or ref.sequence < end)
+            and ref.first >= record.first
+        ]
 
 
 def _prove_ends(

@@ -1,0 +1,89 @@
+"""The entries of a log by region and generation: those that a look through all segments finds, which happens once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TopicId
+from lancewal_core.region.index import GenerationRecord, State
+from lancewal_core.region.u64_segment import U64Segment
+from lancewal_core.wal.segment import EntryHeader
+from lancewal_core.wal.walk import Walk
+from lancewal_reader.plan.strong import LogEntries
+
+LOG = LogId("l")
+REGIONS = [Region("orders", TopicId("t"), partition) for partition in range(5)]
+
+
+@dataclass
+class Segments:
+    """Trailers of a log, which count how often somebody asks for their entries."""
+
+    sequence: Sequence
+    held: tuple[EntryHeader, ...]
+    looks: list[Sequence] = field(default_factory=list)
+
+    @property
+    def entries(self) -> tuple[EntryHeader, ...]:
+        self.looks.append(self.sequence)
+        return self.held
+
+
+def log_of(presence: list[list[bool]], looks: list[Sequence]) -> Walk[Any]:
+    """Segment by segment, which regions have an entry of one record."""
+    at = dict.fromkeys(REGIONS, 0)
+    segments = []
+    for number, present in enumerate(presence, 3):
+        held = []
+        for region, there in zip(REGIONS, present, strict=True):
+            if there:
+                held.append(EntryHeader(region, Position(at[region]), Position(at[region] + 1), 1, 1, (), 10))
+                at[region] += 1
+        segments.append(Segments(Sequence(number), tuple(held), looks))
+    return Walk(LOG, tuple(segments), Sequence(3 + len(presence)), None)
+
+
+def generation(first: int, first_sequence: int, end_sequence: int | None) -> GenerationRecord:
+    return GenerationRecord(
+        generation=Generation(1),
+        state=State.OPEN if end_sequence is None else State.SEALED,
+        owner=OwnerId("o"),
+        log=LOG,
+        first=Position(first),
+        next=None,
+        first_sequence=Sequence(first_sequence),
+        end_sequence=None if end_sequence is None else Sequence(end_sequence),
+        wal_entries=U64Segment.of(()),
+        snapshot=None,
+        merged_version=None,
+        merged_at_ms=None,
+    )
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.lists(st.booleans(), min_size=5, max_size=5), max_size=12),
+    st.integers(0, 8),
+    st.integers(0, 16),
+    st.none() | st.integers(0, 16),
+)
+def test_what_a_look_through_all_segments_finds(
+    presence: list[list[bool]], first: int, first_sequence: int, end_sequence: int | None
+) -> None:
+    looks: list[Sequence] = []
+    entries = LogEntries(log_of(presence, looks))
+    record = generation(first, first_sequence, end_sequence)
+    found = {region: entries.of_generation(region, record) for region in REGIONS}
+    assert looks == [Sequence(number) for number in range(3, 3 + len(presence))]
+    for column, region in enumerate(REGIONS):
+        there = [number for number, present in enumerate(presence, 3) if present[column]]
+        expected = [
+            (number, position)
+            for position, number in enumerate(there)
+            if position >= first and number >= first_sequence and (end_sequence is None or number < end_sequence)
+        ]
+        assert [(ref.sequence, ref.first) for ref in found[region]] == expected
