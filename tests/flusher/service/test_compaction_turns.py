@@ -74,7 +74,10 @@ def test_it_compacts_and_extends_indexes(table: FlusherTable) -> None:
         found = samples(port)
     assert found["compacted_fragments_total"] == 6
     assert found["compacted_bytes_total"] > 0
-    assert found["compaction_conflicts_total"] == found["hidden_rows"] == found["dropped_rows_total"] == 0
+    assert found["compaction_conflicts_total{conflict}"] == found["hidden_rows"] == found["dropped_rows_total"] == 0
+    assert found["hidden_ratio"] == found["hidden_fragments"] == found["deletion_debt_bytes"] == 0
+    assert found["table_rows"] == 30
+    assert found["table_bytes"] == found["compacted_bytes_total"] == found["rewritten_bytes_total{compaction}"]
     assert found["fragments"] == 1
     assert found["indexes_extended_total{id_idx}"] == 1
     assert found["compaction_seconds_count"] >= 1
