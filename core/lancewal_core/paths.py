@@ -327,7 +327,7 @@ def snapshots_prefix(region: Region) -> str:
 def snapshot_prefix(region: Region, generation: Generation, attempt: str) -> str:
     """Folder of one attempt to flush a generation; ``attempt`` is 8 lower-case hex digits, new for each attempt."""
     if not re.fullmatch("[0-9a-f]{8}", attempt):
-        raise InvalidInput(f"snapshot attempt {attempt!r} is not 8 lower-case hex digits")
+        raise InvalidInput(f"attempt {attempt!r} of a flush is not 8 lower-case hex digits")
     return f"{snapshots_prefix(region)}{_digits_20('generation', generation)}-{attempt}/"
 
 

@@ -53,7 +53,7 @@ class FlusherEvents(ServiceEvents):
     rows_expired = info("Rows have expired.", "version", "rows", "fragments")
     expiry_refused = info("Expiry met another commit, and is planned again.", "reason")
     garbage_collected = info(
-        "Objects that nothing needs are deleted, or wait for the grace period; regions are trimmed up to a generation.",
+        "Objects that nothing needs are deleted, or wait for the grace period; partitions are trimmed up to a generation.",
         *("deleted_objects", "waiting_objects", "trimmed"),
     )
     garbage_awaited = info("The command waits until the grace period of objects is over.", "objects", "grace_s")

@@ -64,8 +64,8 @@ def explained(error: BaseException, act: str, topic: str, servers: str = "", hea
     if code in _NO_SUCH_TOPIC:
         at = f" at {servers}" if servers else ""
         return TopicMissing(
-            f"topic {topic!r} does not exist{at} ({act}): create it (its number of partitions is the table's number of "
-            "regions), or correct kafka.topic",
+            f"topic {topic!r} does not exist{at} ({act}): create it (its number of partitions is the "
+            "table's), or correct kafka.topic",
             topic=topic,
         )
     if code in _NOT_ALLOWED:

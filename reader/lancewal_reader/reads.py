@@ -96,7 +96,7 @@ class Newest:
         if plan.version < self.version or back:
             raise StoreInconsistent(
                 f"the store shows an older state than an earlier read did: version {plan.version} after {self.version}, "
-                f"regions {back[:3]}"
+                f"partitions {back[:3]}"
             )
 
     def with_plan(self, plan: ReadPlan, claims: bool) -> Newest:

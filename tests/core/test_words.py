@@ -133,7 +133,7 @@ INDEX_MEMBERS: dict[str, Put] = {
 @no_word
 @pytest.mark.parametrize("name", INDEX_MEMBERS)
 def test_members_of_a_region_index(name: str, text: str) -> None:
-    for decode, kind in ((decode_index, "region index"), (decode_history, "history page")):
+    for decode, kind in ((decode_index, "region state"), (decode_history, "history page")):
         if (name, kind) == ("write_id", "history page"):
             continue
         sound = SOUND[kind]

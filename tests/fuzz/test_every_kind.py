@@ -63,11 +63,11 @@ def snapshot_of(content: bytes) -> bytes:
 
 Sealing = tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]
 SEALED: dict[str, Sealing] = {
-    "region index": (lambda data: data[:-6], index_of),
+    "region state": (lambda data: data[:-6], index_of),
     "history page": (lambda data: data[:-6], index_of),
     "segment": (lambda data: data[:-28], segment_of),
     "key catalog": (lambda data: data[: data.rindex(b',"crc32c"')], catalog_of),
-    "snapshot": (lambda data: json.dumps(json.loads(data)["snapshot"]).encode(), snapshot_of),
+    "flush": (lambda data: json.dumps(json.loads(data)["snapshot"]).encode(), snapshot_of),
 }
 """Kinds with a checksum inside: what it is made of, and the object with one that matches."""
 NOT_DECODED = {
@@ -111,7 +111,7 @@ def test_damaged_objects(kind: ObjectKind) -> None:
     sound = SOUND[kind.name]
     unsealed, sealed = SEALED.get(kind.name, (bytes, bytes))
     for data in sound.objects:
-        assert sealed(unsealed(data)) == data or kind.name == "snapshot"
+        assert sealed(unsealed(data)) == data or kind.name == "flush"
     judge(sound.key, sealed(unsealed(sound.objects[0])), sound.beside)
     inner = [unsealed(data) for data in sound.objects]
 
@@ -126,11 +126,11 @@ def test_damaged_objects(kind: ObjectKind) -> None:
 @pytest.mark.parametrize("name", ["deleted keys", "patches"])
 def test_a_side_file_beside_a_damaged_manifest(name: str) -> None:
     """What it is compared with may be anything, too."""
-    sound, manifest = SOUND[name], SOUND["snapshot"]
+    sound, manifest = SOUND[name], SOUND["flush"]
     where = paths.parse_snapshot_file(sound.key)
     assert where is not None
     key = paths.snapshot_file(*where[:3], SnapshotFile.MANIFEST)
-    unsealed, sealed = SEALED["snapshot"]
+    unsealed, sealed = SEALED["flush"]
 
     @fuzz(30)
     @given(damaged([unsealed(data) for data in manifest.objects]).map(sealed))

@@ -89,8 +89,8 @@ STORED: dict[str, Stored] = {
     "load": of_kind("beginning of a load", decode_load),
     "catalog": of_catalog(0),
     "catalog with regions": of_catalog(1),
-    "snapshot": of_kind("snapshot", decode_snapshot),
-    "snapshot, repaired": of_kind("snapshot", decode_snapshot, at=1),
+    "snapshot": of_kind("flush", decode_snapshot),
+    "snapshot, repaired": of_kind("flush", decode_snapshot, at=1),
     "merge record": of_kind("merge record", decode_merge_record),
     "receipt": Stored(Receipt.from_json, texts.RECEIPT_LEFT_OUT.to_json().encode()),
     "left out": Stored(

@@ -64,13 +64,13 @@ _CONFLICTS = Conflicts.none(texts.CONTRACT.rows).with_owner(
 
 SOUND: dict[str, Sound] = {
     "segment": Sound(core.SEGMENT_KEY, (encode_segment(core.SEGMENT, core.ROWS.wal),)),
-    "snapshot": Sound(texts.SNAPSHOT_KEY, (encode_snapshot(texts.SNAPSHOT), encode_snapshot(texts.REPAIRED))),
+    "flush": Sound(texts.SNAPSHOT_KEY, (encode_snapshot(texts.SNAPSHOT), encode_snapshot(texts.REPAIRED))),
     "deleted keys": Sound(_side_key(SnapshotFile.DELETES), (stream(_GONE),)),
     "patches": Sound(_side_key(SnapshotFile.PATCHES), (stream(_PARTIAL),)),
     "part of a key run": Sound(
         paths.key_part("2233"), (encode_part(core.KEY_ENTRIES), encode_part(core.KEY_ENTRIES_WITH_REGIONS))
     ),
-    "region index": Sound(core.INDEX_KEY, (encode_index(core.INDEX),)),
+    "region state": Sound(core.INDEX_KEY, (encode_index(core.INDEX),)),
     "key catalog": Sound(
         paths.key_catalog_version(4), (encode_catalog(texts.CATALOG), encode_catalog(texts.CATALOG_WITH_REGIONS))
     ),

@@ -225,7 +225,7 @@ def _check_contract(context: RepairContext, before: InForce, after: InForce) -> 
     moved += before_alteration(context, after)
     if moved:
         raise RepairRefused(
-            f"since the restored version the table's contract has changed, and with it the regions of keys: {moved[:3]} "
+            f"since the restored version the table's contract has changed, and with it the partitions of keys: {moved[:3]} "
             "would be merged again after rows that are newer. Only --rows-since drop is possible. Nothing was changed"
         )
 

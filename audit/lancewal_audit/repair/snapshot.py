@@ -42,7 +42,7 @@ class SnapshotPlan:
             found.append(
                 f"generation {state.record.generation} ({state.record.first} to {state.record.next}): {what}{then}"
             )
-        return found or ["no generation waits with a snapshot: nothing to look at"]
+        return found or ["no flushed generation waits: nothing to look at"]
 
 
 def plan_snapshots(context: RepairContext, region: Region, generation: Generation | None) -> SnapshotPlan:
@@ -63,7 +63,7 @@ def plan_snapshots(context: RepairContext, region: Region, generation: Generatio
     for state in rebuild:
         if state.log_problem is not None:
             raise RepairRefused(
-                f"region {region.name}: the snapshot of generation {state.record.generation} cannot be made from its log: "
+                f"region {region.name}: the flush of generation {state.record.generation} cannot be made from its log: "
                 f"{state.log_problem}. {LOG_LOST}. Nothing was changed",
                 region=region.name,
             )
@@ -96,6 +96,6 @@ def _why_not(index: RegionIndex | None, generation: Generation) -> str:
         case None:
             return "is not in its index"
         case State.OPEN | State.SEALED:
-            return "has no snapshot yet: it is flushed from its log"
+            return "is not flushed yet: it is from its log"
         case _:
             return "is in the table already"

@@ -65,9 +65,9 @@ class WatermarkPlan:
         """For people."""
         found = [
             f"table version {self.gone} is gone, and nothing newer says what is merged",
-            f"the newest watermarks that are left were set by version {self.left.version}"
+            f"the newest merged positions that are left were set by version {self.left.version}"
             if self.left.version
-            else "no watermarks are left at all",
+            else "no merged positions are left at all",
         ]
         for region, mark in sorted(self.conclusion.regions.items()):
             marked = self.marked.get(region)
@@ -123,8 +123,8 @@ def plan_watermark(context: RepairContext) -> WatermarkPlan | None:
     moved = before_alteration(context, plan.conclusion)
     if moved:
         raise RepairRefused(
-            f"the number of partitions was altered behind the watermarks that are left, and with it the regions of keys: "
-            f"{moved[:3]} would be merged again after rows that are newer. To go on, {ATTACH_A_COPY}. Nothing was changed"
+            "the number of partitions was altered behind the merged positions that are left, and with it the partitions of "
+            f"keys: {moved[:3]} would be merged again after newer rows. To go on, {ATTACH_A_COPY}. Nothing was changed"
         )
     return plan
 

@@ -119,10 +119,10 @@ class Comparison:
             sides = (self._evidence.topic[region], self._evidence.wal[region])
             kafka, log = ({offset for offset in side.rejected if first <= offset < end} for side in sides)
             for offset in sorted(kafka - log):
-                self._reject(region, offset, "rejected by the decoder, not in the WAL")
+                self._reject(region, offset, "a dead letter by the decoder, not in the WAL")
             for offset in sorted(log - kafka):
                 if not self._evidence.compacted:
-                    self._reject(region, offset, "rejected in the WAL, not by the decoder")
+                    self._reject(region, offset, "a dead letter in the WAL, not by the decoder")
 
     # -- details -------------------------------------------------------------------------------------------------
 

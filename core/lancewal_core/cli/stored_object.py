@@ -75,7 +75,7 @@ def inspect_object(store: ObjectStore, key: str) -> Inspected:
     if show is None:
         raise InvalidInput(
             f"{key!r} is not the key of an object that can be inspected: contract, control, drain, segment or fence, region "
-            "index, history page, snapshot, accepted loss, merge record, keys in conflict, key catalog or part of a key run; "
+            "state, history page, flush, accepted loss, merge record, keys in conflict, key catalog or part of a key run; "
             "keys are complete, version digits and all",
             object=key,
         )
@@ -91,7 +91,7 @@ def inspect_region(store: ObjectStore, region: Region) -> Inspected:
     found = newest_version(store, index_family(region))
     if found is None:
         raise InvalidInput(
-            f"region {region.name} has no index: nobody has claimed it, or it is a region of another table",
+            f"partition {region.name} has no state: nobody has claimed it, or it is one of another table",
             region=region.name,
         )
     key = paths.index_version(region, found.version)
@@ -147,7 +147,7 @@ def show_segment(stored: Stored) -> tuple[str, Content]:
 def show_index(stored: Stored) -> tuple[str, Content]:
     index = decode_index(stored.data, stored.key)
     _, version = _known(paths.parse_index_version(stored.key))
-    return "region index", {
+    return "region state", {
         "version": version,
         "region": index.region.name,
         "contract_version": index.contract_version,
@@ -180,7 +180,7 @@ def _generation(record: GenerationRecord) -> Content:
         "owner": record.owner,
         "merged_version": record.merged_version,
         "merged_at_ms": record.merged_at_ms,
-        "snapshot": record.snapshot,
+        "flush": record.snapshot,
     }
 
 
@@ -216,7 +216,7 @@ def show_snapshot(stored: Stored) -> tuple[str, Content]:
     _, generation, attempt, _ = _known(paths.parse_snapshot_file(stored.key))
     found = read_snapshot(stored.store, stored.key)
     sides = (("deletes", found.deletes), ("patches", found.patches))
-    return "snapshot", {
+    return "flush", {
         "region": found.region.name,
         "generation": generation,
         "attempt": attempt,

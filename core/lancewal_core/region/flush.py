@@ -146,7 +146,7 @@ def replace_snapshot(
     """Another snapshot of a FLUSHED generation, with its fold; None if somebody else replaced or merged it first."""
     old = record.snapshot
     if old is None:
-        raise ValueError(f"generation {record.generation} of {region.name} has no snapshot to rebuild")
+        raise ValueError(f"generation {record.generation} of {region.name} has no flush to rebuild")
     snapshot = write_snapshot(opened, region, record, folded, new_id()[:8], repaired=repaired)
 
     def decide(index: RegionIndex | None) -> RegionIndex | None:

@@ -94,8 +94,8 @@ class GenerationRecord:
             (is_word(self.log), f"its log {self.log[:60]!a} is no identifier: {FORM}"),
             ((self.next is not None) == sealed, "it must have a next position from SEALED on, not before"),
             ((self.end_sequence is not None) == sealed, "it must have an end sequence from SEALED on, not before"),
-            ((self.snapshot is not None) == flushed, "it must have a snapshot from FLUSHED on, not before"),
-            (self.snapshot != "", "its snapshot has an empty key"),
+            ((self.snapshot is not None) == flushed, "it must have a flush from FLUSHED on, not before"),
+            (self.snapshot != "", "its flush has an empty key"),
             ((self.merged_version is not None) == merged, "it must have a merged version when MERGED, not before"),
             (self.merged_version is None or self.merged_version >= 1, "table versions are numbered from 1"),
             ((self.merged_at_ms is not None) == merged, "it must have a merge time when MERGED, not before"),
@@ -179,9 +179,7 @@ def _check_chain(region: Region, generations: tuple[GenerationRecord, ...]) -> N
             raise _broken(region, str(error)) from error
         if record.snapshot is not None and not _is_snapshot_of(region, record.generation, record.snapshot):
             # A key from outside would be read, or replaced, wherever it leads.
-            raise _broken(
-                region, f"generation {record.generation} names {record.snapshot!r}, which is no snapshot of it"
-            )
+            raise _broken(region, f"generation {record.generation} names {record.snapshot!r}, which is no flush of it")
     for earlier, later in pairwise(generations):
         pair = f"generations {earlier.generation} and {later.generation}"
         if later.generation != earlier.generation + 1:
@@ -203,7 +201,7 @@ def _is_snapshot_of(region: Region, generation: Generation, key: str) -> bool:
 
 
 def _broken(region: Region, problem: str) -> ObjectCorrupt:
-    return ObjectCorrupt(f"index of region {region.name}: {problem}", region=region.name)
+    return ObjectCorrupt(f"state of region {region.name}: {problem}", region=region.name)
 
 
 # -- bytes -----------------------------------------------------------------------------------------------------
@@ -366,18 +364,18 @@ def _unseal(data: bytes, where: str, content: _Message.Content) -> _Message:
         raise _corrupt(where, "it is not a protobuf message") from error
     if message.format_version != FORMAT_VERSION:
         raise FormatUnknown(
-            f"{where}: region index format version {message.format_version} is not read by this release, "
+            f"{where}: region state format version {message.format_version} is not read by this release, "
             f"which knows {FORMAT_VERSION}: update lancewal",
             object=where,
         )
     if message.content != content:
-        names = {_Message.INDEX: "a region index", _Message.HISTORY: "a history page"}
+        names = {_Message.INDEX: "a region's state", _Message.HISTORY: "a history page"}
         raise _corrupt(where, f"it is {names.get(message.content, 'something else')}, not {names[content]}")
     return message
 
 
 def _corrupt(where: str, problem: str) -> ObjectCorrupt:
     return ObjectCorrupt(
-        f"{where} is corrupt: {problem}; restore the object, or rebuild the region's index: `lancewal repair region`",
+        f"{where} is corrupt: {problem}; restore the object, or rebuild the region's state: `lancewal repair region`",
         object=where,
     )

@@ -142,7 +142,7 @@ def decode_snapshot(data: bytes, key: str) -> Snapshot:
             raise JsonFault("its checksum does not match")
         if content.whole("format") != FORMAT:
             raise FormatUnknown(
-                f"{key}: snapshot format {content.whole('format')} is not read by this release", object=key
+                f"{key}: flush format {content.whole('format')} is not read by this release", object=key
             )
         return _snapshot(content, key)
     except (JsonFault, RecursionError) as error:
@@ -153,7 +153,7 @@ def _snapshot(content: JsonObject, key: str) -> Snapshot:
     of = paths.parse_snapshot_file(key)
     region, generation = region_named(content.text("region")), Generation(content.whole("generation", low=1))
     if of is None or (of[0], of[1], of[3]) != (region, generation, SnapshotFile.MANIFEST):
-        raise JsonFault(f"it is the snapshot of generation {generation} of region {region.name}")
+        raise JsonFault(f"it is the flush of generation {generation} of region {region.name}")
     first = content.whole("first")
     repaired = "repaired" in content.members
     if repaired and content.raw("repaired") is not True:

@@ -84,7 +84,7 @@ def claim(
     """Open the next generation.  ``ended`` must describe the newest generation if that one is OPEN."""
     newest = index.newest
     if newest is None:
-        raise StoreInconsistent(f"index of region {index.region.name} has no generation", region=index.region.name)
+        raise StoreInconsistent(f"state of region {index.region.name} has no generation", region=index.region.name)
     generations = index.generations
     if newest.state is State.OPEN:
         sealed = None if ended is None else _sealed_where_ended(index.region, newest, ended)

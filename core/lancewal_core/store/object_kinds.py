@@ -90,15 +90,15 @@ KINDS: tuple[ObjectKind, ...] = (
         SEGMENT_ROWS_BYTES_MAX, Collected.WHEN_FREE, "show_segment",
     ),
     ObjectKind(
-        "snapshot", "snapshot files", partial(_snapshot_file, SnapshotFile.MANIFEST), 16 * _MIB, None,
+        "flush", "files of flushes", partial(_snapshot_file, SnapshotFile.MANIFEST), 16 * _MIB, None,
         Collected.WHEN_FREE, "show_snapshot",
     ),
     ObjectKind(
-        "deleted keys", "snapshot files", partial(_snapshot_file, SnapshotFile.DELETES), 1024 * _MIB,
+        "deleted keys", "files of flushes", partial(_snapshot_file, SnapshotFile.DELETES), 1024 * _MIB,
         SIDE_FILE_ROWS_BYTES_MAX, Collected.WHEN_FREE, "show_side_file",
     ),
     ObjectKind(
-        "patches", "snapshot files", partial(_snapshot_file, SnapshotFile.PATCHES), 1024 * _MIB,
+        "patches", "files of flushes", partial(_snapshot_file, SnapshotFile.PATCHES), 1024 * _MIB,
         SIDE_FILE_ROWS_BYTES_MAX, Collected.WHEN_FREE, "show_side_file",
     ),
     ObjectKind(
@@ -106,8 +106,8 @@ KINDS: tuple[ObjectKind, ...] = (
         "show_key_part", "the runs stay as they are, and lookups are slower",
     ),
     ObjectKind(
-        "region index", "index versions", paths.parse_index_version, INDEX_BYTES_MAX, None, Collected.WHEN_OLD,
-        "show_index", "let the flusher work: generations that are merged leave the index",
+        "region state", "states of regions", paths.parse_index_version, INDEX_BYTES_MAX, None, Collected.WHEN_OLD,
+        "show_index", "let the flusher work: generations that are merged leave the state",
     ),
     ObjectKind(
         "key catalog", "key catalog versions", paths.parse_key_catalog_version, 256 * _MIB, None, Collected.WHEN_OLD,
@@ -115,7 +115,7 @@ KINDS: tuple[ObjectKind, ...] = (
     ),
     ObjectKind(
         "history page", "history pages", paths.parse_history_page, INDEX_BYTES_MAX, None, Collected.WHEN_OLD,
-        "show_history", "its generations stay in the index until they are older than the history window",
+        "show_history", "its generations stay in the region's state until they are older than the history window",
     ),
     ObjectKind(
         "keys in conflict", "keys in conflict", paths.parse_conflicts_object, CONFLICTS_BYTES_MAX, CONFLICTS_ROWS_BYTES_MAX,

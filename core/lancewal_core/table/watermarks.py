@@ -117,7 +117,7 @@ def decode_watermarks(text: str, where: str) -> dict[Region, Watermark]:
     try:
         return _regions(JsonObject.parse(text))
     except JsonFault as error:
-        raise ObjectCorrupt(f"{where}: its watermarks cannot be read: {error}", object=where) from error
+        raise ObjectCorrupt(f"{where}: its merged positions cannot be read: {error}", object=where) from error
 
 
 def _regions(content: JsonObject) -> dict[Region, Watermark]:
@@ -291,7 +291,7 @@ class Watermarks:
                 said = (other.version, other.regions, other.conflicts)
                 if said != (in_force.version, in_force.regions, in_force.conflicts):
                     raise ObjectCorrupt(
-                        f"{key} says other watermarks than the table's history: {encode_watermarks(other.regions)}, "
+                        f"{key} says other merged positions than the table's history: {encode_watermarks(other.regions)}, "
                         f"history {encode_watermarks(in_force.regions)}",
                         object=key,
                     )

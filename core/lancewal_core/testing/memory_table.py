@@ -479,7 +479,7 @@ class MemoryTable:
             (name,) = fragment_files(fragment)
             rows = self.dataset.files.get(name)
             if rows is None:
-                raise ObjectMissing(f"data file {name} of an unmerged snapshot is missing", file=name)
+                raise ObjectMissing(f"data file {name} of an unmerged flush is missing", file=name)
             yield from rows.select(list(columns)).to_batches()
 
     def file_bytes(self, files: Sequence[str]) -> Sequence[int]:

@@ -82,10 +82,10 @@ def summary_text(summary: GarbageSummary, dry_run: bool) -> str:
         lines.append(f"rows that have expired, which the flusher hides: {summary.expired_rows}")
     unnamed = summary.loose_data
     if unnamed is None:
-        lines.append("data files: not counted, since a snapshot that is to be merged cannot be read")
+        lines.append("data files: not counted, since a flush that is to be merged cannot be read")
     elif unnamed.files:
         lines.append(
-            f"data files older than a day that neither the newest version nor a snapshot names: {unnamed.files}, "
+            f"data files older than a day that neither the newest version nor a flush names: {unnamed.files}, "
             f"{unnamed.bytes} bytes; Lance's clean-up of versions decides about them"
         )
     return "\n".join(lines)

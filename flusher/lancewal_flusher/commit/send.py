@@ -219,7 +219,7 @@ def _find(context: FlusherContext, read_version: TableVersion, key: str, uuid: s
             case TransactionGone():
                 raise CommitUnknown(
                     f"the fate of commit {uuid} read at version {read_version} is unknown: version {version} is gone "
-                    "already; the next round reads it from the watermarks",
+                    "already; the next round reads it from the merged positions",
                     version=version,
                 )
             case _:

@@ -76,7 +76,7 @@ def orphans(listed: Iterable[ObjectInfo], contract: Contract, now_ms: int) -> tu
         if kind is None:
             found.append(Orphan(info.key, info.size, "no object of lancewal has such a key"))
         elif (region := kind.region(info.key)) is not None and region not in regions:
-            reason = f"the table's contract does not name the region {region.name}"
+            reason = f"the table's contract does not name the partition {region.name}"
             found.append(Orphan(info.key, info.size, reason))
         elif kind.collected is Collected.NEVER_BUT_SHOWN and now_ms - info.modified_ms >= PROBE_KEPT_MS:
             found.append(Orphan(info.key, info.size, "a probe that a killed process left"))

@@ -47,7 +47,7 @@ class DeletesSince:
             history = histories.get(region)
             if history is None or history.index.trimmed_generation > first:
                 raise OutsideHistoryWindow(
-                    f"the load {self.name} began before generation {first + 1} of region {region.name} was merged, and "
+                    f"the load {self.name} began before generation {first + 1} of partition {region.name} was merged, and "
                     "what it deleted is trimmed: the history window is over. Give the load another name to begin anew; "
                     "rows that Kafka has deleted until then come back",
                     load=self.name,

@@ -218,7 +218,7 @@ def _taken(context: FlusherContext, facts: MergeFacts) -> list[tuple[Region, Gen
             if record is None or record.snapshot is None:
                 raise MergeUnproven(
                     f"a merge computed at table version {facts.read_version} was never finished, and generation "
-                    f"{generation} of region {region.name}, which it took, is trimmed already. To go on, "
+                    f"{generation} of partition {region.name}, which it took, is trimmed already. To go on, "
                     f"{ATTACH_A_COPY}",
                     region=region.name,
                 )

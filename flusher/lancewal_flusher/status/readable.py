@@ -164,7 +164,7 @@ def _check_snapshots(opened: OpenedTable, unmerged: Sequence[Unmerged], found: L
     sides = [sum(side.size for side in (s.deletes, s.patches) if side is not None) for _, _, s in items]
     wanted = [found.take(nbytes) for nbytes in sides]
     if not all(wanted):
-        found.not_looked_at.append(f"deletes and patches of {wanted.count(False)} unmerged snapshots")
+        found.not_looked_at.append(f"deletes and patches of {wanted.count(False)} unmerged flushes")
 
     def check(at: int) -> None:
         one, record, snapshot = items[at]

@@ -138,7 +138,7 @@ def _plan_once(context: PlanContext, at: Receipt) -> ReadPlan:
         if pinned.in_force.conflicts is not None and lies_before_a_change(contracts, merged, at.positions):
             raise VersionGone(
                 "partitions were added, or the topic made anew, since the read of this receipt, and keys are in conflict: "
-                "other regions' records of them count now, so its rows cannot be given again",
+                "other partitions' records of them count now, so its rows cannot be given again",
                 version=at.version,
             )
     # Step 3
@@ -171,7 +171,7 @@ def _pin(context: PlanContext, at: Receipt) -> Pinned:
         return found
     in_force = context.watermarks.at(at.version)
     if not is_at_or_below(in_force, at.positions):
-        raise InvalidInput(f"not a receipt: table version {at.version} holds more than its cut")
+        raise InvalidInput(f"not a receipt: table version {at.version} holds more than its positions")
     return Pinned(at.version, in_force)
 
 
@@ -189,7 +189,7 @@ def _parts(
 ) -> list[_Part]:
     """Step 3 for one region.  It may be one that only an earlier contract had."""
     if region not in context.contract.regions and index is None:
-        raise InvalidInput(f"the receipt names the region {region.name}, which the table does not have")
+        raise InvalidInput(f"the receipt names the partition {region.name}, which the table does not have")
     records = generations_behind(context, region, index, pinned.in_force.generation(region))
     merged = pinned.in_force.position(region)
     if merged is not None and records[0].first != merged:
@@ -200,8 +200,8 @@ def _parts(
         )
     if records[-1].next is not None and records[-1].next < cut:
         raise PlanStale(
-            f"region {region.name}: the receipt's cut {cut} lies behind its end {records[-1].next}; the store's listing is "
-            "out of date, or this is no receipt",
+            f"region {region.name}: the receipt's position {cut} lies behind its end {records[-1].next}; the store's listing "
+            "is out of date, or this is no receipt",
             region=region.name,
         )
     _check_given_up(context, region, Position(0) if merged is None else merged, cut)
@@ -272,7 +272,7 @@ def _check_lost(context: PlanContext, pending: Seq[_Part], walked: Walk[Segment 
             raise segment_lost(
                 walked.log,
                 walked.end,
-                f"the receipt's read of region {part.region.name} saw records in it or behind it",
+                f"the receipt's read of partition {part.region.name} saw records in it or behind it",
             )
 
 

@@ -95,7 +95,7 @@ def eventual_cut(pipeline: Pipeline) -> dict[Region, Position]:
 def test_without_any_record_the_indexes_say_it(pipeline: Pipeline) -> None:
     for info in pipeline.store.list(paths.merges_prefix()):
         pipeline.store.delete([info.key])
-    assert "no watermarks are left at all" in dry(pipeline, "merged-position")
+    assert "no merged positions are left at all" in dry(pipeline, "merged-position")
     command(pipeline, "merged-position")
     check_strong(pipeline)
     pipeline.merge()

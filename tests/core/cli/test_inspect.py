@@ -32,9 +32,9 @@ GOLDEN = {
     paths.drain_version(1): ("drain", "drain_1.json"),
     core_formats.SEGMENT_KEY: ("segment", "wal_segment_1.arrow"),
     core_formats.FENCE_KEY: ("fence", "fence_1.arrow"),
-    core_formats.INDEX_KEY: ("region index", "region_index_1.binpb"),
+    core_formats.INDEX_KEY: ("region state", "region_index_1.binpb"),
     core_formats.PAGE_KEY: ("history page", "history_page_1.binpb"),
-    json_formats.SNAPSHOT_KEY: ("snapshot", "snapshot_1.json"),
+    json_formats.SNAPSHOT_KEY: ("flush", "snapshot_1.json"),
     paths.loss_record(NORTH, Position(1010)): ("accepted loss", "loss_record_1.json"),
     RECORD: ("merge record", "merge_record_1.json"),
 }
@@ -202,7 +202,7 @@ def test_every_object_of_a_real_table_can_be_inspected(table: FlusherTable, caps
         assert shown["size"] == file.stat().st_size
         kinds.add(shown["what"])
     assert kinds == {
-        "contract", "segment", "region index", "snapshot", "deleted keys", "patches", "merge record", "finished merge",
+        "contract", "segment", "region state", "flush", "deleted keys", "patches", "merge record", "finished merge",
         "key catalog", "part of a key run",
     }  # fmt: skip
     for name in ("orders-1", "1"):
@@ -249,4 +249,4 @@ def test_an_object_in_a_bucket(
     again = run(capsys, "--table", uri, core_formats.INDEX_KEY)
     assert (code, out) == again[:2]
     assert code == 0
-    assert f"region index, {len(golden('region_index_1.binpb'))} bytes" in out
+    assert f"region state, {len(golden('region_index_1.binpb'))} bytes" in out

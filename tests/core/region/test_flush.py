@@ -331,7 +331,7 @@ def test_rebuilding_gives_way_to_who_rebuilt_or_merged_first(world: World) -> No
 def test_what_was_never_flushed_has_nothing_to_rebuild(world: World) -> None:
     world.write(north=[(1, "a")])
     world.seal(NORTH)
-    with pytest.raises(ValueError, match="no snapshot to rebuild"):
+    with pytest.raises(ValueError, match="no flush to rebuild"):
         rebuild(world, world.record(NORTH, 1))
 
 

@@ -281,9 +281,9 @@ def test_an_index_under_another_regions_key_is_refused() -> None:
 
 def test_index_and_page_are_not_taken_for_each_other() -> None:
     page = encode_history(PAGE.region, PAGE.contract_version, PAGE.generations)
-    with pytest.raises(ObjectCorrupt, match="a history page, not a region index"):
+    with pytest.raises(ObjectCorrupt, match="a history page, not a region's state"):
         decode_index(page, KEY)
-    with pytest.raises(ObjectCorrupt, match="a region index, not a history page"):
+    with pytest.raises(ObjectCorrupt, match="a region's state, not a history page"):
         decode_history(INDEX_BYTES, PAGE_KEY)
 
 

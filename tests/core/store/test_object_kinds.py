@@ -194,7 +194,7 @@ def test_a_generation_is_opened_only_where_its_marks_will_fit(monkeypatch: pytes
     indexes, ids = RegionIndexes(store, clock), (f"w{i}" for i in range(10**6))
     region, claimant = golden.NORTH, Claimant(OwnerId("o"), LogId("l"), Sequence(3))
     monkeypatch.setattr(regions, "OPENED_BELOW", 4000 * regions.OPENED_BELOW // INDEX_BYTES_MAX)
-    small = replace(BY_NAME["region index"], bytes_max=4000)
+    small = replace(BY_NAME["region state"], bytes_max=4000)
     monkeypatch.setattr(object_limits, "kind_of", lambda key: small)
 
     def change(decide: Callable[[RegionIndex], RegionIndex | None]) -> RegionIndex:

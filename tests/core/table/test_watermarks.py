@@ -273,10 +273,10 @@ def test_a_record_that_says_the_same_is_taken(world: World) -> None:
 def test_a_record_that_says_otherwise_is_corruption(world: World) -> None:
     merged = world.merge(1)
     world.fresh().record(world.expected(merged, 1), merged, "merge")
-    with pytest.raises(ObjectCorrupt, match="other watermarks") as caught:
+    with pytest.raises(ObjectCorrupt, match="other merged positions") as caught:
         world.fresh().record(world.expected(merged, 2), merged, "merge")
     assert caught.value.where["object"] == paths.merge_record(merged)
-    with pytest.raises(ObjectCorrupt, match="other watermarks"):
+    with pytest.raises(ObjectCorrupt, match="other merged positions"):
         world.fresh().record(world.expected(TableVersion(merged - 1), 1), merged, "merge")
 
 

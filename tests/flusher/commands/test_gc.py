@@ -37,8 +37,8 @@ DAY_S = 24 * 3600
 OF_PATHS = {
     r"^_lancewal/wal/fenced/": "fences",
     r"^_lancewal/wal/": "WAL segments",
-    r"memtables/": "snapshot files",
-    r"/index/": "index versions",
+    r"memtables/": "files of flushes",
+    r"/index/": "states of regions",
     r"/history/": "history pages",
     r"keys/parts/": "parts of key runs",
     r"keys/catalog/": "key catalog versions",
@@ -166,8 +166,8 @@ def test_what_it_says_is_what_goes(make: Any, gc: Any) -> None:
     assert gc(table)[0] == 0
     gone = {key: size for key, size in before.items() if key not in sizes(table)}
     assert by_kind([*said["deleted"], *said["waiting"]]) == counted(gone)
-    assert {group["kind"] for group in said["deleted"]} == {"index versions", "parcels of tasks"}
-    assert {"fences", "WAL segments", "snapshot files", "parts of key runs"} == {g["kind"] for g in said["waiting"]}
+    assert {group["kind"] for group in said["deleted"]} == {"states of regions", "parcels of tasks"}
+    assert {"fences", "WAL segments", "files of flushes", "parts of key runs"} == {g["kind"] for g in said["waiting"]}
     assert said["trimmed"] == [{"region": table.regions[0].name, "first": 1, "last": table.index(0).trimmed_generation}]
     assert table.index(0).trimmed_generation > 0
     table.check()
@@ -210,7 +210,7 @@ def test_waiting_goes_on_until_what_was_free_is_gone(make: Any) -> None:
     assert (done.rounds, waited) == (2, [len(gone)])
     assert 600 <= clock.seconds < 601
     assert by_kind([{"kind": g.kind, "objects": g.objects, "bytes": g.bytes} for g in done.deleted]) == counted(gone)
-    assert {"WAL segments", "snapshot files"} <= {g.kind for g in done.waiting}
+    assert {"WAL segments", "files of flushes"} <= {g.kind for g in done.waiting}
     table.check()
 
 
@@ -285,7 +285,7 @@ def test_loose_data_files_are_counted_and_stay(make: Any, gc: Any) -> None:
     files = set(data.iterdir())
     said = json.loads(gc(table, "--output", "json")[1])
     assert said["loose_data"] == {"files": 1, "bytes": 5}
-    assert "nor a snapshot names: 1, 5 bytes;" in gc(table)[1]
+    assert "nor a flush names: 1, 5 bytes;" in gc(table)[1]
     assert set(data.iterdir()) == files
     manifest = next((Path(table.uri) / paths.snapshots_prefix(table.regions[0])).rglob("*4-*/snapshot.json"))
     manifest.write_bytes(b"{}")
@@ -300,7 +300,7 @@ def plain(groups: Sequence[Group]) -> Counter[str]:
 
 
 def long_life() -> World:
-    """So many generations that the first round writes a page, and leaves index versions out of the newest hundred."""
+    """So many generations that the first round writes a page, and leaves states of regions out of the newest hundred."""
     world = World()
     writer = world.writer("a")
     world.open(writer)

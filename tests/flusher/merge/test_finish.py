@@ -496,7 +496,7 @@ def test_a_record_that_says_otherwise_is_named(table: FlusherTable) -> None:
     old = table.store.get(paths.merge_record(TableVersion(table.dataset.version)))
     assert old is not None
     table.store.put_if_absent(paths.merge_record(version), old)
-    with pytest.raises(ObjectCorrupt, match="other watermarks"):
+    with pytest.raises(ObjectCorrupt, match="other merged positions"):
         table.round()
 
 

@@ -348,8 +348,11 @@ def test_what_is_no_receipt_of_this_table_is_refused(pipeline: Pipeline) -> None
             replace(receipt, positions={**receipt.positions, other: Position(1)}),
             f"{other.name}, which the table does not have",
         ),
-        (replace(receipt, positions={**receipt.positions, region: Position(merged - 1)}), "holds more than its cut"),
-        (replace(receipt, positions={region: merged}), "holds more than its cut"),
+        (
+            replace(receipt, positions={**receipt.positions, region: Position(merged - 1)}),
+            "holds more than its positions",
+        ),
+        (replace(receipt, positions={region: merged}), "holds more than its positions"),
         (replace(receipt, version=TableVersion(99)), "of table version 99, the newest is"),
         ("{}", "not a receipt"),
         ("no json", "not a receipt"),

@@ -435,7 +435,7 @@ class LanceTable:
                 if not self.files_missing([name]):
                     raise file_corrupt(name, error) from error
                 raise ObjectMissing(
-                    f"data file {name} of an unmerged snapshot is missing in {self.uri}", file=name
+                    f"data file {name} of an unmerged flush is missing in {self.uri}", file=name
                 ) from error
 
     def file_bytes(self, files: Sequence[str]) -> Sequence[int]:
