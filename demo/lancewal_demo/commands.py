@@ -14,15 +14,12 @@ import typer
 
 from lancewal_core.errors import ActionNeeded, LancewalError
 
-app = typer.Typer(add_completion=False)
-
 
 class FolderNotEmpty(ActionNeeded):
     """The folder to keep is not a new one."""
 
 
-@app.command()
-def demo(
+def command(
     flights: Annotated[int | None, typer.Option(min=100, help="Only the first so many of the 336,776 flights.")] = None,
     rate: Annotated[float, typer.Option(min=1, help="Messages a second in the live part.")] = 5_000,
     keep: Annotated[
@@ -32,6 +29,8 @@ def demo(
     """Run everything on this machine: real flights through Kafka, ingest, flusher, readers and Spark, checked by DuckDB.
 
     Exit code 0 only if every comparison holds.
+
+    Example: lancewal demo --flights 5000
     """
     from lancewal_demo.progress import make_display
     from lancewal_demo.run import Options, run_demo

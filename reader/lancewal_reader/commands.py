@@ -64,6 +64,8 @@ def command(
     """Read a table as of now, or again as at a receipt: merged rows, snapshots and WAL tail together.
 
     The receipt (table version and position of each partition) is printed on stderr.
+
+    Example: lancewal read -t s3://lake/orders --columns id,status --limit 10
     """
     from lancewal_reader.point.receipt import receipt_of
     from lancewal_reader.table import open_table

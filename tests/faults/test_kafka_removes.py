@@ -96,7 +96,7 @@ def goes_on_behind_it(world: World, shorter: set[int], ends: Mapping[int, int]) 
     """A person accepts it: ingest waits until Kafka has grown up to what is durable, and all that comes then is there."""
     durable = dict(world.feed.history.ends)
     for partition in sorted(shorter):
-        said = world.lancewal.succeed("offset", "accept-loss", f"{world.feed.topic}-{partition}")
+        said = world.lancewal.succeed("offset", "accept-loss", f"{world.feed.topic}-{partition}", "--yes")
         assert f"Kafka ends at {ends[partition]}" in said
         assert f"goes on at {durable[partition]}" in said
     contract, store = read_contract(open_store(world.uri), world.uri), open_store(world.uri)
@@ -176,10 +176,10 @@ def test_tombstones_were_cleaned_away(kafka: KafkaBroker, topic_name: str, tmp_p
     assert f"deletes among offsets {durable[partition]} to" in line["error"]
     world.check_strong()
     other = (partition + 1) % PARTITIONS
-    refused = world.lancewal.run("offset", "accept-loss", f"{topic_name}-{other}")
+    refused = world.lancewal.run("offset", "accept-loss", f"{topic_name}-{other}", "--yes")
     assert refused.code == 2
     assert "nothing is lost" in refused.err
-    said = world.lancewal.succeed("offset", "accept-loss", str(partition))
+    said = world.lancewal.succeed("offset", "accept-loss", str(partition), "--yes")
     assert f"the partition goes on at {durable[partition]}" in said
     ingest.stop()
 

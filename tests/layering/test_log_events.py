@@ -34,7 +34,7 @@ NOT_HERE = frozenset(
 )
 """Words for which there are others."""
 MAKES_A_LOGGER = {
-    "lancewal_core.cli.program",
+    "lancewal_core.cli.logs",
     "lancewal_core.process.event_table",
     "lancewal_demo.producer",
     "lancewal_ingest.kafka.consumer",

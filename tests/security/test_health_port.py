@@ -18,7 +18,7 @@ import structlog
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 
-from lancewal_core.cli.program import LogLevel, configure_logging
+from lancewal_core.cli.logs import LogLevel, configure_logging
 from lancewal_core.errors import InvalidSettings
 from lancewal_core.process import health as http
 from lancewal_core.process.health import CONNECTIONS_MAX, HEAD_BYTES_MAX, REQUEST_S, Health, HealthServer

@@ -34,6 +34,9 @@ def repairing(pipeline: Pipeline, store: ObjectStore | None = None) -> Iterator[
 
 def command(pipeline: Pipeline, *arguments: object) -> str:
     """``lancewal repair ARGUMENTS``; its output.  Raises what it raises."""
+    asks = {"restored", "merged-position"}
+    if arguments[0] in asks and "--dry-run" not in arguments:
+        arguments = (*arguments, "--yes")
     config = Path(pipeline.uri).parent / "lancewal.yaml"
     config.write_text(yaml.safe_dump({"table": {"uri": pipeline.uri}}))
     done = CliRunner().invoke(app, [*map(str, arguments), "--config", str(config)])

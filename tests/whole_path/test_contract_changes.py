@@ -82,7 +82,7 @@ def test_records_that_are_not_durable_when_partitions_are_added(
         assert text in status.out
     held = [f"partition {p}: Kafka holds offsets" for p in range(PARTITIONS)]
     refused(world, f"`lancewal {command}`", *held, *alter())
-    assert f"{first[lost]} to {behind - 1} are recorded as lost" in world.lancewal.succeed(*command.split())
+    assert f"{first[lost]} to {behind - 1} are recorded as lost" in world.lancewal.succeed(*command.split(), "--yes")
     for offset in range(first[lost], behind):
         world.feed.history.records[lost][offset] = None
 

@@ -77,7 +77,7 @@ def test_one_key_through_two_partitions(kafka: KafkaBroker, topic_name: str, tmp
     assert listed["key"] == ["hunter2", 7]
     assert listed["owner"].endswith(f"/{here}")
     assert [waiting["partition"] for waiting in listed["waiting"]] == [there]
-    answer = world.lancewal.run("conflict", "settle", f"{topic_name}-{there}", "--all")
+    answer = world.lancewal.run("conflict", "settle", f"{topic_name}-{there}", "--all", "--yes")
     assert (answer.code, "hunter2" in answer.err + answer.out) == (0, False)
     assert lance.dataset(world.uri).to_table(["status"]).to_pylist() == [{"status": "new"}]
     assert seen(world) == ["new"]

@@ -150,8 +150,8 @@ def test_accepting_the_loss_of_what_retention_took(
     (line,) = ingest.logged("partition_stopped")
     assert f"offsets {first} to {behind - 1}" in line["error"]
     assert f"`lancewal offset accept-loss {topic_name}-{partition}`" in line["error"]
-    refused(world, "nothing is lost", "accept-loss", (partition + 1) % PARTITIONS)
-    said = world.lancewal.succeed("offset", "accept-loss", f"{topic_name}-{partition}")
+    refused(world, "nothing is lost", "accept-loss", (partition + 1) % PARTITIONS, "--yes")
+    said = world.lancewal.succeed("offset", "accept-loss", f"{topic_name}-{partition}", "--yes")
     assert f"offsets {first} to {behind - 1} are recorded as lost" in said
     ingest.stop()
 
@@ -164,7 +164,7 @@ def test_accepting_the_loss_of_what_retention_took(
     region = read_contract(store, world.uri).regions[partition]
     (loss,) = read_losses(store, region)
     assert (loss.first, loss.next) == (first, behind)
-    refused(world, "nothing is lost", "accept-loss", partition)
+    refused(world, "nothing is lost", "accept-loss", partition, "--yes")
 
 
 def misroute(world: World) -> tuple[int, int]:

@@ -111,7 +111,7 @@ def test_a_segment_is_lost_and_kafka_has_dropped_its_records(
     before = content(Path(world.uri) / "_lancewal" / "regions")
     shown = world.lancewal.succeed("repair", "segment", key, "--accept-loss", "--dry-run")
     assert content(Path(world.uri) / "_lancewal" / "regions") == before
-    assert "are given up" in world.lancewal.succeed("repair", "segment", key, "--accept-loss")
+    assert "are given up" in world.lancewal.succeed("repair", "segment", key, "--accept-loss", "--yes")
 
     given_up = 0
     store = open_store(world.uri)

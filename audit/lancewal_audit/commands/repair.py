@@ -8,15 +8,20 @@ from typing import Annotated
 
 import typer
 
+from lancewal_core.cli.groups import Group
 from lancewal_core.cli.named import PartitionArgument, partition_named
-from lancewal_core.cli.options import ConfigOption, DryRunOption, StorageOption, TableOption, read_settings
+from lancewal_core.cli.options import (
+    ConfigOption,
+    DryRunOption,
+    StorageOption,
+    TableOption,
+    YesOption,
+    agree,
+    read_settings,
+)
 from lancewal_core.cli.output import one_line, say
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    help="Mend a table's state. Each command shows with --dry-run what it would do, and changes nothing.",
-)
+app = Group(help="Mend a table's state. Each command shows with --dry-run what it would do, and changes nothing.")
 
 
 class RowsSince(StrEnum):
@@ -32,7 +37,7 @@ def generation(
     number: Annotated[
         int | None,
         typer.Argument(
-            metavar="[GENERATION]", help="Rebuild this one, whatever it looks like; by default what is damaged.", min=1
+            metavar="GENERATION", help="Rebuild this one, whatever it looks like; by default what is damaged.", min=1
         ),
     ] = None,
     dry_run: DryRunOption = False,
@@ -40,7 +45,10 @@ def generation(
     config: ConfigOption = None,
     storage_option: StorageOption = None,
 ) -> None:
-    """Make the snapshots of a region's unmerged generations anew from their WAL entries."""
+    """Make the snapshots of a region's unmerged generations anew from their WAL entries.
+
+    Example: lancewal repair generation orders-3 --dry-run
+    """
     from lancewal_audit.repair.context import opened
     from lancewal_audit.repair.snapshot import plan_snapshots, repair_snapshots
     from lancewal_core.ids import Generation
@@ -70,6 +78,8 @@ def region_(
     """Rebuild a region's index, whose newest versions are lost or damaged, from the logs.
 
     Ingest must be stopped and paused, the flusher paused.
+
+    Example: lancewal repair region orders-3 --dry-run
     """
     from lancewal_audit.repair.context import opened
     from lancewal_audit.repair.index.repair import plan_index, repair_index
@@ -105,11 +115,15 @@ def segment(
         typer.Option("--accept-loss", help="Go on without what Kafka does not have any more, and record what it was."),
     ] = False,
     dry_run: DryRunOption = False,
+    yes: YesOption = False,
     table: TableOption = "",
     config: ConfigOption = None,
     storage_option: StorageOption = None,
 ) -> None:
-    """Read from Kafka again what a lost or damaged WAL segment held, and flush the generations that need it."""
+    """Read from Kafka again what a lost or damaged WAL segment held, and flush the generations that need it.
+
+    Example: lancewal repair segment _lancewal/wal/LOG/NUMBER.arrow --dry-run
+    """
     from lancewal_audit.repair.context import opened
     from lancewal_audit.repair.segment import plan_segment, repair_segment
     from lancewal_audit.repair.topic_records import KafkaTopicRecords
@@ -121,6 +135,8 @@ def segment(
         plan = plan_segment(context, records, key, accept_loss=accept_loss)
         _tell(plan.lines())
         if not dry_run:
+            if any(generation.given_up for generation in plan.needed):
+                agree(yes, "these records are given up")
             _tell(repair_segment(context, records, plan))
 
 
@@ -131,11 +147,15 @@ def restored(
         typer.Option(help="What becomes of rows that were merged since: drop, or replay, which merges them again."),
     ],
     dry_run: DryRunOption = False,
+    yes: YesOption = False,
     table: TableOption = "",
     config: ConfigOption = None,
     storage_option: StorageOption = None,
 ) -> None:
-    """Decide what becomes of the rows that were merged since, after a user restored the Lance table."""
+    """Decide what becomes of the rows that were merged since, after a user restored the Lance table.
+
+    Example: lancewal repair restored --rows-since replay --dry-run
+    """
     from lancewal_audit.repair.context import opened
     from lancewal_audit.repair.restored import plan_restored, repair_restored
 
@@ -143,17 +163,23 @@ def restored(
         plan = plan_restored(context, rows_since.value)
         _tell(plan.lines())
         if not dry_run:
+            if plan.records:
+                agree(yes, f"the restore is decided: {rows_since}")
             _tell(repair_restored(context, plan))
 
 
 @app.command("merged-position")
 def merged_position(
     dry_run: DryRunOption = False,
+    yes: YesOption = False,
     table: TableOption = "",
     config: ConfigOption = None,
     storage_option: StorageOption = None,
 ) -> None:
-    """Conclude what is merged, where the table versions that said it are gone, and record it."""
+    """Conclude what is merged, where the table versions that said it are gone, and record it.
+
+    Example: lancewal repair merged-position --dry-run
+    """
     from lancewal_audit.repair.context import opened
     from lancewal_audit.repair.watermark import accept_watermark, plan_watermark
 
@@ -164,6 +190,7 @@ def merged_position(
             return
         _tell(plan.lines())
         if not dry_run:
+            agree(yes, "this is taken for what is merged")
             _tell(accept_watermark(context, plan))
 
 
@@ -175,7 +202,10 @@ def index(
     config: ConfigOption = None,
     storage_option: StorageOption = None,
 ) -> None:
-    """Build a secondary index of the Lance table anew, with its own parameters.  No row changes."""
+    """Build a secondary index of the Lance table anew, with its own parameters.  No row changes.
+
+    Example: lancewal repair index customer_idx --dry-run
+    """
     from lancewal_audit.repair.context import opened
     from lancewal_audit.repair.lance_index import plan_lance_index, repair_lance_index
 

@@ -70,6 +70,8 @@ def command(
 
     Exit code 0 if everything that was compared is equal, 1 if something differs; if it could not be compared, 2 to 5 as of
     every command.
+
+    Example: lancewal verify --from wal --sample 0.01
     """
     from pyarrow import ArrowException
 

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-import typer
-
+from lancewal_core.cli.groups import Group
 from lancewal_core.cli.options import ConfigOption, Output, OutputOption, read_settings
 from lancewal_core.cli.output import say, say_json
 
-app = typer.Typer(no_args_is_help=True, help="Check and show the settings.")
+app = Group(help="Check and show the settings.")
 
 
 @app.command()
 def check(config: ConfigOption = None) -> None:
-    """Read all settings and report everything that is wrong with them."""
+    """Read all settings and report everything that is wrong with them.
+
+    Example: lancewal config check -c lancewal.yaml
+    """
     read_settings(config)
     say("The settings are valid.")
 
 
 @app.command()
 def show(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> None:
-    """Show the settings in force, defaults included, secrets masked."""
+    """Show the settings in force, defaults included, secrets masked.
+
+    Example: lancewal config show -c lancewal.yaml
+    """
     masked = read_settings(config).masked()
     if output is Output.JSON:
         say_json(masked)

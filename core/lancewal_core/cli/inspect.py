@@ -26,7 +26,7 @@ def command(
     object_: Annotated[
         str,
         typer.Argument(
-            metavar="[OBJECT]",
+            metavar="OBJECT",
             help="A key of the table, such as _lancewal/contract/18446744073709551614.json, or its path or URI as a whole.",
         ),
     ] = "",
@@ -42,6 +42,8 @@ def command(
     accepted loss, merge record.
 
     It is checked as the services check it: a damaged object gives its error, and exit code 4.
+
+    Example: lancewal inspect --partition orders-3
     """
     from lancewal_core.cli.stored_object import inspect_object, inspect_region
     from lancewal_core.store.obstore import open_store

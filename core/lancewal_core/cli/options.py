@@ -7,6 +7,7 @@ A command is about one table, and takes ``-t``, ``-c`` and ``--storage-option``;
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from lancewal_core.cli.output import many_lines
 from lancewal_core.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -40,6 +42,9 @@ StorageOption: TypeAlias = Annotated[
 ]
 DryRunOption: TypeAlias = Annotated[
     bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")
+]
+YesOption: TypeAlias = Annotated[
+    bool, typer.Option("--yes", help="Do not ask: what is given up, is given up for good.")
 ]
 
 
@@ -75,6 +80,17 @@ def read_settings(
         options = {**settings.storage.options, **dict(map(_name_and_value, storage_option))}
         settings = settings.model_copy(update={"storage": settings.storage.model_copy(update={"options": options})})
     return settings
+
+
+def agree(yes: bool, to: str) -> None:
+    """Ask before something is given up for good; ``InvalidInput`` where nobody agrees, or nobody can be asked."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise InvalidInput(f"{to}, for good: look at it with --dry-run, and give --yes. Nothing was changed")
+    typer.echo(many_lines(f"{to}, for good. Go on? [y/N] "), err=True, nl=False)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise InvalidInput("nothing was changed")
 
 
 def _at(table: str) -> TableSettings:

@@ -44,6 +44,8 @@ def pause(
     """Let all processes of a service pause, within 5 s: ingest consumes nothing, the flusher begins no round.
 
     Without `--for` the pause holds until `lancewal resume`.  Kafka keeps records only as long as the topic retains them.
+
+    Example: lancewal pause flusher --for 10m
     """
     import uuid
 
@@ -62,7 +64,10 @@ def resume(
     storage_option: StorageOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """End the pause of a service; its processes go on within 5 s."""
+    """End the pause of a service; its processes go on within 5 s.
+
+    Example: lancewal resume flusher
+    """
     import uuid
 
     from lancewal_core.process.clock import SystemClock

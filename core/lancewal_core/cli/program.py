@@ -11,20 +11,19 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import sys
 import traceback
-from collections.abc import Mapping, MutableMapping, Sequence
-from enum import StrEnum
+from collections.abc import Sequence
 from importlib import metadata
 from importlib.metadata import EntryPoint
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
+from lancewal_core.cli.groups import CommandGroup, command_of
+from lancewal_core.cli.logs import LogFormat, LogLevel, configure_logging
 from lancewal_core.cli.output import say
 from lancewal_core.errors import BUG, ActionNeeded, LancewalError
 from lancewal_core.process import failpoints
@@ -39,15 +38,6 @@ _CORE = {
 }
 """Commands that every installation has."""
 _REQUIREMENT = re.compile(r"^\s*(?P<name>[A-Za-z0-9._-]+)[^;]*;.*\bextra\s*==\s*['\"](?P<extra>[^'\"]+)['\"]")
-
-
-class LogLevel(StrEnum):
-    """Least severe events that are logged."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
 
 
 class ExtraMissing(ActionNeeded):
@@ -74,7 +64,7 @@ def missing_requirements(entry: EntryPoint) -> list[str]:
     return missing
 
 
-class _Commands(TyperGroup):
+class _Commands(CommandGroup):
     """The root group: built-in commands, and those of the entry points (guarantees 1 and 2)."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -89,6 +79,9 @@ class _Commands(TyperGroup):
                 continue
             found.add(entry.name)
         return sorted(found)
+
+    def names(self, ctx: Any) -> Sequence[str]:
+        return [entry.name for entry in _entries() if not missing_requirements(entry)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         built_in = super().get_command(ctx, cmd_name)
@@ -111,12 +104,8 @@ def _load(entry: EntryPoint) -> Any:
             f"the command {entry.name!r} needs {', '.join(missing)}: install {_DISTRIBUTION}[{extra}]", extra=extra
         )
     loaded = entry.load()
-    if isinstance(loaded, typer.Typer):
-        command = typer.main.get_command(loaded)
-    else:
-        single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        single.command(entry.name)(loaded)
-        command = typer.main.get_command(single)
+    group = isinstance(loaded, typer.Typer)
+    command: Any = typer.main.get_command(loaded) if group else command_of(entry.name, loaded)
     command.name = entry.name
     return command
 
@@ -125,7 +114,6 @@ app = typer.Typer(
     name="lancewal",
     cls=_Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     help="Fast, exact upserts from Kafka into Lance tables.",
 )
@@ -143,49 +131,15 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
-    log_level: Annotated[LogLevel, typer.Option(help="Least severe events to log, as JSON lines on stderr.")] = (
-        LogLevel.INFO
-    ),
+    log_level: Annotated[LogLevel, typer.Option(help="Least severe events to log, on stderr.")] = LogLevel.INFO,
+    log_format: Annotated[
+        LogFormat, typer.Option(help="Form of the log; auto: text on a terminal, JSON lines otherwise.")
+    ] = LogFormat.AUTO,
     version: Annotated[
         bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and stop.")
     ] = False,
 ) -> None:
-    configure_logging(log_level)
-
-
-def configure_logging(level: LogLevel) -> None:
-    """JSON lines on stderr, from structlog and from libraries that use ``logging``."""
-    import structlog  # only once a command runs
-
-    number = logging.getLevelNamesMapping()[level.value.upper()]
-    shared: list[Any] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.format_exc_info,
-    ]
-    structlog.configure(
-        processors=[*shared, structlog.processors.JSONRenderer(default=str)],
-        wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=True,
-    )
-    formatter = structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=[structlog.stdlib.add_logger_name, *shared, _of_libraries],
-        processors=[
-            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-            structlog.processors.JSONRenderer(default=str),
-        ],
-    )
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(formatter)
-    logging.basicConfig(handlers=[handler], level=max(number, logging.WARNING), force=True)
-
-
-def _of_libraries(_: object, __: str, line: MutableMapping[str, Any]) -> Mapping[str, Any]:
-    """Of libraries the text is the ``message``, and there is no ``event``; what our own log by ``logging`` is declared."""
-    line["message"] = line.pop("event")
-    return {**line, **getattr(line["_record"], "lancewal", {})}
+    configure_logging(log_level, log_format)
 
 
 def run(arguments: Sequence[str]) -> int:

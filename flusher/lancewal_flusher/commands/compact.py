@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lancewal_core.cli.options import ConfigOption, Output, OutputOption, StorageOption, TableOption, read_settings
+from lancewal_core.cli.options import (
+    ConfigOption,
+    DryRunOption,
+    Output,
+    OutputOption,
+    StorageOption,
+    TableOption,
+    read_settings,
+)
 from lancewal_core.cli.output import say, say_json
 from lancewal_core.settings.load import Settings
 from lancewal_flusher.commands.runner_option import RunnerOption, choosing, session_for
@@ -19,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    dry_run: DryRunOption = False,
     everything: Annotated[
         bool, typer.Option("--all", help="Take the sentinel too; merges under way are then planned again.")
     ] = False,
@@ -33,6 +41,8 @@ def command(
 
     Safe beside a running flusher, whose merges go first: where they keep changing the same fragments this command gives
     up with exit code 3, and `lancewal pause flusher --for 10m` keeps them away.  Needs `table.uri`.
+
+    Example: lancewal compact --all --dry-run
     """
     settings = choosing(read_settings(config, table, storage_option), runner)
     with ExitStack() as stack:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lancewal_core.cli.groups import Group
 from lancewal_core.cli.named import PartitionArgument, partition_named
 from lancewal_core.cli.options import (
     ConfigOption,
@@ -16,6 +17,8 @@ from lancewal_core.cli.options import (
     OutputOption,
     StorageOption,
     TableOption,
+    YesOption,
+    agree,
     read_settings,
 )
 from lancewal_core.cli.output import one_line, say, say_json
@@ -25,11 +28,7 @@ if TYPE_CHECKING:
     from lancewal_core.ids import Region
     from lancewal_core.table.contract import Contract
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    help="Primary keys that came through two partitions of a topic that others key: look at them, decide whose records stand.",
-)
+app = Group(help="Primary keys that came through two partitions of a topic that others key: look at them, and decide.")
 
 
 @app.command("list")
@@ -42,6 +41,8 @@ def list_(
     """Show the keys that wait for a decision: whose records the table has, and what waits of which partition.
 
     It shows primary keys, which are your data, and no other columns.
+
+    Example: lancewal conflict list -o json
     """
     from lancewal_core.keys.conflicts import read_conflicts
     from lancewal_core.open import Address
@@ -86,6 +87,7 @@ def settle(
         typer.Option(help="What `list` or --dry-run was as of: where something else waits by now, nothing is changed."),
     ] = "",
     dry_run: DryRunOption = False,
+    yes: YesOption = False,
     table: TableOption = "",
     config: ConfigOption = None,
     storage_option: StorageOption = None,
@@ -94,6 +96,8 @@ def settle(
 
     Where the table has that partition's row already, it stays as it is.  One commit; the flusher may run beside it.  Mend the
     producers first: the next record through another partition is a conflict again.
+
+    Example: lancewal conflict settle orders-2 --all --dry-run
     """
     from contextlib import ExitStack
 
@@ -104,6 +108,8 @@ def settle(
 
     if bool(key) == every:
         raise InvalidInput("name the keys by --key, or take --all")
+    if not dry_run:
+        agree(yes, "what waits of other partitions is dropped")
     with ExitStack() as stack:
         context = open_context(read_settings(config, table, storage_option), stack, on_threads=True)
         region = _region(context.contract, partition, topic_id)

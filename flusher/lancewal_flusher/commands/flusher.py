@@ -8,11 +8,12 @@ from typing import Annotated
 
 import typer
 
+from lancewal_core.cli.groups import Group
 from lancewal_core.cli.options import ConfigOption, StorageOption, TableOption, read_settings
 from lancewal_core.cli.output import say
 from lancewal_flusher.commands.runner_option import RunnerOption, choosing, session_for
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Merge what is durable, and keep the table fast.")
+app = Group(help="Merge what is durable, and keep the table fast.")
 
 
 class Turn(StrEnum):
@@ -20,11 +21,6 @@ class Turn(StrEnum):
 
     MERGE = "merge"
     COMPACT = "compact"
-
-
-@app.callback()
-def _group() -> None:
-    """A group even while it has one command."""
 
 
 @app.command()
@@ -38,6 +34,8 @@ def run(
 
     Needs `table.uri`; all else is in the table's contract.  Exit code 0 after an orderly end, 2 when a person must
     change something, 3 when starting again may help.
+
+    Example: lancewal flusher run -c lancewal.yaml
     """
     settings = choosing(read_settings(config, table, storage_option), runner)
     with session_for(settings):
@@ -55,5 +53,7 @@ def spark_script(
     """Print where the script for spark-submit lies.
 
     It takes the options of `lancewal merge` or `lancewal compact`, or of `lancewal flusher run`.
+
+    Example: spark-submit "$(lancewal flusher spark-script merge)" -c lancewal.yaml
     """
     say(str(Path(__file__).parent / "submit" / f"lancewal_{turn or 'flusher_run'}.py"))

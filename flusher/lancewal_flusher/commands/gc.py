@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lancewal_core.cli.options import ConfigOption, Output, OutputOption, StorageOption, TableOption, read_settings
+from lancewal_core.cli.options import (
+    ConfigOption,
+    DryRunOption,
+    Output,
+    OutputOption,
+    StorageOption,
+    TableOption,
+    read_settings,
+)
 from lancewal_core.cli.output import aligned, one_line, say, say_json
 from lancewal_core.errors import InvalidInput
 
@@ -20,7 +28,7 @@ ORPHANS_SHOWN = 20
 
 
 def command(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
+    dry_run: DryRunOption = False,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait for the grace period, until what is free now is deleted.")
     ] = False,
@@ -32,6 +40,8 @@ def command(
     """Delete what is merged and older than the history window, as the flusher does, and report what nothing accounts for.
 
     Safe beside a running flusher; refused, but for --dry-run, while it is paused.  Needs `table.uri`.
+
+    Example: lancewal gc --dry-run
     """
     from contextlib import ExitStack
 

@@ -41,6 +41,8 @@ def command(
 
     Safe beside running services, and to be repeated: it then adds what is missing.  Rows that Kafka had deleted before the
     load began come back: begin it with --begin before the files are written.
+
+    Example: lancewal table load exports/ --name orders-2026 --duplicates last
     """
     from contextlib import ExitStack
 

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from lancewal_core.cli.options import ConfigOption, Output, OutputOption, StorageOption, TableOption, read_settings
+from lancewal_core.cli.options import (
+    ConfigOption,
+    DryRunOption,
+    Output,
+    OutputOption,
+    StorageOption,
+    TableOption,
+    read_settings,
+)
 from lancewal_core.cli.output import say, say_json
 from lancewal_core.errors import MAY_PASS
 from lancewal_flusher.commands.runner_option import RunnerOption, choosing, session_for
@@ -17,9 +25,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what the next merge would do, and what that costs.")
-    ] = False,
+    dry_run: DryRunOption = False,
     runner: RunnerOption = None,
     table: TableOption = "",
     config: ConfigOption = None,
@@ -28,7 +34,10 @@ def command(
 ) -> None:
     """Flush and merge everything that waits, then stop; compacts nothing and collects no garbage.
 
-    Safe beside a running flusher; refused, but for --dry-run, while it is paused.
+    Safe beside a running flusher; refused, but for --dry-run, while it is paused.  --dry-run says what the next merge would
+    do, and what that costs.
+
+    Example: lancewal merge --dry-run -o json
     """
     settings = choosing(read_settings(config, table, storage_option), runner)
     if dry_run:

@@ -26,6 +26,8 @@ def command(
     Exit code 1 where it has to report a problem, such as a partition that goes no further although records wait (why a
     running ingest has stopped it, only its log and `/readyz` know), or something that strong reads need and that is lost or
     damaged. What it has not looked at, it says.
+
+    Example: lancewal status -t s3://lake/orders
     """
     from lancewal_flusher.status.status import table_status
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lancewal_core.cli.groups import Group
 from lancewal_core.cli.options import ConfigOption, Output, OutputOption, StorageOption, TableOption, read_settings
 from lancewal_core.cli.output import aligned, one_line, say, say_json
 from lancewal_core.errors import InvalidInput
@@ -15,7 +16,7 @@ from lancewal_flusher.commands.load import command as load_command
 if TYPE_CHECKING:
     from lancewal_core.table.contract import Contract
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Make lancewal tables, and show what a table is.")
+app = Group(help="Make lancewal tables, and show what a table is.")
 
 
 @app.command()
@@ -25,7 +26,10 @@ def create(
     storage_option: StorageOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Create an empty table from `table` and `kafka` of the settings."""
+    """Create an empty table from `table` and `kafka` of the settings.
+
+    Example: lancewal table create -c lancewal.yaml
+    """
     from lancewal_flusher.define.create import create_table
 
     _show(create_table(read_settings(config, table, storage_option, defining=True), warn=_warn), output)
@@ -38,7 +42,10 @@ def attach(
     storage_option: StorageOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Make an existing Lance table a lancewal table; its rows stay, its primary key is checked."""
+    """Make an existing Lance table a lancewal table; its rows stay, its primary key is checked.
+
+    Example: lancewal table attach -c lancewal.yaml
+    """
     from lancewal_flusher.define.attach import attach_table
 
     _show(attach_table(read_settings(config, table, storage_option, defining=True), warn=_warn), output)
@@ -55,6 +62,8 @@ def moved(
     """Take up a table whose folder was moved or copied to `table.uri`, as a table of its own, with all that the folder holds.
 
     Neither ingest nor flusher may have worked on it while it was copied.  Receipts of before are not taken any more.
+
+    Example: lancewal table moved --from s3://old/orders
     """
     from lancewal_flusher.define.move import move_table
 
@@ -76,6 +85,8 @@ def alter(
     expire.
 
     Restart ingest and flusher afterwards.
+
+    Example: lancewal table alter --partitions 12
     """
     from lancewal_core.rows.ttl import Ttl
     from lancewal_flusher.define.alter import alter_partitions, alter_ttl
@@ -107,6 +118,8 @@ def rebind(
     """Take up a topic that was deleted and made again under its name, once all of the old one is merged.
 
     Restart ingest and flusher afterwards.
+
+    Example: lancewal table rebind --topic-id yK2mXcVnQzO0bW1a5c3d4e --start latest
     """
     from pydantic import TypeAdapter, ValidationError
 
@@ -128,7 +141,10 @@ def show(
     storage_option: StorageOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Show the table's contract."""
+    """Show the table's contract.
+
+    Example: lancewal table show -t s3://lake/orders
+    """
     from lancewal_core.open import Address
 
     settings = read_settings(config, table, storage_option)
@@ -148,6 +164,8 @@ def export_memwal(
 ) -> None:
     """Write all generations of all regions, history pages included, as one `MemWalIndexDetails` of Lance's MemWAL index
     specification, for programs that know it.  Only reads the table.  Needs `table.uri`.
+
+    Example: lancewal table export-memwal memwal.binpb
     """
     from contextlib import ExitStack
 

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import typer
-
+from lancewal_core.cli.groups import Group
 from lancewal_core.cli.options import ConfigOption, StorageOption, TableOption, read_settings
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Consume Kafka and make rows durable.")
-
-
-@app.callback()
-def _group() -> None:
-    """A group even while it has one command."""
+app = Group(help="Consume Kafka and make rows durable.")
 
 
 @app.command()
@@ -20,6 +14,8 @@ def run(table: TableOption = "", config: ConfigOption = None, storage_option: St
 
     Needs `table.uri` and `kafka.bootstrap_servers`; all else is in the table's contract.  Exit code 0 after an orderly
     end, 2 when a person must change something, 3 when starting again may help.
+
+    Example: lancewal ingest run -c lancewal.yaml
     """
     from lancewal_ingest.service.service import run_ingest
 

@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lancewal_core.cli.groups import Group
 from lancewal_core.cli.named import PartitionArgument, RecordArgument, partition_named, record_named
-from lancewal_core.cli.options import ConfigOption, StorageOption, TableOption, read_settings
+from lancewal_core.cli.options import (
+    ConfigOption,
+    DryRunOption,
+    StorageOption,
+    TableOption,
+    YesOption,
+    agree,
+    read_settings,
+)
 from lancewal_core.cli.output import say
 
 if TYPE_CHECKING:
@@ -21,43 +30,58 @@ if TYPE_CHECKING:
     from lancewal_core.table.contract import Contract
     from lancewal_ingest.context import IngestContext
     from lancewal_ingest.kafka.source import Offsets
+    from lancewal_ingest.operator.accept_loss import Accepted
     from lancewal_kafka.records import Records
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    help="Lead a partition past offsets that stopped it. Afterwards restart the ingest process that showed it stopped.",
+app = Group(
+    help="Lead a partition past offsets that stopped it; then restart the ingest process that showed it stopped."
 )
+
+
+_NOTHING_CHANGED = "nothing was changed (--dry-run)"
 
 
 @app.command(name="accept-loss")
 def accept_loss(
     partition: PartitionArgument,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
     table: TableOption = "",
     config: ConfigOption = None,
     storage_option: StorageOption = None,
 ) -> None:
-    """Go on behind offsets that Kafka deleted before they became durable, or where it lost its tail; records the loss."""
-    from lancewal_ingest.context import new_owner
-    from lancewal_ingest.operator.accept_loss import accept_loss
+    """Go on behind offsets that Kafka deleted before they became durable, or where it lost its tail; records the loss.
 
-    with _opened(
-        read_settings(config, table, storage_option), lambda contract: partition_named(partition, contract)
-    ) as place:
-        accepted = accept_loss(place.context, new_owner(), place.region, place.offsets)
+    Example: lancewal offset accept-loss orders-3 --dry-run
+    """
+    from lancewal_ingest.context import new_owner
+    from lancewal_ingest.operator.accept_loss import accept_loss, plan_loss
+
+    settings = read_settings(config, table, storage_option)
+    with _opened(settings, lambda contract: partition_named(partition, contract)) as place:
+        accepted = plan_loss(place.context, new_owner(), place.region, place.offsets)
+        if not dry_run:
+            agree(yes, loss_text(place.name, accepted))
+            accepted = accept_loss(place.context, new_owner(), place.region, place.offsets)
+    say(loss_text(place.name, accepted))
+    if dry_run:
+        say(_NOTHING_CHANGED)
+
+
+def loss_text(name: str, accepted: Accepted) -> str:
+    """For people."""
     if accepted.losses[0].kind == "replaced":
         first = accepted.losses[0].first
-        say(
-            f"{place.name}: Kafka ends at {first}, and what was durable up to position "
+        return (
+            f"{name}: Kafka ends at {first}, and what was durable up to position "
             f"{accepted.goes_on} stays. Recorded: what Kafka gets at offsets {first} to {accepted.goes_on - 1}, and has got "
             f"since it lost its tail, is never read. Ingest goes on at {accepted.goes_on}, once Kafka has grown up to there"
         )
-        return
     spans = [
         f"{'' if loss.kind == 'offsets' else 'deletes among '}offsets {loss.first} to {loss.next - 1}"
         for loss in accepted.losses
     ]
-    say(f"{place.name}: {', and '.join(spans)} are recorded as lost; the partition goes on at {accepted.goes_on}")
+    return f"{name}: {', and '.join(spans)} are recorded as lost; the partition goes on at {accepted.goes_on}"
 
 
 @app.command()
@@ -71,11 +95,15 @@ def reject(
             min=0,
         ),
     ] = None,
+    dry_run: DryRunOption = False,
     table: TableOption = "",
     config: ConfigOption = None,
     storage_option: StorageOption = None,
 ) -> None:
-    """Send the record that stopped a partition to the dead-letter topic, and go on behind it; or all such up to an offset."""
+    """Send the record that stopped a partition to the dead-letter topic, and go on behind it; or all such up to an offset.
+
+    Example: lancewal offset reject orders-3-1841 --through 1850
+    """
     from lancewal_core.ids import Position
     from lancewal_ingest.context import new_owner
     from lancewal_ingest.kafka.dead_letters import KafkaDeadLetters
@@ -99,7 +127,7 @@ def reject(
             return found
 
         last = Position(offset if through is None else through)
-        kafka = Partition(place.offsets, read, letters)
+        kafka = Partition(place.offsets, read, letters, look_only=dry_run)
         passed = reject(place.context, new_owner(), place.region, Position(offset), last, kafka)
     more = (
         ""
@@ -116,6 +144,8 @@ def reject(
         f"{passed.rows} good ones are rows. The partition goes on at {passed.goes_on} once the ingest process that stopped is "
         f"restarted{more}"
     )
+    if dry_run:
+        say(_NOTHING_CHANGED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,8 +39,8 @@ class Accepted:
     goes_on: Position
 
 
-def accept_loss(context: IngestContext, owner: OwnerId, region: Region, offsets: Callable[[], Offsets]) -> Accepted:
-    """Steps 1 and 2; what was accepted.  ``InvalidInput`` where nothing is lost."""
+def plan_loss(context: IngestContext, owner: OwnerId, region: Region, offsets: Callable[[], Offsets]) -> Accepted:
+    """What would be accepted now; nothing is written.  ``InvalidInput`` where nothing is lost."""
     # Step 1
     position = durable_position(context, region)
     kafka = offsets()
@@ -55,33 +55,44 @@ def accept_loss(context: IngestContext, owner: OwnerId, region: Region, offsets:
             accepted_by=owner,
             kind="replaced",
         )
-        write_loss(context.store, region, replaced)
         return Accepted((replaced,), position)
     if low <= position:
         loss = _tombstones(context, owner, region, position, kafka)
         if loss is None:
             raise _nothing_lost(region, position, low)
-        write_loss(context.store, region, loss)
         return Accepted((loss,), position)
+    return _offsets(context, owner, region, position, kafka)
+
+
+def accept_loss(context: IngestContext, owner: OwnerId, region: Region, offsets: Callable[[], Offsets]) -> Accepted:
+    """Steps 1 and 2; what was accepted.  ``InvalidInput`` where nothing is lost."""
+    # Step 1
+    plan = plan_loss(context, owner, region, offsets)
+    if plan.losses[0].kind != "offsets":
+        write_loss(context.store, region, plan.losses[0])
+        return plan
     # Step 2
     accepted: list[Accepted] = []
 
     def make(first: Position) -> Entry:
-        kafka = offsets()
-        reached = kafka.low
-        if reached <= first:
-            raise _nothing_lost(region, first, reached)
-        loss = LossRecord(first=first, next=reached, accepted_at_ms=context.clock.now_ms(), accepted_by=owner)
-        deletes = _tombstones(context, owner, region, reached, kafka)
-        losses = (loss,) if deletes is None else (loss, deletes)
-        for one in losses:
+        found = _offsets(context, owner, region, first, offsets())
+        for one in found.losses:
             write_loss(context.store, region, one)
-        accepted.append(Accepted(losses, reached))
-        return Entry(region, first, reached, context.contract.version, no_rows(context.contract.rows.wal), ())
+        accepted.append(found)
+        return Entry(region, first, found.goes_on, context.contract.version, no_rows(context.contract.rows.wal), ())
 
     # What Kafka lost is what this is about: opening the region must not stop at it.
     write_entry(context, owner, region, lambda: Offsets(Position(0), offsets().high), make)
     return accepted[0]
+
+
+def _offsets(context: IngestContext, owner: OwnerId, region: Region, first: Position, kafka: Offsets) -> Accepted:
+    """The records of what lies between ``first`` and where Kafka begins, and of deletes behind that."""
+    if kafka.low <= first:
+        raise _nothing_lost(region, first, kafka.low)
+    loss = LossRecord(first=first, next=kafka.low, accepted_at_ms=context.clock.now_ms(), accepted_by=owner)
+    deletes = _tombstones(context, owner, region, kafka.low, kafka)
+    return Accepted((loss,) if deletes is None else (loss, deletes), kafka.low)
 
 
 def _tombstones(

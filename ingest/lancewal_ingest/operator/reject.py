@@ -8,7 +8,8 @@ Guarantees
     in between are rows, as they are when ingest reads them.
  4. Offsets that nobody can read (``RecordsUnreadable``) are rejected one by one: each is listed, and has a letter without key
     and value.
- 5. A crash leaves whole pieces done; the region goes on behind them.
+ 5. To look changes nothing, and says what the same command would do.
+ 6. A crash leaves whole pieces done; the region goes on behind them.
 
 Steps
  1. The durable position must be the offset.  Piece by piece:
@@ -68,6 +69,8 @@ class Partition:
     """Asked anew at each call."""
     read: ReadRecords
     dead_letters: DeadLetters
+    look_only: bool = False
+    """Nothing is written: neither letters nor entries."""
 
 
 def reject(
@@ -125,9 +128,10 @@ def reject(
         if entry is None or first is None or first.offset != offset:
             raise _wrong(region, f"the record at offset {offset} is a good one, it is not rejected")
         # Step 3
-        if rejected:
+        if rejected and not kafka.look_only:
             kafka.dead_letters.send(region, records, rejected)
-        _write(context, owner, region, kafka.offsets, entry, offset)
+        if not kafka.look_only:
+            _write(context, owner, region, kafka.offsets, entry, offset)
         kinds.update(letter.kind for letter in rejected)
         rows += entry.rows.num_rows
         at = entry.next

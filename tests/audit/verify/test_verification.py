@@ -78,7 +78,7 @@ def made(kafka: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Made:
     partition, end = max(feed.history.ends.items(), key=lambda item: item[1] - before[item[0]])
     behind = end - 3
     delete_records(world.servers, feed.topic, {partition: behind})
-    world.lancewal.succeed("offset", "accept-loss", f"{feed.topic}-{partition}")
+    world.lancewal.succeed("offset", "accept-loss", f"{feed.topic}-{partition}", "--yes")
     for offset in range(before[partition], behind):
         feed.history.records[partition][offset] = None
     ingest = world.lancewal.start("ingest", "run")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
-from lancewal_core.cli.options import read_settings
+from lancewal_core.cli.options import agree, read_settings
 from lancewal_core.errors import InvalidInput, InvalidSettings
 
 TREE = {
@@ -60,3 +62,31 @@ def test_an_address_that_is_none_is_refused(config: Path) -> None:
     with pytest.raises(InvalidSettings) as refused:
         read_settings(config, "s3://KEY:SECRET@lake/orders")
     assert "SECRET" not in str(refused.value)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_what_is_given_up_for_good_is_asked_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
+    agree(False, "the rows are dropped")
+    asked = capsys.readouterr()
+    assert (asked.out, "the rows are dropped, for good. Go on?" in asked.err) == ("", True)
+    for answer in ("n\n", "\n"):
+        monkeypatch.setattr(sys, "stdin", Terminal(answer))
+        with pytest.raises(InvalidInput, match="nothing was changed"):
+            agree(False, "the rows are dropped")
+
+
+def test_where_nobody_can_be_asked_it_takes_yes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    with pytest.raises(InvalidInput, match="give --yes"):
+        agree(False, "the rows are dropped")
+    agree(True, "the rows are dropped")
+    assert capsys.readouterr() == ("", "")

@@ -596,7 +596,9 @@ def test_more_decisions_than_a_few_are_refused(world: Conflicted, monkeypatch: p
 def run(world: Conflicted, *arguments: str) -> str:
     config = Path(world.table.uri).parent / "lancewal.yaml"
     config.write_text(yaml.safe_dump({"table": {"uri": world.table.uri}}))
-    done = CliRunner().invoke(app, [*arguments, "--config", str(config)])
+    done = CliRunner().invoke(
+        app, [*arguments, *(["--yes"] if arguments[0] == "settle" else []), "--config", str(config)]
+    )
     if isinstance(done.exception, LancewalError):
         raise done.exception
     assert done.exit_code == 0, done.output

@@ -13,11 +13,12 @@ from lancewal_core.region.loss_record import LossRecord, read_losses, replaced_b
 from lancewal_core.wal.writer import LogWriter
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.kafka.source import Offsets
-from lancewal_ingest.operator.accept_loss import Accepted, accept_loss
+from lancewal_ingest.operator.accept_loss import Accepted, accept_loss, plan_loss
 from lancewal_ingest.regions.open import open_region
 from lancewal_ingest.retention.tombstones import lost_tombstones
 from lancewal_kafka.retention import Compaction
 from tests.support.pipeline import Pipeline
+from tests.support.repairs import content
 
 DAY_S = 24 * 3600.0
 
@@ -69,6 +70,16 @@ def test_offsets_and_deletes_behind_them_are_both_recorded(pipeline: Pipeline) -
     assert not lost(pipeline, 10, offsets)
 
 
+@pytest.mark.parametrize("offsets", [kafka(10, 24), kafka(0, 24), Offsets(Position(0), Position(3))])
+def test_to_look_says_what_would_be_accepted_and_changes_nothing(pipeline: Pipeline, offsets: Offsets) -> None:
+    before = content(pipeline.uri)
+    plan = plan_loss(context_of(pipeline), OwnerId("person"), pipeline.contract.regions[0], lambda: offsets)
+    assert content(pipeline.uri) == before
+    accepted = accept(pipeline, offsets)
+    assert [(p.kind, p.first, p.next) for p in plan.losses] == [(a.kind, a.first, a.next) for a in accepted.losses]
+    assert plan.goes_on == accepted.goes_on
+
+
 def test_offsets_alone(pipeline: Pipeline) -> None:
     accept(pipeline, kafka(10, 10))
     assert recorded(pipeline) == [("offsets", 5, 10)]
@@ -94,7 +105,7 @@ def test_offsets_are_lost_where_only_deletes_were_accepted(pipeline: Pipeline) -
 
 def test_more_is_lost_after_a_command_that_ended_half_way(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr("lancewal_ingest.operator.accept_loss.Accepted", None)
+        patched.setattr("lancewal_ingest.operator.accept_loss.no_rows", None)
         with pytest.raises(TypeError):
             accept(pipeline, kafka(10, 10))
     assert recorded(pipeline) == [("offsets", 5, 10)]

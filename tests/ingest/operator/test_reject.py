@@ -21,6 +21,7 @@ from lancewal_ingest.operator.reject import Partition, Passed, reject
 from lancewal_kafka.records import Records
 from lancewal_reader import open_table
 from tests.support.pipeline import Pipeline, by_key
+from tests.support.repairs import content
 
 HERE, ELSEWHERE = (
     next(f"r{n}" for n in range(99) if partition_of(encode_region_key(f"r{n}"), 2) == partition) for partition in (0, 1)
@@ -82,6 +83,7 @@ def pass_over(
     offset: int = STOPS_AT,
     at_once: int = 2,
     read: Read | None = None,
+    look_only: bool = False,
 ) -> Passed:
     """Reads so many records at once, or as ``read`` does."""
     source = pipeline._worker._source
@@ -94,7 +96,7 @@ def pass_over(
             [None] * len(taken),
         ), behind  # fmt: skip
 
-    kafka = Partition(lambda: source.offsets(0), read or some, letters)
+    kafka = Partition(lambda: source.offsets(0), read or some, letters, look_only)
     return reject(
         pipeline._worker._context,
         OwnerId("person"),
@@ -117,6 +119,14 @@ def test_of_a_range_only_what_is_no_row_here_is_rejected(pipeline: Pipeline, at_
     assert by_key(open_table(pipeline.uri).to_arrow()) == pipeline.oracle
     pipeline.merge_all()
     assert by_key(open_table(pipeline.uri).to_arrow(consistency="eventual")) == pipeline.oracle
+
+
+def test_to_look_says_the_same_and_changes_nothing(pipeline: Pipeline) -> None:
+    letters, before = Letters(pipeline), content(pipeline.uri)
+    seen = pass_over(pipeline, letters, 10, look_only=True)
+    assert (letters.sent, content(pipeline.uri)) == ([], before)
+    assert seen == pass_over(pipeline, letters, 10)
+    assert len(letters.sent) == 5
 
 
 def test_what_is_read_at_once_and_is_more_than_a_segment_takes_goes_into_several(

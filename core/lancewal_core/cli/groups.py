@@ -1,0 +1,96 @@
+"""Commands and groups of commands: what all of them do alike.
+
+Guarantees
+ 1. The last paragraph of a command's docstring is ``Example: lancewal ...``; ``--help`` ends with it.
+ 2. An unknown command or option is an error that names the likely one; a former name of one (``former``) is an error that
+    names the new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from lancewal_core.cli import former
+
+_EXAMPLE = "\n\nExample: "
+_UsageError: Any = typer.BadParameter.__base__
+"""Of what typer is built on, under no name of its own."""
+
+
+class OneCommand(TyperCommand):
+    """A command."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        told, found, example = (named.get("help") or "").rpartition(_EXAMPLE)
+        if found:
+            named |= {"help": told, "epilog": f"Example: {' '.join(example.split())}"}
+        super().__init__(*arguments, **named)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        words = _words(ctx)
+        for text in args[: args.index("--")] if "--" in args else args:
+            option = text.partition("=")[0]
+            instead = former.OPTIONS.get(f"{words} {option}")
+            if instead is not None:
+                ctx.fail(f"{option} is no option of lancewal {words} any more: {instead}.")
+        try:
+            return super().parse_args(ctx, args)
+        except _UsageError as error:
+            wrong = getattr(error, "option_name", "")
+            if wrong and not getattr(error, "possibilities", True):
+                known = [name for parameter in self.params for name in parameter.opts]
+                error.possibilities = get_close_matches(wrong, known)
+            raise
+
+
+class CommandGroup(TyperGroup):
+    """A group of commands."""
+
+    def names(self, ctx: Any) -> Sequence[str]:
+        """Of the commands that there are."""
+        return self.list_commands(ctx)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name = args[0]
+        if not ctx.resilient_parsing and not name.startswith("-") and self.get_command(ctx, name) is None:
+            ctx.fail(self._unknown(ctx, name))
+        return super().resolve_command(ctx, args)
+
+    def _unknown(self, ctx: Any, name: str) -> str:
+        words = f"{_words(ctx)} {name}".lstrip()
+        instead = former.COMMANDS.get(words)
+        if instead is not None:
+            return f"There is no command {words!r} any more: {instead}."
+        likely = get_close_matches(name, self.names(ctx))
+        return f"No such command {words!r}." + (f" Did you mean {' or '.join(map(repr, likely))}?" if likely else "")
+
+
+class Group(typer.Typer):
+    """A group of commands that a package brings."""
+
+    def __init__(self, help: str) -> None:
+        super().__init__(cls=CommandGroup, no_args_is_help=True, add_completion=False, help=help)
+        self.callback()(_nothing)  # or it would not be a group while it has one command
+
+    def command(self, name: str | None = None, **options: Any) -> Callable[[Any], Any]:
+        return super().command(name, cls=OneCommand, **options)
+
+
+def command_of(name: str, function: Callable[..., Any]) -> Any:
+    """A plain function as a command."""
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    alone.command(name, cls=OneCommand)(function)
+    return typer.main.get_command(alone)
+
+
+def _nothing() -> None: ...
+
+
+def _words(ctx: Any) -> str:
+    """Those of the command behind the program's name."""
+    return str(ctx.command_path).partition(" ")[2]

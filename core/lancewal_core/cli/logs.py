@@ -1,0 +1,84 @@
+"""Logs on stderr: JSON lines, and on a terminal lines for people.
+
+Guarantee: what comes from outside moves no cursor and fakes no line, in either form (``output``).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Mapping, MutableMapping
+from enum import StrEnum
+from typing import Any
+
+from lancewal_core.cli.output import one_line
+
+
+class LogLevel(StrEnum):
+    """Least severe events that are logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogFormat(StrEnum):
+    """``AUTO``: lines for people on a terminal, JSON otherwise."""
+
+    AUTO = "auto"
+    TEXT = "text"
+    JSON = "json"
+
+
+def configure_logging(level: LogLevel, form: LogFormat = LogFormat.AUTO) -> None:
+    """From structlog, and from libraries that use ``logging``."""
+    import structlog  # only once a command runs
+
+    number = logging.getLevelNamesMapping()[level.value.upper()]
+    readable = form is LogFormat.TEXT or (form is LogFormat.AUTO and sys.stderr.isatty())
+    renderer: Any = _readable if readable else structlog.processors.JSONRenderer(default=str)
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+    ]
+    structlog.configure(
+        processors=[*shared, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    formatter = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[structlog.stdlib.add_logger_name, *shared, _of_libraries],
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter)
+    logging.basicConfig(handlers=[handler], level=max(number, logging.WARNING), force=True)
+
+
+def _of_libraries(_: object, __: str, line: MutableMapping[str, Any]) -> Mapping[str, Any]:
+    """Of libraries the text is the ``message``, and there is no ``event``; what our own log by ``logging`` is declared."""
+    line["message"] = line.pop("event")
+    return {**line, **getattr(line["_record"], "lancewal", {})}
+
+
+def _readable(_: object, __: str, line: MutableMapping[str, Any]) -> str:
+    """Time, level, event and message, then the other fields; a traceback below."""
+    fields = dict(line)
+    traceback = str(fields.pop("exception", ""))
+    first = [str(fields.pop(name, "")) for name in ("timestamp", "level", "event", "message")]
+    said = [
+        f"{first[0][11:19]} {first[1]:7}",
+        *filter(None, first[2:]),
+        *(f"{k}={_value(v)}" for k, v in fields.items()),
+    ]
+    return "\n".join([one_line(" ".join(said)), *map(one_line, traceback.splitlines())])
+
+
+def _value(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return json.dumps(text, ensure_ascii=False) if isinstance(value, str) and (" " in text or not text) else text

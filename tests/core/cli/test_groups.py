@@ -1,0 +1,123 @@
+"""What all commands of the program do alike: names, former names, suggestions, options, examples."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer
+
+from lancewal_core.cli import former
+from lancewal_core.cli.program import app, run
+
+SHARED = {"--table", "--config", "--storage-option", "--dry-run", "--yes", "--runner"}
+"""Options that mean the same wherever they are."""
+PLURAL = re.compile(r"(?<!s)s$")
+
+
+def commands(of: Any = None, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """All commands, groups too, with the words behind the program's name."""
+    found: Any = typer.main.get_command(app) if of is None else of
+    if words:
+        yield words, found
+    if hasattr(found, "list_commands"):
+        for name in found.list_commands(None):
+            yield from commands(found.get_command(None, name), (*words, name))
+
+
+ALL = dict(commands())
+GROUPS = [words for words, command in ALL.items() if hasattr(command, "list_commands")]
+ALONE = {" ".join(words): command for words, command in ALL.items() if words not in GROUPS}
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """What is said with exit code 2, in one line."""
+    assert run(arguments) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    return " ".join(re.sub("[│╭╮╰╯─]", " ", said.err).split())
+
+
+def test_the_project_s_commands_are_there() -> None:
+    assert {"merge", "flusher run", "table show", "repair region", "offset reject", "conflict list"} <= ALONE.keys()
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_help_ends_with_an_example_of_the_command(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    example = ALONE[name].epilog or ""
+    assert example.startswith("Example: "), name
+    assert f"lancewal {name}" in example
+    said = example.removeprefix("Example: ")
+    if said.startswith("lancewal "):
+        context = ALONE[name].make_context(name, shlex.split(said)[1 + len(name.split()) :])
+        assert context.params is not None
+    assert run([*name.split(), "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.endswith(" ".join(example.split()))
+
+
+def test_groups_are_named_in_the_singular() -> None:
+    assert [words for words in GROUPS if PLURAL.search(words[-1])] == []
+
+
+def test_shared_options_have_one_name_and_one_meaning() -> None:
+    meanings: dict[str, set[tuple[tuple[str, ...], str]]] = {name: set() for name in SHARED}
+    for command in ALONE.values():
+        for parameter in command.params:
+            for name in SHARED & set(parameter.opts):
+                meanings[name].add((tuple(parameter.opts), parameter.help))
+    assert {name: len(found) for name, found in meanings.items() if len(found) != 1} == {}
+    of_tables = {n for n, c in ALONE.items() if "--table" in {o for p in c.params for o in p.opts}}
+    assert ALONE.keys() - of_tables == {"config check", "config show", "demo", "flusher spark-script"}
+
+
+@pytest.mark.parametrize("name", former.COMMANDS)
+def test_a_former_command_is_an_error_that_names_the_new_one(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert tuple(name.split()) not in ALL
+    said = refused(capsys, *name.split(), "anything")
+    assert former.COMMANDS[name] in said
+    assert_named_commands_exist(former.COMMANDS[name])
+
+
+@pytest.mark.parametrize("name", former.OPTIONS)
+def test_a_former_option_is_an_error_that_names_the_new_one(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command, _, option = name.rpartition(" ")
+    now = {name for parameter in ALONE[command].params for name in parameter.opts}
+    assert option not in now
+    for form in ((option, "x"), (f"{option}=x",)):
+        assert former.OPTIONS[name] in refused(capsys, *command.split(), *form)
+    for named in re.findall(r"(?:is|without) (--[a-z-]+)", former.OPTIONS[name]):
+        assert named in now
+    assert_named_commands_exist(former.OPTIONS[name])
+
+
+def assert_named_commands_exist(text: str) -> None:
+    for named in re.findall(r"`lancewal ([a-z -]*[a-z])", text):
+        assert tuple(named.partition(" --")[0].split()) in ALL
+
+
+@pytest.mark.parametrize(
+    ("arguments", "likely"),
+    [(("inspct",), "inspect"), (("repair", "segmnt"), "segment"), (("verify", "--sampel", "1"), "--sample")],
+)
+def test_a_mistyped_name_gets_a_suggestion(
+    arguments: tuple[str, ...], likely: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert likely in refused(capsys, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [("fl", "flusher"), ("flusher r", "run"), ("gc --d", "--dry-run"), ("repair merged", "merged-position")],
+)
+def test_a_shell_completes_the_whole_program(
+    typed: str, completed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("_LANCEWAL_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", f"lancewal {typed}")
+    monkeypatch.setenv("COMP_CWORD", str(len(typed.split())))
+    assert run([]) == 0
+    assert capsys.readouterr().out.split() == [completed]
