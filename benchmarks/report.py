@@ -17,7 +17,7 @@ def _merge_rows(text: str, name: str, from_flushed: str, from_memtable: str) -> 
     return [
         (f"{text}: merge_insert over ours, from FLUSHED to committed", f"{name}_from_flushed_times_faster",
          from_flushed, ".2f"),
-        ("the same from the MemTable, snapshot write included", f"{name}_from_memtable_times_faster",
+        ("the same from the MemTable, flush included", f"{name}_from_memtable_times_faster",
          from_memtable, ".2f"),
         ("and to the end of the flusher's round, key index kept up", f"{name}_from_memtable_with_index_times_faster",
          from_memtable, ".2f"),
@@ -57,9 +57,9 @@ def _strategy_rows(kind: str, percent: int) -> list[_Row]:
 ROWS: dict[str, list[_Row]] = {
     "ingest": [
         ("upserts only: rows/s of ingest over rows/s of the floor", "upserts_ratio", "at least 0.6", ".2f"),
-        ("the same without snapshot writes", "upserts_without_snapshots_ratio", "-", ".2f"),
+        ("the same without writing flushes", "upserts_without_snapshots_ratio", "-", ".2f"),
         ("mixed (70 % upserts, 25 % patches, 5 % deletes) over the floor", "mixed_ratio", "at least 0.4", ".2f"),
-        ("the same without snapshot writes", "mixed_without_snapshots_ratio", "-", ".2f"),
+        ("the same without writing flushes", "mixed_without_snapshots_ratio", "-", ".2f"),
         ("ingest, upserts only, rows/s", "upserts_rows_per_s", "-", ",.0f"),
         ("floor, upserts only, rows/s", "upserts_floor_rows_per_s", "-", ",.0f"),
         ("ingest, mixed, rows/s", "mixed_rows_per_s", "-", ",.0f"),

@@ -130,7 +130,7 @@ class Fenced(LancewalError):
 
 
 class OwnershipLost(Fenced):
-    """The region index names another owner."""
+    """The partition's state names another owner."""
 
 
 # -- this process must end -------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ class Misrouted(ActionNeeded):
 
 
 class RegionConflict(ActionNeeded):
-    """One primary key came through two regions: nothing says which of its rows is newer."""
+    """One primary key came through two partitions: nothing says which of its rows is newer."""
 
 
 class BadRecord(ActionNeeded):
@@ -248,7 +248,7 @@ class TableRestored(ActionNeeded):
 
 
 class MergedPositionUnknown(ActionNeeded):
-    """Table versions that may hold watermarks are gone."""
+    """Table versions that may hold merged positions are gone."""
 
 
 class MergeUnproven(ActionNeeded):

@@ -242,12 +242,12 @@ class IngestSettings(Section):
     """Most rows of a segment, at most 500,000; so many waiting start a PUT before ``linger_ms``.  Some MB: cheap to write,
     quick to fetch."""
     seal_bytes: Annotated[Bytes, Field(le=1 << 30)] = ByteSize(64 << 20)
-    """Seal a MemTable at this size, at most 1 GiB.  Few large data files rather than many small ones, and several regions
+    """Seal a MemTable at this size, at most 1 GiB.  Few large data files rather than many small ones, and several partitions
     fit."""
     seal_rows: Count = 1_000_000
     """Seal at this many rows.  As many as one Lance data file takes."""
     seal_age_s: Seconds = 600.0
-    """Seal at this age, so that a quiet region's WAL gets merged and trimmed too."""
+    """Seal at this age, so that a quiet partition's WAL gets merged and trimmed too."""
     seal_log_distance: Count = 1_000
     """Seal once the log has so many segments since the first entry: it bounds what a strong read has to fetch."""
     bad_records: Literal["dlq", "stop"] = "dlq"
@@ -284,7 +284,7 @@ class FlusherSettings(Section):
     """``lancewal flusher run``, and its turns by hand."""
 
     merge_interval_s: Seconds = 10.0
-    """Time between two looks for snapshots to merge, and how long one look goes on while more comes.  Each merge is a table
+    """Time between two looks for flushes to merge, and how long one look goes on while more comes.  Each merge is a table
     version; six a minute where little waits."""
     merge_defer_s: Annotated[float, BeforeValidator(_no_bool), Field(ge=0, le=86_400, allow_inf_nan=False)] = 30.0
     """How long a merge waits for more to come where it would write more bytes of deletion vectors than of rows; never longer
@@ -295,7 +295,7 @@ class FlusherSettings(Section):
     that it combines; whole rows that patches are completed from come on top.  Of more generations the longest waiting are
     merged first; one alone that needs more is an error.  Half of a 2 GiB container."""
     threads: Count = 2
-    """Merge tasks at a time.  Each holds a snapshot's keys; two overlap reading and writing."""
+    """Merge tasks at a time.  Each holds a flush's keys; two overlap reading and writing."""
     gc_interval_s: Seconds = 60.0
     """Time between two rounds of trimming and garbage collection.  They only list and delete."""
     runner: Literal["threads", "spark"] = "threads"

@@ -106,7 +106,7 @@ KINDS: tuple[ObjectKind, ...] = (
         "show_key_part", "the runs stay as they are, and lookups are slower",
     ),
     ObjectKind(
-        "region state", "states of regions", paths.parse_index_version, INDEX_BYTES_MAX, None, Collected.WHEN_OLD,
+        "region state", "states of partitions", paths.parse_index_version, INDEX_BYTES_MAX, None, Collected.WHEN_OLD,
         "show_index", "let the flusher work: generations that are merged leave the state",
     ),
     ObjectKind(

@@ -38,7 +38,7 @@ OF_PATHS = {
     r"^_lancewal/wal/fenced/": "fences",
     r"^_lancewal/wal/": "WAL segments",
     r"memtables/": "files of flushes",
-    r"/index/": "states of regions",
+    r"/index/": "states of partitions",
     r"/history/": "history pages",
     r"keys/parts/": "parts of key runs",
     r"keys/catalog/": "key catalog versions",
@@ -166,7 +166,7 @@ def test_what_it_says_is_what_goes(make: Any, gc: Any) -> None:
     assert gc(table)[0] == 0
     gone = {key: size for key, size in before.items() if key not in sizes(table)}
     assert by_kind([*said["deleted"], *said["waiting"]]) == counted(gone)
-    assert {group["kind"] for group in said["deleted"]} == {"states of regions", "parcels of tasks"}
+    assert {group["kind"] for group in said["deleted"]} == {"states of partitions", "parcels of tasks"}
     assert {"fences", "WAL segments", "files of flushes", "parts of key runs"} == {g["kind"] for g in said["waiting"]}
     assert said["trimmed"] == [{"region": table.regions[0].name, "first": 1, "last": table.index(0).trimmed_generation}]
     assert table.index(0).trimmed_generation > 0
