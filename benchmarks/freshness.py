@@ -44,8 +44,9 @@ def _measure(folder: Path, servers: str, seconds: int) -> dict[str, float]:
     table, config, topic = folder / "table", folder / "lancewal.yaml", "benchmark-freshness"
     config.write_text(
         f"""
-table: {{uri: {table}, columns: {json.dumps(COLUMNS)}, primary_key: {list(PRIMARY_KEY)}, region_key: {list(REGION_KEY)}}}
-kafka: {{bootstrap_servers: "{servers}", topic: {topic}}}
+table: {{uri: {table}, topic: {topic},
+  columns: {json.dumps(COLUMNS)}, primary_key: {list(PRIMARY_KEY)}, region_key: {list(REGION_KEY)}}}
+kafka: {{bootstrap_servers: "{servers}"}}
 ingest: {{seal_age_s: 5}}
 flusher: {{merge_interval_s: 2}}
 http: {{ingest_port: 0, flusher_port: 0}}

@@ -52,8 +52,9 @@ def ingest(servers: str, topic: str, rows: int, table: Path, budget: int, *, sea
     limits = "" if seals else ", seal_rows: 1000000000, seal_bytes: 1GiB, seal_log_distance: 1000000, seal_age_s: 86400"
     config.write_text(
         f"""
-table: {{uri: {table}, columns: {json.dumps(COLUMNS)}, primary_key: {list(PRIMARY_KEY)}, region_key: {list(REGION_KEY)}}}
-kafka: {{bootstrap_servers: "{servers}", topic: {topic}, group_id: "benchmark-{table.name}"}}
+table: {{uri: {table}, topic: {topic},
+  columns: {json.dumps(COLUMNS)}, primary_key: {list(PRIMARY_KEY)}, region_key: {list(REGION_KEY)}}}
+kafka: {{bootstrap_servers: "{servers}", group_id: "benchmark-{table.name}"}}
 ingest: {{memory_bytes_max: {budget}, segment_rows_max: 60000{limits}}}
 http: {{ingest_port: 0, flusher_port: 0}}
 """

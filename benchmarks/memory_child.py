@@ -20,8 +20,9 @@ def main(name: str, servers: str, topic: str, table: str, budget: str) -> None:
     config = Path(table).with_suffix(".yaml")
     config.write_text(
         f"""
-table: {{uri: {table}, columns: {json.dumps(dict(case.columns))}, primary_key: [region, id], region_key: [region]}}
-kafka: {{bootstrap_servers: "{servers}", topic: {topic}}}
+table: {{uri: {table}, topic: {topic},
+  columns: {json.dumps(dict(case.columns))}, primary_key: [region, id], region_key: [region]}}
+kafka: {{bootstrap_servers: "{servers}"}}
 ingest: {{memory_bytes_max: {budget}}}
 http: {{ingest_port: 0, flusher_port: 0}}
 """

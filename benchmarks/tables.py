@@ -41,7 +41,7 @@ def create(path: Path, topic: str, topic_id: str, partitions: int) -> Contract:
     )
     contract = Contract(
         table_uuid=table_uuid, topic=topic, topic_id=topic_id, partitions=partitions, primary_key=PRIMARY_KEY,
-        region_key=REGION_KEY, start=(-1,) * partitions, columns=columns,
+        region_key=REGION_KEY, start=(-1,) * partitions, columns=columns, on_bad_record="stop",
     )  # fmt: skip
     put_once(store, paths.contract_version(1), encode_contract(contract))
     return contract
@@ -56,7 +56,7 @@ class MemoryIngest:
         context = IngestContext(*opened.parts, lambda: uuid.uuid4().hex)
         self.source = source
         self.worker = IngestWorker(
-            context, self.source, _NoDeadLetters(), Preparer(contract, "stop"), OwnerId("benchmark"), SilentObserver(),
+            context, self.source, _NoDeadLetters(), Preparer(contract), OwnerId("benchmark"), SilentObserver(),
             SealPolicy(rows=seal_rows), None, WorkerLimits(poll_records=segment_rows, segment_rows=segment_rows, linger_s=0.0),
         )  # fmt: skip
         self.worker.subscribe()

@@ -64,8 +64,8 @@ class KafkaTable:
         folder = table.parent
         config = folder / "lancewal.yaml"
         settings: dict[str, Any] = {
-            "table": {"uri": str(table), "primary_key": [KEY], "region_key": [KEY]},
-            "kafka": {"bootstrap_servers": broker.bootstrap_servers, "topic": topic},
+            "table": {"uri": str(table), "topic": topic, "primary_key": [KEY], "region_key": [KEY]},
+            "kafka": {"bootstrap_servers": broker.bootstrap_servers},
             # Nothing is put off: rows shall be in the table at once.
             "ingest": {"seal_rows": seal_rows, "seal_age_s": seal_age_s},
             "flusher": {"merge_interval_s": interval_s, "merge_defer_s": 0},

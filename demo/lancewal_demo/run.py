@@ -30,7 +30,7 @@ from lancewal_demo.stored import look_at
 from lancewal_demo.summary import Summary
 
 TOPIC = "flights"
-DEAD_LETTERS = f"{TOPIC}.dlq"
+DEAD_LETTERS = f"{TOPIC}.dead-letters"
 _LIVE_RATIO = 0.15
 _LOOK_S = 0.5
 _CAUGHT_UP_S = 240.0
@@ -68,9 +68,7 @@ def run_demo(folder: Path, options: Options, display: Display) -> Summary:
     logs.mkdir()
     with KafkaBroker(folder / "kafka") as broker:
         make_topics(broker.bootstrap_servers, {TOPIC: PARTITIONS, DEAD_LETTERS: 1})
-        settings = write_settings(
-            folder / "settings.yaml", table, broker.bootstrap_servers, TOPIC, DEAD_LETTERS, len(feed)
-        )
+        settings = write_settings(folder / "settings.yaml", table, broker.bootstrap_servers, TOPIC, len(feed))
         with Services(logs, settings) as services:
             services.run_command("create", "table", "create")
             display.step("filling the topic")

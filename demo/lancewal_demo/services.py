@@ -27,18 +27,19 @@ _SHORT_JOB = "-XX:TieredStopAtLevel=1"
 """Java compiles quickly rather than well: a job of seconds costs little more than half of the processor time."""
 
 
-def write_settings(place: Path, table: Path, servers: str, topic: str, dead_letters: str, messages: int) -> Path:
+def write_settings(place: Path, table: Path, servers: str, topic: str, messages: int) -> Path:
     """The one settings file of all services."""
     settings: dict[str, Any] = {
         "table": {
             "uri": str(table),
+            "topic": topic,
             "columns": COLUMNS,
             "primary_key": list(PRIMARY_KEY),
             "region_key": list(REGION_KEY),
         },
-        "kafka": {"bootstrap_servers": servers, "topic": topic},
+        "kafka": {"bootstrap_servers": servers},
         # Much smaller than the default, so that a short run shows many generations and merges.
-        "ingest": {"seal_rows": max(1_000, messages // 40), "dead_letter_topic": dead_letters},
+        "ingest": {"seal_rows": max(1_000, messages // 40)},
         "flusher": {"merge_interval_s": 2, "merge_defer_s": 0},
         "http": {"ingest_port": 0, "flusher_port": 0},
     }

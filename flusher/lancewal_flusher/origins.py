@@ -1,6 +1,6 @@
-"""What a flusher records of the regions through which keys came, and asks: as the contract's ``region_encoding`` wants it.
+"""What a flusher records of the regions through which keys came, and asks: as the contract's ``key_format`` wants it.
 
-``canonical``: a key tells its region itself, so nothing is recorded and nothing asked (``Origins``).  ``key-bytes``
+``canonical``: a key tells its region itself, so nothing is recorded and nothing asked (``Origins``).  ``format.key: bytes``
 (``RecordedOrigins``): each commit says through which regions its rows came, and so do entries of the key index.
 
 Steps of ``RecordedOrigins.find``, for one file that gets a key run
@@ -36,7 +36,7 @@ _ANY = np.iinfo(np.int32).max
 
 def origins_of(context: FlusherContext) -> Origins:
     """By the contract; one for each ``keep_up``."""
-    return {"canonical": Origins, "key-bytes": RecordedOrigins}[context.contract.region_encoding](context)
+    return {"canonical": Origins, "bytes": RecordedOrigins}[context.contract.key_format](context)
 
 
 class Origins:

@@ -65,7 +65,7 @@ def explained(error: BaseException, act: str, topic: str, servers: str = "", hea
         at = f" at {servers}" if servers else ""
         return TopicMissing(
             f"topic {topic!r} does not exist{at} ({act}): create it (its number of partitions is the "
-            "table's), or correct kafka.topic",
+            "table's), or correct table.topic",
             topic=topic,
         )
     if code in _NOT_ALLOWED:

@@ -207,7 +207,7 @@ class Folding:
 
 
 class SideBySide(Folding):
-    """Each region by itself, without what conflicts (``key-bytes``).
+    """Each region by itself, without what conflicts (``format.key: bytes``).
 
     Nothing goes on from what is remembered: that does not say which key came through which region.
     """
@@ -239,8 +239,8 @@ class SideBySide(Folding):
 
 
 def folding_of(contract: Contract, on_conflict: OnConflict = "leave-out") -> Folding:
-    """By the contract's ``region_encoding``."""
-    return {"canonical": Folding(), "key-bytes": SideBySide(on_conflict)}[contract.region_encoding]
+    """By the contract's ``key_format``."""
+    return {"canonical": Folding(), "bytes": SideBySide(on_conflict)}[contract.key_format]
 
 
 def load(

@@ -14,7 +14,7 @@ from lancewal_demo.stack import StackFailed
 @pytest.fixture
 def settings(tmp_path: Path) -> Path:
     # Nobody listens there.
-    return write_settings(tmp_path / "s.yaml", tmp_path / "table", "127.0.0.1:1", "flights", "flights.dlq", 100)
+    return write_settings(tmp_path / "s.yaml", tmp_path / "table", "127.0.0.1:1", "flights", 100)
 
 
 def test_the_settings_are_valid(settings: Path) -> None:

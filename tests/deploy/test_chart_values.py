@@ -43,9 +43,12 @@ def test_every_object_of_the_schema_is_closed() -> None:
 
 def test_every_setting_has_its_place() -> None:
     """A new setting must be added to values.schema.json; the columns stand in tableCreate, in order."""
-    sections = SCHEMA["properties"]["settings"]["properties"]
-    known = {f"{section}.{key}" for section, schema in sections.items() for key in schema["properties"]}
-    assert known == set(setting_keys()) - {"table.columns"}
+
+    def known(schema: dict[str, Any], at: str) -> Iterator[str]:
+        for key, inner in schema["properties"].items():
+            yield from known(inner, f"{at}{key}.") if "properties" in inner else [at + key]
+
+    assert set(known(SCHEMA["properties"]["settings"], "")) == set(setting_keys()) - {"table.columns"}
 
 
 @pytest.mark.parametrize(

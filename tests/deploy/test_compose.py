@@ -163,8 +163,8 @@ def test_the_table_can_be_made(tmp_path: Path) -> None:
     (script,) = SERVICES["topics"]["command"]
     topics = re.search(r"for topic in (.*); do", script)
     assert topics is not None
-    topic = settings.kafka.topic
-    assert topics[1].split() == [topic, settings.dead_letter_topic(topic)]
+    topic = settings.table.topic
+    assert topics[1].split() == [topic, f"{topic}.dead-letters"]
 
 
 def test_addresses_lead_to_services(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ def table_settings(folder: Path, servers: str, topic: str, **table: Any) -> Sett
     """Settings of a table with ``COLUMNS``; ``table`` overrides keys of its section."""
     section: dict[str, Any] = {
         "uri": str(folder),
+        "topic": topic,
         "columns": COLUMNS,
         "primary_key": ("region", "id"),
         "region_key": ("region",),
@@ -34,7 +35,7 @@ def table_settings(folder: Path, servers: str, topic: str, **table: Any) -> Sett
     }
     return Settings(
         table=TableSettings.model_validate(section),
-        kafka=KafkaSettings(bootstrap_servers=servers, topic=topic),
+        kafka=KafkaSettings(bootstrap_servers=servers),
     )
 
 

@@ -44,7 +44,7 @@ CONTRACT = Contract(
     ),
 )
 CONTRACT_KEYED_BY_BYTES = CONTRACT.model_copy(
-    update={"region_key": (), "region_encoding": "key-bytes", "start": (0,), "partitions": 1}
+    update={"region_key": (), "key_format": "bytes", "start": (0,), "partitions": 1}
 )
 CONTRACT_OF_A_PLACE = CONTRACT.model_copy(update={"place": "s3://bucket/tables/orders"})
 _FRAGMENT = json.dumps(

@@ -15,6 +15,7 @@ from lancewal_core.errors import (
 )
 from lancewal_core.ids import OwnerId, Position
 from lancewal_core.rows.murmur2 import partition_of
+from lancewal_core.rows.policy import POLICIES
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.table.contract import Contract, read_contract
 from lancewal_core.testing.faults import PutFault
@@ -132,8 +133,8 @@ def old_partitions_are_drained() -> None:
 
 def drained_up_to_a_key_of_the_new_number() -> None:
     """By the contract it lies in the wrong partition, and might be a dead letter; by the topic it lies where it should."""
-    for misrouted in ("stop", "dlq"):
-        stage = Stage(misrouted=misrouted)
+    for on_misrouted in POLICIES:
+        stage = Stage(on_misrouted=on_misrouted)
         stage.send_again(0, _key(0, 0))
         b = _stale(stage)
         # B began before these were sent, and may not take the one that is right: it is to be started again.

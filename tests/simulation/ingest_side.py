@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from lancewal_core.errors import Corrupt, DeadLetterRefused, KafkaUnavailable
 from lancewal_core.ids import OwnerId, Region
@@ -65,9 +65,7 @@ class MemberObserver(SilentObserver):
         self._world.note(f"failed {act}: {'a segment is lost' if lost else type(cause).__name__}")
 
 
-def ingest_worker(
-    world: World, process: Process, bad_records: Literal["dlq", "stop"] = "dlq"
-) -> tuple[IngestWorker, MemorySource]:
+def ingest_worker(world: World, process: Process) -> tuple[IngestWorker, MemorySource]:
     """An ingest worker with limits so small that everything happens often."""
     faults = world.faults_of(process.group)
     context = IngestContext(*process.opened(world.contract).parts, process.new_id)
@@ -82,7 +80,7 @@ def ingest_worker(
         context,
         source,
         DeadLetters(world, process),
-        Preparer(world.contract, bad_records, context.drain),
+        Preparer(world.contract, context.drain),
         OwnerId(process.name),
         MemberObserver(world),
         world.settings.seals

@@ -305,8 +305,8 @@ def partition_comes_while_consumption_is_held() -> None:
 
 def bad_record_stands_before_a_misrouted_one() -> None:
     """Both stop the partition: the first of them is named."""
-    stage = Stage()
-    a = stage.member("a", 0, 1, bad_records="stop")
+    stage = Stage(on_bad_record="stop")
+    a = stage.member("a", 0, 1)
     (k,) = stage.send(1)
     log, key = stage.topic.partitions[0], stage.topic.partitions[1].records[0].key
     (own,) = stage.send(0)

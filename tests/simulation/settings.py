@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from lancewal_core.rows.policy import Policy
 from lancewal_core.testing.faults import Rates
 from lancewal_ingest.regions.policy import SealPolicy
 
@@ -96,7 +97,8 @@ class Settings:
     limits: Limits | None = None
     stay: float | None = None
     """None: drawn."""
-    misrouted: Literal["stop", "dlq"] = "stop"
+    on_misrouted: Policy = "stop"
+    on_bad_record: Policy = "dead-letter"
     swarm: bool = False
     slow: Slow | None = None
     """Of a swarm: the kind of process that is slow, while all else is brisk."""

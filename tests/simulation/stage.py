@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
-from typing import Literal
 
 from lancewal_core.errors import Corrupt
 from lancewal_core.ids import Region
 from lancewal_core.rows.murmur2 import partition_of
+from lancewal_core.rows.policy import Policy
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.table.contract import Contract
 from lancewal_core.testing.sim_clock import EPOCH_MS
@@ -58,11 +58,18 @@ class Stage(World):
     """See the module docstring."""
 
     def __init__(
-        self, partitions: int = 2, history_window_s: int = 4, misrouted: Literal["stop", "dlq"] = "stop"
+        self,
+        partitions: int = 2,
+        history_window_s: int = 4,
+        on_misrouted: Policy = "stop",
+        on_bad_record: Policy = "dead-letter",
     ) -> None:
         self.scripts: dict[str, Script] = {}
         self._raised: list[object] = []
-        settings = Settings(partitions=partitions, history_window_s=history_window_s, stay=0.0, misrouted=misrouted)
+        settings = Settings(
+            partitions=partitions, history_window_s=history_window_s, stay=0.0, on_misrouted=on_misrouted,
+            on_bad_record=on_bad_record,
+        )  # fmt: skip
         super().__init__(0, settings, Alone("stage"))
 
     def draws(self, name: str) -> Random:
@@ -76,10 +83,10 @@ class Stage(World):
 
     # -- members -------------------------------------------------------------------------------------------------
 
-    def member(self, name: str, *partitions: int, bad_records: Literal["dlq", "stop"] = "dlq") -> Member:
+    def member(self, name: str, *partitions: int) -> Member:
         """A member that has opened these partitions."""
         process = self.process(name)
-        worker, source = ingest_worker(self, process, bad_records)
+        worker, source = ingest_worker(self, process)
         worker._sealing._policy = NEVER
         worker.subscribe()
         member = Member(worker, source, process, self.scripts[name])

@@ -84,7 +84,7 @@ def producer_uses_another_partitioner() -> None:
 
 def misrouted_records_are_dead_letters() -> None:
     """The contract says that a record in the wrong partition is a bad record: ingest goes on without it."""
-    stage = Stage(misrouted="dlq")
+    stage = Stage(on_misrouted="dead-letter")
     a = stage.member("a", 0, 1)
     stage.send(0, 2)
     (k,) = stage.send(1)
@@ -97,8 +97,8 @@ def misrouted_records_are_dead_letters() -> None:
 
 def bad_record_stops() -> None:
     """With ``stop`` a record that is no row ends its partition right before it, also as the first one."""
-    stage = Stage()
-    a = stage.member("a", 0, 1, bad_records="stop")
+    stage = Stage(on_bad_record="stop")
+    a = stage.member("a", 0, 1)
     for partition, before in ((0, 2), (1, 0)):
         keys = stage.send(partition, before or 1)
         log = stage.topic.partitions[partition]
@@ -115,8 +115,8 @@ def bad_record_stops() -> None:
 
 def stopped_region_is_claimed() -> None:
     """A stops at a bad record, and is taken for dead while it still looks after its region: it does not open that again."""
-    stage = Stage()
-    a, b = stage.member("a", 0, 1, bad_records="stop"), stage.member("b")
+    stage = Stage(on_bad_record="stop")
+    a, b = stage.member("a", 0, 1), stage.member("b")
     stage.append(a, 0)
     stage.topic.append(
         0, lambda offset: Record(offset, 0, stage.topic.partitions[0].records[0].key, b"{", None, None, 0, {})

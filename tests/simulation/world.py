@@ -230,5 +230,6 @@ def _contract(settings: Settings) -> Contract:
         columns=tuple(Column(name=n, type=t, field_ids=(i,)) for i, (n, t) in enumerate(oracle.COLUMNS.items())),
         history_window_s=settings.history_window_s,
         grace_s=settings.grace_s,
-        misrouted=settings.misrouted,
+        on_misrouted=settings.on_misrouted,
+        on_bad_record=settings.on_bad_record,
     )

@@ -141,7 +141,7 @@ class FlusherTable:
             partitions=partitions,
             primary_key=primary_key,
             region_key=() if keyed_by_bytes else primary_key[:1],
-            region_encoding="key-bytes" if keyed_by_bytes else "canonical",
+            key_format="bytes" if keyed_by_bytes else "canonical",
             start=(0,) * partitions,
             columns=tuple(
                 Column(name=f.name(), type=format_type(columns.field(f.name()).type), field_ids=tuple(_ids(f)))

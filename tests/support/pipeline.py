@@ -194,7 +194,7 @@ class Pipeline:
         keyed_by: Callable[[str, int], bytes] | None = None,
         **contract: Any,
     ) -> None:
-        """``keyed_by``: producers key by these bytes of their own, and the contract says so (``key-bytes``)."""
+        """``keyed_by``: producers key by these bytes of their own, and the contract says so (``format.key: bytes``)."""
         self.uri = str(folder / "table")
         self.columns = columns
         self.rng = random.Random(seed)
@@ -219,13 +219,13 @@ class Pipeline:
             partitions=partitions,
             primary_key=("region", "id"),
             region_key=() if keyed_by else ("region",),
-            region_encoding="key-bytes" if keyed_by else "canonical",
+            key_format="bytes" if keyed_by else "canonical",
             start=(-1,) * partitions,
             columns=tuple(
                 Column(name=f.name(), type=format_type(columns.field(f.name()).type), field_ids=tuple(_ids(f)))
                 for f in lance.dataset(self.uri).lance_schema.fields()
             ),
-            **contract,
+            **{"on_bad_record": "stop", **contract},
         )
         Watermarks(self.store, self.table).record(NOTHING_MERGED, self.table.newest().version, "checkpoint")
         put = put_once(self.store, paths.contract_version(1), encode_contract(self.contract))
@@ -401,7 +401,7 @@ class Pipeline:
             context,
             source,
             NoDeadLetters(),
-            Preparer(self.contract, "stop"),
+            Preparer(self.contract),
             OwnerId(f"owner-{uuid.uuid4().hex[:6]}"),
             self._observer,
             SealPolicy(rows=self._seal_rows),

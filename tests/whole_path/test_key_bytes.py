@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 def world_of(kafka: KafkaBroker, topic: str, folder: Path, seed: int) -> World:
     return make_world(
-        kafka, topic, folder, seed, region_key=(), table={"region_encoding": "key-bytes", "misrouted": "dlq"}
+        kafka, topic, folder, seed, region_key=(), table={"format": {"key": "bytes"}, "on_misrouted": "dead-letter"}
     )
 
 
@@ -46,7 +46,7 @@ def test_a_topic_keyed_by_json(kafka: KafkaBroker, topic_name: str, tmp_path: Pa
     assert (report.counts, report.rows_not_covered) == ({"foreign": 1}, 0)
     assert {finding.partition for finding in report.findings} == {None}
     answer = world.lancewal.run("verify", "--partition", "1")
-    assert (answer.code, "key-bytes" in answer.err) == (2, True)
+    assert (answer.code, "bytes" in answer.err) == (2, True)
 
 
 def test_one_key_through_two_partitions(kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int) -> None:

@@ -84,7 +84,7 @@ def test_rejecting_all_that_a_wrong_partitioner_wrote(
 def test_misrouted_records_are_dead_letters_where_the_contract_says_so(
     kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int
 ) -> None:
-    world = make_world(kafka, topic_name, tmp_path, seed, table={"misrouted": "dlq"})
+    world = make_world(kafka, topic_name, tmp_path, seed, table={"on_misrouted": "dead-letter"})
     sources = set()
     for _ in range(5):
         world.feed.produce(30)
@@ -102,7 +102,7 @@ def test_misrouted_records_are_dead_letters_where_the_contract_says_so(
 def test_rejecting_a_bad_record_under_the_policy_stop(
     kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int
 ) -> None:
-    world = make_world(kafka, topic_name, tmp_path, seed, ingest={"bad_records": "stop"})
+    world = make_world(kafka, topic_name, tmp_path, seed, table={"on_bad_record": "stop"})
     world.feed.send([Record("upsert", GOOD)])  # so that the bad record is not its partition's first
     world.feed.produce(40)
     partition, offset = world.feed.send_raw(b'{"customer": 7}', world.feed.kafka_key(GOOD))

@@ -167,6 +167,7 @@ def make_world(
     tree: dict[str, dict[str, object]] = {
         "table": {
             "uri": place,
+            "topic": topic,
             "columns": dict(COLUMNS),
             "primary_key": list(PRIMARY_KEY),
             "region_key": list(region_key),
@@ -176,7 +177,6 @@ def make_world(
         },
         "kafka": {
             "bootstrap_servers": kafka.bootstrap_servers,
-            "topic": topic,
             "options": {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": 400},
         },
         "storage": {"options": dict(options or {})},

@@ -25,7 +25,7 @@ from lancewal_core.region.loss_record import read_losses, replaced_below
 from lancewal_core.table.contract import read_contract_version
 from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import Segment, decode_segment
-from lancewal_ingest.append.job import Consumed, Preparer
+from lancewal_ingest.append.job import Consumed, Preparer, lenient
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,7 @@ def rows_of(context: RepairContext, topic: TopicRecords, region: Region, part: P
     if not len(records):
         return None
     contract = read_contract_version(context.store, part.contract_version)
-    lenient = contract.model_copy(update={"misrouted": "dlq"})
-    entry, _, _ = Preparer(lenient, "dlq").prepare(Consumed(region, first, part.next, records))
+    entry, _, _ = Preparer(lenient(contract)).prepare(Consumed(region, first, part.next, records))
     return None if entry is None else entry.rows
 
 

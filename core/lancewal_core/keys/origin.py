@@ -1,7 +1,7 @@
-"""Through which region a key came, where its row cannot tell (``region_encoding: key-bytes``).
+"""Through which region a key came, where its row cannot tell (``format.key: bytes``).
 
 With the encoding ``canonical`` the region of a row follows from its columns, and one key has one region by construction.
-With ``key-bytes`` producers may key by anything; if that is no function of the primary key, one key comes through two
+With ``format.key: bytes`` producers may key by anything; if that is no function of the primary key, one key comes through two
 partitions, and Kafka does not order these.  So the region of a row is remembered, and compared wherever two rows of a key
 meet: ``RegionConflict``.
 

@@ -1,8 +1,8 @@
 """Rows as values: types, keys, and what a sequence of operations makes of them. No storage.
 
 ``column_types`` and ``schema`` say what a row is, ``region_key`` and ``murmur2`` where it belongs, ``key_set`` which
-rows have a key, ``fold`` what operations make of each key, ``projection`` which columns are carried; ``ttl``,
-``row_text`` and ``byte_view`` are details.
+rows have a key, ``fold`` what operations make of each key, ``projection`` which columns are carried, ``policy``
+what becomes of records that are no rows; ``ttl``, ``row_text`` and ``byte_view`` are details.
 
 May import: errors.
 """

@@ -32,7 +32,7 @@ PRESENT = "_present"
 COLUMNS_MAX = 4096
 """Far above what a record can carry sensibly; what takes time for each column takes no more of it."""
 
-RegionEncoding = Literal["canonical", "key-bytes"]
+KeyFormat = Literal["canonical", "bytes"]
 """What decides a record's partition: the canonical encoding of its row's region key, or whatever bytes its key has."""
 
 SYSTEM_FIELDS: tuple[pa.Field, ...] = (
@@ -59,7 +59,7 @@ class RowSchema:
     """The table's columns in the contract's order, without system columns."""
     primary_key: tuple[str, ...]
     region_key: tuple[str, ...]
-    """Columns that producers key by; empty where they key by bytes of their own (``region_encoding: key-bytes``)."""
+    """Columns that producers key by; empty where they key by bytes of their own (``format.key: bytes``)."""
 
     @cached_property
     def table(self) -> pa.Schema:
@@ -127,13 +127,13 @@ def check_row_schema(rows: RowSchema) -> None:
             )
 
 
-def check_region_key(rows: RowSchema, encoding: RegionEncoding) -> None:
+def check_region_key(rows: RowSchema, encoding: KeyFormat) -> None:
     """Raise ``InvalidSchema`` unless the region key is there exactly if producers key by it."""
     if encoding == "canonical" and not rows.region_key:
         raise InvalidSchema("table.region_key is empty: name the columns that producers key by")
-    if encoding == "key-bytes" and rows.region_key:
+    if encoding == "bytes" and rows.region_key:
         raise InvalidSchema(
-            f"table.region_key names {list(rows.region_key)}, but table.region_encoding is key-bytes: the bytes of the "
+            f"table.region_key names {list(rows.region_key)}, but table.format.key is bytes: the bytes of the "
             "record keys are the region key, whatever columns hold. Leave table.region_key out"
         )
 

@@ -14,18 +14,18 @@ do without by ``Settings.need``.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
-from pydantic import BaseModel, PrivateAttr, ValidationError, model_validator
+from pydantic import PrivateAttr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from lancewal_core.errors import InvalidSettings
 from lancewal_core.settings.secrets import OPTION_MAPPINGS, mask_url, masked, may_hold_secrets
 from lancewal_core.settings.sections import (
     FlusherSettings,
-    FormatSettings,
     HttpSettings,
     IngestSettings,
     KafkaSettings,
@@ -33,7 +33,16 @@ from lancewal_core.settings.sections import (
     StorageSettings,
     TableSettings,
 )
-from lancewal_core.settings.sources import Problem, Source, closest, now, read_environment, read_secrets, read_yaml
+from lancewal_core.settings.sources import (
+    Problem,
+    Source,
+    closest,
+    key_paths,
+    now,
+    read_environment,
+    read_secrets,
+    read_yaml,
+)
 
 _NO_FILE = (
     "No settings file was named (--config FILE, or LANCEWAL_CONFIG): settings were looked for in variables LANCEWAL_* and in "
@@ -48,7 +57,6 @@ class Settings(BaseSettings):
 
     table: TableSettings = TableSettings()
     kafka: KafkaSettings = KafkaSettings()
-    format: FormatSettings = FormatSettings()
     storage: StorageSettings = StorageSettings()
     ingest: IngestSettings = IngestSettings()
     flusher: FlusherSettings = FlusherSettings()
@@ -72,16 +80,8 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         return (init_settings,)
 
-    @model_validator(mode="after")
-    def _dead_letters_apart(self) -> Settings:
-        if self.kafka.topic and self.ingest.dead_letter_topic == self.kafka.topic:
-            raise ValueError(
-                f"ingest.dead_letter_topic is the topic itself ({self.kafka.topic}): dead letters would come back"
-            )
-        return self
-
     def need(self, *keys: str) -> None:
-        """Raise ``InvalidSettings`` naming those of ``keys`` (``section.key``) that are not set."""
+        """Raise ``InvalidSettings`` naming those of ``keys`` (``section.key``, ``table.format.key``) that are not set."""
         missing = [key for key in keys if not _at(self, key)]
         if missing:
             text = "is needed here and not set: set it in the file or as {}"
@@ -90,10 +90,6 @@ class Settings(BaseSettings):
                 Problem("", key, text.format(variable(key)) + (table if key == "table.uri" else "")) for key in missing
             ]
             raise _error(problems, file_named=self._file_named)
-
-    def dead_letter_topic(self, topic: str) -> str:
-        """Where the bad records of ``topic`` go."""
-        return self.ingest.dead_letter_topic or f"{topic}.dead-letters"
 
     def masked(self) -> dict[str, Any]:
         """The tree as JSON values, secrets and credentials in URLs replaced by ``***``."""
@@ -134,12 +130,12 @@ def variable(key: str) -> str:
 
 
 def setting_keys() -> list[str]:
-    """All keys, as ``section.key``, in the tree's order."""
-    return [f"{name}.{key}" for name, section in _sections().items() for key in section.model_fields]
+    """All keys, as ``section.key`` or ``section.group.key``, in the tree's order."""
+    return [".".join(path) for path in key_paths(Settings)]
 
 
-def _sections() -> dict[str, type[BaseModel]]:
-    return {name: cast("type[BaseModel]", field.annotation) for name, field in Settings.model_fields.items()}
+_GROUPS = frozenset(path[:2] for path in key_paths(Settings) if len(path) > 2)
+"""Groups of settings inside a section."""
 
 
 def _path(text: str | None) -> Path | None:
@@ -147,8 +143,7 @@ def _path(text: str | None) -> Path | None:
 
 
 def _at(settings: Settings, key: str) -> object:
-    section, _, name = key.partition(".")
-    return getattr(getattr(settings, section), name)
+    return functools.reduce(getattr, key.split("."), settings)
 
 
 def _merge(under: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -182,7 +177,7 @@ def _problem(line: Any, sources: list[Source]) -> Problem:
     """One of pydantic's errors, with the place that the value came from."""
     path = tuple(str(part) for part in line["loc"])
     # Behind the key come names of union members and the like, which mean nothing to a reader.
-    path = path[:3] if path[:2] in OPTION_MAPPINGS else path[:2]
+    path = path[:3] if path[:2] in OPTION_MAPPINGS or path[:2] in _GROUPS else path[:2]
     where = next((place for source in reversed(sources) if (place := source.place(path))), "")
     key = ".".join(path)
     if line["type"] == "extra_forbidden":

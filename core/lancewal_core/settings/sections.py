@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from lancewal_core.errors import InvalidSchema, InvalidSettings
+from lancewal_core.rows.policy import Policy
 from lancewal_core.store.address import split_address
 
 
@@ -83,33 +84,49 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=False)
 
 
+class FormatSettings(Section):
+    """How records are written."""
+
+    value: Literal["json"] = "json"
+    """What record values are.  The only format of this release."""
+    key: Literal["canonical", "bytes"] = "canonical"
+    """What record keys are: the ``canonical`` encoding of ``table.region_key``, or any ``bytes`` of the producers' own
+    choice.  Canonical, because only then a row that came through a wrong partition is found when it arrives."""
+
+
 class TableSettings(Section):
-    """Which table, and what ``table create`` and ``table attach`` make of it; later commands only compare."""
+    """The table's contract, whole and only: ``table create`` and ``table attach`` make it durable, later commands compare,
+    and ``table alter`` changes what may change."""
 
     uri: str = ""
     """Folder of the Lance table: a local path, ``file://`` or ``s3://bucket/prefix``; never with a user or a password in it.
     No default: only you know it."""
+    topic: str = ""
+    """The topic.  No default; only ``table create`` and ``table attach`` need it, the contract names it afterwards."""
+    dead_letter_topic: str = ""
+    """Where dead letters go; it must exist.  By default ``<topic>.dead-letters``."""
     columns: dict[str, str] = {}
     """Column name to type, in the table's order.  No default; only ``table create`` needs it."""
     primary_key: Names = ()
     """Columns that identify a row.  No default: guessing one would merge rows that are not the same."""
     region_key: Names = ()
     """Columns of the primary key that producers key by.  No default: it must be what the producers do.  Left out with
-    ``region_encoding: key-bytes``."""
-    region_encoding: Literal["canonical", "key-bytes"] = "canonical"
-    """What record keys are: the ``canonical`` encoding of ``region_key``, or any bytes of the producers' own choice
-    (``key-bytes``).  Canonical, because only then a row that came through a wrong partition is found when it arrives."""
+    ``format.key: bytes``."""
+    format: FormatSettings = FormatSettings()
     patches: bool = True
     """Whether records may carry some columns only.  On, because it costs nothing until such a record comes; a compacted
     topic needs ``false``, because compaction would drop what a patch builds on."""
-    misrouted: Literal["stop", "dlq"] = "stop"
-    """What a record in another partition than its region key's does: ``stop`` its partition, or become a dead letter
-    (``dlq``).  Stop, because it nearly always means that a whole producer partitions otherwise."""
     start: Start = "earliest"
     """First records to take: ``earliest``, ``latest`` or a time with zone.  All that Kafka has, so that nothing is left
     out unless somebody says so."""
     record_bytes_max: Bytes = ByteSize(1_000_000)
     """Largest record value.  Just below the brokers' default limit (1 MiB): hardly a record that Kafka takes is refused."""
+    on_bad_record: Policy = "dead-letter"
+    """What a record that cannot become a row does: ``stop`` its partition, or become a ``dead-letter``.  Dead letters: one
+    bad record should not hold back all others, and it stays listed and repairable."""
+    on_misrouted: Policy = "stop"
+    """The same of a record in another partition than its region key's.  Stop, because it nearly always means that a whole
+    producer partitions otherwise."""
     history_window_s: Annotated[int, BeforeValidator(_no_bool), Field(ge=0)] = 24 * 3600
     """How long WAL entries stay after their merge.  A day: lost files can be rebuilt, and a fault can be looked into."""
     grace_s: Annotated[int, BeforeValidator(_no_bool), Field(ge=0)] = 600
@@ -132,6 +149,12 @@ class TableSettings(Section):
     def _whole_ttl(self) -> TableSettings:
         if bool(self.ttl_column) != (self.ttl_s is not None):
             raise ValueError("ttl_column and ttl_s belong together: set both, or neither")
+        return self
+
+    @model_validator(mode="after")
+    def _dead_letters_apart(self) -> TableSettings:
+        if self.topic and self.dead_letter_topic == self.topic:
+            raise ValueError(f"dead_letter_topic is the topic itself ({self.topic}): dead letters would come back")
         return self
 
     @field_validator("uri")
@@ -187,8 +210,6 @@ class KafkaSettings(Section):
 
     bootstrap_servers: str = ""
     """``host:port``, several with commas.  No default: localhost would hide a forgotten setting."""
-    topic: str = ""
-    """The topic.  No default; only ``table create`` and ``table attach`` need it, the contract names it afterwards."""
     group_id: str = ""
     """Consumer group.  By default ``lancewal-<table uuid>``: two tables on one topic must never share a group."""
     options: Annotated[Options, Field(repr=False)] = {}
@@ -212,13 +233,6 @@ class KafkaSettings(Section):
     def client(self) -> dict[str, str]:
         """Properties that every Kafka client of ours starts from."""
         return {**self.options, "bootstrap.servers": self.bootstrap_servers}
-
-
-class FormatSettings(Section):
-    """How record values are written."""
-
-    value: Literal["json"] = "json"
-    """The only format of this release."""
 
 
 class StorageSettings(Section):
@@ -250,15 +264,10 @@ class IngestSettings(Section):
     """Seal at this age, so that a quiet partition's WAL gets merged and trimmed too."""
     seal_log_distance: Count = 1_000
     """Seal once the log has so many segments since the first entry: it bounds what a strong read has to fetch."""
-    bad_records: Literal["dlq", "stop"] = "dlq"
-    """A record that cannot become a row goes to the dead letters, or stops its partition.  Dead letters: one bad record
-    should not hold back all others, and it stays listed and repairable."""
     unbounded_batches: Literal["warn", "refuse"] = "warn"
     """What becomes of a topic in which a batch may unpack to more than Kafka's client has room for: ``warn`` in the log, or
     ``refuse`` it.  Warn: it is so of every topic with Kafka's default ``compression.type``.  Refuse where producers are not
     trusted."""
-    dead_letter_topic: str | None = None
-    """Where bad records go; it must exist.  By default ``<topic>.dead-letters``."""
     drain_timeout_s: Seconds = 30.0
     """Time to make all durable and hand over on SIGTERM.  Kubernetes' default grace period: change both together."""
     retry_interval_s: Seconds = 0.5

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource
 
@@ -54,6 +55,13 @@ class Source:
 
 
 FORMER = {
+    "kafka.topic": "table.topic",
+    "format": "table.format",
+    "format.value": "table.format.value",
+    "table.region_encoding": "table.format.key (canonical, or bytes for key-bytes)",
+    "table.misrouted": "table.on_misrouted (stop, or dead-letter for dlq)",
+    "ingest.bad_records": "table.on_bad_record (stop, or dead-letter for dlq)",
+    "ingest.dead_letter_topic": "table.dead_letter_topic",
     "metrics.host": "http.host",
     "metrics.port": "http.ingest_port and http.flusher_port",
     "ingest.retry_s": "ingest.retry_interval_s",
@@ -81,6 +89,15 @@ def now(key: str) -> str:
         if new:
             return f"; it is {new}{key.removeprefix(former)} now"
     return ""
+
+
+def key_paths(model: type[BaseModel], at: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Where each setting stands below ``at``, in the tree's order."""
+    for name, info in model.model_fields.items():
+        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+            yield from key_paths(info.annotation, (*at, name))
+        else:
+            yield (*at, name)
 
 
 def closest(name: str, known: Collection[str]) -> str:
@@ -219,11 +236,7 @@ def _variables(
 
 
 def _unknown(name: str, settings: type[BaseSettings]) -> str:
-    keys = [
-        f"{PREFIX}{section}__{key}".upper()
-        for section, info in settings.model_fields.items()
-        for key in getattr(info.annotation, "model_fields", {})
-    ]
+    keys = [PREFIX + "__".join(path).upper() for path in key_paths(settings)]
     if _SERVICE_LINK.search(name) and "__" not in name:
         return (
             "is not a setting; Kubernetes sets variables of this form for a Service whose name begins with lancewal: "

@@ -17,7 +17,7 @@ from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.table.watermarks import TABLE_UUID
 
 _TABLE_TERMS = (
-    "primary_key", "region_encoding", "patches", "misrouted", "record_bytes_max", "history_window_s", "grace_s",
+    "primary_key", "patches", "record_bytes_max", "on_bad_record", "on_misrouted", "history_window_s", "grace_s",
     "freshness_target_s", "ttl_column", "ttl_s",
 )  # fmt: skip
 """Settings of ``table`` with a counterpart of the same name and meaning.  ``start`` has none: the contract holds the
@@ -38,10 +38,14 @@ def check_settings(settings: Settings, contract: Contract) -> None:
         pairs.append(
             ("table.columns", _canonical(settings.table.columns), [(c.name, c.type) for c in contract.columns])
         )
-    if settings.kafka.topic:
-        pairs.append(("kafka.topic", settings.kafka.topic, contract.topic))
-    if "value" in settings.format.model_fields_set:
-        pairs.append(("format.value", settings.format.value, contract.value_format))
+    if settings.table.topic:
+        pairs.append(("table.topic", settings.table.topic, contract.topic))
+    if settings.table.dead_letter_topic:
+        pairs.append(("table.dead_letter_topic", settings.table.dead_letter_topic, contract.dead_letters))
+    formats = settings.table.format
+    for name, theirs in (("value", contract.value_format), ("key", contract.key_format)):
+        if name in formats.model_fields_set:
+            pairs.append((f"table.format.{name}", getattr(formats, name), theirs))
     empty: tuple[Any, ...] = ((), "")
     wrong = [(key, ours, theirs) for key, ours, theirs in pairs if ours not in empty and ours != theirs]
     if wrong:

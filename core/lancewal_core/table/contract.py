@@ -16,7 +16,8 @@ from lancewal_core import paths
 from lancewal_core.errors import ActionNeeded, InvalidSchema, NotALancewalTable, ObjectCorrupt
 from lancewal_core.ids import Position, Region, TableUuid, TopicId
 from lancewal_core.rows.column_types import format_type, parse_type
-from lancewal_core.rows.schema import COLUMNS_MAX, RegionEncoding, RowSchema, check_region_key, check_row_schema
+from lancewal_core.rows.policy import Policy
+from lancewal_core.rows.schema import COLUMNS_MAX, KeyFormat, RowSchema, check_region_key, check_row_schema
 from lancewal_core.rows.ttl import Ttl, check_ttl
 from lancewal_core.store.json_model import Version1, Word, decode_model
 from lancewal_core.store.object_store import ObjectStore
@@ -60,14 +61,17 @@ class Contract(BaseModel):
     partitions: int = Field(ge=1, le=PARTITIONS_MAX)
     primary_key: Annotated[tuple[str, ...], Field(max_length=COLUMNS_MAX)]
     region_key: Annotated[tuple[str, ...], Field(max_length=COLUMNS_MAX)]
-    region_encoding: RegionEncoding = "canonical"
+    key_format: KeyFormat = "canonical"
     start: Annotated[tuple[Annotated[int, Field(ge=-1, le=_INT64_MAX)], ...], Field(max_length=PARTITIONS_MAX)]
     """First position of each partition; -1 means the low watermark at the first claim."""
     columns: Annotated[tuple[Column, ...], Field(max_length=COLUMNS_MAX)]
     value_format: Literal["json"] = "json"
     patches: bool = True
     record_bytes_max: int = Field(default=1_000_000, ge=1)
-    misrouted: Literal["stop", "dlq"] = "stop"
+    on_bad_record: Policy = "dead-letter"
+    on_misrouted: Policy = "stop"
+    dead_letter_topic: str | None = None
+    """None: ``<topic>.dead-letters``."""
     fold_version: Version1 = 1
     history_window_s: int = Field(default=24 * 3600, ge=0)
     grace_s: int = Field(default=600, ge=0)
@@ -98,9 +102,14 @@ class Contract(BaseModel):
         return tuple(i for c in self.columns for i in c.field_ids)
 
     @property
+    def dead_letters(self) -> str:
+        """The topic of dead letters."""
+        return self.dead_letter_topic or f"{self.topic}.dead-letters"
+
+    @property
     def keyed_by_bytes(self) -> bool:
         """Whether the region of a row cannot be told from its columns."""
-        return self.region_encoding == "key-bytes"
+        return self.key_format == "bytes"
 
     @property
     def ttl(self) -> Ttl | None:
@@ -146,9 +155,11 @@ def decode_contract(data: bytes, where: str) -> Contract:
         if types_length > TYPES_LENGTH_MAX:
             raise InvalidSchema(f"its column types are {types_length} characters long")
         check_row_schema(contract.rows)
-        check_region_key(contract.rows, contract.region_encoding)
+        check_region_key(contract.rows, contract.key_format)
         check_ttl(contract.ttl, contract.rows, contract.patches)
         paths.region_prefix(contract.regions[0])
+        if contract.dead_letters == contract.topic:
+            raise InvalidSchema(f"its dead letters go to the topic {contract.topic} itself")
     except ActionNeeded as error:
         raise ObjectCorrupt(f"{where} is not a contract: {str(error)[:_SHOWN]}", object=where) from error
     version = paths.parse_contract_version(where)

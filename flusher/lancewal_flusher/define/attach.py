@@ -55,7 +55,7 @@ def attach_table(
         "table.primary_key",
         *needed_region_key(settings.table),
         "kafka.bootstrap_servers",
-        "kafka.topic",
+        "table.topic",
     )
     address = Address.of(settings)
     folder = address.folder()
@@ -67,7 +67,7 @@ def attach_table(
     rows = existing_rows(pinned, settings)
     check_ttl(declared_ttl(settings.table), rows, settings.table.patches)
     inspector = inspector or brokers_of(settings)
-    topic = inspector.describe(settings.kafka.topic)
+    topic = inspector.describe(settings.table.topic)
     check_carries(topic, rows, settings.table)
     start = inspector.starts(topic, settings.table.start)
     check_unique_keys(pinned, rows)

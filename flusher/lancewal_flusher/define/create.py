@@ -55,7 +55,7 @@ def create_table(
         "table.primary_key",
         *needed_region_key(settings.table),
         "kafka.bootstrap_servers",
-        "kafka.topic",
+        "table.topic",
     )
     rows = declared_rows(settings)
     check_ttl(declared_ttl(settings.table), rows, settings.table.patches)
@@ -65,7 +65,7 @@ def create_table(
     if there is not None and begun is not None:
         return go_on(Folder(address.store(), table), there, begun, settings)
     inspector = inspector or brokers_of(settings)
-    topic = inspector.describe(settings.kafka.topic)
+    topic = inspector.describe(settings.table.topic)
     check_carries(topic, rows, settings.table)
     start = inspector.starts(topic, settings.table.start)
     # Step 1

@@ -63,13 +63,13 @@ def declared_keys(columns: pa.Schema, settings: TableSettings) -> RowSchema:
     """Columns with the keys that the settings declare; ``InvalidSchema`` if they cannot be a table."""
     rows = RowSchema(columns, settings.primary_key, settings.region_key)
     check_row_schema(rows)
-    check_region_key(rows, settings.region_encoding)
+    check_region_key(rows, settings.format.key)
     return rows
 
 
 def needed_region_key(settings: TableSettings) -> tuple[str, ...]:
     """The setting that says what producers key by, where that is columns."""
-    return ("table.region_key",) if settings.region_encoding == "canonical" else ()
+    return ("table.region_key",) if settings.format.key == "canonical" else ()
 
 
 def begun_contract(folder: Folder) -> Contract | None:
@@ -140,11 +140,14 @@ def register(
         partitions=topic.partitions,
         primary_key=rows.primary_key,
         region_key=rows.region_key,
-        region_encoding=settings.region_encoding,
+        value_format=settings.format.value,
+        key_format=settings.format.key,
         start=tuple(start),
         columns=_columns(pinned, rows),
         patches=settings.patches,
-        misrouted=settings.misrouted,
+        on_bad_record=settings.on_bad_record,
+        on_misrouted=settings.on_misrouted,
+        dead_letter_topic=settings.dead_letter_topic or None,
         record_bytes_max=int(settings.record_bytes_max),
         history_window_s=settings.history_window_s,
         grace_s=settings.grace_s,

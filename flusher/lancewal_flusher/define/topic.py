@@ -52,11 +52,11 @@ def check_carries(topic: TopicState, rows: RowSchema, settings: TableSettings) -
     """
     if not topic.compacted:
         return
-    if settings.region_encoding == "key-bytes":
+    if settings.format.key == "bytes":
         raise TopicUnsuitable(
-            f"topic {topic.topic!r} is compacted (cleanup.policy contains compact) and table.region_encoding is key-bytes: "
+            f"topic {topic.topic!r} is compacted (cleanup.policy contains compact) and table.format.key is bytes: "
             "nothing says that a record key is one primary key, and compaction would remove rows of others. Use "
-            "cleanup.policy=delete, or have producers key by the primary key (table.region_encoding: canonical)",
+            "cleanup.policy=delete, or have producers key by the primary key (table.format.key: canonical)",
             topic=topic.topic,
         )
     if set(rows.region_key) != set(rows.primary_key):

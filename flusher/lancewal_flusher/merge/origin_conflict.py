@@ -1,5 +1,5 @@
-"""One key, one region: what a merge of a table with ``key-bytes`` asks of the table, what it says where it stops, and through
-which region its files' rows came (``regions_of_merge``).
+"""One key, one region: what a merge of a table with ``format.key: bytes`` asks of the table, what it says where it stops,
+and through which region its files' rows came (``regions_of_merge``).
 
 Guarantees
  1. ``find_strays`` finds each row that a merge would replace, that lives, and of which it is known that another region

@@ -2,10 +2,10 @@
 
 Guarantees
  1. An entry holds what ``Decoder`` makes of the records of [first, next), nothing else; bad records are listed in it.
- 2. A bad record is acknowledged as a dead letter before its offset is durable (policy ``dlq``), or its partition stops
-    right before it (policy ``stop``).
+ 2. A bad record is acknowledged as a dead letter before its offset is durable, or its partition stops right before it, as
+    the contract's ``on_bad_record`` says.
  3. Where the dead-letter topic refuses a letter for its size, the partition stops right before it, and no other.
- 4. A misrouted record stops its partition right before it, or is a bad record, as the contract says.
+ 4. A misrouted record does the same, as ``on_misrouted`` says.
  5. Nothing of a batch is written if the topic's id changed by the time its newest record had arrived, or its number of
     partitions, unless the old ones are drained (``draining``).
  6. A segment is repeated, same number and same bytes, until it is stored or a fence is met.
@@ -23,7 +23,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -87,13 +87,17 @@ class Stop:
     """Where a record lies that belongs here by the topic's number of partitions only."""
 
 
+def lenient(contract: Contract) -> Contract:
+    """Under which no record stops a partition: an entry over the same positions is the same under any policy."""
+    return contract.model_copy(update={"on_bad_record": "dead-letter", "on_misrouted": "dead-letter"})
+
+
 class Preparer:
     """Turns consumed records into entries by the contract."""
 
-    def __init__(self, contract: Contract, bad_records: Literal["dlq", "stop"], drain: Drain | None = None) -> None:
+    def __init__(self, contract: Contract, drain: Drain | None = None) -> None:
         self._contract = contract
         self._drained = None if drain is None else DrainLimit(contract, drain)
-        self._bad_records = bad_records
         rows = contract.rows
         self._decoder = Decoder(
             rows,
@@ -119,7 +123,7 @@ class Preparer:
                 next_ = max(end.at, consumed.first)
                 rows, rejected = _below(next_, rows, rejected)
                 belongs = belongs[: rows.num_rows]
-        if self._contract.misrouted == "dlq":
+        if self._contract.on_misrouted == "dead-letter":
             here = belongs == region.partition
             if not here.all():
                 letters = self._misrouted_letters(rows.column(OFFSET).filter(pa.array(~here)), belongs[~here])
@@ -153,7 +157,8 @@ class Preparer:
         self, region: Region, rows: pa.RecordBatch, belongs: npt.NDArray[np.int32], rejected: Sequence[Rejected]
     ) -> tuple[Position, LancewalError | None]:
         """Where the partition must stop, as the position of the record that stops it, and why."""
-        bad = next(iter(rejected), None) if self._bad_records == "stop" else None
+        stops = self._contract.on_bad_record == "stop"
+        bad = next((r for r in rejected if r.kind != MISROUTED), None) if stops else None
         wrong = np.flatnonzero(belongs != region.partition)
         if len(wrong):
             offset = rows.column(OFFSET)[int(wrong[0])].as_py()
@@ -168,7 +173,7 @@ class Preparer:
         if bad is not None:
             return Position(bad.offset), BadRecord(
                 f"topic {region.topic} partition {region.partition} offset {bad.offset}: {bad.message} ({bad.kind}); "
-                "ingest.bad_records is 'stop'. Set it to 'dlq', or send this one record to the dead letters: "
+                "the contract's on_bad_record is 'stop'. Send this one record to the dead letters: "
                 f"`lancewal offset reject {region.topic}-{region.partition}-{bad.offset}`",
                 topic=region.topic, partition=region.partition, offset=bad.offset,
             )  # fmt: skip

@@ -1,9 +1,9 @@
 """In which partition a record belongs: by its row's region key, or by the bytes of its own key, as the contract says.
 
 ``canonical``: murmur2 of the canonical encoding of the row's region key, so every row of one region key lies in one
-partition, or is misrouted.  ``key-bytes``: murmur2 of the record key, whatever its bytes are; a record without a key belongs
-in no partition.  That finds a producer that partitions otherwise, but not one that gives one primary key several record keys:
-such keys meet at the merge (``RegionConflict``).
+partition, or is misrouted.  ``format.key: bytes``: murmur2 of the record key, whatever its bytes are; a record without a key
+belongs in no partition.  That finds a producer that partitions otherwise, but not one that gives one primary key several
+record keys: such keys meet at the merge (``RegionConflict``).
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Routing(Protocol):
 
 
 def routing_of(contract: Contract) -> Routing:
-    """By the contract's ``region_encoding``."""
-    return _ByRegionKey(contract) if contract.region_encoding == "canonical" else _ByRecordKey(contract)
+    """By the contract's ``key_format``."""
+    return _ByRegionKey(contract) if contract.key_format == "canonical" else _ByRecordKey(contract)
 
 
 class _ByRegionKey:

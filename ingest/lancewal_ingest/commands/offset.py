@@ -118,7 +118,7 @@ def reject(
         # What ingest cannot read is not read here either: so the whole batch is named.
         client = unpacking_bounded(settings.kafka.client(), settings.ingest.memory_bytes_max, contract.record_bytes_max)
         group = settings.kafka.group(contract.table_uuid)
-        letters = KafkaDeadLetters(client, settings.dead_letter_topic(contract.topic), group)
+        letters = KafkaDeadLetters(client, contract.dead_letters, group)
         letters.check()
 
         def read(region: Region, first: Position, end: Position) -> tuple[Records, Position]:

@@ -192,8 +192,8 @@ class KafkaDeadLetters:
 
     def _missing(self) -> TopicMissing:
         return TopicMissing(
-            f"the dead-letter topic {self.topic!r} does not exist: create it, name another with "
-            "ingest.dead_letter_topic, or set ingest.bad_records to 'stop'",
+            f"the dead-letter topic {self.topic!r} does not exist: create it (the contract names it, by "
+            "table.dead_letter_topic when the table was made)",
             topic=self.topic,
         )
 
@@ -224,7 +224,7 @@ def _renamed(headers: Sequence[tuple[str, bytes | None]]) -> list[tuple[str, byt
 
 
 class RefusedDeadLetters:
-    """``DeadLetters`` for the policy ``stop``: a bad record stops its partition before it gets here."""
+    """``DeadLetters`` where the contract's policies make none: a record stops its partition before it gets here."""
 
     def send(self, region: Region, records: Records, rejected: Sequence[Rejected]) -> None:
-        raise AssertionError(f"a dead letter of {region.name} under the policy 'stop'")
+        raise AssertionError(f"a dead letter of {region.name} under policies that make none")

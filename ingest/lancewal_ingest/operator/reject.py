@@ -1,11 +1,11 @@
 """``lancewal offset reject``: lead a partition past bad or misrouted records that stopped it.
 
 Guarantees
- 1. Each such record is acknowledged as a dead letter before its offset is durable, as under the policies ``dlq``.
+ 1. Each such record is acknowledged as a dead letter before its offset is durable, as under the policies ``dead-letter``.
  2. Only from the region's durable position on, only where the record there cannot be a row of this region, and only up to
     the offset that the operator names.
- 3. An entry says what ``ingest.bad_records: dlq`` (of a misrouted one, ``misrouted: dlq``) would have said: good records
-    in between are rows, as they are when ingest reads them.
+ 3. An entry says what the policy ``dead-letter`` would have said: good records in between are rows, as they are when ingest
+    reads them.
  4. Offsets that nobody can read (``RecordsUnreadable``) are rejected one by one: each is listed, and has a letter without key
     and value.
  5. To look changes nothing, and says what the same command would do.
@@ -28,7 +28,7 @@ from lancewal_core.errors import InvalidInput, RecordsUnreadable
 from lancewal_core.ids import OwnerId, Position, Region, position_after
 from lancewal_core.region.durable_position import durable_position
 from lancewal_core.wal.entry import Entry, RejectedOffset
-from lancewal_ingest.append.job import Consumed, DeadLetters, Preparer
+from lancewal_ingest.append.job import Consumed, DeadLetters, Preparer, lenient
 from lancewal_ingest.append.pending import divided, joined
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.decode.decoder import PIECE_BYTES
@@ -96,7 +96,7 @@ def reject(
         raise _wrong(
             region, f"through offset {through}: expected one from {offset} to {held.high - 1}, which Kafka has"
         )
-    preparer = Preparer(context.contract.model_copy(update={"misrouted": "dlq"}), "dlq", context.drain)
+    preparer = Preparer(lenient(context.contract), context.drain)
     first: Rejected | None = None
     weights = preparer.weights
     kinds, rows, at = Counter[str](), 0, offset

@@ -134,7 +134,7 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
             context,
             source,
             dead_letters,
-            Preparer(contract, settings.ingest.bad_records, context.drain),
+            Preparer(contract, context.drain),
             owner,
             metrics,
             _seal_policy(settings),
@@ -200,14 +200,11 @@ def _progress(worker: IngestWorker, watch: TopicWatch) -> Progress:
 
 
 def _dead_letters(settings: Settings, contract: Contract, group: str) -> DeadLetters:
-    match settings.ingest.bad_records:
-        case "stop":
-            return RefusedDeadLetters()
-        case "dlq":
-            topic = settings.dead_letter_topic(contract.topic)
-            letters = KafkaDeadLetters(settings.kafka.client(), topic, group)
-            letters.check()
-            return letters
+    if "dead-letter" not in (contract.on_bad_record, contract.on_misrouted):
+        return RefusedDeadLetters()
+    letters = KafkaDeadLetters(settings.kafka.client(), contract.dead_letters, group)
+    letters.check()
+    return letters
 
 
 def _seal_policy(settings: Settings) -> SealPolicy:

@@ -43,7 +43,7 @@ class RemainingRecords:
         for region, range_ in ranges.items():
             records = MemoryRecords(self._pipeline).read(region, Position(0), range_.end)
             consumed = Consumed(region, Position(0), range_.end, records)
-            entry, _, _ = Preparer(self._pipeline.contract, "dlq").prepare(consumed)
+            entry, _, _ = Preparer(self._pipeline.contract).prepare(consumed)
             assert entry is not None
             offsets = entry.rows.column("_offset").to_pylist()
             kept = entry.rows.filter(pa.array([offset not in self._removed for offset in offsets]))

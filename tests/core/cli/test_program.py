@@ -211,11 +211,11 @@ def test_failpoints_are_configured_once_and_refused_outside_tests(installation: 
 
 def test_config_check_reports_every_problem(installation: Installation, tmp_path: Path) -> None:
     file = tmp_path / "lancewal.yaml"
-    file.write_text("ingest: {linger: 5}\nkafka: {topic: 3}\n")
+    file.write_text("ingest: {linger: 5}\ntable: {topic: 3}\n")
     done = installation.run("config", "check", "--config", str(file), environ={"LANCEWAL_PORT": "tcp://10.0.0.1:1"})
     assert done.returncode == 2
     assert done.stderr.startswith("lancewal: invalid_settings: 3 problems:\n")
-    for text in (f"{file}:1: ingest.linger", f"{file}:2: kafka.topic", "LANCEWAL_PORT", "enableServiceLinks"):
+    for text in (f"{file}:1: ingest.linger", f"{file}:2: table.topic", "LANCEWAL_PORT", "enableServiceLinks"):
         assert text in done.stderr
     file.write_text("ingest: {linger_ms: 5}\n")
     good = installation.run("config", "check", environ={"LANCEWAL_CONFIG": str(file)})

@@ -18,7 +18,7 @@ from lancewal_core.table.contract import Column, Contract
 def contract(*altered_at: int) -> Contract:
     return Contract(
         table_uuid="u", topic="t", topic_id="i", partitions=6, primary_key=("id",), region_key=(),
-        region_encoding="key-bytes", start=(0,) * 6, columns=(Column(name="id", type="int64", field_ids=(0,)),),
+        key_format="bytes", start=(0,) * 6, columns=(Column(name="id", type="int64", field_ids=(0,)),),
         altered_at=altered_at,
     )  # fmt: skip
 

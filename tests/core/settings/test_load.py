@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ from pydantic import ValidationError
 
 from lancewal_core.errors import InvalidSettings
 from lancewal_core.settings.load import Settings, load_settings, setting_keys, variable
+from lancewal_core.settings.sections import FormatSettings
 from lancewal_core.settings.sources import FORMER, FORMER_OPTIONS
 
 SECRET = "hunter2-do-not-show"
@@ -40,20 +42,21 @@ def test_without_file_and_variables_there_are_only_defaults() -> None:
 
 
 def test_the_process_environment_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LANCEWAL_KAFKA__TOPIC", "elsewhere")
-    assert load_settings(None, {}).kafka.topic == ""
+    monkeypatch.setenv("LANCEWAL_TABLE__TOPIC", "elsewhere")
+    assert load_settings(None, {}).table.topic == ""
 
 
 def test_a_variable_overrides_a_secret_file_and_that_the_file(file: Path, tmp_path: Path) -> None:
-    file.write_text("kafka: {topic: file, group_id: file, bootstrap_servers: 'file:1'}")
+    file.write_text("table: {topic: file}\nkafka: {group_id: file, bootstrap_servers: 'file:1'}")
     secrets = tmp_path / "secrets"
     secrets.mkdir()
-    (secrets / "LANCEWAL_KAFKA__TOPIC").write_text("secret")
+    (secrets / "LANCEWAL_TABLE__TOPIC").write_text("secret")
     (secrets / "lancewal_kafka__group_id").write_text("secret\n")
     (secrets / "ca.crt").write_text("no setting of ours")
-    environ = {"LANCEWAL_KAFKA__TOPIC": "variable", "LANCEWAL_SECRETS_DIR": str(secrets), "HOME": "/"}
-    kafka = load_settings(file, environ).kafka
-    assert (kafka.topic, kafka.group_id, kafka.bootstrap_servers) == ("variable", "secret", "file:1")
+    environ = {"LANCEWAL_TABLE__TOPIC": "variable", "LANCEWAL_SECRETS_DIR": str(secrets), "HOME": "/"}
+    settings = load_settings(file, environ)
+    kafka = settings.kafka
+    assert (settings.table.topic, kafka.group_id, kafka.bootstrap_servers) == ("variable", "secret", "file:1")
 
 
 def test_options_are_overridden_one_by_one_whatever_their_spelling(file: Path) -> None:
@@ -70,10 +73,10 @@ def test_options_are_overridden_one_by_one_whatever_their_spelling(file: Path) -
 
 def test_the_file_named_by_the_variable_is_read_unless_another_is_given(file: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.yaml"
-    file.write_text("kafka: {topic: a}")
-    other.write_text("kafka: {topic: b}")
-    assert load_settings(None, {"LANCEWAL_CONFIG": str(file)}).kafka.topic == "a"
-    assert load_settings(other, {"LANCEWAL_CONFIG": str(file)}).kafka.topic == "b"
+    file.write_text("table: {topic: a}")
+    other.write_text("table: {topic: b}")
+    assert load_settings(None, {"LANCEWAL_CONFIG": str(file)}).table.topic == "a"
+    assert load_settings(other, {"LANCEWAL_CONFIG": str(file)}).table.topic == "b"
 
 
 def test_columns_keep_their_order_and_are_one_value(file: Path) -> None:
@@ -168,7 +171,7 @@ def test_a_former_setting_in_a_variable_names_the_new_one() -> None:
 @pytest.mark.parametrize("former", [*FORMER, *FORMER_OPTIONS])
 def test_a_former_setting_is_an_error_that_names_the_new_one(file: Path, former: str) -> None:
     known = {**FORMER, **FORMER_OPTIONS}
-    assert set(re.findall(r"\w+\.\w+", known[former])) <= set(setting_keys())
+    assert set(re.findall(r"\w+(?:\.\w+)+", known[former])) <= {"table.format", *setting_keys()}
     section, _, key = former.partition(".")
     file.write_text(f"{section}: {{{key}: {{}}}}\n" if key else f"{section}: {{}}\n")
     (problem,) = problems(file, {})
@@ -213,12 +216,12 @@ def test_a_section_without_content_is_allowed(file: Path) -> None:
 
 
 def test_secret_files_with_unknown_names(tmp_path: Path) -> None:
-    (tmp_path / "kafka__topic").write_text("x")
-    (tmp_path / "LANCEWAL_KAFKA__TOPICC").write_text("x")
+    (tmp_path / "table__topic").write_text("x")
+    (tmp_path / "LANCEWAL_TABLE__TOPICC").write_text("x")
     (tmp_path / "..data").mkdir()
     first, second = problems(None, {"LANCEWAL_SECRETS_DIR": str(tmp_path)})
-    assert "did you mean LANCEWAL_KAFKA__TOPIC?" in first
-    assert second.startswith(f"secret file {tmp_path / 'LANCEWAL_KAFKA__TOPICC'}: kafka.topicc: is not a setting")
+    assert "did you mean LANCEWAL_TABLE__TOPIC?" in first
+    assert second.startswith(f"secret file {tmp_path / 'LANCEWAL_TABLE__TOPICC'}: table.topicc: is not a setting")
 
 
 @pytest.mark.parametrize(
@@ -227,7 +230,7 @@ def test_secret_files_with_unknown_names(tmp_path: Path) -> None:
         ({"LANCEWAL_INGEST__SEAL_BYTES": "1GiB"}, "exceeds memory_bytes_max"),
         ({"LANCEWAL_KAFKA__OPTIONS__GROUP_ID": "g"}, "set kafka.group_id"),
         ({"LANCEWAL_KAFKA__OPTIONS__AUTO_OFFSET_RESET": "latest"}, "auto.offset.reset"),
-        ({"LANCEWAL_KAFKA__TOPIC": "t", "LANCEWAL_INGEST__DEAD_LETTER_TOPIC": "t"}, "letters would come back"),
+        ({"LANCEWAL_TABLE__TOPIC": "t", "LANCEWAL_TABLE__DEAD_LETTER_TOPIC": "t"}, "letters would come back"),
         ({"LANCEWAL_HTTP__INGEST_PORT": "70000"}, "http.ingest_port"),
         ({"LANCEWAL_INGEST__RETRY_INTERVAL_S": "nan"}, "ingest.retry_interval_s"),
         ({"LANCEWAL_TABLE__URI": "/a", "lancewal_table__uri": "/b"}, "given twice"),
@@ -238,21 +241,21 @@ def test_contradictions_and_limits(environ: dict[str, str], expected: str) -> No
 
 
 def test_need_names_all_that_is_missing() -> None:
-    settings = load_settings(None, {"LANCEWAL_KAFKA__TOPIC": "t"})
-    settings.need("kafka.topic")
+    settings = load_settings(None, {"LANCEWAL_TABLE__TOPIC": "t"})
+    settings.need("table.topic")
     with pytest.raises(InvalidSettings) as caught:
-        settings.need("kafka.topic", "table.uri", "table.columns")
-    assert "kafka.topic" not in str(caught.value)
+        settings.need("table.topic", "table.uri", "table.columns")
+    assert "table.topic" not in str(caught.value)
     assert "LANCEWAL_TABLE__URI" in str(caught.value)
     assert "LANCEWAL_TABLE__COLUMNS" in str(caught.value)
     with pytest.raises(InvalidSettings, match=r"^table\.uri: is needed here"):
         settings.need("table.uri")
-    with pytest.raises(InvalidSettings, match=r"^ingest\.dead_letter_topic is the topic itself"):
-        load_settings(None, {"LANCEWAL_KAFKA__TOPIC": "t", "LANCEWAL_INGEST__DEAD_LETTER_TOPIC": "t"})
+    with pytest.raises(InvalidSettings, match=r"^table: dead_letter_topic is the topic itself"):
+        load_settings(None, {"LANCEWAL_TABLE__TOPIC": "t", "LANCEWAL_TABLE__DEAD_LETTER_TOPIC": "t"})
 
 
 def test_where_settings_were_looked_for_is_said_where_no_file_was_named(file: Path) -> None:
-    file.write_text("kafka: {topic: t}")
+    file.write_text("table: {topic: t}")
     unnamed = "No settings file was named (--config FILE, or LANCEWAL_CONFIG): settings were looked for in variables"
     for path, environ, said in (
         (None, {}, True), (None, {"LANCEWAL_CONFIG": ""}, True), (None, {"LANCEWAL_CONFIG": str(file)}, False),
@@ -291,16 +294,13 @@ def test_the_host_of_metrics_has_no_port(given_: str) -> None:
 def test_derived_names() -> None:
     settings = load_settings(None, {})
     assert settings.kafka.group("u") == "lancewal-u"
-    assert settings.dead_letter_topic("t") == "t.dead-letters"
-    given_ = {"LANCEWAL_KAFKA__GROUP_ID": "g", "LANCEWAL_INGEST__DEAD_LETTER_TOPIC": "d"}
-    settings = load_settings(None, given_)
-    assert (settings.kafka.group("u"), settings.dead_letter_topic("t")) == ("g", "d")
+    assert load_settings(None, {"LANCEWAL_KAFKA__GROUP_ID": "g"}).kafka.group("u") == "g"
 
 
 def test_the_tree_is_frozen() -> None:
     settings = load_settings(None, {})
     with pytest.raises(ValidationError):
-        settings.kafka.topic = "x"
+        settings.table.topic = "x"
 
 
 # -- secrets ---------------------------------------------------------------------------------------------------
@@ -353,22 +353,21 @@ def test_any_option_named_like_a_secret_is_masked(name: str) -> None:
 def test_the_reference_lists_every_setting_with_its_default_and_no_other() -> None:
     rows = dict(
         re.findall(
-            rf"^\| `((?:{'|'.join(Settings.model_fields)})\.[a-z_]+)` \| `?([^|`]*)`? \|", REFERENCE.read_text(), re.M
+            rf"^\| `((?:{'|'.join(Settings.model_fields)})\.[a-z_.]+)` \| `?([^|`]*)`? \|", REFERENCE.read_text(), re.M
         )
     )
     defaults = Settings().masked()
     expected = {}
     for key in setting_keys():
-        section, _, name = key.partition(".")
-        value = defaults[section][name]
+        value = functools.reduce(lambda tree, name: tree[name], key.split("."), defaults)
         expected[key] = "not set" if value in ("", [], {}, None) else json.dumps(value).strip('"')
     assert rows == expected
 
 
 def test_every_setting_says_why_its_default() -> None:
-    for name, section in Settings.model_fields.items():
-        for key, field in getattr(section.annotation, "model_fields", {}).items():
-            assert field.description, f"{name}.{key}"
+    for section in (*(field.annotation for field in Settings.model_fields.values()), FormatSettings):
+        for key, field in getattr(section, "model_fields", {}).items():
+            assert field.description or field.annotation is FormatSettings, f"{section}.{key}"
 
 
 @pytest.mark.parametrize("key", setting_keys())

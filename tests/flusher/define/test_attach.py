@@ -173,7 +173,7 @@ def test_settings_that_contradict_the_table(settings_: Settings, folder: Path) -
 def test_no_table_no_topic_and_a_table_that_is_one(settings_: Settings, folder: Path) -> None:
     refused(settings_, folder, TableMissing, str(folder))
     lance.write_dataset(THREE, str(folder))
-    elsewhere = settings_.model_copy(update={"kafka": settings_.kafka.model_copy(update={"topic": "nowhere"})})
+    elsewhere = settings_.model_copy(update={"table": settings_.table.model_copy(update={"topic": "nowhere"})})
     refused(elsewhere, folder, TopicMissing, "nowhere")
     attach_table(settings_)
     refused(settings_, folder, TableExists, "already a lancewal table")

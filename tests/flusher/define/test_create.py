@@ -196,7 +196,7 @@ def unused_port() -> int:
 
 
 def test_librdkafka_does_not_know_an_option(settings: Settings, folder: Path) -> None:
-    kafka = KafkaSettings(bootstrap_servers="127.0.0.1:1", topic="t", options={"sasl.passwort": "x"})
+    kafka = KafkaSettings(bootstrap_servers="127.0.0.1:1", options={"sasl.passwort": "x"})
     refused(settings.model_copy(update={"kafka": kafka}), folder, InvalidSettings, "kafka.options", "sasl.passwort")
 
 
@@ -225,19 +225,19 @@ def test_what_batches_unpack_to_is_not_limited(
 
 
 def test_keys_of_another_system(kafka: KafkaBroker, topic_name: str, folder: Path) -> None:
-    servers, encoding = kafka.bootstrap_servers, {"region_encoding": "key-bytes"}
+    servers, encoding = kafka.bootstrap_servers, {"format": {"key": "bytes"}}
     make_topic(servers, topic_name, config={"cleanup.policy": "compact"})
     compacted = table_settings(folder, servers, topic_name, patches=False, region_key=(), **encoding)
-    refused(compacted, folder, TopicUnsuitable, "compacted", "key-bytes", "cleanup.policy=delete")
+    refused(compacted, folder, TopicUnsuitable, "compacted", "bytes", "cleanup.policy=delete")
     make_topic(servers, f"{topic_name}-plain")
     both = table_settings(folder, servers, f"{topic_name}-plain", **encoding)
-    refused(both, folder, InvalidSchema, "['region']", "key-bytes", "Leave table.region_key out")
+    refused(both, folder, InvalidSchema, "['region']", "bytes", "Leave table.region_key out")
     settings = table_settings(folder, servers, f"{topic_name}-plain", region_key=(), **encoding)
     contract = create_table(settings)
     assert (contract.region_key, contract.keyed_by_bytes) == ((), True)
     check_settings(settings, contract)
-    with pytest.raises(ContractMismatch, match=r"region_encoding.*'canonical'.*'key-bytes'"):
-        check_settings(table_settings(folder, servers, "", region_key=(), region_encoding="canonical"), contract)
+    with pytest.raises(ContractMismatch, match=r"format\.key.*'canonical'.*'bytes'"):
+        check_settings(table_settings(folder, servers, "", region_key=(), format={"key": "canonical"}), contract)
 
 
 def test_the_store_is_not_writable(kafka: KafkaBroker, topic: str, tmp_path: Path) -> None:
@@ -362,8 +362,8 @@ def test_of_two_at_once_one_contract_stands(settings: Settings, folder: Path) ->
 def test_the_command_and_show(kafka: KafkaBroker, topic: str, tmp_path: Path) -> None:
     folder, file = tmp_path / "table", tmp_path / "lancewal.yaml"
     file.write_text(
-        f"table: {{uri: {folder}, columns: {{region: string, id: int64, name: string}}, primary_key: [region, id], "
-        f"region_key: [region]}}\nkafka: {{bootstrap_servers: '{kafka.bootstrap_servers}', topic: {topic}}}\n"
+        f"table: {{uri: {folder}, topic: {topic}, columns: {{region: string, id: int64, name: string}}, "
+        f"primary_key: [region, id], region_key: [region]}}\nkafka: {{bootstrap_servers: '{kafka.bootstrap_servers}'}}\n"
     )
     created = CliRunner().invoke(app, ["create", "--config", str(file), "--output", "json"])
     assert created.exit_code == 0, created.output

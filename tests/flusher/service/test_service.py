@@ -171,8 +171,8 @@ CONTRADICTIONS: list[tuple[dict[str, Any], Sequence[str]]] = [
     ({"table": {"patches": False}}, ["table.patches", "False", "True", "LANCEWAL_TABLE__PATCHES"]),
     ({"table": {"history_window_s": 5}}, ["table.history_window_s", "5", "86400"]),
     ({"table": {"columns": {"region": "string"}}}, ["table.columns", "tags: list<string>"]),
-    ({"kafka": {"topic": "other"}}, ["kafka.topic", "'other'", "'orders'"]),
-    ({"table": {"grace_s": 5}, "kafka": {"topic": "other"}}, ["table.grace_s", "kafka.topic"]),
+    ({"table": {"topic": "other"}}, ["table.topic", "'other'", "'orders'"]),
+    ({"table": {"grace_s": 5, "topic": "other"}}, ["table.grace_s", "table.topic"]),
 ]
 
 
@@ -194,7 +194,7 @@ def test_settings_that_say_the_same(table: FlusherTable) -> None:
         "history_window_s": 86_400,
         "columns": {c.name: c.type for c in table.contract.columns},
     }
-    run_once(settings_of(table, table=same, kafka={"topic": "orders"}))
+    run_once(settings_of(table, table={**same, "topic": "orders"}))
 
 
 def test_no_table_no_contract_another_table(table: FlusherTable, tmp_path: Path) -> None:
@@ -606,11 +606,11 @@ def test_signals_end_it_orderly(table: FlusherTable, number: signal.Signals) -> 
 
 
 def test_errors_are_one_line_and_an_exit_code(table: FlusherTable) -> None:
-    process = once(table, tree(table, kafka={"topic": "other"}))
+    process = once(table, tree(table, table={"topic": "other"}))
     _, errors = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 2
     (line,) = errors.splitlines()
-    assert line.startswith("lancewal: contract_mismatch: kafka.topic")
+    assert line.startswith("lancewal: contract_mismatch: table.topic")
 
 
 def test_damage_is_exit_code_4(table: FlusherTable) -> None:

@@ -293,7 +293,7 @@ def test_without_brokers_all_but_the_lag_is_there(settings: Settings, contract: 
     ingest = Ingest(Path(settings.table.uri), contract, "host-a")
     ingest.claim(contract.regions[0], 0)
     ingest.append(p0=3)
-    silent = settings.model_copy(update={"kafka": KafkaSettings(bootstrap_servers="127.0.0.1:1", topic=contract.topic)})
+    silent = settings.model_copy(update={"kafka": KafkaSettings(bootstrap_servers="127.0.0.1:1")})
     status = table_status(silent, settings.table.uri, kafka_timeout_s=1.0)
     assert (status.regions[0].durable, status.regions[0].lag, status.regions[0].end) == (4, None, None)
     (problem,) = status.problems

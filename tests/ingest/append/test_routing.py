@@ -18,7 +18,7 @@ from lancewal_kafka.records import Records
 
 CONTRACT = Contract(
     table_uuid="u", topic="t", topic_id="i", partitions=7, primary_key=("id",), region_key=(),
-    region_encoding="key-bytes", start=(0,) * 7,
+    key_format="bytes", start=(0,) * 7,
     columns=(Column(name="id", type="int64", field_ids=(0,)), Column(name="s", type="string", field_ids=(1,))),
 )  # fmt: skip
 OF_7 = {b"customer-00042": 5, b"": 2, "grün".encode(): 2, b'["customer",42]': 1, b'["eu","customer-00042"]': 1}
@@ -35,7 +35,7 @@ def consumed(partition: int, keys: Sequence[bytes | None], values: Sequence[byte
 @pytest.mark.parametrize("key", OF_7)
 @pytest.mark.parametrize("partition", range(7))
 def test_a_record_belongs_where_its_keys_bytes_say(key: bytes, partition: int) -> None:
-    entry, rejected, stop = Preparer(CONTRACT, "stop").prepare(consumed(partition, [key]))
+    entry, rejected, stop = Preparer(CONTRACT).prepare(consumed(partition, [key]))
     assert rejected == ()
     if partition == OF_7[key]:
         assert stop is None
@@ -52,7 +52,7 @@ def test_a_record_belongs_where_its_keys_bytes_say(key: bytes, partition: int) -
 
 def test_a_record_without_a_key_belongs_nowhere() -> None:
     for partition in range(7):
-        entry, _, stop = Preparer(CONTRACT, "dlq").prepare(consumed(partition, [None]))
+        entry, _, stop = Preparer(CONTRACT).prepare(consumed(partition, [None]))
         assert entry is None
         assert stop is not None
         assert "belongs to partition -1" in str(stop.error)
@@ -63,8 +63,8 @@ def test_each_row_is_asked_by_its_own_record() -> None:
     """Records that are no rows stand in between, and their keys count for nothing."""
     keys = [b"customer-00042", b"", b"customer-00042", None, b'["customer",42]', b"customer-00042"]
     values = [b'{"id": 1}', b"no json", b'{"id": 2}', b'{"id": 3}', b'{"id": 4}', b"{}"]
-    lenient = CONTRACT.model_copy(update={"misrouted": "dlq"})
-    entry, rejected, stop = Preparer(lenient, "dlq").prepare(consumed(5, keys, values))
+    lenient = CONTRACT.model_copy(update={"on_bad_record": "dead-letter", "on_misrouted": "dead-letter"})
+    entry, rejected, stop = Preparer(lenient).prepare(consumed(5, keys, values))
     assert stop is None
     assert entry is not None
     assert entry.rows["id"].to_pylist() == [1, 2]
@@ -75,7 +75,7 @@ def test_each_row_is_asked_by_its_own_record() -> None:
 
 def test_no_tombstone_is_read_from_a_key_of_the_producers_own() -> None:
     """Nothing says which row it would delete, even where the key looks like the primary key."""
-    entry, rejected, _ = Preparer(CONTRACT, "dlq").prepare(consumed(5, [b"customer-00042"], [None]))
+    entry, rejected, _ = Preparer(CONTRACT).prepare(consumed(5, [b"customer-00042"], [None]))
     assert entry is not None
     assert entry.rows.num_rows == 0
     assert [r.kind for r in rejected] == ["null_value"]
@@ -83,9 +83,9 @@ def test_no_tombstone_is_read_from_a_key_of_the_producers_own() -> None:
 
 def test_canonical_tables_ask_the_row() -> None:
     columns = (Column(name="id", type="string", field_ids=(0,)),)
-    changed = {"region_key": ("id",), "region_encoding": "canonical", "columns": columns}
+    changed = {"region_key": ("id",), "key_format": "canonical", "columns": columns}
     contract = Contract.model_validate({**CONTRACT.model_dump(), **changed})
-    entry, _, stop = Preparer(contract, "stop").prepare(consumed(5, [None], [b'{"id": "customer-00042"}']))
+    entry, _, stop = Preparer(contract).prepare(consumed(5, [None], [b'{"id": "customer-00042"}']))
     assert stop is None
     assert entry is not None
     assert entry.rows.column("id") == pa.array(["customer-00042"])
@@ -105,8 +105,8 @@ def test_a_partition_is_drained_up_to_a_key_of_the_new_number_or_its_end(
 
     keys = [key(True, False), key(False, False), key(True, True), key(False, True), key(True, False)]
     drain = Drain(contract_version=1, partitions=9, to=(to,) * 7, write_id="x")
-    lenient = CONTRACT.model_copy(update={"misrouted": "dlq"})
-    entry, rejected, stop = Preparer(lenient, "dlq", drain).prepare(consumed(5, keys))
+    lenient = CONTRACT.model_copy(update={"on_bad_record": "dead-letter", "on_misrouted": "dead-letter"})
+    entry, rejected, stop = Preparer(lenient, drain).prepare(consumed(5, keys))
     assert entry is not None
     assert (entry.rows["id"].to_pylist(), entry.next) == (taken, next_)
     assert [(r.offset, r.kind) for r in rejected] == [(12, "misrouted")]

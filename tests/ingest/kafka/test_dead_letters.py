@@ -99,7 +99,7 @@ def test_many_letters_are_all_there(kafka: KafkaBroker, topic_name: str) -> None
 @pytest.mark.kafka
 def test_missing_topic_says_what_to_do(kafka: KafkaBroker, topic_name: str) -> None:
     letters = KafkaDeadLetters({"bootstrap.servers": kafka.bootstrap_servers}, topic_name, "g", acknowledge_s=5)
-    with pytest.raises(TopicMissing, match=r"ingest\.dead_letter_topic"):
+    with pytest.raises(TopicMissing, match=r"table\.dead_letter_topic"):
         letters.check()
     with pytest.raises((TopicMissing, KafkaUnavailable)):
         letters.send(REGION, RECORDS, REJECTED)

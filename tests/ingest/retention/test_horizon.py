@@ -377,7 +377,7 @@ def test_a_process_that_is_about_to_lose_records_takes_no_more(
     monkeypatch.setattr(topic_watch, "TOPIC_CHECK_S", 0.1)
     monkeypatch.setattr(service, "REFRESH_S", 0.1)
     make_topic(kafka, topic_name, 2, retention_ms="3600000")
-    settings = Settings(**settings_tree(kafka, topic_name, tmp_path, ingest={"bad_records": "stop"}))
+    settings = Settings(**settings_tree(kafka, topic_name, tmp_path, table={"on_bad_record": "stop"}))
     create_table(settings)
     store, clock = open_store(settings.table.uri), SystemClock()
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "partitioner": "murmur2_random"})

@@ -89,11 +89,12 @@ def settings_tree(broker: KafkaBroker, topic: str, folder: Path, **sections: Map
     tree: dict[str, dict[str, object]] = {
         "table": {
             "uri": str(folder / "table"),
+            "topic": topic,
             "columns": {"customer": "string", "id": "int64", "amount": "float64"},
             "primary_key": ["customer", "id"],
             "region_key": ["customer"],
         },
-        "kafka": {"bootstrap_servers": broker.bootstrap_servers, "topic": topic, "options": {}},
+        "kafka": {"bootstrap_servers": broker.bootstrap_servers, "options": {}},
         "ingest": {"drain_timeout_s": 60.0},
         "http": {"ingest_port": 0, "flusher_port": 0},
     }
@@ -306,7 +307,7 @@ def test_a_second_member_takes_over_half_and_nothing_is_lost(
     kafka: KafkaBroker, topic_name: str, tmp_path: Path
 ) -> None:
     make_topic(kafka, topic_name, 4)
-    settings = Settings(**settings_tree(kafka, topic_name, tmp_path, ingest={"bad_records": "stop"}))
+    settings = Settings(**settings_tree(kafka, topic_name, tmp_path, table={"on_bad_record": "stop"}))
     contract = create_table(settings)
     produced = produce(kafka, topic_name, 2000)
     with serving(settings) as first:
@@ -331,7 +332,7 @@ def test_a_paused_ingest_consumes_nothing_and_stays_a_member(
     session = {
         "options": {"session.timeout.ms": "6000", "max.poll.interval.ms": "6000", "statistics.interval.ms": "100"}
     }
-    settings = Settings(**settings_tree(kafka, topic_name, tmp_path, ingest={"bad_records": "stop"}, kafka=session))
+    settings = Settings(**settings_tree(kafka, topic_name, tmp_path, table={"on_bad_record": "stop"}, kafka=session))
     contract = create_table(settings)
     store = open_store(settings.table.uri)
     old_ms = SystemClock().now_ms() - 600_000
@@ -384,7 +385,7 @@ def test_bad_records_become_dead_letters(kafka: KafkaBroker, topic_name: str, tm
     make_topic(kafka, topic_name, 1)
     make_topic(kafka, "dead-" + topic_name, 1)
     changes = {"dead_letter_topic": "dead-" + topic_name}
-    settings = Settings(**settings_tree(kafka, topic_name, tmp_path, ingest=changes))
+    settings = Settings(**settings_tree(kafka, topic_name, tmp_path, table=changes))
     contract = create_table(settings)
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     for value in (b'{"customer": "c", "id": 1}', b"{secret", b'{"customer": "c", "id": 2}'):
@@ -404,7 +405,7 @@ def test_bad_records_become_dead_letters(kafka: KafkaBroker, topic_name: str, tm
 @pytest.mark.kafka
 def test_a_stopped_partition_is_shown_and_the_others_go_on(kafka: KafkaBroker, topic_name: str, tmp_path: Path) -> None:
     make_topic(kafka, topic_name, 2)
-    settings = Settings(**settings_tree(kafka, topic_name, tmp_path, ingest={"bad_records": "stop"}))
+    settings = Settings(**settings_tree(kafka, topic_name, tmp_path, table={"on_bad_record": "stop"}))
     create_table(settings)
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     producer.produce(topic_name, b"{secret", partition=1)
@@ -423,7 +424,7 @@ def test_a_stopped_partition_is_shown_and_the_others_go_on(kafka: KafkaBroker, t
 @pytest.mark.kafka
 def test_lost_retention_stops_its_partition_alone(kafka: KafkaBroker, topic_name: str, tmp_path: Path) -> None:
     make_topic(kafka, topic_name, 2)
-    settings = Settings(**settings_tree(kafka, topic_name, tmp_path, ingest={"bad_records": "stop"}))
+    settings = Settings(**settings_tree(kafka, topic_name, tmp_path, table={"on_bad_record": "stop"}))
     create_table(settings)
     produced = produce(kafka, topic_name, 100)
     with serving(settings) as running:
@@ -450,7 +451,7 @@ def test_lost_retention_stops_its_partition_alone(kafka: KafkaBroker, topic_name
 @pytest.mark.kafka
 def test_a_topic_that_is_recreated_ends_the_service(kafka: KafkaBroker, topic_name: str, tmp_path: Path) -> None:
     make_topic(kafka, topic_name, 1)
-    settings = Settings(**settings_tree(kafka, topic_name, tmp_path, ingest={"bad_records": "stop"}))
+    settings = Settings(**settings_tree(kafka, topic_name, tmp_path, table={"on_bad_record": "stop"}))
     contract = create_table(settings)
     produced = produce(kafka, topic_name, 100)
 
@@ -471,7 +472,7 @@ def test_added_partitions_end_the_service_before_anything_more_is_written(
     kafka: KafkaBroker, topic_name: str, tmp_path: Path
 ) -> None:
     make_topic(kafka, topic_name, 1)
-    settings = Settings(**settings_tree(kafka, topic_name, tmp_path, ingest={"bad_records": "stop"}))
+    settings = Settings(**settings_tree(kafka, topic_name, tmp_path, table={"on_bad_record": "stop"}))
     contract = create_table(settings)
     produced = produce(kafka, topic_name, 100)
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
@@ -529,7 +530,7 @@ def program(folder: Path, tree: Mapping[str, object]) -> subprocess.Popen[bytes]
 @pytest.mark.kafka
 def test_sigterm_drains_and_exits_with_0(kafka: KafkaBroker, topic_name: str, tmp_path: Path) -> None:
     make_topic(kafka, topic_name, 4)
-    tree = settings_tree(kafka, topic_name, tmp_path, ingest={"bad_records": "stop"})
+    tree = settings_tree(kafka, topic_name, tmp_path, table={"on_bad_record": "stop"})
     contract = create_table(Settings(**tree))
     produced = produce(kafka, topic_name, 5000)
     process = program(tmp_path, tree)
@@ -588,18 +589,18 @@ def test_contradictions_are_found_before_anything_is_consumed(
     kafka: KafkaBroker, topic_name: str, tmp_path: Path
 ) -> None:
     make_topic(kafka, topic_name, 1)
-    stop = {"bad_records": "stop"}
-    good = settings_tree(kafka, topic_name, tmp_path, ingest=stop)
+    stop = {"on_bad_record": "stop"}
+    good = settings_tree(kafka, topic_name, tmp_path, table=stop)
     create_table(Settings(**good))
-    other_key = settings_tree(kafka, topic_name, tmp_path, ingest=stop, table={"primary_key": ["customer"]})
+    other_key = settings_tree(kafka, topic_name, tmp_path, table={**stop, "primary_key": ["customer"]})
     error = refused(other_key)
     assert isinstance(error, ContractMismatch)
     assert "table.primary_key" in str(error)
-    unknown = settings_tree(kafka, topic_name, tmp_path, ingest=stop)
+    unknown = settings_tree(kafka, topic_name, tmp_path, table=stop)
     unknown["kafka"]["options"] = {"partition.assignment.strategy": "range"}
     assert isinstance(refused(unknown), InvalidSettings)
     with serving(Settings(**good)) as running:
-        taken = settings_tree(kafka, topic_name, tmp_path, ingest=stop, http={"ingest_port": running.port})
+        taken = settings_tree(kafka, topic_name, tmp_path, table=stop, http={"ingest_port": running.port})
         assert "http.ingest_port" in str(refused(taken))
         contract, uri = create_contract(good), good["table"]["uri"]
         until(lambda: any(index.newest is not None for index in indexes_of(contract, uri).values()))

@@ -36,7 +36,7 @@ from lancewal_core.testing.memory_store import MemoryBucket, MemoryStore
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from lancewal_core.wal.segment import Segment, decode_segment
 from lancewal_core.wal.walk import end_log
-from lancewal_ingest.append.job import Preparer
+from lancewal_ingest.append.job import Preparer, lenient
 from lancewal_ingest.append.observed_dead_letters import ObservedDeadLetters
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.decode.outcomes import Rejected
@@ -170,7 +170,7 @@ class Place:
     def __init__(self, partitions: int = 1) -> None:
         self.contract = Contract(
             table_uuid="table", topic="orders", topic_id="topic-id-1", partitions=partitions, primary_key=("k",),
-            region_key=("k",), start=tuple([0] * partitions), history_window_s=60, grace_s=60,
+            region_key=("k",), start=tuple([0] * partitions), history_window_s=60, grace_s=60, on_bad_record="stop",
             columns=(Column(name="k", type="int64", field_ids=(0,)), Column(name="a", type="string", field_ids=(1,))),
         )  # fmt: skip
         self.clock = Clock()
@@ -194,7 +194,7 @@ class Place:
         observer: Observer | None = None,
     ) -> IngestWorker:
         return IngestWorker(
-            self.context, self.source, RefusedDeadLetters(), Preparer(self.contract, "stop"), OwnerId("me"),
+            self.context, self.source, RefusedDeadLetters(), Preparer(self.contract), OwnerId("me"),
             observer or SilentObserver(), seal, memory, limits or WorkerLimits(linger_s=0.0, idle_position_s=1e9),
         )  # fmt: skip
 
@@ -940,7 +940,7 @@ def test_a_dead_letter_that_is_never_taken_stops_its_partition_right_before_it()
     place = Place(partitions=2)
     worker = place.worker()
     letters = worker._dead_letters = Refusing(5)
-    worker._preparer = Preparer(place.contract, "dlq")
+    worker._preparer = Preparer(lenient(place.contract))
     worker.assigned([0, 1])
     bad = place.records(0, 9)
     for offset in (2, 5, 7):
@@ -964,7 +964,7 @@ def test_a_dead_letter_that_is_never_taken_as_the_first_of_all() -> None:
     place, failures = Place(), list[None]()
     worker = place.worker()
     worker._dead_letters = ObservedDeadLetters(Refusing(0), lambda: failures.append(None))
-    worker._preparer = Preparer(place.contract, "dlq")
+    worker._preparer = Preparer(lenient(place.contract))
     worker.assigned([0])
     bad = place.records(0, 3)
     bad.records[0].values[0] = b"{"

@@ -34,7 +34,7 @@ class KeySample:
         rows = contract.rows
         if not rows.region_key and partitions is not None:
             raise InvalidInput(
-                "the table's record keys are bytes of the producers' own choice (region_encoding: key-bytes), so no row "
+                "the table's record keys are bytes of the producers' own choice (format.key: bytes), so no row "
                 "tells its region: keys cannot be chosen by it. Leave out --partition; --sample and --keys compare fewer keys"
             )
         self._primary_key = rows.primary_key

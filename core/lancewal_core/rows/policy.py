@@ -1,0 +1,9 @@
+"""What becomes of a record that cannot be a row of its partition: one vocabulary for all settings ``on_...``."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+Policy = Literal["stop", "dead-letter"]
+"""``stop`` its partition right before it, or have it acknowledged as a dead letter and go on."""
+POLICIES: tuple[Policy, ...] = get_args(Policy)
