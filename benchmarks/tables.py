@@ -20,7 +20,7 @@ from lancewal_core.rows.column_types import format_type
 from lancewal_core.store.object_store import put_once
 from lancewal_core.table.contract import Column, Contract, encode_contract
 from lancewal_core.table.watermarks import NOTHING_MERGED, TABLE_UUID, Watermarks
-from lancewal_ingest.append.job import Preparer
+from lancewal_ingest.append.prepare import Preparer
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.regions.policy import SealPolicy
 from lancewal_ingest.service.worker import IngestWorker, WorkerLimits

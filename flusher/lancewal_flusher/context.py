@@ -9,6 +9,7 @@ from lancewal_core import paths
 from lancewal_core.errors import ContractMismatch
 from lancewal_core.keys.index import KeyIndex
 from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.table.contract import POLICIES, changed_terms, decode_contract
 from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.tasks.runner import Runner
 
@@ -26,11 +27,15 @@ class FlusherContext(OpenedTable):
 
 def check_contract(context: FlusherContext) -> None:
     """``ContractMismatch`` if the contract is not the newest: regions that only a newer one knows would seem to need nothing,
-    and keys that may come through other regions since would seem to conflict."""
-    newer = paths.contract_version(context.contract.version + 1)
-    if context.store.get(newer) is not None:
-        raise ContractMismatch(
-            f"the table's contract has changed since this flusher started with version {context.contract.version}: "
-            f"{newer} exists. Start the flusher again",
-            object=newer,
-        )
+    and keys that may come through other regions since would seem to conflict.
+    What becomes of records that are no rows is not its business."""
+    ours = context.contract
+    newer = ours.version + 1
+    while (data := context.store.get(key := paths.contract_version(newer))) is not None:
+        if not changed_terms(ours, decode_contract(data, key)) <= POLICIES:
+            raise ContractMismatch(
+                f"the table's contract has changed since this flusher started with version {ours.version}: "
+                f"{key} exists. Start the flusher again",
+                object=key,
+            )
+        newer += 1

@@ -30,6 +30,9 @@ class IngestEvents(ServiceEvents):
         "A partition takes no more records until a person has done something.",
         *("topic", "partition", "offset", "object", "kind", "error"),
     )
+    contract_taken_up = info(
+        "The contract was altered: what comes from now on follows the version named.", "contract_version"
+    )
     retention_shortened = warning(
         "Kafka is about to delete records that are not durable; no further partition is opened.",
         *("topic", "partition", "horizon_s"),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
 from lancewal_core.errors import LancewalError
 from lancewal_core.ids import Position, Region
 from lancewal_core.region.index import GenerationRecord
 from lancewal_core.region.snapshot import Snapshot
-from lancewal_core.wal.entry import Entry
+from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_core.wal.segment import Fence
 from lancewal_core.wal.writer import Durable
 
@@ -26,9 +26,10 @@ class Observer(Protocol):
     def claimed(self, region: Region, outcome: Claim) -> None:
         """What became of a try to take a region over."""
 
-    def appended(self, entry: Entry) -> None: ...
+    def appended(self, entry: Entry, ignored: Sequence[RejectedOffset]) -> None:
+        """``ignored``: what of the entry's list the contract ignores; the rest are dead letters."""
 
-    def segment(self, stored: Durable, rejected: int) -> None: ...
+    def segment(self, stored: Durable, letters: int) -> None: ...
 
     def sealed(self, region: Region, record: GenerationRecord) -> None: ...
 

@@ -24,6 +24,7 @@ MODULES = (
     "lancewal_ingest.regions.open",
     "lancewal_ingest.regions.partitions",
     "lancewal_ingest.append.job",
+    "lancewal_ingest.append.prepare",
     "lancewal_ingest.regions.seal",
     "lancewal_flusher.merge.merge",
     "lancewal_flusher.merge.inputs",

@@ -145,6 +145,35 @@ def more_arrives_behind_a_poll() -> None:
     stage.check()
 
 
+def policies_change_around_a_segment() -> None:
+    """A segment with a bad record has no verdict when its member takes up that such records are ignored: it stays of the
+    version before, its letter too, and what comes next is of the new one.  An heir by the newest changes nothing in that."""
+    stage = Stage()
+    a, b = stage.member("a", 0, 1), stage.member("b")
+    stage.append(a, 0)
+    a.script.puts.append((f"wal/{a.log}", PutFault.NEVER_ARRIVED))
+    first = stage.send_bad(0)
+    stage.step(a, 2)
+    stage.alter(on_bad_record="ignore")
+    stage.take_up(a)
+    stage.step(a, 4)
+    stage.check()
+    stage.send_bad(0)
+    stage.append(a, 0)
+    stage.step(a, 2)
+    stage.check()
+    stage.alter(on_bad_record="dead-letter")
+    stage.take_up(b)
+    stage.take_over(a, b, 0, 1)
+    last = stage.send_bad(0)
+    stage.append(b, 0)
+    stage.step(b, 2)
+    stage.check()
+    require(stage.checker.rejected == {0: {first, last}}, "dead letters:", stage.checker.rejected)
+    ends = {p: log.high for p, log in enumerate(stage.topic.partitions)}
+    require(stage.acknowledged == ends, "durable up to", stage.acknowledged, "of", ends)
+
+
 SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     successor_claims_before_a_late_put: ("no fence", "acknowledged up to"),
     seal_beside_an_unsettled_segment: ("an index changes while a segment is unsettled", "acknowledged up to"),
@@ -154,5 +183,6 @@ SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     region_is_reanchored_under_a_claimer: ("stale claim", "acknowledged up to"),
     segments_in_a_row_are_lost: ("a log's end is not confirmed", "acknowledged before it began"),
     retention_takes_markers: ("next without position", "nothing was lost"),
+    policies_change_around_a_segment: ("an entry names the version of the start", "no dead letter for"),
     more_arrives_behind_a_poll: ("position asked too late", "instead of"),
 }

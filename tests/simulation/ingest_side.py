@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from lancewal_core.errors import Corrupt, DeadLetterRefused, KafkaUnavailable
 from lancewal_core.ids import OwnerId, Region
 from lancewal_core.region.index import GenerationRecord
-from lancewal_core.wal.entry import Entry
+from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_ingest.append.draining import drain_of
-from lancewal_ingest.append.job import Preparer
+from lancewal_ingest.append.prepare import Preparer
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.decode.outcomes import Rejected
 from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy
@@ -52,7 +52,7 @@ class MemberObserver(SilentObserver):
     def opened(self, region: Region, record: GenerationRecord, seconds: float) -> None:
         self._know(region, record.first)
 
-    def appended(self, entry: Entry) -> None:
+    def appended(self, entry: Entry, ignored: Sequence[RejectedOffset]) -> None:
         self._know(entry.region, entry.next)
 
     def _know(self, region: Region, position: int) -> None:

@@ -33,6 +33,7 @@ from lancewal_core.wal.walk import Walk, walk
 from lancewal_flusher.garbage.find import _free_segments, boundary
 from lancewal_flusher.merge.finish import finish_newest
 from lancewal_flusher.service.round import mark
+from lancewal_ingest.append.prepare import Preparer
 from lancewal_ingest.kafka.source import Polled
 from lancewal_ingest.service.worker import IngestWorker
 from lancewal_reader.plan.strong import LogEntries
@@ -210,6 +211,16 @@ def _position_asked_too_late(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MemorySource, "poll", poll_twice)
 
 
+def _an_entry_names_the_version_of_the_start(patch: pytest.MonkeyPatch) -> None:
+    prepare = Preparer.prepare
+
+    def prepare_by_the_first(preparer: Preparer, consumed: Any) -> Any:
+        entry, letters, stop = prepare(preparer, consumed)
+        return None if entry is None else replace(entry, contract_version=1), letters, stop
+
+    patch.setattr(Preparer, "prepare", prepare_by_the_first)
+
+
 MUTATIONS: dict[str, Patch] = {
     "no fence": _no_fence,
     "no sentinel": _no_sentinel,
@@ -226,6 +237,7 @@ MUTATIONS: dict[str, Patch] = {
     "stale claim": _stale_claim,
     "next without position": _next_without_position,
     "position asked too late": _position_asked_too_late,
+    "an entry names the version of the start": _an_entry_names_the_version_of_the_start,
 }
 
 KINDS_TO_SEARCH: dict[str, str] = {

@@ -21,11 +21,12 @@ from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.collect import GarbageReport, GarbageState, collect_garbage
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.service.round import RoundReport, RoundState, run_round
+from lancewal_ingest.append.prepare import Preparer
 from lancewal_ingest.regions.policy import SealPolicy
 from lancewal_ingest.service.worker import IngestWorker
 from tests.simulation import oracle
 from tests.simulation.calm import Alone, AtOnce, First
-from tests.simulation.ingest_side import ingest_worker
+from tests.simulation.ingest_side import DeadLetters, ingest_worker
 from tests.simulation.memory_kafka import MemorySource
 from tests.simulation.reading import Reading
 from tests.simulation.rest import check_table
@@ -138,6 +139,13 @@ class Stage(World):
         self.contract = contract
         self.checker.follow(contract)
 
+    def alter(self, **terms: Policy) -> None:
+        """Another version of the contract, which members work by once they ``take_up``."""
+        self.altered(self.contract.model_copy(update={"version": self.contract.version + 1, **terms}))
+
+    def take_up(self, member: Member) -> None:
+        member.worker.take_up(Preparer(self.contract), DeadLetters(self, member.process))
+
     # -- the topic -----------------------------------------------------------------------------------------------
 
     def send(self, partition: int, records: int = 1, markers: int = 0) -> list[int]:
@@ -157,6 +165,13 @@ class Stage(World):
         now_ms = EPOCH_MS + int(self.scheduler.now * 1000)
         key = encode_region_key(k)
         self.topic.append(partition, lambda offset: oracle.upsert(offset, now_ms, key, k), 0, markers)
+
+    def send_bad(self, partition: int) -> int:
+        """A record that is none, with a key of this partition; its offset."""
+        log = self.topic.partitions[partition]
+        key, k = log.records[0].key, log.records[0].k
+        self.topic.append(partition, lambda offset: oracle.Record(offset, 0, key, b"{", None, None, k, {}))
+        return log.records[-1].offset
 
     def _sent(self, partition: int) -> set[int]:
         return {record.k for record in self.topic.partitions[partition].records}

@@ -44,7 +44,7 @@ from lancewal_flusher.garbage.collect import GarbageReport, GarbageState, collec
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.service.round import RoundReport, RoundState, run_round
 from lancewal_flusher.tasks.runner import ThreadRunner
-from lancewal_ingest.append.job import Preparer
+from lancewal_ingest.append.prepare import Preparer
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.decode.outcomes import Rejected
 from lancewal_ingest.kafka.source import Listener, Offsets, Polled

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from lancewal_core.errors import LancewalError
 from lancewal_core.ids import Position, Region
 from lancewal_core.region.index import GenerationRecord
 from lancewal_core.region.snapshot import Snapshot
-from lancewal_core.wal.entry import Entry
+from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_core.wal.segment import Fence
 from lancewal_core.wal.writer import Durable
 from lancewal_ingest.observer import Claim
@@ -21,9 +21,9 @@ class SilentObserver:
 
     def claimed(self, region: Region, outcome: Claim) -> None: ...
 
-    def appended(self, entry: Entry) -> None: ...
+    def appended(self, entry: Entry, ignored: Sequence[RejectedOffset]) -> None: ...
 
-    def segment(self, stored: Durable, rejected: int) -> None: ...
+    def segment(self, stored: Durable, letters: int) -> None: ...
 
     def sealed(self, region: Region, record: GenerationRecord) -> None: ...
 

@@ -149,13 +149,13 @@ def test_a_topic_made_anew_is_taken_up(kafka: KafkaBroker, topic_name: str, tmp_
     new = topic_id(str(admin.describe_topics(TopicCollection([topic_name]))[topic_name].result(60).topic_id))
     if "topic_replaced" not in ingest.log:  # it may have looked while there was no topic
         answer = world.lancewal.run("ingest", "run")
-        assert f"table rebind --topic-id {new}" in answer.err
+        assert f"table alter --topic-id {new}" in answer.err
 
-    refused(world, "are not merged yet. Merge what is durable: `lancewal merge`", "rebind", "--topic-id", new)
+    refused(world, "are not merged yet. Merge what is durable: `lancewal merge`", "alter", "--topic-id", new)
     world.merge_all()
-    refused(world, "has id", "rebind", "--topic-id", "another")
+    refused(world, "has id", "alter", "--topic-id", "another")
     before = world.feed.history.fold(world.feed.history.ends)
-    world.lancewal.succeed("table", "rebind", "--topic-id", new)
+    world.lancewal.succeed("table", "alter", "--topic-id", new)
     contract = read_contract(open_store(world.uri), world.uri)
     assert (contract.version, contract.topic_id, contract.partitions, contract.start) == (2, new, 2, (0, 0))
 
@@ -199,7 +199,7 @@ def by_key(rows: list[Row]) -> dict[tuple[str, int], Row]:
 
 def refused(world: World, *texts_and_command: str) -> None:
     """``lancewal table`` with the command, which begins at the word of it, says all of these texts."""
-    at = next(n for n, word in enumerate(texts_and_command) if word in ("alter", "rebind"))
+    at = next(n for n, word in enumerate(texts_and_command) if word == "alter")
     answer = world.lancewal.run("table", *texts_and_command[at:])
     assert answer.code == 2, (answer.out, answer.err)
     for text in texts_and_command[:at]:

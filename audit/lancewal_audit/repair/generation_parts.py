@@ -25,7 +25,7 @@ from lancewal_core.region.loss_record import read_losses, replaced_below
 from lancewal_core.table.contract import read_contract_version
 from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import Segment, decode_segment
-from lancewal_ingest.append.job import Consumed, Preparer, lenient
+from lancewal_ingest.append.prepare import Consumed, Preparer, lenient
 
 
 @dataclass(frozen=True, slots=True)

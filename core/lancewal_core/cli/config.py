@@ -11,11 +11,17 @@ app = Group(help="Check and show the settings.")
 
 @app.command()
 def check(config: ConfigOption = None) -> None:
-    """Read all settings and report everything that is wrong with them.
+    """Read all settings and report everything that is wrong with them, as far as that needs neither store nor Kafka.
 
     Example: lancewal config check -c lancewal.yaml
     """
-    read_settings(config)
+    from lancewal_core.errors import InvalidSettings
+    from lancewal_core.settings.declared import check_declared
+
+    settings = read_settings(config)
+    if not any(settings.model_dump(exclude_unset=True).values()):
+        raise InvalidSettings(f"there are no settings. {settings.looked_for}")
+    check_declared(settings.table)
     say("The settings are valid.")
 
 

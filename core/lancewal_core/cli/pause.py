@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lancewal_core.cli.options import ConfigOption, Output, OutputOption, StorageOption, TableOption, read_settings
 from lancewal_core.cli.output import say, say_json
+from lancewal_core.settings.durations import EXPECTED, duration_s
 from lancewal_core.table.control import Service, until_text
 
 if TYPE_CHECKING:
@@ -16,19 +16,17 @@ if TYPE_CHECKING:
     from lancewal_core.store.object_store import ObjectStore
     from lancewal_core.table.control import Control
 
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _LONGEST_S = 3650 * 86400
 
 ServiceArgument = Annotated[Service, typer.Argument(help="Which service of the table.")]
 
 
-def duration_s(text: str) -> float:
+def pause_s(text: str) -> float:
     """Seconds of ``90s``, ``10m``, ``2h`` or ``1d``."""
-    match = re.fullmatch(r"([0-9]{1,9})([smhd])", text)
-    seconds = int(match[1]) * _SECONDS[match[2]] if match else 0
-    if not 0 < seconds <= _LONGEST_S:
-        raise typer.BadParameter(f"{text!r} is no duration: expected a number above 0 and s, m, h or d, such as 10m")
-    return float(seconds)
+    seconds = duration_s(text)
+    if seconds is None or not 0 < seconds <= _LONGEST_S:
+        raise typer.BadParameter(f"{text!r} is no duration above 0: {EXPECTED}")
+    return seconds
 
 
 def pause(
@@ -52,7 +50,7 @@ def pause(
     from lancewal_core.process.clock import SystemClock
     from lancewal_core.table.control import pause as pause_service
 
-    for_s = duration_s(duration) if duration else None
+    for_s = pause_s(duration) if duration else None
     store = _store(read_settings(config, table, storage_option))
     _show(pause_service(store, SystemClock(), lambda: uuid.uuid4().hex, service, for_s), service, output)
 

@@ -7,7 +7,7 @@ meet: ``RegionConflict``.
 
 Guarantees
  1. A region that is remembered counts until a change of the topic's partitions (``alter --partitions``) at which it was
-    merged already, or until another topic took the place (``table rebind``): after those a key may come through another.
+    merged already, or until another topic took the place (``alter --topic-id``): after those a key may come through another.
  2. A region that is not remembered passes: a row whose region is lost, or that never came through Kafka, conflicts with none.
 
 With each region stands the *position* up to which it was merged when the row came into the table: above the row's own

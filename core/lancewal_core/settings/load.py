@@ -63,6 +63,11 @@ class Settings(BaseSettings):
     http: HttpSettings = HttpSettings()
     metrics: MetricsSettings = MetricsSettings()
 
+    @property
+    def looked_for(self) -> str:
+        """Where no file was named, that: for messages."""
+        return "The settings file is empty" if self._file_named else _NO_FILE
+
     _file_named: bool = PrivateAttr(False)
     """Whether a file was read, too."""
 

@@ -20,6 +20,7 @@ from pydantic import (
 
 from lancewal_core.errors import InvalidSchema, InvalidSettings
 from lancewal_core.rows.policy import Policy
+from lancewal_core.settings.durations import duration_s
 from lancewal_core.store.address import split_address
 
 
@@ -27,6 +28,18 @@ def _no_bool(value: object) -> object:
     if isinstance(value, bool):
         raise ValueError("expected a number, not a truth value")
     return value
+
+
+def _seconds(value: object) -> object:
+    """A number, or a text with its unit: ``24h``."""
+    _no_bool(value)
+    seconds = duration_s(value) if isinstance(value, str) else None
+    return value if seconds is None else seconds
+
+
+def _milliseconds(value: object) -> object:
+    seconds = _seconds(value)
+    return seconds * 1000 if isinstance(value, str) and isinstance(seconds, int | float) else seconds
 
 
 def _option_text(value: object) -> object:
@@ -67,7 +80,8 @@ def _host(value: str) -> str:
 
 
 Count = Annotated[int, BeforeValidator(_no_bool), Field(ge=1)]
-Seconds = Annotated[float, BeforeValidator(_no_bool), Field(gt=0, allow_inf_nan=False)]
+Seconds = Annotated[float, BeforeValidator(_seconds), Field(gt=0, allow_inf_nan=False)]
+"""A number of seconds, or a text such as ``10m``."""
 Bytes = Annotated[ByteSize, BeforeValidator(_no_bool), Field(gt=0), PlainSerializer(int, return_type=int)]
 """A number of bytes, or a text such as ``512MiB``."""
 Names = Annotated[tuple[str, ...], BeforeValidator(_list_of_names)]
@@ -122,14 +136,14 @@ class TableSettings(Section):
     record_bytes_max: Bytes = ByteSize(1_000_000)
     """Largest record value.  Just below the brokers' default limit (1 MiB): hardly a record that Kafka takes is refused."""
     on_bad_record: Policy = "dead-letter"
-    """What a record that cannot become a row does: ``stop`` its partition, or become a ``dead-letter``.  Dead letters: one
-    bad record should not hold back all others, and it stays listed and repairable."""
+    """What a record that cannot become a row does: ``stop`` its partition, become a ``dead-letter``, or ``ignore`` it: passed
+    over and counted.  Dead letters: one bad record should not hold back all others, and it stays listed and repairable."""
     on_misrouted: Policy = "stop"
     """The same of a record in another partition than its region key's.  Stop, because it nearly always means that a whole
     producer partitions otherwise."""
-    history_window_s: Annotated[int, BeforeValidator(_no_bool), Field(ge=0)] = 24 * 3600
+    history_window_s: Annotated[int, BeforeValidator(_seconds), Field(ge=0)] = 24 * 3600
     """How long WAL entries stay after their merge.  A day: lost files can be rebuilt, and a fault can be looked into."""
-    grace_s: Annotated[int, BeforeValidator(_no_bool), Field(ge=0)] = 600
+    grace_s: Annotated[int, BeforeValidator(_seconds), Field(ge=0)] = 600
     """How long an object that nothing refers to stays.  Longer than any plan or PUT under way takes."""
     freshness_target_s: Seconds = 60.0
     """Age of the newest durable row above which the table counts as stale: an aim for your alerts, which ``table show``
@@ -142,7 +156,7 @@ class TableSettings(Section):
     the table's folder."""
     ttl_column: str = ""
     """A timestamp or date by which rows expire.  Not set: no row is deleted unless a record says so."""
-    ttl_s: Annotated[int, BeforeValidator(_no_bool), Field(ge=1, le=100 * 366 * 24 * 3600)] | None = None
+    ttl_s: Annotated[int, BeforeValidator(_seconds), Field(ge=1, le=100 * 366 * 24 * 3600)] | None = None
     """How far back the time in ``ttl_column`` may lie until the flusher deletes the row.  No default: only you know it."""
 
     @model_validator(mode="after")
@@ -250,7 +264,7 @@ class IngestSettings(Section):
     memory_bytes_max: Bytes = ByteSize(512 << 20)
     """What rows and records may take, a quarter of it librdkafka's queue; consumption pauses there.  Half of a 1 GiB
     container: the other half is Python and what Arrow and Lance take beside it, some 300 MB."""
-    linger_ms: Annotated[int, BeforeValidator(_no_bool), Field(ge=0)] = 50
+    linger_ms: Annotated[int, BeforeValidator(_milliseconds), Field(ge=0)] = 50
     """Shortest time between two WAL PUTs.  An S3 PUT takes about as long, and it bounds the request cost."""
     segment_rows_max: Annotated[Count, Field(le=500_000)] = 60_000
     """Most rows of a segment, at most 500,000; so many waiting start a PUT before ``linger_ms``.  Some MB: cheap to write,
@@ -275,7 +289,7 @@ class IngestSettings(Section):
     offset_commit_interval_s: Seconds = 5.0
     """How often positions are committed to the consumer group.  Kafka's own default; they only serve lag displays."""
 
-    retention_admission_s: Annotated[float, BeforeValidator(_no_bool), Field(ge=0, allow_inf_nan=False)] = 3600.0
+    retention_admission_s: Annotated[float, BeforeValidator(_seconds), Field(ge=0, allow_inf_nan=False)] = 3600.0
     """While Kafka deletes records that are not durable in less than this, or in a quarter of what the topic retains, open no
     further partition.  An hour: brokers look every five minutes, and a person needs the rest; 0 never holds back."""
 
@@ -295,7 +309,7 @@ class FlusherSettings(Section):
     merge_interval_s: Seconds = 10.0
     """Time between two looks for flushes to merge, and how long one look goes on while more comes.  Each merge is a table
     version; six a minute where little waits."""
-    merge_defer_s: Annotated[float, BeforeValidator(_no_bool), Field(ge=0, le=86_400, allow_inf_nan=False)] = 30.0
+    merge_defer_s: Annotated[float, BeforeValidator(_seconds), Field(ge=0, le=86_400, allow_inf_nan=False)] = 30.0
     """How long a merge waits for more to come where it would write more bytes of deletion vectors than of rows; never longer
     than ``table.freshness_target_s``.  A few rows all over a large table are such a merge; only reads of the merged table
     alone see them later.  0: never."""

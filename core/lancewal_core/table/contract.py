@@ -24,6 +24,10 @@ from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.versioned import Family, newest_version
 
 FORMAT = 1
+POLICIES = frozenset({"on_bad_record", "on_misrouted", "dead_letter_topic"})
+"""Terms of records that are no rows: who works by another version than the newest does no harm."""
+BESIDE_ROWS = POLICIES | {"ttl_column", "ttl_s", "history_window_s", "grace_s", "freshness_target_s"}
+"""Terms that decide neither which rows an entry has nor where it lies."""
 PARTITIONS_MAX = 200_000
 """Regions are enumerated from the contract; no topic has so many partitions, a damaged contract may say so."""
 TYPES_LENGTH_MAX = 1 << 20
@@ -128,6 +132,12 @@ class Contract(BaseModel):
             return Position(0)
         start = self.start[partition]
         return None if start < 0 else Position(start)
+
+
+def changed_terms(before: Contract, after: Contract) -> frozenset[str]:
+    """In what two versions differ."""
+    terms = Contract.model_fields.keys() - {"version"}
+    return frozenset(term for term in terms if getattr(before, term) != getattr(after, term))
 
 
 def column_texts(schema: pa.Schema) -> dict[str, str]:

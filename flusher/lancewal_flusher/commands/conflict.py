@@ -80,7 +80,9 @@ def settle(
     ] = False,
     topic_id: Annotated[
         str,
-        typer.Option(help="The topic's id where it is another one than today's, of before `lancewal table rebind`."),
+        typer.Option(
+            help="The topic's id where it is another one than today's, of before `lancewal table alter --topic-id`."
+        ),
     ] = "",
     seen: Annotated[
         str,

@@ -1,4 +1,4 @@
-"""``lancewal table create|attach|moved|alter|rebind|show|load|export-memwal``."""
+"""``lancewal table create|attach|moved|alter|show|load|export-memwal``."""
 
 from __future__ import annotations
 
@@ -73,65 +73,66 @@ def moved(
 @app.command()
 def alter(
     partitions: Annotated[int | None, typer.Option(help="The topic's new number of partitions.", min=1)] = None,
-    ttl_column: Annotated[str, typer.Option(help="Rows expire by the time in this column.")] = "",
-    ttl_s: Annotated[int | None, typer.Option(help="Rows expire so many seconds after it.", min=1)] = None,
-    no_ttl: Annotated[bool, typer.Option("--no-ttl", help="Rows expire no more.")] = False,
-    table: TableOption = "",
-    config: ConfigOption = None,
-    storage_option: StorageOption = None,
-    output: OutputOption = Output.TEXT,
-) -> None:
-    """Take up partitions that were added to the topic, once producers are stopped and all is merged; or change when rows
-    expire.
-
-    Restart ingest and flusher afterwards.
-
-    Example: lancewal table alter --partitions 12
-    """
-    from lancewal_core.rows.ttl import Ttl
-    from lancewal_flusher.define.alter import alter_partitions, alter_ttl
-
-    ttl = Ttl(ttl_column, ttl_s) if ttl_column and ttl_s is not None else None
-    if sum([partitions is not None, ttl is not None, no_ttl]) != 1 or (ttl is None and (ttl_column or ttl_s)):
-        raise InvalidInput("name one change: --partitions N, --ttl-column COLUMN with --ttl-s SECONDS, or --no-ttl")
-    if partitions is not None:
-        _show(alter_partitions(read_settings(config, table, storage_option), partitions), output)
-    else:
-        _show(alter_ttl(read_settings(config, table, storage_option), ttl), output)
-
-
-@app.command()
-def rebind(
-    topic_id: Annotated[str, typer.Option(help="Id of the new topic, as the stop of ingest names it.")],
+    topic_id: Annotated[
+        str,
+        typer.Option(
+            help="Id of the topic that was made again under the table's name, as the stop of ingest names it."
+        ),
+    ] = "",
     start: Annotated[
         str,
         typer.Option(
-            help="Where each partition of it begins: earliest, latest, or a time such as 2026-01-31T00:00:00Z. Of a topic "
-            "restored from a backup the table has the records already: latest, while producers are stopped."
+            help="With --topic-id, where each partition begins: earliest (the default), latest, or a time such as "
+            "2026-01-31T00:00:00Z. Of a topic restored from a backup the table has the records already: latest, while "
+            "producers are stopped."
         ),
-    ] = "earliest",
+    ] = "",
+    ttl: Annotated[
+        str, typer.Option(help="Rows expire so long after the time in --ttl-column, such as 30d.", metavar="DURATION")
+    ] = "",
+    ttl_column: Annotated[str, typer.Option(help="Rows expire by the time in this column.")] = "",
+    no_ttl: Annotated[bool, typer.Option("--no-ttl", help="Rows expire no more.")] = False,
+    history_window: Annotated[
+        str, typer.Option(help="How long WAL entries stay after their merge, such as 2d.", metavar="DURATION")
+    ] = "",
+    on: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--on",
+            help="What becomes of records that are no rows: bad-record or misrouted, then stop, dead-letter or ignore. "
+            "Repeatable.",
+            metavar="WHAT=POLICY",
+        ),
+    ] = None,
+    dead_letter_topic: Annotated[str, typer.Option(help="Where dead letters go; it must exist.")] = "",
     table: TableOption = "",
     config: ConfigOption = None,
     storage_option: StorageOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Take up a topic that was deleted and made again under its name, once all of the old one is merged.
+    """Change the table's contract: take up partitions that were added to the topic, or a topic that was made again, once all
+    is merged; or change when rows expire, what is kept, and what becomes of records that are no rows.
 
-    Restart ingest and flusher afterwards.
+    Restart ingest and flusher afterwards.  Policies (`--on`, `--dead-letter-topic`) running services take up by themselves.
 
-    Example: lancewal table rebind --topic-id yK2mXcVnQzO0bW1a5c3d4e --start latest
+    Example: lancewal table alter --on misrouted=dead-letter
     """
-    from pydantic import TypeAdapter, ValidationError
+    from lancewal_flusher.commands.alter_terms import altered_terms, start_of
+    from lancewal_flusher.define.alter import alter_partitions, alter_terms, rebind_topic
 
-    from lancewal_core.errors import InvalidSettings
-    from lancewal_core.settings.sections import Start
-    from lancewal_flusher.define.alter import rebind_topic
-
-    try:
-        parsed = TypeAdapter[Start](Start).validate_python(start)
-    except ValidationError as error:
-        raise InvalidSettings(f"--start {start!r}: {error.errors()[0]['msg']}") from error
-    _show(rebind_topic(read_settings(config, table, storage_option), topic_id, start=parsed), output)
+    terms = altered_terms(ttl, ttl_column, no_ttl, history_window, on or [], dead_letter_topic)
+    if sum([partitions is not None, bool(topic_id), bool(terms)]) != 1 or (start and not topic_id):
+        raise InvalidInput(
+            "name one change: --partitions N; or --topic-id ID, and with it --start; or any of --ttl DURATION with "
+            "--ttl-column COLUMN, --no-ttl, --history-window DURATION, --on WHAT=POLICY, --dead-letter-topic TOPIC"
+        )
+    settings = read_settings(config, table, storage_option)
+    if partitions is not None:
+        _show(alter_partitions(settings, partitions), output)
+    elif topic_id:
+        _show(rebind_topic(settings, topic_id, start=start_of(start)), output)
+    else:
+        _show(alter_terms(settings, terms), output)
 
 
 @app.command()
@@ -207,6 +208,9 @@ def contract_text(contract: Contract) -> str:
         "start": starts,
         "values": f"{contract.value_format}, at most {contract.record_bytes_max} bytes, "
         + ("patches allowed" if contract.patches else "no patches"),
+        "bad records": contract.on_bad_record,
+        "misrouted": contract.on_misrouted,
+        "dead letters": contract.dead_letters,
         "history window": f"{contract.history_window_s} s",
         "freshness target": f"{contract.freshness_target_s:g} s",
         "rows expire": "never" if contract.ttl is None else f"{contract.ttl.seconds} s after {contract.ttl.column}",

@@ -1,4 +1,4 @@
-"""``lancewal table alter`` and ``table rebind --topic-id``: a new version of the contract.
+"""``lancewal table alter``: a new version of the contract.
 
 Guarantees
  1. A key never has unmerged rows under both contracts: the old one ends only when every durable row is merged and, where
@@ -26,6 +26,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from pydantic import ValidationError
+
 from lancewal_core.errors import ContractMismatch, InvalidInput, InvalidSettings
 from lancewal_core.ids import OwnerId, Position, Region
 from lancewal_core.open import Address, open_by
@@ -35,13 +37,21 @@ from lancewal_core.region.durable_position import durable_positions
 from lancewal_core.region.end_region import end_region
 from lancewal_core.region.index import State
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.rows.ttl import Ttl, check_ttl
+from lancewal_core.rows.ttl import check_ttl
 from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import Start
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.versioned import Declined, Swapped, Version, swap
 from lancewal_core.table.checks import check_place, check_settings, check_table
-from lancewal_core.table.contract import FAMILY, Contract, decode_contract, encode_contract, read_contract
+from lancewal_core.table.contract import (
+    BESIDE_ROWS,
+    FAMILY,
+    Contract,
+    changed_terms,
+    decode_contract,
+    encode_contract,
+    read_contract,
+)
 from lancewal_core.table.drain import Drain, close, read_drain
 from lancewal_flusher.define.topic import brokers_of
 
@@ -77,7 +87,7 @@ def add_partitions(opened: OpenedTable, new_id: Callable[[], str], partitions: i
     # Step 1
     topic = kafka.describe(old.topic)
     if topic.topic_id != old.topic_id:
-        raise _not_so(old, f"has id {topic.topic_id}, not {old.topic_id}: see `lancewal table rebind`")
+        raise _not_so(old, f"has id {topic.topic_id}, not {old.topic_id}: see `lancewal table alter --topic-id`")
     if topic.partitions != partitions:
         raise _not_so(old, f"has {topic.partitions} partitions, not {partitions}")
     if partitions <= old.partitions:
@@ -247,18 +257,25 @@ def _rebind(opened: OpenedTable, topic_id: str, inspector: TopicInspector, start
     return put_next(opened.store, old, new)
 
 
-def alter_ttl(settings: Settings, ttl: Ttl | None) -> Contract:
-    """Let rows expire, after another time, or no more.  Which rows a record makes does not change: nothing need be merged."""
+def alter_terms(settings: Settings, changes: Mapping[str, object]) -> Contract:
+    """Other terms of those that decide no row (``BESIDE_ROWS``), by their names in the contract: nothing need be merged, and
+    who goes on by the version before does no harm."""
+    assert changes.keys() <= BESIDE_ROWS
     settings.need("table.uri")
     address = Address.of(settings)
     store = address.store()
     old = read_contract(store, address.uri)
     check_place(address.uri, old)
     check_table(address.table().newest(), old)
-    check_ttl(ttl, old.rows, old.patches)
-    column, seconds = (None, None) if ttl is None else (ttl.column, ttl.seconds)
-    new = old.model_copy(update={"version": old.version + 1, "ttl_column": column, "ttl_s": seconds})
-    if new.ttl == old.ttl:
+    try:
+        new = Contract.model_validate({**old.model_dump(), **changes, "version": old.version + 1})
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        raise InvalidInput(f"{wrong['loc'][0]}: {wrong['msg']}. Nothing was changed") from error
+    if new.dead_letters == new.topic:
+        raise InvalidInput(f"dead letters in the topic {new.topic} itself would come back. Nothing was changed")
+    check_ttl(new.ttl, new.rows, new.patches)
+    if not changed_terms(old, new):
         raise InvalidSettings("the contract says so already: nothing was changed")
     try:
         check_settings(settings, new)

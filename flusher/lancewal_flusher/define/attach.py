@@ -23,13 +23,12 @@ from lancewal_core.open import Address
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.rows.ttl import check_ttl
+from lancewal_core.settings.declared import declared_keys, declared_ttl
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.contract import Contract, column_texts
 from lancewal_core.table.lance.table import LancePinnedTable
 from lancewal_flusher.define.register import (
     begun_contract,
-    declared_keys,
-    declared_ttl,
     go_on,
     needed_region_key,
     register,

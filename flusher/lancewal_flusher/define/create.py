@@ -16,20 +16,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import lance
-import pyarrow as pa
 
 from lancewal_core.errors import TableExists, TableMissing
 from lancewal_core.open import Address, Folder
-from lancewal_core.rows.column_types import parse_type
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.rows.ttl import check_ttl
+from lancewal_core.settings.declared import declared_columns, declared_keys, declared_ttl
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.lance.table import LancePinnedTable, LanceTable
 from lancewal_flusher.define.register import (
     begun_contract,
-    declared_keys,
-    declared_ttl,
     go_on,
     needed_region_key,
     register,
@@ -86,8 +83,7 @@ def create_table(
 
 def declared_rows(settings: Settings) -> RowSchema:
     """Columns and keys as the settings declare them; ``InvalidSchema`` if they cannot be a table."""
-    fields = [pa.field(name, parse_type(text)) for name, text in settings.table.columns.items()]
-    return declared_keys(pa.schema(fields), settings.table)
+    return declared_keys(declared_columns(settings.table), settings.table)
 
 
 def _what_is_there(

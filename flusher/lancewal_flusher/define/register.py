@@ -26,16 +26,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, assert_never
 from uuid import uuid4
 
-import pyarrow as pa
-
 from lancewal_core import paths
 from lancewal_core.errors import LancewalError, StoreNotWritable, StoreUnavailable, TableExists, TableMissing
 from lancewal_core.ids import TableVersion
 from lancewal_core.open import Folder
 from lancewal_core.process.library_errors import first_line, no_way_in, way_on
 from lancewal_core.rows.column_types import format_type
-from lancewal_core.rows.schema import RowSchema, check_region_key, check_row_schema
-from lancewal_core.rows.ttl import Ttl
+from lancewal_core.rows.schema import RowSchema
 from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import TableSettings
 from lancewal_core.store.object_store import Done, Lost, Unknown, put_once
@@ -52,19 +49,6 @@ if TYPE_CHECKING:
 
 _TRIES = 4
 """Of a commit that others' commits to the same key have met."""
-
-
-def declared_ttl(settings: TableSettings) -> Ttl | None:
-    """What the settings say of expiry."""
-    return None if settings.ttl_s is None else Ttl(settings.ttl_column, settings.ttl_s)
-
-
-def declared_keys(columns: pa.Schema, settings: TableSettings) -> RowSchema:
-    """Columns with the keys that the settings declare; ``InvalidSchema`` if they cannot be a table."""
-    rows = RowSchema(columns, settings.primary_key, settings.region_key)
-    check_row_schema(rows)
-    check_region_key(rows, settings.format.key)
-    return rows
 
 
 def needed_region_key(settings: TableSettings) -> tuple[str, ...]:

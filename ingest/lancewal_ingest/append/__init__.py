@@ -1,7 +1,7 @@
 """From consumed records to a durable segment.
 
-``pending`` records are decoded and routed (``routing``, ``draining``) by a ``job``, bad ones sent as
-``observed_dead_letters``; ``segment_in_flight`` puts its segment until the outcome is known.
+``pending`` records are decoded and routed (``routing``, ``draining``) into entries by ``prepare``, for a ``job``, and those to
+be put aside sent as ``observed_dead_letters``; ``segment_in_flight`` puts its segment until the outcome is known.
 
 May import: context, decode, formats, kafka.
 """

@@ -114,7 +114,7 @@ def check_topic(contract: Contract, source: DescribedTopic, drain: Drain | None 
     if facts.topic_id != contract.topic_id:
         raise TopicReplaced(
             f"topic {contract.topic} has id {facts.topic_id}, the table's contract says {contract.topic_id}: it was "
-            "deleted and recreated. To take up the new topic, once all durable rows are merged: `lancewal table rebind "
+            "deleted and recreated. To take up the new topic, once all durable rows are merged: `lancewal table alter "
             f"--topic-id {facts.topic_id}`",
             topic=contract.topic,
         )

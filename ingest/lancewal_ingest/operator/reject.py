@@ -28,8 +28,9 @@ from lancewal_core.errors import InvalidInput, RecordsUnreadable
 from lancewal_core.ids import OwnerId, Position, Region, position_after
 from lancewal_core.region.durable_position import durable_position
 from lancewal_core.wal.entry import Entry, RejectedOffset
-from lancewal_ingest.append.job import Consumed, DeadLetters, Preparer, lenient
+from lancewal_ingest.append.job import DeadLetters
 from lancewal_ingest.append.pending import divided, joined
+from lancewal_ingest.append.prepare import Consumed, Preparer, lenient
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.decode.decoder import PIECE_BYTES
 from lancewal_ingest.decode.outcomes import Rejected

@@ -12,8 +12,8 @@ Guarantees
  1. One partition that cannot be opened holds up no other: it waits until its next try (``retry_s``; ``damaged_s`` where a
     person has to act first).  Only what concerns the whole topic is raised.
  2. ``open_due`` begins with no further partition after ``turn_s``: the rest waits for the next turn.
- 3. A partition that stops stops alone, until it is assigned again.  Open, it stays so, unless its log is fenced or another
-    owner claims its region: what was consumed before becomes durable and is handed over.
+ 3. A partition that stops stops alone, until it is assigned again, or told to ``go_on``.  Open, it stays so, unless its log is
+    fenced or another owner claims its region: what was consumed before becomes durable and is handed over.
  4. A region is given up by handing it over.  Where that cannot be, since its log was fenced or something sent is not
     settled, the loop forgets it, and the next owner fences.
 
@@ -177,6 +177,19 @@ class Partitions:
         if partition in self.open:
             self._source.stop(partition)
         self._observer.stopped(self.regions[partition], error)
+
+    def go_on(self, stopped_by: tuple[type[LancewalError], ...], *, paused: bool) -> None:
+        """Those that stopped so are tried again, from what is durable; nothing of theirs is in flight."""
+        for partition in [p for p, error in self.stopped.items() if isinstance(error, stopped_by)]:
+            del self.stopped[partition]
+            region = self.open.get(partition)
+            if region is not None:
+                region.fetched, region.pending = region.memtable.position, None
+                self._source.start(partition, region.fetched)
+                if paused:
+                    self._source.pause([partition])
+            elif partition in self.assigned:
+                self.to_open[partition] = self._now()
 
     def drop(self, partition: int, error: OwnershipLost) -> None:
         """Another owner claimed the region: forget it; while Kafka still says that it is ours, open it again, unless it

@@ -2,7 +2,7 @@
 
 ``service`` builds it and runs the loop of ``worker``; ``store_probe`` asks first whether the store will do;
 ``standstill`` sees who does not move, ``freshness`` how old is what waits, ``metrics`` (declared in ``metric_table``)
-show what happens, ``batch_check`` asks what the topic lets in.
+show what happens, ``batch_check`` asks what the topic lets in, ``contract_watch`` takes up what was altered.
 
 May import: append, context, event_table, glibc_heap, kafka, observer, regions, retention.
 """

@@ -11,7 +11,7 @@ _LATENCY_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 3
 
 OPERATIONS = (
     *("append", "open", "seal", "flush", "hand-over"),
-    *("offset-commit", "kafka", "retention", "compaction", "resume", "leave-group"),
+    *("offset-commit", "kafka", "retention", "compaction", "contract", "resume", "leave-group"),
 )
 """What may fail and is tried again."""
 
@@ -38,6 +38,7 @@ class IngestMetricTable(KafkaMetricTable, StoreMetricTable, ServiceMetricTable, 
 
     rows = counter("Rows made durable.", "partition")
     dead_letters = counter("Records put aside as dead letters, by kind.", "partition", "kind")
+    records_ignored = counter("Records passed over because the contract ignores them, by kind.", "partition", "kind")
     segments = counter("WAL segments stored.")
     segment_bytes = counter("Bytes of WAL segments stored.")
     generations_sealed = counter("Generations sealed, hand-overs included.")

@@ -8,7 +8,7 @@ Guarantees
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from prometheus_client.metrics import MetricWrapperBase
 
@@ -23,7 +23,7 @@ from lancewal_core.region.snapshot import Snapshot
 from lancewal_core.rows.schema import TIMESTAMP
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.observed import ObservedStore
-from lancewal_core.wal.entry import Entry
+from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_core.wal.segment import Fence
 from lancewal_core.wal.writer import Durable
 from lancewal_ingest.event_table import IngestEvents
@@ -66,21 +66,23 @@ class IngestMetrics(ServiceMetrics):
             topic=region.topic, partition=region.partition, generation=record.generation, position=record.first
         )
 
-    def appended(self, entry: Entry) -> None:
+    def appended(self, entry: Entry, ignored: Sequence[RejectedOffset]) -> None:
         partition = str(entry.region.partition)
         self._shown.rows.labels(partition).inc(entry.rows.num_rows)
-        for rejected in entry.rejected:
+        for passed in ignored:
+            self._shown.records_ignored.labels(partition, passed.kind).inc()
+        for rejected in set(entry.rejected).difference(ignored):
             self._shown.dead_letters.labels(partition, rejected.kind).inc()
         if entry.rows.num_rows:
             newest = entry.rows.column(TIMESTAMP)[-1].value
             self._shown.durable_timestamp_seconds.labels(partition).set(newest / 1000)
             self._shown.append_latency_seconds.observe(max(0.0, (self._clock.now_ms() - newest) / 1000))
 
-    def segment(self, stored: Durable, rejected: int) -> None:
+    def segment(self, stored: Durable, letters: int) -> None:
         self._shown.segments.inc()
         self._shown.segment_bytes.inc(stored.size)
-        if rejected:
-            self.events.dead_letters_written(records=rejected, segment=stored.sequence)
+        if letters:
+            self.events.dead_letters_written(records=letters, segment=stored.sequence)
 
     def sealed(self, region: Region, record: GenerationRecord) -> None:
         self._shown.generations_sealed.inc()

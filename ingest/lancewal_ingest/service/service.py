@@ -4,7 +4,8 @@ Steps
  1. Read the contract; check settings, table, topic, dead-letter topic and store.  Nothing was consumed.  A topic that has
     more partitions than the contract: say how far the old ones are drained (``draining``).
  2. Turn the worker's loop.  Beside it ask the broker about the topic (``topic_watch``), and look whether an operator wants
-    it to consume (``control``): if not, the worker is held, and all else goes on.  While Kafka is about to delete records
+    it to consume (``control``): if not, the worker is held, and all else goes on.  Policies that were altered are taken up
+    (``contract_watch``).  While Kafka is about to delete records
     of a partition that runs and that are not durable, open no further one: more work would only make the loss sure.
  3. Told to stop: make durable what was consumed, hand over every region, flush; at most ``ingest.drain_timeout_s``.
     What is not done then is left to the next owner, which finds it in the log and in Kafka.
@@ -32,8 +33,9 @@ from lancewal_core.settings.load import Settings
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.control import ControlReader, ControlWatch, Service
 from lancewal_ingest.append.draining import check_not_altered, drain_of
-from lancewal_ingest.append.job import DeadLetters, Preparer
+from lancewal_ingest.append.job import DeadLetters
 from lancewal_ingest.append.observed_dead_letters import ObservedDeadLetters
+from lancewal_ingest.append.prepare import Preparer
 from lancewal_ingest.context import IngestContext, new_owner, open_context
 from lancewal_ingest.event_table import IngestEvents
 from lancewal_ingest.glibc_heap import use_one_heap
@@ -44,6 +46,7 @@ from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy
 from lancewal_ingest.retention.horizon import AdmissionPolicy
 from lancewal_ingest.retention.topic_watch import TopicWatch
 from lancewal_ingest.service.batch_check import BatchCheck
+from lancewal_ingest.service.contract_watch import ContractWatch
 from lancewal_ingest.service.freshness import Freshness, Progress
 from lancewal_ingest.service.metrics import IngestMetrics
 from lancewal_ingest.service.standstill import Standstill
@@ -58,7 +61,8 @@ SEGMENTS_IN_BUDGET = 8
 """So many segments of the largest size are the budget: one waits, one is in flight, decoding holds that one twice; the rest is
 for MemTables and flushes."""
 _TASK_THREADS = 4
-"""One for the segment in flight, one for the flush, one for the question about the topic, one for the control."""
+"""One for the segment in flight, one for the flush, one for the question about the topic, one for the control; the question
+about the contract waits for any of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +131,7 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
             lambda problem: metrics.events.batches_unbounded(topic=contract.topic, error=problem),
         )
         batches.look()
-        dead_letters = ObservedDeadLetters(_dead_letters(settings, contract, group), metrics.dead_letters_failed)
+        dead_letters = _dead_letters(settings, contract, group, metrics)
         check_store(context.store, tasks, settings.table.uri, context.new_id)
         owner = new_owner()
         worker = IngestWorker(
@@ -146,9 +150,17 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
         )
         admission = _Admission(AdmissionPolicy(settings.ingest.retention_admission_s), worker, watch, metrics, clock)
         still, freshness = Standstill(), Freshness()
+        altered = ContractWatch(
+            context.store,
+            contract,
+            tasks,
+            clock,
+            partial(_take_up, settings, context, group, worker, metrics),
+            metrics.failed,
+        )
         control = ControlWatch(ControlReader(context.store, clock, Service.INGEST), tasks, clock)
         health = Health(
-            clock, lambda: [*_more_partitions(context), *_problems(worker, watch, control, admission, still)]
+            clock, lambda: [*_more_partitions(context), *_problems(worker, watch, control, altered, admission, still)]
         )
         server = stack.enter_context(
             HealthServer(settings.http.host, settings.http.ingest_port, metrics.registry, health)
@@ -164,6 +176,7 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
             worker.step()
             health.beat()
             watch.look(worker)
+            altered.look()
             now = clock.monotonic()
             if now >= refresh_at:
                 refresh_at = now + REFRESH_S
@@ -199,12 +212,24 @@ def _progress(worker: IngestWorker, watch: TopicWatch) -> Progress:
     )
 
 
-def _dead_letters(settings: Settings, contract: Contract, group: str) -> DeadLetters:
+def _dead_letters(settings: Settings, contract: Contract, group: str, metrics: IngestMetrics) -> DeadLetters:
     if "dead-letter" not in (contract.on_bad_record, contract.on_misrouted):
         return RefusedDeadLetters()
     letters = KafkaDeadLetters(settings.kafka.client(), contract.dead_letters, group)
     letters.check()
-    return letters
+    return ObservedDeadLetters(letters, metrics.dead_letters_failed)
+
+
+def _take_up(
+    settings: Settings,
+    context: IngestContext,
+    group: str,
+    worker: IngestWorker,
+    metrics: IngestMetrics,
+    newer: Contract,
+) -> None:
+    worker.take_up(Preparer(newer, context.drain), _dead_letters(settings, newer, group, metrics))
+    metrics.events.contract_taken_up(contract_version=newer.version)
 
 
 def _seal_policy(settings: Settings) -> SealPolicy:
@@ -238,7 +263,12 @@ def _check_topic(context: IngestContext, source: DescribedTopic, batches: BatchC
 
 
 def _problems(
-    worker: IngestWorker, watch: TopicWatch, control: ControlWatch, admission: _Admission, still: Standstill
+    worker: IngestWorker,
+    watch: TopicWatch,
+    control: ControlWatch,
+    altered: ContractWatch,
+    admission: _Admission,
+    still: Standstill,
 ) -> Sequence[str]:
     """Why the service is not ready.  A pause is no reason: it is wanted."""
     problems = [f"partition {p} stopped: {error.kind}: {error}" for p, error in sorted(worker.stopped.items())]
@@ -246,6 +276,8 @@ def _problems(
         problems.append(still.problem)
     if watch.silent is not None:
         problems.append(f"Kafka does not answer: {watch.silent}")
+    if altered.problem is not None:
+        problems.append(altered.problem)
     if control.problem is not None:
         problems.append(f"control cannot be read: {control.problem.kind}")
     if admission.short and worker.waiting:

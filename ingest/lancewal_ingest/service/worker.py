@@ -21,13 +21,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lancewal_core.errors import ActionNeeded, LancewalError, Retry
+from lancewal_core.errors import ActionNeeded, BadRecord, LancewalError, Misrouted, Retry
 from lancewal_core.ids import LogId, OwnerId, Position
 from lancewal_core.process.failpoints import point
 from lancewal_core.wal.writer import Durable, FencedOut, LogWriter, Occupied
 from lancewal_ingest.append.draining import noting
-from lancewal_ingest.append.job import AppendJob, Consumed, DeadLetters, Preparer
+from lancewal_ingest.append.job import AppendJob, DeadLetters
 from lancewal_ingest.append.pending import Pending, divided, joined
+from lancewal_ingest.append.prepare import Consumed, Preparer
 from lancewal_ingest.append.segment_in_flight import Cargo, SegmentInFlight
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.glibc_heap import use_own_pages
@@ -212,6 +213,12 @@ class IngestWorker:
     def hold(self, held: bool) -> None:
         """Consume nothing more until told otherwise; what was consumed becomes durable, the partitions stay ours."""
         self._held = held
+
+    def take_up(self, preparer: Preparer, dead_letters: DeadLetters) -> None:
+        """By another version of the contract from the next segment on, which has other policies only.  What is in flight is
+        of the version before, its letters too.  Partitions that a record has stopped are tried again."""
+        self._preparer, self._dead_letters = preparer, dead_letters
+        self._partitions.go_on((BadRecord, Misrouted), paused=self._paused)
 
     def admit(self, admitting: bool) -> None:
         """Whether partitions may be opened from now on; those that are open stay so."""
@@ -478,9 +485,9 @@ class IngestWorker:
             with point("memtable.apply", region=entry.region.name, next=entry.next):
                 region.memtable.apply(entry, now)
             self._commits.reached(entry.region.partition, entry.next)
-            self._observer.appended(entry)
+            self._observer.appended(entry, job.ignored(entry))
         if result is not None:
-            self._observer.segment(result, job.rejected)
+            self._observer.segment(result, job.letters)
         for stop in job.stops:
             region = self._partitions.open.get(stop.partition)
             if region is not None:  # else given up meanwhile: whoever reads the record again stops there

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -12,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from lancewal_core.errors import LancewalError
+from lancewal_core.cli.config import check
+from lancewal_core.errors import InvalidSchema, InvalidSettings, LancewalError
 from tests.deploy.test_errors_page import BRANCHES
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -220,6 +222,37 @@ def test_config_check_reports_every_problem(installation: Installation, tmp_path
     file.write_text("ingest: {linger_ms: 5}\n")
     good = installation.run("config", "check", environ={"LANCEWAL_CONFIG": str(file)})
     assert (good.returncode, good.stdout) == (0, "The settings are valid.\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "there are no settings. No settings file was named"),
+        ("kafka:\n", "there are no settings. The settings file is empty"),
+        ("table: {primary_key: [id], region_key: [id, city]}", "column 'city' is not in table.primary_key ['id']"),
+        (
+            "table: {columns: {id: int64, city: string}, primary_key: [id], region_key: [city]}",
+            "'city' is not in the primary",
+        ),
+        ("table: {columns: {id: int64}, primary_key: [name]}", "'name' is not among table.columns"),
+        (
+            "table: {columns: {id: int64}, primary_key: [id], region_key: [id], format: {key: bytes}}",
+            "format.key is bytes",
+        ),
+        (
+            "table: {columns: {id: int64}, primary_key: [id], ttl_column: at, ttl_s: 1d}",
+            "table.ttl_column: column 'at'",
+        ),
+    ],
+)
+def test_config_check_finds_what_needs_neither_store_nor_kafka(tmp_path: Path, content: str | None, says: str) -> None:
+    file = tmp_path / "lancewal.yaml"
+    file.write_text(content or "")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("LANCEWAL_")]:
+            patch.delenv(name)
+        with pytest.raises((InvalidSchema, InvalidSettings), match=re.escape(says)):
+            check(None if content is None else file)
 
 
 def test_config_show_masks_secrets_and_can_be_read_again(installation: Installation, tmp_path: Path) -> None:

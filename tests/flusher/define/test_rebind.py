@@ -1,4 +1,4 @@
-"""``lancewal table rebind``: where the new topic is taken up.  Against a real broker: ``tests/whole_path``."""
+"""``lancewal table alter --topic-id``: where the new topic is taken up.  Against a real broker: ``tests/whole_path``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from lancewal_core.errors import InvalidSettings
 from lancewal_core.settings.load import Settings
-from lancewal_flusher.commands.table import rebind
+from lancewal_flusher.commands.alter_terms import start_of
 from lancewal_flusher.define.alter import rebind_topic
 from lancewal_kafka.topic import TopicState
 from tests.support.flusher_tables import FlusherTable, upserts
@@ -45,4 +45,4 @@ def test_a_topic_is_taken_up_where_a_person_says(table: FlusherTable, start: Any
 
 def test_a_start_that_is_none() -> None:
     with pytest.raises(InvalidSettings, match=r"--start 'now'.*expected earliest, latest or a time with zone"):
-        rebind("new-id", "now")
+        start_of("now")

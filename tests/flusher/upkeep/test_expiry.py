@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core.cli import program as cli
-from lancewal_core.errors import ContractMismatch, InvalidSchema, InvalidSettings, ObjectCorrupt
+from lancewal_core.errors import ContractMismatch, InvalidInput, InvalidSchema, InvalidSettings, ObjectCorrupt
 from lancewal_core.ids import TableVersion
 from lancewal_core.process.failpoints import FailpointError, configure
 from lancewal_core.rows.schema import Op
@@ -31,8 +31,8 @@ from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.commands.gc import summary_text
 from lancewal_flusher.commands.table import app as table_app
 from lancewal_flusher.commit.send import Refused
-from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.define.alter import alter_ttl
+from lancewal_flusher.context import FlusherContext, check_contract
+from lancewal_flusher.define.alter import alter_terms
 from lancewal_flusher.garbage.collect_all import look
 from lancewal_flusher.service import service
 from lancewal_flusher.service.metrics import FlusherMetrics
@@ -421,7 +421,7 @@ def test_a_flusher_that_works_by_an_older_contract_lets_nothing_expire(table: Fl
     table.generation(0, [row(1, 30)])
     table.round()
     turn = expiry_turn(table, clock)
-    alter_ttl(Settings(table=TableSettings(uri=table.uri)), None)
+    alter_terms(Settings(table=TableSettings(uri=table.uri)), _ttl(None))
     with pytest.raises(ContractMismatch, match="Start the flusher again"):
         turn.take()
     table.check()
@@ -451,18 +451,35 @@ def test_contracts_that_cannot_be(table: FlusherTable, change: dict[str, Any], m
         decode_contract(encode_contract(wrong), "here")
 
 
+def test_policies_are_changed_and_a_flusher_goes_on(table: FlusherTable) -> None:
+    """Past any number of such versions; behind another change it ends."""
+    settings, context = Settings(table=TableSettings(uri=table.uri)), table.context()
+    topic = table.contract.topic
+    for terms in ({"on_bad_record": "ignore"}, {"on_misrouted": "dead-letter", "dead_letter_topic": "elsewhere"}):
+        altered = alter_terms(settings, terms)
+        assert {name: getattr(altered, name) for name in terms} == terms
+        check_contract(context)
+    with pytest.raises(InvalidInput, match=f"dead letters in the topic {topic} itself"):
+        alter_terms(settings, {"dead_letter_topic": topic})
+    with pytest.raises(InvalidInput, match="history_window_s"):
+        alter_terms(settings, {"history_window_s": -1})
+    alter_terms(settings, {"history_window_s": 5})
+    with pytest.raises(ContractMismatch, match="Start the flusher again"):
+        check_contract(context)
+
+
 def test_the_contract_is_changed(table: FlusherTable) -> None:
     settings = Settings(table=TableSettings(uri=table.uri))
     assert read_contract(table.store, table.uri).ttl == TTL
-    longer = alter_ttl(settings, Ttl("at", 2 * DAY_S))
+    longer = alter_terms(settings, _ttl(Ttl("at", 2 * DAY_S)))
     assert (longer.version, longer.ttl) == (2, Ttl("at", 2 * DAY_S))
     with pytest.raises(InvalidSettings, match="says so already"):
-        alter_ttl(settings, Ttl("at", 2 * DAY_S))
+        alter_terms(settings, _ttl(Ttl("at", 2 * DAY_S)))
     with pytest.raises(InvalidSchema, match="has type int64"):
-        alter_ttl(settings, Ttl("a", DAY_S))
+        alter_terms(settings, _ttl(Ttl("a", DAY_S)))
     with pytest.raises(ContractMismatch, match=r"nothing was changed.*table\.ttl_s"):
-        alter_ttl(Settings(table=TableSettings(uri=table.uri, ttl_column="at", ttl_s=5)), Ttl("at", 6))
-    assert alter_ttl(settings, None).ttl is None
+        alter_terms(Settings(table=TableSettings(uri=table.uri, ttl_column="at", ttl_s=5)), _ttl(Ttl("at", 6)))
+    assert alter_terms(settings, _ttl(None)).ttl is None
     assert read_contract(table.store, table.uri).version == 3
     assert b"ttl" not in encode_contract(read_contract(table.store, table.uri))
 
@@ -505,3 +522,8 @@ def test_thresholds_at_the_unit_s_edge() -> None:
             ns = [int(v) for v in np.array(stored.cast(pa.timestamp("ns")).cast(pa.int64()))]
             cut = (now_ms - DAY_S * 1000) * 1_000_000
             assert ns[0] < cut <= ns[1]
+
+
+def _ttl(ttl: Ttl | None) -> dict[str, object]:
+    """As terms of a contract."""
+    return {"ttl_column": None if ttl is None else ttl.column, "ttl_s": None if ttl is None else ttl.seconds}

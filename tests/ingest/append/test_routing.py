@@ -13,7 +13,7 @@ from lancewal_core.ids import Position, Region, TopicId
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.table.contract import Column, Contract
 from lancewal_core.table.drain import Drain
-from lancewal_ingest.append.job import Consumed, Preparer
+from lancewal_ingest.append.prepare import Consumed, Preparer
 from lancewal_kafka.records import Records
 
 CONTRACT = Contract(

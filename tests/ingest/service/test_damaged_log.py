@@ -82,7 +82,7 @@ def test_what_a_partition_waits_for_is_said(error: LancewalError) -> None:
         ready=True,
     )
     nothing: Any = SimpleNamespace(silent=None, problem=None, short=())
-    assert _problems(worker, nothing, nothing, nothing, nothing) == [
+    assert _problems(worker, nothing, nothing, nothing, nothing, nothing) == [
         f"partition 1 cannot be opened: {error.kind}: {error}"
     ]
 

@@ -651,12 +651,15 @@ def test_metrics_follow_the_partitions_that_are_ours(capsys: pytest.CaptureFixtu
     value = metrics.registry.get_sample_value
     regions = {p: Region("t", TopicId("x"), p) for p in (0, 1)}
     rows = pa.RecordBatch.from_pydict({TIMESTAMP: pa.array([10_000, 20_000], TIMESTAMP_TYPE)})
-    metrics.appended(Entry(regions[0], Position(0), Position(2), 1, rows, (RejectedOffset(5, "type"),)))
+    left = RejectedOffset(6, "range")
+    metrics.appended(Entry(regions[0], Position(0), Position(2), 1, rows, (RejectedOffset(5, "type"), left)), [left])
     metrics.positions(regions, {0: Position(2), 1: Position(7)}, unflushed=3)
     metrics.refresh({0: Position(12), 1: Position(7)}, {1: RetentionLost("gone")})
     zero, one = ({"table": "t", "partition": p} for p in "01")
     assert value("lancewal_ingest_rows_total", zero) == 2
     assert value("lancewal_ingest_dead_letters_total", {**zero, "kind": "type"}) == 1
+    assert value("lancewal_ingest_dead_letters_total", {**zero, "kind": "range"}) is None
+    assert value("lancewal_ingest_records_ignored_total", {**zero, "kind": "range"}) == 1
     assert value("lancewal_ingest_durable_position", one) == 7
     assert (value("lancewal_ingest_lag_records", zero), value("lancewal_ingest_lag_records", one)) == (10, 0)
     metrics.freshness({0: 40.0, 1: 0.0}, {0: Position(12)})

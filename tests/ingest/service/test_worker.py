@@ -36,8 +36,8 @@ from lancewal_core.testing.memory_store import MemoryBucket, MemoryStore
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from lancewal_core.wal.segment import Segment, decode_segment
 from lancewal_core.wal.walk import end_log
-from lancewal_ingest.append.job import Preparer, lenient
 from lancewal_ingest.append.observed_dead_letters import ObservedDeadLetters
+from lancewal_ingest.append.prepare import Preparer, lenient
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.decode.outcomes import Rejected
 from lancewal_ingest.kafka.dead_letters import RefusedDeadLetters
@@ -974,3 +974,43 @@ def test_a_dead_letter_that_is_never_taken_as_the_first_of_all() -> None:
     assert worker.durable == {0: 0}
     assert list(worker.stopped) == [0]
     assert len(failures) == 1
+
+
+class Kept:
+    """A topic of dead letters that takes all."""
+
+    def __init__(self) -> None:
+        self.sent: list[int] = []
+
+    def send(self, region: Region, records: Records, rejected: Sequence[Rejected]) -> None:
+        self.sent += [letter.offset for letter in rejected]
+
+
+@pytest.mark.parametrize("policy", ["dead-letter", "ignore"])
+@pytest.mark.parametrize("dropped", [False, True], ids=["open", "claimed by another"])
+def test_a_partition_that_a_record_has_stopped_goes_on_by_another_policy(policy: str, dropped: bool) -> None:
+    """From the record that stopped it; whatever stopped otherwise stays where it is."""
+    place = Place(partitions=2)
+    worker = place.worker()
+    worker.assigned([0, 1])
+    bad = place.records(0, 4)
+    bad.records[0].values[2] = b"{"
+    place.source.coming = [Polled({}, {}), bad]
+    for _ in range(4):
+        worker.step()
+    worker._partitions.stop(1, RetentionLost("gone", topic="orders", partition=1))
+    assert (worker.durable[0], sorted(worker.stopped)) == (2, [0, 1])
+    if dropped:
+        worker._partitions.drop(0, OwnershipLost("claimed"))
+    place.source.started.clear()
+    altered = place.contract.model_copy(update={"version": 2, "on_bad_record": policy})
+    letters = Kept()
+    worker.take_up(Preparer(altered), letters)
+    assert sorted(worker.stopped) == [1]
+    worker.step()
+    assert place.source.started == {0: 2}
+    place.source.coming = [Polled({0: bad.records[0].part(2, None)}, {0: Position(4)})]
+    for _ in range(3):
+        worker.step()
+    assert worker.durable[0] == 4
+    assert letters.sent == ([2] if policy == "dead-letter" else [])

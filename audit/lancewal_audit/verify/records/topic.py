@@ -24,7 +24,7 @@ from lancewal_core.region.loss_record import LossRecord
 from lancewal_core.rows.schema import OFFSET
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.contract import Contract
-from lancewal_ingest.append.job import Consumed, Preparer, lenient
+from lancewal_ingest.append.prepare import Consumed, Preparer, lenient
 from lancewal_kafka.clients import unpacking_bounded
 from lancewal_kafka.records import Records
 from lancewal_kafka.reread import OutOfRange, between, consumed, lone_consumer

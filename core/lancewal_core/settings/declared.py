@@ -1,0 +1,45 @@
+"""What the settings declare of a table's rows: columns, keys, expiry; and what is wrong with them whatever Kafka says."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from lancewal_core.errors import InvalidSchema
+from lancewal_core.rows.column_types import parse_type
+from lancewal_core.rows.schema import RowSchema, check_region_key, check_row_schema
+from lancewal_core.rows.ttl import Ttl, check_ttl
+from lancewal_core.settings.sections import TableSettings
+
+
+def declared_ttl(table: TableSettings) -> Ttl | None:
+    return None if table.ttl_s is None else Ttl(table.ttl_column, table.ttl_s)
+
+
+def declared_columns(table: TableSettings) -> pa.Schema:
+    return pa.schema([pa.field(name, parse_type(text)) for name, text in table.columns.items()])
+
+
+def declared_keys(columns: pa.Schema, table: TableSettings) -> RowSchema:
+    """Columns with the keys that the settings declare; ``InvalidSchema`` if they cannot be a table."""
+    rows = RowSchema(columns, table.primary_key, table.region_key)
+    check_row_schema(rows)
+    check_region_key(rows, table.format.key)
+    return rows
+
+
+def check_declared(table: TableSettings) -> None:
+    """``InvalidSchema`` for what no table can be.  What is not set is none of it: it may stand in the contract by now, or be
+    that of a table which is to be attached."""
+    if table.columns and table.primary_key:
+        rows = RowSchema(declared_columns(table), table.primary_key, table.region_key)
+        check_row_schema(rows)
+        if table.region_key:
+            check_region_key(rows, table.format.key)
+        check_ttl(declared_ttl(table), rows, table.patches)
+        return
+    missing = [name for name in table.region_key if table.primary_key and name not in table.primary_key]
+    if missing:
+        raise InvalidSchema(
+            f"table.region_key: column {missing[0]!r} is not in table.primary_key {list(table.primary_key)}; all rows of one "
+            "primary key must come through one partition"
+        )

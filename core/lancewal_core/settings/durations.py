@@ -1,0 +1,15 @@
+"""Times as people write them: ``500ms``, ``90s``, ``10m``, ``2h``, ``7d``."""
+
+from __future__ import annotations
+
+import re
+
+_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_TEXT = re.compile(r"([0-9]{1,9})(ms|s|m|h|d)")
+EXPECTED = "expected a whole number and ms, s, m, h or d, such as 10m"
+
+
+def duration_s(text: str) -> float | None:
+    """Seconds; None where the text is no duration.  A number without a unit is none."""
+    match = _TEXT.fullmatch(text.strip())
+    return None if match is None else int(match[1]) * _SECONDS[match[2]]

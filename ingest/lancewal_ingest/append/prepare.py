@@ -1,0 +1,180 @@
+"""What the records of one region come to by the contract: rows, records that are none, or a stop.
+
+Guarantees
+ 1. An entry over [first, next) is the same under every policy: good records are rows, all others are listed in it with what
+    is wrong with them.  Policies decide where an entry ends and which of the listed records become dead letters.
+ 2. Where a policy is ``stop``, the partition stops right before the first such record.
+ 3. Letters and entry are of one version of the contract, and the entry names it: whether a listed record became a dead letter
+    or was ignored, that version says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lancewal_core.errors import BadRecord, LancewalError, Misrouted
+from lancewal_core.ids import Position, Region
+from lancewal_core.rows.policy import Policy
+from lancewal_core.rows.region_key import RegionKeyCodec
+from lancewal_core.rows.schema import OFFSET
+from lancewal_core.table.contract import Contract
+from lancewal_core.table.drain import Drain
+from lancewal_core.wal.entry import Entry, RejectedOffset
+from lancewal_ingest.append.draining import DrainLimit
+from lancewal_ingest.append.routing import routing_of
+from lancewal_ingest.decode.decoder import Decoder
+from lancewal_ingest.decode.outcomes import Rejected
+from lancewal_ingest.formats import value_decoder
+from lancewal_kafka.records import Records
+
+MISROUTED = "misrouted"
+"""Kind of rejection beside those of ``decode.outcomes``: the record lies in another partition than it belongs in."""
+R = TypeVar("R", Rejected, RejectedOffset)
+
+
+@dataclass(frozen=True, slots=True)
+class Consumed:
+    """Records of one region, behind its durable position: all of [first, next)."""
+
+    region: Region
+    first: Position
+    next: Position
+    records: Records
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A partition that cannot go on, and why."""
+
+    partition: int
+    error: LancewalError
+    new_from: Position | None = None
+    """Where a record lies that belongs here by the topic's number of partitions only."""
+
+
+def lenient(contract: Contract) -> Contract:
+    """Under which no record stops a partition, but becomes a dead letter (guarantee 1)."""
+    terms = {"on_bad_record": contract.on_bad_record, "on_misrouted": contract.on_misrouted}
+    return contract.model_copy(update={n: "dead-letter" for n, policy in terms.items() if policy == "stop"})
+
+
+class Preparer:
+    """Turns consumed records into entries by the contract."""
+
+    def __init__(self, contract: Contract, drain: Drain | None = None) -> None:
+        self._contract = contract
+        self._drained = None if drain is None else DrainLimit(contract, drain)
+        rows = contract.rows
+        self._decoder = Decoder(
+            rows,
+            value_decoder(contract.value_format, rows),
+            patches=contract.patches,
+            record_bytes_max=contract.record_bytes_max,
+            key_decoder=_primary_key_decoder(contract),
+        )
+        self.weights = self._decoder.weights
+        self._routing = routing_of(contract)
+
+    def prepare(self, consumed: Consumed) -> tuple[Entry | None, tuple[Rejected, ...], Stop | None]:
+        """The entry (None if the very first record stops the partition), those of the records listed in it that are to become
+        dead letters, and the stop if there is one."""
+        decoded = self._decoder.decode(consumed.records)
+        rows, rejected, next_ = decoded.rows, decoded.rejected, consumed.next
+        region = consumed.region
+        belongs = self._routing.partitions(consumed.records, rows)
+        stop: Stop | None = None
+        if self._drained is not None:
+            end = self._drained.end(region, next_, consumed.records, rows, belongs)
+            if end is not None:
+                stop = Stop(region.partition, end.error, end.at if end.new else None)
+                next_ = max(end.at, consumed.first)
+                rows, rejected = below(next_, rows, rejected)
+                belongs = belongs[: rows.num_rows]
+        if self._contract.on_misrouted != "stop":
+            here = belongs == region.partition
+            if not here.all():
+                letters = self._misrouted_letters(rows.column(OFFSET).filter(pa.array(~here)), belongs[~here])
+                rejected = tuple(sorted([*rejected, *letters], key=lambda letter: letter.offset))
+                rows, belongs = rows.filter(pa.array(here)), belongs[here]
+        cut, error = self._first_stop(region, rows, belongs, rejected)
+        if error is not None:
+            stop = Stop(region.partition, error)
+            rows, rejected = below(cut, rows, rejected)
+            next_ = cut
+        if next_ == consumed.first:
+            return None, (), stop
+        entry = Entry(
+            region,
+            consumed.first,
+            next_,
+            self._contract.version,
+            rows,
+            tuple(RejectedOffset(r.offset, r.kind) for r in rejected),
+        )
+        return entry, tuple(r for r in rejected if self._policy(r.kind) == "dead-letter"), stop
+
+    def ignored(self, entry: Entry) -> list[RejectedOffset]:
+        """Of what it lists, what is passed over and is no dead letter."""
+        return [r for r in entry.rejected if self._policy(r.kind) == "ignore"]
+
+    def _policy(self, kind: str) -> Policy:
+        return self._contract.on_misrouted if kind == MISROUTED else self._contract.on_bad_record
+
+    def _misrouted_letters(self, offsets: pa.Array, belongs: npt.NDArray[np.int32]) -> list[Rejected]:
+        subject = self._routing.subject
+        return [
+            Rejected(offset, MISROUTED, f"its {subject} belongs to partition {place} of {self._contract.partitions}")
+            for offset, place in zip(offsets.to_pylist(), belongs.tolist(), strict=True)
+        ]
+
+    def _first_stop(
+        self, region: Region, rows: pa.RecordBatch, belongs: npt.NDArray[np.int32], rejected: Sequence[Rejected]
+    ) -> tuple[Position, LancewalError | None]:
+        """Where the partition must stop, as the position of the record that stops it, and why."""
+        bad = next((r for r in rejected if self._policy(r.kind) == "stop"), None)
+        wrong = np.flatnonzero(belongs != region.partition)
+        if len(wrong):
+            offset = rows.column(OFFSET)[int(wrong[0])].as_py()
+            if bad is None or offset < bad.offset:
+                return Position(offset), Misrouted(
+                    f"topic {region.topic} partition {region.partition} offset {offset}: the record's "
+                    f"{self._routing.subject} belongs to partition {int(belongs[wrong[0]])} of "
+                    f"{self._contract.partitions}. Likely cause: {self._routing.cause}. To go on without this record: "
+                    f"`lancewal offset reject {region.topic}-{region.partition}-{offset}`",
+                    topic=region.topic, partition=region.partition, offset=offset,
+                )  # fmt: skip
+        if bad is not None:
+            return Position(bad.offset), BadRecord(
+                f"topic {region.topic} partition {region.partition} offset {bad.offset}: {bad.message} ({bad.kind}); "
+                "the contract's on_bad_record is 'stop'. Send this one record to the dead letters: "
+                f"`lancewal offset reject {region.topic}-{region.partition}-{bad.offset}`",
+                topic=region.topic, partition=region.partition, offset=bad.offset,
+            )  # fmt: skip
+        return Position(0), None
+
+
+def below(cut: Position, rows: pa.RecordBatch, rejected: Sequence[R]) -> tuple[pa.RecordBatch, tuple[R, ...]]:
+    """What lies before ``cut``."""
+    count = int(np.searchsorted(rows.column(OFFSET).to_numpy(), cut))
+    return rows.slice(0, count), tuple(r for r in rejected if r.offset < cut)
+
+
+def _primary_key_decoder(contract: Contract) -> Callable[[bytes], tuple[object, ...] | None] | None:
+    """How a record key gives the primary key; None where it does not hold all of it, or nothing says how."""
+    rows = contract.rows
+    if set(rows.region_key) != set(rows.primary_key):
+        return None
+    codec = RegionKeyCodec(pa.schema([rows.columns.field(name) for name in rows.region_key]))
+    places = [contract.region_key.index(name) for name in contract.primary_key]
+
+    def decode(key: bytes) -> tuple[object, ...] | None:
+        values = codec.decode(key)
+        return None if values is None else tuple(values[i] for i in places)
+
+    return decode

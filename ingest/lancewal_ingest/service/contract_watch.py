@@ -1,0 +1,78 @@
+"""Whether the contract has a newer version that a process at work takes up.
+
+Guarantees
+ 1. Taken up is what decides no row (``BESIDE_ROWS``), in one go with all that goes with it.  Of any other change the process
+    learns where it asks for the topic, as ever: it goes on by its version, or ends by name.
+ 2. What cannot be taken up yet, since the store, Kafka or the topic of dead letters is not there, is tried again, and
+    ``problem`` says so; till then all goes on by the version before, which is sound: an entry names the version that it
+    follows.
+ 3. The loop never waits for the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lancewal_core import paths
+from lancewal_core.errors import LancewalError
+from lancewal_core.process.clock import Clock
+from lancewal_core.process.tasks import Task, Tasks
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.table.contract import BESIDE_ROWS, Contract, changed_terms, read_contract_version
+
+POLL_S = 5.0
+"""One request of a small object that is not there."""
+
+
+class ContractWatch:
+    """``take_up`` is given the newest version; ``failed`` hears why it could not be done."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        contract: Contract,
+        tasks: Tasks,
+        clock: Clock,
+        take_up: Callable[[Contract], None],
+        failed: Callable[[str, object], None],
+    ) -> None:
+        self._store = store
+        self._contract = contract
+        self._tasks = tasks
+        self._clock = clock
+        self._take_up = take_up
+        self._failed = failed
+        self._again_at = clock.monotonic() + POLL_S
+        self._asked: Task[Contract] | None = None
+        self._problem: LancewalError | None = None
+
+    @property
+    def problem(self) -> str | None:
+        """For ``/readyz``."""
+        if self._problem is None:
+            return None
+        return f"a newer version of the contract is not taken up: {self._problem.kind}: {self._problem}"
+
+    def look(self) -> None:
+        now = self._clock.monotonic()
+        if self._asked is not None and self._asked.done():
+            asked, self._asked = self._asked, None
+            self._again_at = now + POLL_S
+            try:
+                newest = asked.result()
+                if newest != self._contract and changed_terms(self._contract, newest) <= BESIDE_ROWS:
+                    self._take_up(newest)
+                    self._contract = newest
+            except LancewalError as error:
+                self._problem = error
+                self._failed("contract", error)
+            else:
+                self._problem = None
+        elif self._asked is None and now >= self._again_at:
+            self._asked = self._tasks.start(self._newest)
+
+    def _newest(self) -> Contract:
+        newest = self._contract
+        while self._store.get(paths.contract_version(newest.version + 1)) is not None:
+            newest = read_contract_version(self._store, newest.version + 1)
+        return newest

@@ -1,0 +1,69 @@
+"""What becomes of records that are no rows, by each pair of policies."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from lancewal_core.errors import BadRecord, Misrouted
+from lancewal_core.ids import Position, Region, TopicId
+from lancewal_core.rows.murmur2 import partition_of
+from lancewal_core.rows.policy import POLICIES, Policy
+from lancewal_core.rows.region_key import encode_region_key
+from lancewal_core.table.contract import Column, Contract
+from lancewal_ingest.append.prepare import Consumed, Preparer, lenient
+from lancewal_kafka.records import Records
+
+CONTRACT = Contract(
+    version=7, table_uuid="u", topic="t", topic_id="i", partitions=3, primary_key=("id",), region_key=("id",),
+    start=(0,) * 3, columns=(Column(name="id", type="int64", field_ids=(0,)),),
+)  # fmt: skip
+HERE = [id_ for id_ in range(50) if partition_of(encode_region_key(id_), 3) == 1]
+ELSEWHERE = [id_ for id_ in range(50) if id_ not in HERE]
+VALUES = [
+    b'{"id": %d}' % HERE[0], b"no json", b'{"id": %d}' % ELSEWHERE[0], b'{"id": %d}' % HERE[1], b"{}",
+    b'{"id": %d}' % ELSEWHERE[1], b'{"id": %d}' % HERE[2],
+]  # fmt: skip
+BAD, WRONG = [1, 4], [2, 5]
+
+
+def consumed() -> Consumed:
+    count = len(VALUES)
+    records = Records(list(range(count)), [0] * count, [None] * count, list(VALUES), [None] * count)
+    return Consumed(Region("t", TopicId("i"), 1), Position(0), Position(count), records)
+
+
+def by(on_bad_record: Policy, on_misrouted: Policy) -> Contract:
+    return CONTRACT.model_copy(update={"on_bad_record": on_bad_record, "on_misrouted": on_misrouted})
+
+
+@pytest.mark.parametrize(("on_bad_record", "on_misrouted"), list(itertools.product(POLICIES, POLICIES)))
+def test_policies_decide_where_an_entry_ends_and_what_becomes_a_letter(
+    on_bad_record: Policy, on_misrouted: Policy
+) -> None:
+    policies = {**dict.fromkeys(BAD, on_bad_record), **dict.fromkeys(WRONG, on_misrouted)}
+    end = min((offset for offset, policy in policies.items() if policy == "stop"), default=len(VALUES))
+    preparer = Preparer(by(on_bad_record, on_misrouted))
+    entry, letters, stop = preparer.prepare(consumed())
+    assert entry is not None
+    assert (entry.first, entry.next, entry.contract_version) == (0, end, 7)
+    assert entry.rows["id"].to_pylist() == [i for i, at in ((HERE[0], 0), (HERE[1], 3), (HERE[2], 6)) if at < end]
+    assert [r.offset for r in entry.rejected] == [offset for offset in sorted(policies) if offset < end]
+    of = {name: [o for o in sorted(policies) if o < end and policies[o] == name] for name in POLICIES}
+    assert [letter.offset for letter in letters] == of["dead-letter"]
+    assert [r.offset for r in preparer.ignored(entry)] == of["ignore"]
+    stopped_by = None if stop is None else type(stop.error)
+    assert stopped_by == (None if end == len(VALUES) else BadRecord if end in BAD else Misrouted)
+
+
+@pytest.mark.parametrize(("on_bad_record", "on_misrouted"), list(itertools.product(POLICIES, POLICIES)))
+def test_an_entry_is_read_again_alike_whatever_the_policies(on_bad_record: Policy, on_misrouted: Policy) -> None:
+    """As verify and repairs read it, and as an operator passes what has stopped: that is never ignored in silence."""
+    contract = by(on_bad_record, on_misrouted)
+    entry, letters, stop = Preparer(lenient(contract)).prepare(consumed())
+    expected, _, _ = Preparer(by("dead-letter", "dead-letter")).prepare(consumed())
+    assert stop is None
+    assert entry == expected
+    ignored = {o for o in BAD if on_bad_record == "ignore"} | {o for o in WRONG if on_misrouted == "ignore"}
+    assert {letter.offset for letter in letters} == {*BAD, *WRONG} - ignored

@@ -1,0 +1,82 @@
+"""A process at work takes up what decides no row, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from lancewal_core import paths
+from lancewal_core.errors import TopicMissing
+from lancewal_core.store.object_store import Stored
+from lancewal_core.table.contract import Contract, encode_contract
+from lancewal_ingest.service.contract_watch import POLL_S, ContractWatch
+from tests.ingest.service.test_worker import AtOnce, Place
+
+
+class Watched:
+    def __init__(self) -> None:
+        self.place = Place()
+        self.taken: list[Contract] = []
+        self.failed: list[str] = []
+        self.error: TopicMissing | None = None
+        self.newest = self.place.contract
+        self.watch = ContractWatch(
+            self.place.store,
+            self.newest,
+            AtOnce(),
+            self.place.clock,
+            self._take_up,
+            lambda act, _: self.failed.append(act),
+        )
+
+    def _take_up(self, contract: Contract) -> None:
+        if self.error is not None:
+            raise self.error
+        self.taken.append(contract)
+
+    def alter(self, **terms: object) -> Contract:
+        self.newest = self.newest.model_copy(update={"version": self.newest.version + 1, **terms})
+        put = self.place.store.put_if_absent(paths.contract_version(self.newest.version), encode_contract(self.newest))
+        assert isinstance(put, Stored)
+        return self.newest
+
+    def look(self) -> None:
+        self.place.clock.sleep(POLL_S)
+        for _ in range(2):  # it asks, and hears
+            self.watch.look()
+
+
+def test_the_newest_version_is_taken_up_once() -> None:
+    watched = Watched()
+    watched.look()
+    assert watched.taken == []
+    watched.alter(on_bad_record="dead-letter")
+    newest = watched.alter(on_misrouted="ignore", history_window_s=5)
+    watched.watch.look()
+    assert watched.taken == [], "before its time"
+    watched.look()
+    watched.look()
+    assert watched.taken == [newest]
+    again = watched.alter(on_misrouted="stop")
+    watched.look()
+    assert watched.taken == [newest, again]
+
+
+@pytest.mark.parametrize("terms", [{"topic_id": "another"}, {"partitions": 2}, {"record_bytes_max": 5}])
+def test_what_decides_rows_is_not_taken_up(terms: dict[str, object]) -> None:
+    watched = Watched()
+    watched.alter(on_misrouted="ignore", **terms)
+    watched.look()
+    assert (watched.taken, watched.watch.problem) == ([], None)
+
+
+def test_what_cannot_be_taken_up_is_told_and_tried_again() -> None:
+    watched = Watched()
+    newest = watched.alter(on_bad_record="dead-letter")
+    watched.error = TopicMissing("the dead-letter topic 'x' does not exist", topic="x")
+    watched.look()
+    assert watched.failed == ["contract"]
+    assert "topic_missing: the dead-letter topic 'x' does not exist" in str(watched.watch.problem)
+    watched.error = None
+    watched.look()
+    assert watched.taken == [newest]
+    assert watched.watch.problem is None
