@@ -61,7 +61,7 @@ def command(
     config: ConfigOption = None,
     storage_option: StorageOption = None,
 ) -> None:
-    """Read a table as of now, or again as at a receipt: merged rows, snapshots and WAL tail together.
+    """Read a table as of now, or again as at a receipt: merged and unmerged rows together.
 
     The receipt (table version and position of each partition) is printed on stderr.
 

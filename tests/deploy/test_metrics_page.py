@@ -16,6 +16,7 @@ from lancewal_core.process.service_metrics import ServiceMetricTable
 from lancewal_core.store.request_metrics import StoreMetricTable
 from lancewal_flusher.service.metric_table import FlusherMetricTable
 from lancewal_ingest.service.metric_table import IngestMetricTable, KafkaMetricTable
+from tests.public.rules import NOT_IN_NAMES
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "metrics.md"
 HEADER = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
@@ -31,9 +32,8 @@ LABELS = frozenset({"table", "partition", "kind", "operation", "reason", "outcom
 INFO_LABELS = frozenset({"service", "version", "table", "topic", "topic_id", "uri"})
 UNITS = frozenset({"seconds", "bytes", "rows", "ratio"})
 OTHER_UNITS = frozenset({"s", "ms", "milliseconds", "minutes", "hours", "kb", "kib", "mb", "mib", "percent", "share"})
-NOT_HERE = frozenset(
-    {"act", "count", "covered", "cut", "delta", "dlq", "incarnation", "keep", "kept", "operator", "region", "regions"}
-    | {"rejected", "snapshot", "snapshots", "tag", "tail", "watermark", "watermarks", "why", "writer"}
+NOT_HERE = NOT_IN_NAMES | frozenset(
+    {"count", "covered", "keep", "kept", "operator", "rejected", "snapshots", "tag", "tail", "watermarks", "writer"}
 )
 """Words for which there are others, in names and in what is said of them."""
 

@@ -20,6 +20,7 @@ from lancewal_flusher.event_table import FlusherEvents
 from lancewal_ingest.event_table import IngestEvents
 from lancewal_reader.event_table import ReaderEvents
 from tests.layering.source import RULES, modules
+from tests.public.rules import NOT_IN_NAMES, UNITS
 
 TABLES: dict[str, type[EventTable]] = {
     "lancewal_core": ServiceEvents,
@@ -28,10 +29,7 @@ TABLES: dict[str, type[EventTable]] = {
     "lancewal_reader": ReaderEvents,
 }
 PLACE = frozenset({"topic", "partition", "offset", "object"})
-UNITS = frozenset({"s", "ms", "bytes", "rows", "ratio"})
-NOT_HERE = frozenset(
-    {"act", "count", "cut", "dlq", "log", "region", "seconds", "snapshot", "total", "watermark", "why"}
-)
+NOT_HERE = NOT_IN_NAMES | {"count", "log", "seconds", "total"}
 """Words for which there are others."""
 MAKES_A_LOGGER = {
     "lancewal_core.cli.logs",

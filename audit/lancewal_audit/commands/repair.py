@@ -45,7 +45,7 @@ def generation(
     config: ConfigOption = None,
     storage_option: StorageOption = None,
 ) -> None:
-    """Make the snapshots of a region's unmerged generations anew from their WAL entries.
+    """Make the flushes of a partition's unmerged generations anew from their WAL entries.
 
     Example: lancewal repair generation orders-3 --dry-run
     """
@@ -65,7 +65,8 @@ def generation(
 def region_(
     partition: PartitionArgument,
     before_gap: Annotated[
-        bool, typer.Option("--before-gap", help="End the region before offsets that no log has; Kafka must have them.")
+        bool,
+        typer.Option("--before-gap", help="End the partition before offsets that no log has; Kafka must have them."),
     ] = False,
     version_seen: Annotated[
         int, typer.Option(help="A version that was there, as a log line names it: lost, if it is no more.", min=0)
@@ -75,7 +76,7 @@ def region_(
     config: ConfigOption = None,
     storage_option: StorageOption = None,
 ) -> None:
-    """Rebuild a region's index, whose newest versions are lost or damaged, from the logs.
+    """Rebuild the state of a partition, whose newest versions are lost or damaged, from the logs.
 
     Ingest must be stopped and paused, the flusher paused.
 

@@ -31,14 +31,14 @@ def command(
         ),
     ] = "",
     partition: Annotated[
-        str, typer.Option(metavar="PARTITION", help="Show the newest region index of this partition: 3, or orders-3.")
+        str, typer.Option(metavar="PARTITION", help="Show the newest state of this partition: 3, or orders-3.")
     ] = "",
     table: TableOption = "",
     config: ConfigOption = None,
     storage_option: StorageOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Show what one stored object says: contract, control, WAL segment or fence, region index, history page, snapshot,
+    """Show what one stored object says: contract, control, WAL segment or fence, region state, history page, flush,
     accepted loss, merge record.
 
     It is checked as the services check it: a damaged object gives its error, and exit code 4.

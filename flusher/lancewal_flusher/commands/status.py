@@ -21,7 +21,7 @@ def command(
     storage_option: StorageOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Show how far every region has come: lag, durable and merged positions, what is not merged yet.
+    """Show how far every partition has come: lag, durable and merged positions, what is not merged yet.
 
     Exit code 1 where it has to report a problem, such as a partition that goes no further although records wait (why a
     running ingest has stopped it, only its log and `/readyz` know), or something that strong reads need and that is lost or

@@ -163,7 +163,7 @@ def export_memwal(
     config: ConfigOption = None,
     storage_option: StorageOption = None,
 ) -> None:
-    """Write all generations of all regions, history pages included, as one `MemWalIndexDetails` of Lance's MemWAL index
+    """Write all generations of all partitions, history pages included, as one `MemWalIndexDetails` of Lance's MemWAL index
     specification, for programs that know it.  Only reads the table.  Needs `table.uri`.
 
     Example: lancewal table export-memwal memwal.binpb
