@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def command(
     files: Annotated[
         list[str] | None,
-        typer.Argument(help="Parquet or Arrow IPC files, or folders of them; local or s3://.", metavar="FILE..."),
+        typer.Argument(help="Parquet or Arrow IPC files, or folders of them; local or s3://.", metavar="FILE"),
     ] = None,
     name: Annotated[
         str | None,
