@@ -87,8 +87,15 @@ def test_a_killed_broker_comes_back_with_its_data_on_its_port(tmp_path: Path, to
         assert broker.bootstrap_servers == address
         produce(broker, topic_name, [b"after"])
         assert consume(broker, topic_name, 2) == [b"before", b"after"]
-    with KafkaBroker(tmp_path / "kafka") as again:  # another object takes up the same folder
+    (port,) = free_ports(1)
+    topics = {topic_name: 1, "more": 3}
+    with KafkaBroker(str(tmp_path / "kafka"), port=port, topics=topics) as again:  # another takes up the same folder
+        assert again.bootstrap_servers == f"127.0.0.1:{port}"
         assert consume(again, topic_name, 2) == [b"before", b"after"]
+        there = AdminClient({"bootstrap.servers": again.bootstrap_servers}).list_topics(timeout=60).topics
+        assert {name: len(there[name].partitions) for name in topics} == topics
+        with pytest.raises(StackFailed, match=f"port {port} of 127.0.0.1 is taken"):
+            KafkaBroker(tmp_path / "other", port=port).start()
 
 
 @pytest.mark.kafka

@@ -14,7 +14,7 @@ from pathlib import Path
 from lancewal_demo.stack.java import find_java
 from lancewal_demo.stack.kafka_jars import kafka_jars
 from lancewal_demo.stack.ports import free_ports, listens
-from lancewal_demo.stack.processes import Process, Restartable, run_logged
+from lancewal_demo.stack.processes import Process, Restartable, StackFailed, run_logged
 
 #: Little memory and a quick start; a benchmark that wants the broker at its best passes its own.
 QUICK_START = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
@@ -65,21 +65,27 @@ class KafkaBroker(Restartable):
 
     def __init__(
         self,
-        directory: Path,
+        directory: Path | str,
         config: Mapping[str, str] | None = None,
         *,
         jvm_options: Sequence[str] = QUICK_START,
         listeners: Mapping[str, int] | None = None,
+        port: int | None = None,
+        topics: Mapping[str, int] | None = None,
     ) -> None:
         """``config`` is added to the broker's settings, and wins.  A ``directory`` with data in it is taken up.
 
-        ``listeners`` are ports of further listeners by name; ``config`` says their security protocols.
+        ``listeners`` are ports of further listeners by name; ``config`` says their security protocols.  ``port`` is a free one
+        unless it is given; ``topics`` (name to number of partitions) are there once it has started.
         """
-        self.directory = directory
+        self.directory = Path(directory)
         self._config = dict(config or {})
         self._jvm_options = tuple(jvm_options)
         self._listeners = dict(listeners or {})
-        self._port, self._controller_port = free_ports(2)
+        self._topics = dict(topics or {})
+        free, self._controller_port = free_ports(2)
+        self._wanted_port = port
+        self._port = free if port is None else port
 
     @property
     def bootstrap_servers(self) -> str:
@@ -95,6 +101,10 @@ class KafkaBroker(Restartable):
 
     def start(self) -> None:
         """Format the folder if it is new, start, and wait until the broker answers an admin request."""
+        if self._wanted_port is not None and listens(self._wanted_port):
+            raise StackFailed(
+                f"port {self._wanted_port} of 127.0.0.1 is taken: end what listens there, or give another port"
+            )
         self.directory.mkdir(parents=True, exist_ok=True)
         settings = self.directory / "server.properties"
         settings.write_text("".join(f"{name}={value}\n" for name, value in self._settings().items()))
@@ -106,6 +116,7 @@ class KafkaBroker(Restartable):
         self._process = Process([*self._java("kafka.Kafka"), settings], self.log)
         self._process.wait_until(lambda: listens(self._port), "the Kafka broker", _START_TIMEOUT_S)
         self._process.wait_until(self._answers, "the Kafka broker", _START_TIMEOUT_S)
+        self._make_topics()
 
     @property
     def _data(self) -> Path:
@@ -126,6 +137,18 @@ class KafkaBroker(Restartable):
 
     def _java(self, main: str) -> list[str | Path]:
         return [find_java().program, *self._jvm_options, *_LOGGING, "-cp", f"{kafka_jars()}/*", main]
+
+    def _make_topics(self) -> None:
+        if not self._topics:
+            return
+        from confluent_kafka.admin import AdminClient
+        from confluent_kafka.cimpl import NewTopic
+
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+        there = admin.list_topics(timeout=_START_TIMEOUT_S).topics
+        new = [NewTopic(name, partitions, 1) for name, partitions in self._topics.items() if name not in there]
+        for made in admin.create_topics(new).values() if new else ():
+            made.result()
 
     def _answers(self) -> bool:
         from confluent_kafka import KafkaException
