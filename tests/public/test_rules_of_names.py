@@ -77,17 +77,7 @@ def wrong_with_setting(name: str, kind: Any) -> Iterator[str]:
 def test_every_setting_follows_the_rules() -> None:
     found = dict(leaves(Settings))
     assert len(found) > 40
-    wrong = {f"{'.'.join(path)} {w}" for path, kind in found.items() for w in wrong_with_setting(path[-1], kind)}
-    assert wrong - KNOWN_SETTINGS == set()
-
-
-KNOWN_SETTINGS = {
-    "table.region_encoding says ['region']",
-    "table.misrouted dlq says ['dlq']",
-    "table.misrouted is named on_<what>",
-    "ingest.bad_records dlq says ['dlq']",
-    "ingest.bad_records is named on_<what>",
-}
+    assert [f"{'.'.join(path)} {w}" for path, kind in found.items() for w in wrong_with_setting(path[-1], kind)] == []
 
 
 @pytest.mark.parametrize(
@@ -161,10 +151,10 @@ def test_every_command_and_option_follows_the_rules() -> None:
     ]
     names = {name for path in found for name in path}
     wrong += [f"{name} {w}" for name in sorted(names) for w in wrong_with_choice(name)]
-    assert set(wrong) - KNOWN_COMMANDS == set()
+    assert set(wrong) == KNOWN_COMMANDS
 
 
-KNOWN_COMMANDS = {"region says ['region']", "table alter: --ttl-s takes its unit in its value"}
+KNOWN_COMMANDS = {"region says ['region']"}
 """``lancewal repair region`` mends what is kept of a partition: a person comes to it from the message that names it."""
 
 
@@ -229,6 +219,7 @@ def test_each_header_is_declared_once() -> None:
 
 ALLOWED: Mapping[str, frozenset[str]] = {
     "docs/glossary.md": frozenset({"snapshot", "watermark", "dlq", "delta", "region", "cut", "incarnation"}),
+    "docs/reference/commands.md": frozenset({"region"}),  # the command's name; what it says is held by its help
     "docs/reference/settings.md": frozenset({"region"}),  # of a cloud: "the machine's own credentials and region"
 }
 """Where a word to avoid is meant: the glossary says what not to say, and has the words of the protocol."""
