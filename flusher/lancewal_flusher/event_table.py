@@ -27,6 +27,10 @@ class FlusherEvents(ServiceEvents):
         "A person has decided about keys in conflict.",
         *("version", "topic", "partition", "keys", "applied", "dropped"),
     )
+    visibility_missed = warning(
+        "A strong read did not see a partition up to the end that it had in Kafka, within a minute.",
+        *("topic", "partition", "position", "end"),
+    )
     key_index_damaged = warning(
         "A part of the key index is damaged: rows are scanned, and it is written anew.", "error"
     )

@@ -7,6 +7,8 @@ from lancewal_core.process.service_metrics import ServiceMetricTable
 from lancewal_core.store.request_metrics import StoreMetricTable
 from lancewal_flusher.commit.send import Why
 
+_VISIBLE_S = (0.05, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 30, 60)
+"""Fine about the two seconds in which rows shall be seen."""
 REASONS = tuple(str(why) for why in Why)
 _ROUND_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 
@@ -94,6 +96,23 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
         "partition",
     )
     last_round_timestamp_seconds = gauge("When a round last ended without an error; absent before the first.")
+    visible_seconds = histogram(
+        "From asking Kafka for the ends of the partitions until a strong read sees up to there, for each partition with "
+        "new records since the measurement before; with flusher.visibility_interval_s.",
+        _VISIBLE_S,
+    )
+    visibility_failures = counter(
+        "Partitions that were not seen up to their end within 60 s (timeout), and measurements for which Kafka or the store "
+        "gave no answer.",
+        "reason",
+        known=("timeout", "kafka", "store"),
+    )
+    visibility_behind_records = gauge(
+        "Offsets that the last measurement has waited for in vain; 0 where it reached the end.", "partition"
+    )
+    visibility_timestamp_seconds = gauge(
+        "When a measurement last ended with every partition seen up to its end; absent before the first."
+    )
     invariant_violations = counter(
         "Times that something was seen which must never be, by what it was: a merged position that fell.",
         "kind",

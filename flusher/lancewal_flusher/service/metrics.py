@@ -12,7 +12,7 @@ from functools import partial
 from typing import assert_never
 
 from lancewal_core.errors import LancewalError
-from lancewal_core.ids import Generation, Region
+from lancewal_core.ids import Generation, Position, Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.gauges import show_only
 from lancewal_core.process.service_events import place_of
@@ -29,6 +29,7 @@ from lancewal_flusher.service.backlog import Backlog
 from lancewal_flusher.service.metric_table import FlusherMetricTable
 from lancewal_flusher.service.round import RoundReport
 from lancewal_flusher.service.upkeep import CompactionReport, IndexReport
+from lancewal_flusher.service.visibility import Failure
 from lancewal_flusher.upkeep.compaction import Compacted, NothingToCompact
 from lancewal_flusher.upkeep.expiry import Expired, ExpiryResult, NothingExpired
 from lancewal_flusher.upkeep.indexes import IndexExtended, IndexRefused
@@ -181,6 +182,28 @@ class FlusherMetrics(ServiceMetrics):
             of_region = {} if region is None else {"topic": region.topic, "partition": region.partition}
             place = {**place_of(error), **of_region}
             self.events.operation_failed(operation=act, kind=error.kind, error=str(error), retry_s=again_s, **place)
+
+    # -- visibility, from a thread of its own --------------------------------------------------------------------
+
+    def visible(self, seconds: float) -> None:
+        self._shown.visible_seconds.observe(seconds)
+
+    def not_visible(self, region: Region, position: Position, end: Position) -> None:
+        self._shown.visibility_failures.labels("timeout").inc()
+        if self._to_be_logged(("visibility", region)):
+            self.events.visibility_missed(topic=region.topic, partition=region.partition, position=position, end=end)
+
+    def unanswered(self, reason: Failure, error: LancewalError) -> None:
+        self._shown.visibility_failures.labels(reason).inc()
+        if self._to_be_logged(("visibility", reason)):
+            place = place_of(error)
+            self.events.operation_failed(operation="visibility", kind=error.kind, error=str(error), **place)
+
+    def measured(self, behind: Mapping[Region, int]) -> None:
+        for region, offsets in behind.items():
+            self._shown.visibility_behind_records.labels(str(region.partition)).set(offsets)
+        if not any(behind.values()):
+            self._shown.visibility_timestamp_seconds.set(self._clock.now_ms() / 1000)
 
     def stopping(self) -> None:
         self.events.service_stopping()

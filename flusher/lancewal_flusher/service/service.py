@@ -7,6 +7,7 @@ Steps
     load.  Behind it *garbage collection*, every ``flusher.gc_interval_s``; *compaction*, and at once behind a merge that
     wears a fragment so much that writing it anew costs less than leaving it (``cost``); *index upkeep* alone, behind every
     merge; *expiry*.
+    Beside them, in a thread of its own, *visibility* is measured every ``flusher.visibility_interval_s`` (``visibility``).
  3. Told to stop: the merge under way is finished, nothing is begun.
 
 While an operator pauses the flusher, it takes no turn; it asks before each pass, and every ``control.POLL_S`` while it is
@@ -31,12 +32,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lancewal_core import paths
-from lancewal_core.errors import FlusherPaused, PlanRetriesExhausted
-from lancewal_core.ids import TableVersion
+from lancewal_core.errors import FlusherPaused, PlanRetriesExhausted, TopicReplaced
+from lancewal_core.ids import Position, Region, TableVersion
 from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock, sleep_unless
 from lancewal_core.process.health import Health, HealthServer
 from lancewal_core.process.stop_signals import stop_signals
+from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.rows.ttl import Ttl
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.watch import StoreWatch
@@ -56,6 +58,8 @@ from lancewal_flusher.service.round import RoundReport, RoundState, run_round
 from lancewal_flusher.service.stored_times import StoredTimes
 from lancewal_flusher.service.turns import Turn, Turns
 from lancewal_flusher.service.upkeep import CompactionReport, IndexReport, Upkeep
+from lancewal_flusher.service.visibility import Visibility, VisibilityThread
+from lancewal_flusher.service.visible_positions import VisiblePositions
 from lancewal_flusher.upkeep.compaction import Compacted
 from lancewal_flusher.upkeep.expiry import Expired, ExpiryResult, NothingExpired, Oldest, expire_next
 
@@ -159,6 +163,9 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[int
         server = stack.enter_context(
             HealthServer(settings.http.host, settings.http.flusher_port, loop.metrics.registry, health)
         )
+        measuring = visibility_of(loop, settings)
+        if measuring is not None:
+            stack.enter_context(measuring)
         began(server.port)
         # Step 2
         while not stopping():
@@ -212,6 +219,29 @@ def _start(settings: Settings, stopping: Callable[[], bool], stack: ExitStack) -
     control = ControlReader(context.store, context.clock, Service.FLUSHER)
     control.read_or_raise()
     return _Loop(context, metrics, control, stopping)
+
+
+def visibility_of(loop: _Loop, settings: Settings) -> VisibilityThread | None:
+    """The measurement that the settings ask for."""
+    if not settings.flusher.visibility_interval_s:
+        return None
+    settings.need("kafka.bootstrap_servers")
+    from lancewal_kafka.topic import TopicInspector  # a flusher that does not measure can do without Kafka's client
+
+    context, contract = loop.context, loop.context.contract
+    inspector = TopicInspector(settings.kafka.client(), election_s=0)
+
+    def ends() -> dict[Region, Position]:
+        if inspector.identify(contract.topic).topic_id != contract.topic_id:
+            raise TopicReplaced(f"topic {contract.topic} is another one than the table's", topic=contract.topic)
+        found = inspector.ends(contract.topic, range(contract.partitions))
+        return {region: found[region.partition] for region in contract.regions}
+
+    positions = VisiblePositions(context.store, RegionIndexes(context.store, context.clock), context.clock)
+    return VisibilityThread(
+        settings.flusher.visibility_interval_s,
+        lambda pause: Visibility(ends, positions, context.clock, loop.metrics, pause),
+    )
 
 
 def turns_of(loop: _Loop, settings: Settings) -> Turns:

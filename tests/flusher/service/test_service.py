@@ -48,6 +48,7 @@ from lancewal_flusher.merge.merge import merge_next
 from lancewal_flusher.service import round as rounds
 from lancewal_flusher.service import service
 from lancewal_flusher.service.backlog import Backlog
+from lancewal_flusher.service.metric_table import FlusherMetricTable
 from lancewal_flusher.service.metrics import FlusherMetrics
 from lancewal_flusher.service.round import RoundState, run_round
 from lancewal_flusher.service.service import run_once, serve
@@ -55,6 +56,7 @@ from lancewal_flusher.service.upkeep import CompactionReport, TableFigures
 from lancewal_flusher.upkeep.compaction import NothingToCompact
 from lancewal_flusher.upkeep.expiry import NothingExpired
 from tests.support.flusher_tables import COLUMNS, OPEN_ROWS, FlusherTable, delete, patch, upserts
+from tests.support.scrapes import not_shown
 
 DEADLINE_S = 240.0
 
@@ -231,6 +233,7 @@ def test_it_merges_what_comes(table: FlusherTable) -> None:
             table.check()
         wait_for(lambda: samples(port)["merged_position{1}"] == 3)
         found = samples(port)
+        assert not_shown(get(port, "/metrics")[1], FlusherMetricTable) == set()
         assert get(port, "/livez") == (200, "ok\n")
     assert found["merges_total"] >= 3
     assert found["generations_merged_total{0}"] == found["generations_merged_total{1}"] == 3

@@ -65,9 +65,11 @@ from lancewal_ingest.event_table import IngestEvents
 from lancewal_ingest.kafka.statistics import NOTHING_TOLD
 from lancewal_ingest.retention import topic_watch
 from lancewal_ingest.service import service
+from lancewal_ingest.service.metric_table import IngestMetricTable
 from lancewal_ingest.service.metrics import IngestMetrics
 from lancewal_ingest.service.service import Running, serve
 from tests.support.retention import delete_records
+from tests.support.scrapes import not_shown
 from tests.support.topics import delete_topic, make_topics
 
 TIMESTAMP_TYPE = next(f.type for f in SYSTEM_FIELDS if f.name == TIMESTAMP)
@@ -289,6 +291,7 @@ def test_rows_become_durable_and_are_handed_over(kafka: KafkaBroker, topic_name:
         assert shown("rows_total") == [len(produced.by_partition[p]) for p in range(4)]
         until(lambda: shown("lag_records") == [0] * 4)
         assert shown("freshness_seconds") == [0] * 4
+        assert not_shown(get(running.port, "/metrics")[1], IngestMetricTable) == set()
         assert metric(running.port, "lancewal_ingest_open_partitions") == 4
         assert metric(running.port, "lancewal_ingest_claims_total", outcome="won") == 4
         assert metric(running.port, "lancewal_ingest_open_seconds_count") == 4

@@ -1,0 +1,147 @@
+"""How long it takes until a strong read sees what was produced, measured end to end without rows of its own.
+
+A measurement asks Kafka where the partitions end, and waits until a strong reader's positions have reached these ends.  It
+counts once for each partition that has new records since the measurement before; a quiet one says nothing.
+
+Guarantees
+ 1. Ends are positions, behind the last record that can be read: records that became dead letters, markers and aborted
+    transactions are passed by ingest's positions as well, so none of them is waited for longer than ingest waits before it
+    moves a position without a row (a second).
+ 2. A partition that has not reached its end after ``TIMEOUT_S`` is a failure, named by a metric and a log line; until it has,
+    it is a failure of each measurement, which does not wait for it again.  So is a measurement for which Kafka or the store
+    gave no answer.
+ 3. It runs in a thread of its own, writes nothing, and holds up no turn and no end of the process.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Literal, Protocol, Self
+
+from lancewal_core.errors import LancewalError
+from lancewal_core.ids import Position, Region
+from lancewal_core.process.clock import Clock
+
+TIMEOUT_S = 60.0
+POLL_S = 0.1
+"""Between two looks: what is measured reads that much too long at most."""
+
+Failure = Literal["timeout", "kafka", "store"]
+
+
+class Seen(Protocol):
+    """Told what a measurement finds; called in its thread."""
+
+    def visible(self, seconds: float) -> None:
+        """A partition's end of then is seen by a strong read after so long."""
+
+    def not_visible(self, region: Region, position: Position, end: Position) -> None:
+        """It was not, within ``TIMEOUT_S``."""
+
+    def unanswered(self, reason: Failure, error: LancewalError) -> None:
+        """The measurement ended without a result."""
+
+    def measured(self, behind: Mapping[Region, int]) -> None:
+        """It ended; offsets of each partition that are not reached, 0 where all are."""
+
+
+class Positions(Protocol):
+    """See ``visible_positions``."""
+
+    def look(self, wanted: Collection[Region]) -> Mapping[Region, Position]: ...
+
+
+@dataclass(slots=True)
+class Visibility:
+    """``ends`` asks Kafka; ``pause`` lets so many seconds pass, or is True at once when the process is told to stop."""
+
+    ends: Callable[[], Mapping[Region, Position]]
+    positions: Positions
+    clock: Clock
+    seen: Seen
+    pause: Callable[[float], bool]
+    _ends: Mapping[Region, Position] = field(default_factory=dict)
+    """Of the measurement before."""
+    _missed: dict[Region, Position] = field(default_factory=dict)
+    """Ends that were not reached in time, and are not yet."""
+
+    def measure(self) -> None:
+        """One measurement; the first one only learns where the partitions are."""
+        before, began = self._ends, self.clock.monotonic()
+        try:
+            self._ends = self.ends()
+        except LancewalError as error:
+            self.seen.unanswered("kafka", error)
+            return
+        try:
+            if not before:
+                self.positions.look(self._ends)
+                return
+            new = {r: end for r, end in self._ends.items() if end > before.get(r, 0)}
+            behind = self._still_missed()
+            self._wait(began, {r: end for r, end in new.items() if r not in self._missed}, behind)
+        except LancewalError as error:
+            self.seen.unanswered("store", error)
+
+    def _still_missed(self) -> dict[Region, int]:
+        """Offsets that each partition is behind for that reason."""
+        behind = dict.fromkeys(self._ends, 0)
+        positions = self.positions.look(self._missed) if self._missed else {}
+        for region, end in list(self._missed.items()):
+            at = positions.get(region, Position(0))
+            if at >= end:
+                del self._missed[region]
+            else:
+                self._not_visible(region, at, behind)
+        return behind
+
+    def _not_visible(self, region: Region, at: Position, behind: dict[Region, int]) -> None:
+        behind[region] = self._ends[region] - at
+        self.seen.not_visible(region, at, self._ends[region])
+
+    def _wait(self, began: float, wanted: dict[Region, Position], behind: dict[Region, int]) -> None:
+        while wanted:
+            positions = self.positions.look(wanted)
+            took = self.clock.monotonic() - began
+            for region, end in list(wanted.items()):
+                if positions.get(region, 0) >= end:
+                    del wanted[region]
+                    self.seen.visible(took)
+            if wanted and took >= TIMEOUT_S:
+                self._missed |= wanted
+                for region in wanted:
+                    self._not_visible(region, positions.get(region, Position(0)), behind)
+                break
+            if wanted and self.pause(POLL_S):
+                return
+        self.seen.measured(behind)
+
+
+class VisibilityThread:
+    """Measures every ``interval_s`` inside of ``with``."""
+
+    def __init__(self, interval_s: float, made: Callable[[Callable[[float], bool]], Visibility]) -> None:
+        """``made`` is given how to pause."""
+        self._interval_s = interval_s
+        self._over = threading.Event()
+        self._visibility = made(self._over.wait)
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._run, name="lancewal-visibility", daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+
+    def _run(self) -> None:
+        clock = self._visibility.clock
+        while True:
+            began = clock.monotonic()
+            self._visibility.measure()
+            if self._over.wait(max(0.0, self._interval_s - (clock.monotonic() - began))):
+                return

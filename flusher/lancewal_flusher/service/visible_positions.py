@@ -1,0 +1,62 @@
+"""The positions that a strong read which begins now sees, followed cheaply: for who measures, and reads no row.
+
+A region that is handed over is seen up to the end of its newest generation; one that is open, up to what its log holds
+(``wal.tail``).  As a strong plan, but for what that has to prove before it reads: this never says more than a plan covers, and
+perhaps less, a moment longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from lancewal_core.ids import LogId, Position, Region
+from lancewal_core.process.clock import Clock
+from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.wal.tail import LogTail
+
+INDEX_S = 1.0
+"""How long an index is taken for the newest: a region that is handed over meanwhile is seen that much later."""
+
+
+@dataclass(slots=True)
+class VisiblePositions:
+    """Used by one thread."""
+
+    store: ObjectStore
+    indexes: RegionIndexes
+    clock: Clock
+    _read_at: float = float("-inf")
+    _known: dict[Region, RegionIndex] = field(default_factory=dict)
+    _tails: dict[LogId, LogTail] = field(default_factory=dict)
+
+    def look(self, wanted: Collection[Region]) -> dict[Region, Position]:
+        """Of each region that anybody has claimed."""
+        now = self.clock.monotonic()
+        if now - self._read_at >= INDEX_S or not self._known.keys() >= set(wanted):
+            self._known = self.indexes.read(wanted)
+            self._read_at = now
+        newest = {r: index.newest for r, index in self._known.items() if r in wanted and index.newest is not None}
+        open_ = {region: record for region, record in newest.items() if record.state is State.OPEN}
+        self._follow(open_)
+        return {
+            region: max(record.first, self._tails[record.log].reached.get(region, record.first))
+            if region in open_
+            else record.next or record.first
+            for region, record in newest.items()
+        }
+
+    def _follow(self, open_: Mapping[Region, GenerationRecord]) -> None:
+        by_log: dict[LogId, dict[Region, GenerationRecord]] = {}
+        for region, record in open_.items():
+            by_log.setdefault(record.log, {})[region] = record
+        for log, records in by_log.items():
+            if log not in self._tails:
+                first = min(record.first_sequence for record in records.values())
+                self._tails[log] = LogTail(self.store, log, first)
+            self._tails[log].look(records)
+        of_others = {i.newest.log for i in self._known.values() if i.newest is not None}
+        for log in self._tails.keys() - by_log.keys() - of_others:
+            del self._tails[log]
