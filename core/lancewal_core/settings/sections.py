@@ -146,9 +146,9 @@ class TableSettings(Section):
     grace_s: Annotated[int, BeforeValidator(_seconds), Field(ge=0)] = 600
     """How long an object that nothing refers to stays.  Longer than any plan or PUT under way takes."""
     freshness_target_s: Seconds = 60.0
-    """Age of the newest durable row above which the table counts as stale: an aim for your alerts, which ``table show``
-    shows; only ``flusher.merge_defer_s`` heeds it.  Several times what a healthy ingest needs, so that it does not fire in a
-    rebalance."""
+    """Age of the oldest record that is not durable above which the table counts as stale: an aim for your alerts, which
+    ``table show`` shows; only ``flusher.merge_defer_s`` heeds it.  Several times what a healthy ingest needs, so that it does
+    not fire in a rebalance."""
 
     base_paths: Literal["refuse", "allow"] = "refuse"
     """What becomes of a table whose manifest says that files of it lie in other folders, as those of a shallow clone do:
