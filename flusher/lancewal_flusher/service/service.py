@@ -237,7 +237,9 @@ def visibility_of(loop: _Loop, settings: Settings) -> VisibilityThread | None:
         found = inspector.ends(contract.topic, range(contract.partitions))
         return {region: found[region.partition] for region in contract.regions}
 
-    positions = VisiblePositions(context.store, RegionIndexes(context.store, context.clock), context.clock)
+    positions = VisiblePositions(
+        context.store, RegionIndexes(context.store, context.clock, context.tasks), context.clock
+    )
     return VisibilityThread(
         settings.flusher.visibility_interval_s,
         lambda pause: Visibility(ends, positions, context.clock, loop.metrics, pause),

@@ -27,7 +27,7 @@ from lancewal_core.process.clock import Clock
 
 TIMEOUT_S = 60.0
 POLL_S = 0.1
-"""Between two looks: what is measured reads that much too long at most."""
+"""Between two looks: what is measured reads too long by that much, and by what a look takes, at most."""
 
 Failure = Literal["timeout", "kafka", "store"]
 
@@ -70,7 +70,14 @@ class Visibility:
 
     def measure(self) -> None:
         """One measurement; the first one only learns where the partitions are."""
-        before, began = self._ends, self.clock.monotonic()
+        before = self._ends
+        try:
+            # What is read beforehand takes no part in what is measured: state of the regions, and the log up to now.
+            self.positions.look(before)
+        except LancewalError as error:
+            self.seen.unanswered("store", error)
+            return
+        began = self.clock.monotonic()
         try:
             self._ends = self.ends()
         except LancewalError as error:
@@ -78,7 +85,6 @@ class Visibility:
             return
         try:
             if not before:
-                self.positions.look(self._ends)
                 return
             new = {r: end for r, end in self._ends.items() if end > before.get(r, 0)}
             behind = self._still_missed()

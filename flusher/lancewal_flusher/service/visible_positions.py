@@ -34,6 +34,8 @@ class VisiblePositions:
 
     def look(self, wanted: Collection[Region]) -> dict[Region, Position]:
         """Of each region that anybody has claimed."""
+        if not wanted:
+            return {}
         now = self.clock.monotonic()
         if now - self._read_at >= INDEX_S or not self._known.keys() >= set(wanted):
             self._known = self.indexes.read(wanted)
