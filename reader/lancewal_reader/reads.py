@@ -32,13 +32,11 @@ from lancewal_core.errors import (
     VersionGone,
 )
 from lancewal_core.ids import Position, Region
-from lancewal_core.store.place import same_place
 from lancewal_core.table.contract import Contract, read_contract
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.table.watermarks import TABLE_UUID
 from lancewal_reader.left_out import LeftOut, check_waiting, with_left_out
-from lancewal_reader.plan.at_receipt import plan_at
-from lancewal_reader.plan.at_version import plan_at_version
+from lancewal_reader.plan.at_point import order_not_told, plan_at_point
 from lancewal_reader.plan.strong import PLANS_MAX, PlanContext, ReadPlan, plan_eventual, plan_strong
 from lancewal_reader.point.at import Point
 from lancewal_reader.point.receipt import Receipt, with_receipt
@@ -151,11 +149,6 @@ class Reads:
 
     def _make(self, wanted: Wanted, *, begin: bool) -> tuple[Planned, Iterator[pa.RecordBatch]]:
         asked = wanted.at
-        if isinstance(asked, Receipt) and not same_place(asked.place, self._place):
-            raise InvalidInput(
-                f"the receipt is of a read at {asked.place}, this table lies at {self._place}: read the table that gave "
-                "it, by the address that it names"
-            )
         reason: Exception | None = None
         for attempt in range(PLANS_MAX):
             plan = earlier = None if asked is None else self._plan_at(asked)  # its errors are final
@@ -213,20 +206,15 @@ class Reads:
         if asked is None:
             return self.context.table.newest().version != plan.version
         if isinstance(asked, Receipt) and plan.version != asked.version:
-            raise _order_not_told(asked, plan)
+            raise order_not_told(asked, plan)
         return False
 
     def _plan_at(self, at: Point) -> ReadPlan:
-        if not isinstance(at, Receipt):
-            return plan_at_version(self.context, at.table_version)
         try:
-            plan = plan_at(self.context, at)
+            return plan_at_point(self.context, at, self._place)
         except ContractChanged:
             self._take_up_contract()
-            plan = plan_at(self.context, at)
-        if at.left_out and plan.version != at.version:
-            raise _order_not_told(at, plan)
-        return plan
+            return plan_at_point(self.context, at, self._place)
 
     def _take_up_contract(self) -> None:
         known = self._contexts
@@ -293,14 +281,6 @@ def _exhausted(reason: Exception | None) -> Exception:
     made = PlanRetriesExhausted(f"objects vanished under {PLANS_MAX} plans; the last: {reason}")
     made.__cause__ = reason
     return made
-
-
-def _order_not_told(asked: Receipt, plan: ReadPlan) -> VersionGone:
-    return VersionGone(
-        f"table version {asked.version} of the receipt is gone: a clean-up removed it, and the version that would stand in "
-        f"for it, {plan.version}, does not tell in which order rows of a key came through two partitions",
-        version=asked.version,
-    )
 
 
 def _chain(first: pa.RecordBatch | None, rest: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

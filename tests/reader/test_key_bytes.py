@@ -292,3 +292,5 @@ def test_a_version_that_stands_in_and_does_not_tell_the_order(pipeline: Pipeline
     lance.dataset(pipeline.uri).cleanup_old_versions(timedelta(0), error_if_tagged_old_versions=False)
     with pytest.raises(VersionGone, match="in which order"):
         open_table(pipeline.uri).to_arrow(at=receipt)
+    with pytest.raises(VersionGone, match="in which order"):
+        pin_read({"table": pipeline.uri, "at": str(receipt)})

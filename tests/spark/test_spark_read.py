@@ -13,6 +13,7 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 
 from lancewal_core.errors import InvalidInput, TableRestored
+from lancewal_reader import open_table
 from lancewal_reader.spark.source import receipt_of_dataframe
 from tests.support.pipeline import EVERY_TYPE, KEY, SMALL, Key, Pipeline, Row, by_key
 from tests.support.spark import LocalSpark
@@ -65,6 +66,13 @@ def test_a_restored_table_is_read_in_spark(spark: LocalSpark, tmp_path: Path) ->
     with pytest.raises((PySparkException, TableRestored), match="is a restore"):
         spark.read(made.uri).toArrow()
     made.close()
+
+
+def test_a_dataframe_at_the_receipt_of_another_read(spark: LocalSpark, pipeline: Pipeline) -> None:
+    receipt = open_table(pipeline.uri).receipt()
+    df = spark.read(pipeline.uri, at=str(receipt), filter="ok")
+    assert receipt_of_dataframe(df) == receipt == receipt_of_dataframe(spark.read(pipeline.uri, At=receipt.to_json()))
+    assert by_key(df.toArrow()) == {key: row for key, row in pipeline.oracle.items() if row["ok"]}
 
 
 def test_a_user_schema_is_honoured(spark: LocalSpark, pipeline: Pipeline) -> None:

@@ -1,7 +1,7 @@
 """Which version, snapshots and entries make up one read.
 
-``strong`` plans a read of now, ``at_version`` one of a version alone, ``at_receipt`` one of a receipt, by a version that may
-``stand_in`` for one that is gone; ``contract_eras`` says where a change of the contract forbids it.
+``strong`` plans a read of now, ``at_point`` one of a point: ``at_version`` of a version alone, ``at_receipt`` of a receipt, by
+a version that may ``stand_in`` for one that is gone; ``contract_eras`` says where a change of the contract forbids it.
 
 May import: point.
 """

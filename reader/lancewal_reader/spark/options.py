@@ -15,15 +15,20 @@ from lancewal_core.errors import InvalidInput
 from lancewal_core.store.address import split_address
 from lancewal_core.table.lance.base_paths import BasePaths
 from lancewal_reader.left_out import OnConflict
+from lancewal_reader.point.at import Point, point_of
 
 OPTIONS: dict[str, str] = {
     "table": "where the table lies: a local path, file:// or s3:// (`path` and `load(...)` mean the same)",
     "consistency": "strong (default): every row durable before load(); eventual: the merged table alone",
     "columns": "comma-separated names of the columns to read (default all)",
+    "filter": "a Lance SQL condition; only rows that pass it are read",
+    "at": "a point: the receipt of an earlier read (lw1...), for its rows again, or version:412",
     "base_paths": "refuse (default) or allow a table whose files lie in other folders too, as a shallow clone's do",
     "conflicts": "leave-out (default) records of keys in conflict, or fail where there are any",
 }
 _ALIASES = {"path": "table"}
+_SPARKS = {"limit": "use limit() of the DataFrame: a source would read so many rows in each task"}
+"""What other surfaces have, and what to use here."""
 _CREDENTIAL = re.compile(
     r"secret|password|passwd|token|credential|access.?key|account.?key|private.?key|^aws|^azure|sas"
 )
@@ -35,6 +40,8 @@ class SparkOptions:
     consistency: Literal["strong", "eventual"]
     columns: tuple[str, ...] | None
     """None: all."""
+    filter: str | None = None
+    at: Point | None = None
     base_paths: BasePaths = "refuse"
     on_conflict: OnConflict = "leave-out"
 
@@ -43,8 +50,9 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
     """Raise ``InvalidInput`` for an option that is unknown, missing, given twice or malformed."""
     found: dict[str, str] = {}
     for given, value in options.items():
-        name = _ALIASES.get(given.lower(), given.lower())
-        if name not in OPTIONS:
+        plain = _plain(given)
+        name = _NAMES.get(_ALIASES.get(plain, plain))
+        if name is None:
             raise InvalidInput(_refusal(given))
         if name in found and found[name] != value:
             raise InvalidInput("options 'table' and 'path' name different tables: give one of them")
@@ -61,6 +69,9 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
     if conflicts not in get_args(OnConflict):
         raise InvalidInput(f"option conflicts={found['conflicts']!r} is unknown: use 'leave-out' or 'fail'")
     split_address(found["table"])
+    at = point_of(found.get("at"))
+    if at is not None and consistency != "strong":
+        raise InvalidInput(f"option at says what is read; consistency={consistency!r} cannot be asked for as well")
     columns = None
     if "columns" in found:
         columns = tuple(name.strip() for name in found["columns"].split(","))
@@ -70,9 +81,19 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
         found["table"],
         cast('Literal["strong", "eventual"]', consistency),
         columns,
+        found.get("filter"),
+        at,
         cast("BasePaths", base_paths),
         cast("OnConflict", conflicts),
     )
+
+
+def _plain(name: str) -> str:
+    """Case and ``_`` do not count."""
+    return name.lower().replace("_", "")
+
+
+_NAMES = {_plain(name): name for name in OPTIONS}
 
 
 def _refusal(given: str) -> str:
@@ -83,4 +104,6 @@ def _refusal(given: str) -> str:
             "come from the environment of driver and executors (AWS_* variables, a role, or LANCEWAL_STORAGE__OPTIONS__...)"
         )
     known = "; ".join(f"{name}: {text}" for name, text in OPTIONS.items())
+    if _plain(given) in _SPARKS:
+        return f"option {given!r} is unknown: {_SPARKS[_plain(given)]}"
     return f"option {given!r} is unknown. Options of format lancewal: {known}"

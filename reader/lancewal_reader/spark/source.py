@@ -2,7 +2,7 @@
 
 Guarantees
  1. One DataFrame is one state of the table: version and positions are pinned when it is made (``load``), on the driver,
-    and every action and every task reads exactly these.
+    and every action and every task reads exactly these; or those of the point that ``at`` names.
  2. The driver never holds rows: it reads indexes and the trailers of WAL segments, and sends a plan.
  3. The result is that of ``Table.scan``: base tasks read fragments without the rows whose key is anywhere in the
     delta; delta tasks fold the deltas of some regions and complete patches from the pinned version.  Keys of different
@@ -34,8 +34,19 @@ from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.settings.executor import storage_options
 from lancewal_core.store.place import place_of
+from lancewal_core.table.contract import Contract
+from lancewal_reader.filter import check_filter
 from lancewal_reader.left_out import LeftOut, check_waiting
-from lancewal_reader.plan.strong import PLANS_MAX, EntryRef, PlanContext, RegionDelta, plan_eventual, plan_strong
+from lancewal_reader.plan.at_point import order_not_told, plan_at_point
+from lancewal_reader.plan.strong import (
+    PLANS_MAX,
+    EntryRef,
+    PlanContext,
+    ReadPlan,
+    RegionDelta,
+    plan_eventual,
+    plan_strong,
+)
 from lancewal_reader.point.receipt import METADATA_KEY, Receipt
 from lancewal_reader.reads import check_identity
 from lancewal_reader.scan import row_bytes
@@ -71,8 +82,8 @@ def receipt_of_dataframe(df: DataFrame) -> Receipt:
 def pin_read(options: Mapping[str, str]) -> PinnedRead:
     """Parse the options and pin the table's state as of now.
 
-    Raises ``InvalidInput`` (options, columns), ``TableMissing``, ``NotALancewalTable``, ``TableReplaced``,
-    ``StoreUnavailable``, ``PlanRetriesExhausted``, ``Corrupt`` errors of indexes and trailers.
+    Raises ``InvalidInput`` (options, columns, filter, point), ``TableMissing``, ``NotALancewalTable``, ``TableReplaced``,
+    ``StoreUnavailable``, ``PlanRetriesExhausted``, ``Corrupt`` errors of indexes and trailers; with ``at`` those of a point.
     """
     wanted = parse_options(options)
     address = Address(wanted.table, storage_options(os.environ), wanted.base_paths)
@@ -88,8 +99,9 @@ def _pin(wanted: SparkOptions, context: PlanContext) -> PinnedRead:
         unknown = [name for name in wanted.columns if name not in names]
         if unknown or len(set(wanted.columns)) != len(wanted.columns):
             raise InvalidInput(f"option columns: {unknown or 'a name is there twice'}; the table has {names}")
+    check_filter(contract.rows.table, wanted.filter)
     for _ in range(PLANS_MAX):
-        plan = plan_strong(context) if wanted.consistency == "strong" else plan_eventual(context)
+        plan = _plan(wanted, context)
         try:
             pinned = context.table.at(plan.version)
             check_identity(pinned, contract, wanted.table)
@@ -103,6 +115,19 @@ def _pin(wanted: SparkOptions, context: PlanContext) -> PinnedRead:
         pinned_plan = PinnedPlan(uuid.uuid4().hex, wanted.table, contract, plan, wanted.base_paths, wanted.on_conflict)
         return PinnedRead(wanted, pinned_plan, sizes)
     raise PlanRetriesExhausted(f"{wanted.table}: {PLANS_MAX} planned versions were removed before they could be opened")
+
+
+def _plan(wanted: SparkOptions, context: PlanContext) -> ReadPlan:
+    if wanted.at is None:
+        return plan_strong(context) if wanted.consistency == "strong" else plan_eventual(context)
+    plan = plan_at_point(context, wanted.at, place_of(wanted.table))
+    if isinstance(wanted.at, Receipt) and plan.version != wanted.at.version and _may_leave_out(context.contract, plan):
+        raise order_not_told(wanted.at, plan)
+    return plan
+
+
+def _may_leave_out(contract: Contract, plan: ReadPlan) -> bool:
+    return folding_of(contract).may_leave_out(plan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +149,7 @@ class PinnedRead:
     @property
     def _may_leave_out(self) -> int:
         """1 where tasks may leave out what only they will know: then no other version may stand in for this one."""
-        return int(folding_of(self.pinned_plan.contract).may_leave_out(self.pinned_plan.plan))
+        return int(_may_leave_out(self.pinned_plan.contract, self.pinned_plan.plan))
 
     def schema(self) -> StructType:
         """Columns wanted, in the order wanted; the receipt stands in the first one's metadata."""
@@ -141,7 +166,7 @@ class PinnedRead:
                 f"option columns names {list(self.options.columns)}, the schema given has {schema.names}: give one of them"
             )
         kind = FilteringReader if _in_pushdown_worker() else PlainReader
-        return kind(self.pinned_plan, self.tasks(), schema)
+        return kind(self.pinned_plan, self.tasks(), schema, self.options.filter)
 
     def tasks(self) -> list[Task]:
         """Base tasks of about equal bytes, then delta tasks."""
@@ -158,9 +183,10 @@ class PinnedRead:
 class PlainReader(DataSourceReader):
     """Reads a pinned state.  Spark refuses a reader that defines ``pushFilters`` unless its setting allows filters."""
 
-    filter: str | None = None
-
-    def __init__(self, pinned_plan: PinnedPlan, tasks: Sequence[Task], schema: StructType) -> None:
+    def __init__(
+        self, pinned_plan: PinnedPlan, tasks: Sequence[Task], schema: StructType, filter: str | None = None
+    ) -> None:
+        self.filter = self._given = filter
         self._pinned_plan = pinned_plan
         self._partitions = [TaskPartition(task) for task in tasks]
         self._columns = list(schema.names)
@@ -180,7 +206,8 @@ class FilteringReader(PlainReader):
     """A reader that takes filters."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 # Spark's name
-        self.filter, left = translate(filters, self._pinned_plan.contract.rows.table)
+        offered, left = translate(filters, self._pinned_plan.contract.rows.table)
+        self.filter = " AND ".join(f"({one})" for one in (self._given, offered) if one is not None) or None
         return left
 
 

@@ -7,10 +7,11 @@ import decimal
 import json
 import pickle
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,11 @@ from pyspark.sql.types import (
 
 from lancewal_core.errors import InvalidInput, InvalidSettings, PlanStale
 from lancewal_core.settings.executor import storage_options
+from lancewal_reader import open_table
+from lancewal_reader.point.at import At
 from lancewal_reader.spark.filters import translate
-from lancewal_reader.spark.options import parse_options
-from lancewal_reader.spark.source import PinnedRead, PlainReader, TaskPartition, balanced, pin_read
+from lancewal_reader.spark.options import OPTIONS, parse_options
+from lancewal_reader.spark.source import FilteringReader, PinnedRead, PlainReader, TaskPartition, balanced, pin_read
 from lancewal_reader.spark.task import BaseTask, DeltaTask, run_task
 from lancewal_reader.spark.types import check_user_schema, spark_schema, target_schema, to_target
 from tests.support.pipeline import EVERY_TYPE, KEY, Pipeline, by_key, random_value
@@ -64,6 +67,13 @@ def test_options_ignore_case_and_know_an_alias() -> None:
     parsed = parse_options({"Path": "/t", "COLUMNS": "a, b", "Consistency": "Eventual"})
     assert (parsed.table, parsed.columns, parsed.consistency) == ("/t", ("a", "b"), "eventual")
     assert parse_options({"table": "/t", "path": "/t"}).table == "/t"
+    assert parse_options({"table": "/t", "basePaths": "allow"}).base_paths == "allow"
+    assert parse_options({"table": "/t", "FILTER": "a > 1", "At": "version:7"}).at == At.version(7)
+    wanted = "table, columns, filter, consistency, at, base_paths, conflicts"
+    assert set(OPTIONS) == set(wanted.split(", "))
+    assert not [name for name in OPTIONS if re.search("token|secret|password|credential|url", name)], (
+        "Spark hides these"
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,6 +84,11 @@ def test_options_ignore_case_and_know_an_alias() -> None:
         ({"table": "/t", "path": "/u"}, "name different tables"),
         ({"table": "/t", "consistency": "weak"}, "use 'strong' or 'eventual'"),
         ({"table": "/t", "columns": "a,,b"}, "names separated by commas"),
+        ({"table": "/t", "limit": "7"}, r"option 'limit' is unknown: use limit\(\) of the DataFrame"),
+        ({"table": "/t", "at": "yesterday"}, "not a receipt, nor another point"),
+        ({"table": "/t", "at": "version:7", "consistency": "eventual"}, "cannot be asked for as well"),
+        ({"table": "/t", "base__paths_": "no"}, "use 'refuse' or 'allow'"),
+        ({"table": "/t", "conflicts": "leave_out"}, "use 'leave-out' or 'fail'"),
     ],
 )
 def test_wrong_options_are_named(options: dict[str, str], text: str) -> None:
@@ -319,6 +334,41 @@ def test_a_pinned_read_does_not_move(pipeline: Pipeline) -> None:
     pipeline.merge_all()
     assert by_key(rows_of(read, EVERY_TYPE.names)) == before
     assert by_key(rows_of(pin_read({"table": pipeline.uri}), EVERY_TYPE.names)) == pipeline.oracle
+
+
+def test_a_point_is_read_again(pipeline: Pipeline) -> None:
+    table = open_table(pipeline.uri)
+    receipt, before = table.receipt(), dict(pipeline.oracle)
+    merged = by_key(table.to_arrow(consistency="eventual"))
+    pipeline.produce(100)
+    pipeline.merge_all()
+    for at in (str(receipt), receipt.to_json()):
+        read = pin_read({"table": pipeline.uri, "at": at})
+        assert by_key(rows_of(read, EVERY_TYPE.names)) == before
+        assert read.receipt == receipt
+    read = pin_read({"table": pipeline.uri, "at": f"version:{receipt.version}"})
+    assert by_key(rows_of(read, EVERY_TYPE.names)) == merged != before
+    elsewhere = str(replace(receipt, place="s3://elsewhere"))
+    with pytest.raises(InvalidInput, match="the receipt is of a read at s3://elsewhere"):
+        pin_read({"table": pipeline.uri, "at": elsewhere})
+
+
+def test_the_filter_of_an_option_and_those_that_spark_offers(pipeline: Pipeline) -> None:
+    read = pin_read({"table": pipeline.uri, "filter": "a > 2 OR a < 0"})
+    reader = read.reader(read.schema())
+    assert isinstance(reader, PlainReader)
+    batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
+    wanted = {k: r for k, r in pipeline.oracle.items() if r["a"] is not None and (r["a"] > 2 or r["a"] < 0)}
+    assert set(by_key(pa.Table.from_batches(batches))) == set(wanted)
+    taking = FilteringReader(read.pinned_plan, read.tasks(), read.schema(), read.options.filter)
+    assert list(taking.pushFilters([ds.EqualTo(("ok",), True)])) == []
+    assert taking.filter == "(a > 2 OR a < 0) AND ((`ok` = true))"
+    batches = [batch for partition in taking.partitions() for batch in taking.read(partition)]
+    assert (
+        set(by_key(pa.Table.from_batches(batches))) == {key for key, row in wanted.items() if row["ok"]} != set(wanted)
+    )
+    with pytest.raises(InvalidInput, match="filter 'a >' is not accepted"):
+        pin_read({"table": pipeline.uri, "filter": "a >"})
 
 
 def test_eventual_plans_no_delta(pipeline: Pipeline) -> None:
