@@ -25,12 +25,12 @@ _FORMULA = ("=", "+", "-", "@", "\\t", "\\r")
 
 
 class Output(StrEnum):
-    """What rows are written as.  ``json``: one object a line; ``arrow-file``: an Arrow IPC file."""
+    """What rows are written as.  ``jsonl``: one object a line; ``arrow``: an Arrow IPC file."""
 
-    TABLE = "table"
-    JSON = "json"
+    TEXT = "text"
+    JSONL = "jsonl"
     CSV = "csv"
-    ARROW_FILE = "arrow-file"
+    ARROW = "arrow"
 
 
 class Consistency(StrEnum):
@@ -46,10 +46,13 @@ def command(
     ] = Consistency.STRONG,
     at: Annotated[
         str,
-        typer.Option(help="A receipt as an earlier read printed it (JSON): the same rows again, and no newer ones."),
+        typer.Option(
+            help="A point: a receipt (lw1...), as a read prints it, for its rows again; or version:412.",
+            metavar="POINT",
+        ),
     ] = "",
-    limit: Annotated[int, typer.Option(min=0, help="Most rows to print; 0 prints all.")] = 0,
-    output: Annotated[Output, typer.Option("--output", "-o", help="Form of the rows.")] = Output.TABLE,
+    limit: Annotated[int | None, typer.Option(min=0, help="At most so many rows, whichever; all by default.")] = None,
+    output: Annotated[Output, typer.Option("--output", "-o", help="Form of the rows.")] = Output.TEXT,
     conflicts: Annotated[
         str, typer.Option(help="leave-out or fail: what becomes of keys that came through two partitions.")
     ] = "leave-out",
@@ -61,11 +64,11 @@ def command(
     config: ConfigOption = None,
     storage_option: StorageOption = None,
 ) -> None:
-    """Read a table as of now, or again as at a receipt: merged and unmerged rows together.
+    """Read a table as of now, or again as at a point: merged and unmerged rows together.
 
-    The receipt (table version and position of each partition) is printed on stderr.
+    It ends with the receipt, on stderr: what was read, as a word that --at takes.
 
-    Example: lancewal read -t s3://lake/orders --columns id,status --limit 10
+    Example: lancewal read -t s3://lake/orders --columns id,total --filter "total > 10" -o csv
     """
     from lancewal_reader.point.receipt import receipt_of
     from lancewal_reader.table import open_table
@@ -73,16 +76,15 @@ def command(
     settings = read_settings(config, table, storage_option)
     settings.need("table.uri")
     names = [name.strip() for name in columns.split(",")] if columns else None
-    if output is Output.ARROW_FILE and to is None and sys.stdout.isatty():
-        raise InvalidInput("--output arrow-file writes bytes: name a file by --to, or redirect stdout")
+    if output is Output.ARROW and to is None and sys.stdout.isatty():
+        raise InvalidInput("--output arrow writes bytes: name a file by --to, or redirect stdout")
     opened = open_table(
         settings.table.uri,
         storage_options=settings.storage.options,
         base_paths=settings.table.base_paths,
         conflicts=cast("OnConflict", conflicts),
     )
-    rows = opened.to_batches(names, filter or None, consistency=consistency.value, at=at or None)
-    say(f"receipt: {receipt_of(rows.schema).to_json()}", err=True)
+    rows = opened.to_batches(names, filter or None, limit, consistency=consistency.value, at=at or None)
     left = left_out_of(rows.schema)
     if left:
         text = f"left out: {left.waiting} keys in conflict wait for a decision"
@@ -90,39 +92,27 @@ def command(
             text += f", and unmerged records of {left.unmerged} keys, through partitions {list(left.partitions)}"
         say(text, err=True)
     if to is None:
-        _write(rows.schema, limited(rows, limit), output, sys.stdout.buffer, guard_formulas)
+        _write(rows.schema, rows, output, sys.stdout.buffer, guard_formulas)
     else:
         try:
             with to.open("wb") as file:
-                _write(rows.schema, limited(rows, limit), output, file, guard_formulas)
+                _write(rows.schema, rows, output, file, guard_formulas)
         except OSError as error:
             raise InvalidInput(f"--to {to}: {error.strerror or error}") from error
-
-
-def limited(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
-    """The first ``limit`` rows; all if it is 0."""
-    left = limit
-    for batch in batches:
-        if not limit:
-            yield batch
-            continue
-        yield batch.slice(0, left)
-        left -= min(left, batch.num_rows)
-        if not left:
-            return
+    say(f"receipt: {receipt_of(rows.schema)}", err=True)
 
 
 def _write(
     schema: pa.Schema, batches: Iterator[pa.RecordBatch], output: Output, file: IO[bytes], guard_formulas: bool
 ) -> None:
     match output:
-        case Output.ARROW_FILE:
+        case Output.ARROW:
             # Plain buffers begin at any multiple of 8 bytes; Lance and others in Rust stop at a decimal that does not begin at
             # one of 16.  What is decompressed is laid out anew, in memory that suits every type.
             with pa.ipc.new_file(file, schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
                 for batch in batches:
                     writer.write_batch(batch)
-        case Output.JSON:
+        case Output.JSONL:
             for batch in batches:
                 for row in plain_rows(batch):
                     text = json.dumps(row, ensure_ascii=False, allow_nan=False)
@@ -135,7 +125,7 @@ def _write(
             for batch in batches:
                 for row in plain_rows(batch):
                     file.write(_csv_line([cell(value) for cell, value in zip(cells, row.values(), strict=True)]))
-        case Output.TABLE:
+        case Output.TEXT:
             lines = [[_shown(v) for v in row.values()] for batch in batches for row in plain_rows(batch)]
             file.write(_table([_shown(name) for name in schema.names], lines).encode())
         case _:

@@ -171,7 +171,7 @@ def in_reader(fleet: Fleet, failpoint: str) -> None:
     fleet.feed_until_killed(fleet.reader(failpoint))
     world = fleet.world
     file = world.lancewal.folder / "rows.arrow"
-    answer = world.lancewal.run("read", "-t", world.uri, "--output", "arrow-file", "--to", str(file))
+    answer = world.lancewal.run("read", "-t", world.uri, "--output", "arrow", "--to", str(file))
     assert answer.code == 0, answer.err
     with pa.ipc.open_file(file) as rows:
         receipt = Receipt.from_json(answer.err.partition("receipt: ")[2])

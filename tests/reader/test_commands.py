@@ -47,7 +47,7 @@ def read(pipeline: Pipeline, *arguments: str) -> Result:
 
 
 def test_json_lines_and_the_receipt(pipeline: Pipeline) -> None:
-    result = read(pipeline, "--output", "json")
+    result = read(pipeline, "--output", "jsonl")
     rows = [json.loads(line) for line in result.stdout.splitlines()]
     assert len(rows) == len(pipeline.oracle)
     for row in rows:
@@ -56,7 +56,7 @@ def test_json_lines_and_the_receipt(pipeline: Pipeline) -> None:
         assert row["a"] == expected["a"]
         assert row["dec"] == (None if expected["dec"] is None else str(expected["dec"]))
         assert row["day"] == (None if expected["day"] is None else expected["day"].isoformat())
-    receipt = Receipt.from_json(result.stderr.partition("receipt: ")[2])
+    receipt = Receipt.parse(result.stderr.partition("receipt: ")[2])
     assert sum(receipt.positions.values()) == 120
 
 
@@ -105,33 +105,43 @@ def test_json_is_json_whatever_a_column_holds(tmp_path: Path) -> None:
     made = Pipeline(tmp_path, pa.schema([*KEY, *((name, column.type) for name, column in values.items())]))
     keys = {"region": pa.array(["r"] * 5), "id": pa.array(range(5), pa.int64())}
     lance.write_dataset(pa.table({**keys, **values}).cast(made.columns), made.uri, mode="append")
-    found = [strictly(line) for line in read(made, "--output", "json").stdout.splitlines()]
+    found = [strictly(line) for line in read(made, "--output", "jsonl").stdout.splitlines()]
     assert [row["f"] for row in found] == [row["g"] for row in found] == shown
     assert [row["all"] for row in found] == [shown, [], None, ["nan"], [None]]
     assert [row["fine"] for row in found] == list(fine.values())
     assert [row["coarse"] for row in found] == list(coarse.values())
     assert [row["day"] for row in found] == list(days.values())
     assert [row["one"] for row in found] == [{"f": f, "fine": at} for f, at in zip(shown, fine.values(), strict=True)]
-    for output in ("csv", "table"):
+    for output in ("csv", "text"):
         assert "NaN" not in read(made, "--output", output).stdout
     made.close()
 
 
 def test_a_receipt_printed_earlier_reads_the_same_rows(pipeline: Pipeline) -> None:
-    merged = read(pipeline, "--consistency", "eventual", "--output", "json")
+    merged = read(pipeline, "--consistency", "eventual", "--output", "jsonl")
     receipt = merged.stderr.partition("receipt: ")[2].strip()
-    again = read(pipeline, "--at", receipt, "--output", "json")
+    again = read(pipeline, "--at", receipt, "--output", "jsonl")
     assert sorted(again.stdout.splitlines()) == sorted(merged.stdout.splitlines())
     assert again.stderr.partition("receipt: ")[2].strip() == receipt
-    assert len(again.stdout.splitlines()) != len(read(pipeline, "--output", "json").stdout.splitlines())
+    assert len(again.stdout.splitlines()) != len(read(pipeline, "--output", "jsonl").stdout.splitlines())
+    assert receipt.startswith("lw1.")
+    assert merged.stderr.splitlines()[-1] == f"receipt: {receipt}"
+    version = Receipt.parse(receipt).version
+    of_version = read(pipeline, "--at", f"version:{version}", "-o", "jsonl")
+    assert sorted(of_version.stdout.splitlines()) == sorted(merged.stdout.splitlines())
+    in_json = read(pipeline, "--at", Receipt.parse(receipt).to_json(), "-o", "jsonl")
+    assert sorted(in_json.stdout.splitlines()) == sorted(merged.stdout.splitlines())
+    with pytest.raises(InvalidInput, match="not a receipt: the text is damaged"):
+        read(pipeline, "--at", receipt[:-3])
 
 
 def test_columns_filter_limit_and_consistency(pipeline: Pipeline) -> None:
-    result = read(pipeline, "--columns", "id, region", "--filter", "a IS NULL", "--output", "json", "--limit", "3")
+    result = read(pipeline, "--columns", "id, region", "--filter", "a IS NULL", "--output", "jsonl", "--limit", "3")
     rows = [json.loads(line) for line in result.stdout.splitlines()]
     assert len(rows) == 3
+    assert read(pipeline, "--output", "jsonl", "--limit", "0").stdout == ""
     assert all(list(r) == ["id", "region"] and pipeline.oracle[r["region"], r["id"]]["a"] is None for r in rows)
-    eventual = read(pipeline, "--consistency", "eventual", "--output", "json").stdout.splitlines()
+    eventual = read(pipeline, "--consistency", "eventual", "--output", "jsonl").stdout.splitlines()
     assert 0 < len(eventual) < len(pipeline.oracle)
 
 
@@ -145,7 +155,7 @@ def test_csv(pipeline: Pipeline) -> None:
 
 
 def test_arrow_file(pipeline: Pipeline, tmp_path: Path) -> None:
-    read(pipeline, "--output", "arrow-file", "--to", str(tmp_path / "rows.arrow"))
+    read(pipeline, "--output", "arrow", "--to", str(tmp_path / "rows.arrow"))
     with pa.ipc.open_file(tmp_path / "rows.arrow") as file:
         rows = file.read_all()
     assert by_key(rows) == pipeline.oracle
@@ -157,7 +167,7 @@ def test_an_arrow_file_suits_other_programs(pipeline: Pipeline, tmp_path: Path) 
     expected = sum(row["dec"] for row in pipeline.oracle.values() if row["dec"] is not None)
     for number, arguments in enumerate(([], ["--filter", "a > 2"], ["--limit", "3"], ["--filter", "id < 0"])):
         path = str(tmp_path / f"{number}.arrow")
-        read(pipeline, "--output", "arrow-file", "--to", path, *arguments)
+        read(pipeline, "--output", "arrow", "--to", path, *arguments)
         for source in (pa.memory_map(path), pa.OSFile(path)):
             with source, pa.ipc.open_file(source) as file:
                 rows = file.read_all()

@@ -90,13 +90,13 @@ def run(*arguments: str) -> str:
     return result.stdout
 
 
-@pytest.mark.parametrize("output", ["table", "csv", "json"])
+@pytest.mark.parametrize("output", ["text", "csv", "jsonl"])
 def test_rows(table: FlusherTable, output: str) -> None:
     shown = run("read", "-t", table.uri, "--output", output)
     assert not obeyed(shown.replace("\r\n", "\n") if output == "csv" else shown)
     rows = len(table.model)
     match output:
-        case "table":
+        case "text":
             assert len(shown.splitlines()) == rows + 3
             assert r"\r\x1b[Kfake row" in shown
         case "csv":
