@@ -237,10 +237,14 @@ class Reads:
             left.warn(self.contract.topic)
 
 
-def wanted_of(schema: pa.Schema, columns: object, filter: str | None, consistency: str, at: Point | None) -> Wanted:
+def wanted_of(schema: pa.Schema, columns: object, filter: object, consistency: str, at: Point | None) -> Wanted:
     """What was asked for; ``InvalidInput`` where that cannot be."""
     if consistency not in get_args(Consistency):
         raise InvalidInput(f"consistency {consistency!r} is unknown: use 'strong' or 'eventual'")
+    if filter is not None and not isinstance(filter, str):
+        raise InvalidInput(
+            f"filter: expected a condition in Lance's SQL as text, such as 'a > 3', not {type(filter).__name__}"
+        )
     if at is not None and consistency != "strong":
         raise InvalidInput(f"at=... says what is read; consistency {consistency!r} cannot be asked for as well")
     return Wanted(_columns(schema, columns), filter, "strong" if consistency == "strong" else "eventual", at)

@@ -220,5 +220,6 @@ class Table:
         consistency: Consistency,
         at: Point | str | bytes | None,
     ) -> Wanted:
-        check_filter(self.schema, filter)
-        return wanted_of(self.schema, columns, filter, consistency, point_of(at))
+        wanted = wanted_of(self.schema, columns, filter, consistency, point_of(at))
+        check_filter(self.schema, wanted.filter)
+        return wanted

@@ -108,7 +108,7 @@ def test_a_key_in_the_deltas_of_two_regions(
         assert raised.value.where["keys"] == 1
         assert "secret" not in str(raised.value)
     assert by_key(open_table(pipeline.uri).to_arrow(consistency="eventual")) == merged
-    read_command(pipeline.uri, output=Output.JSON)
+    read_command(table=pipeline.uri, output=Output.JSONL)
     assert "left out: 0 keys in conflict wait for a decision, and unmerged records of 1 keys" in capsys.readouterr().err
 
 
@@ -133,7 +133,7 @@ def test_a_key_that_waits_for_a_decision(
     assert eventual["a"].to_pylist() == [1]
     assert left_out_of(eventual.schema).waiting == 1
     pipeline.merge_all()
-    read_command(pipeline.uri, output=Output.JSON)
+    read_command(table=pipeline.uri, output=Output.JSONL)
     assert "left out: 1 keys in conflict wait for a decision\n" in capsys.readouterr().err
     assert "came through two partitions" in caplog.messages[-1]
     assert "unmerged" not in caplog.messages[-1]

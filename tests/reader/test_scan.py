@@ -10,6 +10,7 @@ from typing import Any
 
 import lance
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from lancewal_core.errors import InvalidInput, NotALancewalTable, TableMissing
@@ -188,6 +189,11 @@ def test_an_empty_table_has_its_schema(pipeline: Pipeline) -> None:
         ({"columns": "a"}, "must be a list of names"),
         ({"filter": "nope > 1"}, "filter 'nope > 1' is not accepted"),
         ({"filter": "a >"}, "filter 'a >' is not accepted"),
+        (
+            {"filter": pc.field("a") > 3},
+            "filter: expected a condition in Lance's SQL as text, .* not Expression",
+        ),
+        ({"columns": 3}, "columns must be a list of names, not 3"),
         ({"consistency": "weak"}, "consistency 'weak' is unknown"),
     ],
 )

@@ -1,0 +1,32 @@
+"""Every program on the page for Python users runs as it stands, one after the other, on a table that is not all merged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from tests.public.test_public_names import programs
+from tests.support.pipeline import KEY, Pipeline
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "how-to" / "read-with-python.md"
+ADDRESS = "s3://bucket/orders"
+
+
+def test_the_programs_of_the_page_run(tmp_path: Path) -> None:
+    made = Pipeline(tmp_path, pa.schema([*KEY, ("status", pa.string()), ("amount", pa.float64())]))
+    for id in range(20):
+        made.upsert("north", id, status="open" if id % 2 else "paid", amount=5.0 + id)
+        if id == 9:
+            made.merge_all()
+    made.ingest()
+    page = PAGE.read_text(encoding="utf-8")
+    assert ADDRESS in page
+    code = programs(page)
+    names: dict[str, object] = {}
+    for number, program in enumerate(code):
+        exec(compile(program.replace(ADDRESS, made.uri), f"{PAGE.name}, program {number + 1}", "exec"), names)
+    assert (names["total"], names["before"], names["open_orders"], names["everything"]) == (290.0, 20, 10, 20)
+    assert len(code) >= 8
+    made.close()
