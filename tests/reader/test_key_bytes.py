@@ -158,9 +158,9 @@ def test_verify_counts_what_nothing_orders(pipeline: Pipeline) -> None:
     pipeline.merge_all()
     report = verify_table(Settings(), pipeline.uri, Asked(sources="wal"))
     assert (report.equal, report.counts, report.keys_in_conflict, report.rows_in_conflict) == (True, {}, 1, 1)
-    assert (report.records, report.rows_not_covered) == (50, 0)
+    assert (report.records, report.rows_unchecked) == (50, 0)
     shown = report_text(report)
-    assert f"covered   {report.rows_read - 1} rows; not covered 0" in shown
+    assert f"checked   {report.rows_read - 1} rows; unchecked 0" in shown
     assert "conflicts 1 rows of 1 keys, not compared" in shown
     assert shown.endswith("equal, as far as it was compared")
 

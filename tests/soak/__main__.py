@@ -77,7 +77,7 @@ class Soak:
             self._come_to_rest(pace, places)
         self.world.finish([place.service for place in places])
         report = self.world.verify()
-        self.note("verify", records=report.records, rows=report.rows_read, not_covered=report.rows_not_covered)
+        self.note("verify", records=report.records, rows=report.rows_read, not_covered=report.rows_unchecked)
 
     def _take_up(self, pace: Pace, protocol: str, places: list[Place]) -> None:
         """Processes have the pace's sessions from their next start on."""

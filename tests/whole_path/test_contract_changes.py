@@ -58,7 +58,7 @@ def test_added_partitions_are_taken_up(kafka: KafkaBroker, topic_name: str, tmp_
     ingest.stop()
     world.lancewal.succeed("merge")
     assert by_key(open_table(world.uri).to_arrow(consistency="eventual").to_pylist()) == expected
-    assert world.verify("both").rows_not_covered == world.verify("topic").rows_not_covered == 0
+    assert world.verify("both").rows_unchecked == world.verify("topic").rows_unchecked == 0
 
 
 def test_records_that_are_not_durable_when_partitions_are_added(
@@ -169,7 +169,7 @@ def test_a_topic_made_anew_is_taken_up(kafka: KafkaBroker, topic_name: str, tmp_
     world.lancewal.succeed("merge")
     assert by_key(open_table(world.uri).to_arrow(consistency="eventual").to_pylist()) == expected
     # What the old topic left can no longer be judged, and is not taken for rows of somebody's hand.
-    assert world.verify().rows_not_covered == len({key for key in expected if key not in touched(feed.history)})
+    assert world.verify().rows_unchecked == len({key for key in expected if key not in touched(feed.history)})
 
 
 def touched(history: History) -> set[tuple[str, int]]:

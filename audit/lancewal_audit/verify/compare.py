@@ -48,7 +48,7 @@ class Tally:
     records: int = 0
     keys: int = 0
     keys_partly: int = 0
-    rows_not_covered: int = 0
+    rows_unchecked: int = 0
     keys_in_conflict: int = 0
     rows_in_conflict: int = 0
     wanted: list[Wanted] = field(default_factory=list)
@@ -198,7 +198,7 @@ class Comparison:
                 if partitions[key] in self._whole:
                     tell("foreign", key)
                 elif where == READ:
-                    self.tally.rows_not_covered += len(rows)
+                    self.tally.rows_unchecked += len(rows)
             elif not state.exists:
                 tell("deleted", key)
             elif not any(equal):

@@ -142,7 +142,7 @@ class Report:
     """Rows of the chosen keys in the read."""
     rows_merged: int
     """The same in the merged table."""
-    rows_not_covered: int
+    rows_unchecked: int
     """Rows in the read without a record left to compare them with."""
     counts: Mapping[str, int]
     """Findings by kind."""
@@ -173,9 +173,8 @@ def report_text(report: Report) -> str:
         f"table     {report.uri}",
         f"read      version {report.receipt['version']}, {report.rows_read} rows; merged {report.rows_merged} rows",
         f"records   {report.records} of {report.keys} keys, from {report.sources}; {share}",
-        f"covered   {report.rows_read - report.rows_not_covered - report.rows_in_conflict} rows; not covered "
-        f"{report.rows_not_covered}; "
-        f"patches only {report.keys_partly} keys",
+        f"checked   {report.rows_read - report.rows_unchecked - report.rows_in_conflict} rows; unchecked "
+        f"{report.rows_unchecked}; patches only {report.keys_partly} keys",
         *(
             [f"conflicts {report.rows_in_conflict} rows of {report.keys_in_conflict} keys, not compared"]
             if report.keys_in_conflict
@@ -184,7 +183,7 @@ def report_text(report: Report) -> str:
         "",
         *_aligned(
             [
-                ("partition", "merged", "cut", "topic", "wal", "compared", "topic with wal", "rejected", ""),
+                ("partition", "merged", "read to", "topic", "wal", "compared", "topic with wal", "dead letters", ""),
                 *(_cells(region) for region in report.regions),
             ]
         ),

@@ -45,7 +45,7 @@ def summarise(run: Run, scope: Scope, evidence: Evidence, tally: Tally, findings
         keys_partly=tally.keys_partly,
         rows_read=run.rows_read,
         rows_merged=run.rows_merged,
-        rows_not_covered=tally.rows_not_covered,
+        rows_unchecked=tally.rows_unchecked,
         counts={kind: count for kind, count in findings.counts.items() if count},
         findings=tuple(findings.kept),
         differences=sum(findings.counts.values()) - named_only,
@@ -82,9 +82,9 @@ def _notes(scope: Scope, tally: Tally, run: Run) -> list[str]:
         notes.append(f"the receipt's table version is gone; version {scope.receipt.version} shows the same rows")
     if scope.eras.rebound:
         notes.append("rows of an earlier topic of this name may be in the table: no record of it is left")
-    if tally.rows_not_covered and not tally.keys and run.rows_read:
+    if tally.rows_unchecked and not tally.keys and run.rows_read:
         notes.append("no row could be compared: no record of any of them is left")
-    elif tally.rows_not_covered and not scope.empty_before:
+    elif tally.rows_unchecked and not scope.empty_before:
         notes.append(
             "rows without a record left could not be compared; nor are they named as foreign, because the table is not "
             "known to have begun without rows"

@@ -151,7 +151,7 @@ def test_a_sound_table_is_equal(made: Made, tmp_path: Path) -> None:
     assert said["counts"] == {}
     now, ends = history.fold(history.ends), history.ends
     assert (said["rows_read"], said["rows_merged"]) == (len(now), len(history.fold(made.merged)))
-    assert (said["rows_not_covered"], said["keys_partly"]) == (0, 0)
+    assert (said["rows_unchecked"], said["keys_partly"]) == (0, 0)
     records = [r for offsets in history.records.values() for r in offsets.values()]
     assert said["records"] == sum(r is not None for r in records)
     for region in said["regions"]:
@@ -177,7 +177,7 @@ def test_a_topic_without_its_beginning_says_what_is_not_covered(made: Made) -> N
         if record is not None and (partition != made.lost_partition or offset >= made.behind_loss)
     }
     now = history.fold(history.ends)
-    assert report.rows_not_covered == len(now.keys() - touched) > 0
+    assert report.rows_unchecked == len(now.keys() - touched) > 0
     (region,) = (r for r in report.regions if r.partition == made.lost_partition)
     assert (region.from_the_beginning, region.wal, region.topic_with_wal) == (False, "", "")
     assert "Kafka has deleted" in region.why_not
@@ -187,7 +187,7 @@ def test_the_wal_alone_needs_no_kafka(made: Made) -> None:
     without = {"LANCEWAL_KAFKA__BOOTSTRAP_SERVERS": ""}
     answer = run(made, "--from", "wal", "--output", "json", environment=without)
     assert answer.exit_code == 0, answer.output
-    assert json.loads(answer.stdout)["rows_not_covered"] == 0
+    assert json.loads(answer.stdout)["rows_unchecked"] == 0
     refused = run(made, environment=without).exception
     assert isinstance(refused, ActionNeeded)
     assert "--from wal" in str(refused)

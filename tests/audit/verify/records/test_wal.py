@@ -45,7 +45,7 @@ def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
 def test_every_type_in_shares_of_any_size(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = verify(pipeline)
     assert whole.equal, report_text(whole)
-    assert (whole.rows_read, whole.rows_not_covered, whole.records) == (len(pipeline.oracle), 0, 800)
+    assert (whole.rows_read, whole.rows_unchecked, whole.records) == (len(pipeline.oracle), 0, 800)
     monkeypatch.setattr(verification, "SHARE_ROWS", 30)
     monkeypatch.setattr(shares, "BUFFER_BYTES", 2_000)
     assert verify(pipeline) == whole
@@ -71,7 +71,7 @@ def test_what_is_trimmed_is_not_covered(pipeline: Pipeline) -> None:
     report = verify(pipeline)
     assert report.equal, report_text(report)
     assert (report.records, report.keys, report.keys_partly) == (1, 1, 1)
-    assert report.rows_not_covered == len(pipeline.oracle) - 1
+    assert report.rows_unchecked == len(pipeline.oracle) - 1
     assert all(region.why_not == "the WAL before it is trimmed" for region in report.regions)
     # Only what the patch set can be judged, and only its key.
     where = f"region = '{patched['region']}' and id = {patched['id']}"
@@ -99,7 +99,7 @@ def test_a_table_that_had_rows_before(tmp_path: Path) -> None:
     pipeline.merge_all()
     report = verify(pipeline, foreign_rows_differ=True)
     assert report.equal, report_text(report)
-    assert report.rows_not_covered == 1
+    assert report.rows_unchecked == 1
     assert report.keys_partly > 0
     pipeline.close()
 
@@ -156,7 +156,7 @@ def test_rows_dropped_after_a_restore_are_not_covered(tmp_path: Path) -> None:
     command(pipeline, "restored", "--rows-since", "drop")
     report = verify(pipeline)
     assert report.equal, report_text(report)
-    assert (report.records, report.rows_not_covered) == (0, report.rows_read)
+    assert (report.records, report.rows_unchecked) == (0, report.rows_read)
     assert "a restore dropped" in report.regions[0].why_not
     # What comes later is judged.
     pipeline.upsert("r1", 1, a=1)
@@ -168,7 +168,7 @@ def test_rows_dropped_after_a_restore_are_not_covered(tmp_path: Path) -> None:
     assert verify(pipeline).counts == {"missing": 1, "deleted": 1}
     # And of the time before all.
     at_that_time = verify(pipeline, at=before)
-    assert (at_that_time.equal, at_that_time.records, at_that_time.rows_not_covered) == (True, 200, 0)
+    assert (at_that_time.equal, at_that_time.records, at_that_time.rows_unchecked) == (True, 200, 0)
     pipeline.close()
 
 
@@ -183,5 +183,5 @@ def test_what_is_merged_again_after_a_restore_is_judged(tmp_path: Path) -> None:
     earlier.restore()
     command(pipeline, "restored", "--rows-since", "replay")
     report = verify(pipeline)
-    assert (report.equal, report.records, report.rows_not_covered) == (True, 200, 0), report_text(report)
+    assert (report.equal, report.records, report.rows_unchecked) == (True, 200, 0), report_text(report)
     pipeline.close()
