@@ -179,7 +179,7 @@ def _strong_read(table: Path) -> pa.Table:
 
 def _all_merged(services: Services) -> bool:
     """Whether the table holds all that Kafka has."""
-    return all(region["merged"] == region["end"] or not region["end"] for region in services.status()["regions"])
+    return all(found["merged"] == found["end"] or not found["end"] for found in services.status()["partitions"])
 
 
 def _compare_lance(expected: pa.Table, table: Path) -> Comparison:

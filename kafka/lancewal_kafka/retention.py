@@ -6,12 +6,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import Message, TopicPartition
 
 from lancewal_core.errors import ActionNeeded
 from lancewal_core.ids import Position
 from lancewal_core.process.clock import Clock
 from lancewal_kafka.clients import Properties
+from lancewal_kafka.records import as_records
 from lancewal_kafka.reread import lone_consumer
 from lancewal_kafka.topic import TopicConfig, TopicInspector
 from lancewal_kafka.unpacking import StoredBatches
@@ -53,9 +54,20 @@ class KafkaRetention:
 
         By a consumer of its own, which joins no group.  Partitions without an answer are left out.
         """
+        found = {partition: message.timestamp()[1] for partition, message in self._peek(positions).items()}
+        return {partition: at for partition, at in found.items() if at >= 0}
+
+    def keys(self, positions: Mapping[int, Position]) -> dict[int, bytes]:
+        """The key of the committed record at each position, in the same way; those without one are left out."""
+        found = {
+            p: as_records([message]) for p, message in self._peek(positions).items() if message.offset() == positions[p]
+        }
+        return {partition: key for partition, records in found.items() if (key := records.keys[0]) is not None}
+
+    def _peek(self, positions: Mapping[int, Position]) -> dict[int, Message]:
         if not positions:
             return {}
-        found: dict[int, int] = {}
+        found: dict[int, Message] = {}
         with lone_consumer(self._client, self._group, self._topic, _PEEK_QUEUE_BYTES, _PEEK) as consumer:
             consumer.assign([TopicPartition(self._topic, p, at) for p, at in positions.items()])
             waits = 0
@@ -64,12 +76,12 @@ class KafkaRetention:
                 if message is None or message.error() is not None:
                     waits += 1
                     continue
-                partition, (_, timestamp_ms) = message.partition(), message.timestamp()
+                partition = message.partition()
                 if partition is None or partition in found:
                     continue
-                found[partition] = timestamp_ms
+                found[partition] = message
                 consumer.pause([TopicPartition(self._topic, partition)])
-        return {partition: at for partition, at in found.items() if at >= 0}
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 Time (``clock``), concurrency (``tasks``, ``lance_threads``), signals to stop (``stop_signals``), points to fail at
 (``failpoints``), probes and metrics (``health``, ``metric_table``, ``metric_sums``, ``gauges``, ``service_metrics``), log
-events (``event_table``, ``service_events``), texts of other libraries' errors (``library_errors``).
+events (``event_table``, ``service_events``), texts of other libraries' errors (``library_errors``), where records stop
+(``status``).
 
 May import: errors.
 """

@@ -1,18 +1,27 @@
-"""``lancewal status``: how far every region of a table has come."""
+"""``lancewal status``: how far every partition of a table has come, and where its records stop."""
 
 from __future__ import annotations
 
+import json
+import sys
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lancewal_core.cli.options import ConfigOption, Output, OutputOption, StorageOption, TableOption, read_settings
-from lancewal_core.cli.output import aligned, one_line, say, say_json
+from lancewal_core.cli.output import aligned, json_text, one_line, say, say_json
+from lancewal_core.process.clock import Clock, utc_text
 from lancewal_core.table.control import until_text
 
 if TYPE_CHECKING:
-    from lancewal_flusher.status.status import RegionStatus, TableStatus
+    from lancewal_core.process.status.diagnose import Diagnosis
+    from lancewal_core.process.status.report import PartitionStatus, TableStatus
+
+WATCH_S = 2.0
+"""As often as a person sees a difference; each look reads the whole state of the table."""
+_CLEAR = "\x1b[H\x1b[2J"
 
 
 def command(
@@ -20,12 +29,22 @@ def command(
     config: ConfigOption = None,
     storage_option: StorageOption = None,
     output: OutputOption = Output.TEXT,
+    watch: Annotated[bool, typer.Option("--watch", help="Look again every two seconds, until interrupted.")] = False,
+    reader_version: Annotated[
+        int | None,
+        typer.Option(
+            help="Version of the table that a reader has open: `version` of its Lance dataset, or of its receipt. "
+            "By default the newest, which a reader that opens the table now sees.",
+            min=1,
+        ),
+    ] = None,
 ) -> None:
-    """Show how far every partition has come: lag, durable and merged positions, what is not merged yet.
+    """Show how far every partition has come, from Kafka to a reader, and name the first step that does not move.
 
     Exit code 1 where it has to report a problem, such as a partition that goes no further although records wait (why a
-    running ingest has stopped it, only its log and `/readyz` know), or something that strong reads need and that is lost or
-    damaged. What it has not looked at, it says.
+    running ingest has stopped it, only its log, `/readyz` and `/status` know), or something that strong reads need and that
+    is lost or damaged. A topic without records, an operator's pause, and rows that wait for their seal or merge are none.
+    What it has not looked at, and what cannot be known from here, it says.
 
     Example: lancewal status -t s3://lake/orders
     """
@@ -33,7 +52,15 @@ def command(
 
     settings = read_settings(config, table, storage_option)
     settings.need("table.uri")
-    status = table_status(settings, settings.table.uri)
+
+    def look() -> TableStatus:
+        return table_status(settings, settings.table.uri, reader_version=reader_version)
+
+    if watch:
+        from lancewal_core.process.clock import SystemClock
+
+        watched(look, output, SystemClock(), clear=sys.stdout.isatty())
+    status = look()
     if output is Output.JSON:
         say_json(asdict(status))
     else:
@@ -42,29 +69,79 @@ def command(
         raise typer.Exit(1)
 
 
+def watched(
+    look: Callable[[], TableStatus],
+    output: Output,
+    clock: Clock,
+    *,
+    clear: bool,
+    stopping: Callable[[], bool] = lambda: False,
+) -> None:
+    """Show what ``look`` finds every ``WATCH_S``; as JSON an object a line."""
+    while not stopping():
+        status = look()
+        if output is Output.JSON:
+            typer.echo(json_text(json.dumps(asdict(status))))
+        else:
+            if clear:
+                typer.echo(_CLEAR, nl=False)
+            say(f"at        {utc_text(status.at_ms)}\n{status_text(status)}\n")
+        clock.sleep(WATCH_S)
+
+
 _IN_CONFLICT = "conflicts {} keys came through two partitions and wait for a decision: `lancewal conflict list`"
-_TITLES = ("partition", "lag", "durable", "merged", "unmerged rows", "unmerged bytes", "generations", "owner")
+_TITLES = (
+    *("partition", "kafka", "durable", "flushed", "merged", "read", "lag"),
+    *("unmerged rows", "unmerged bytes", "generations", "stands", "owner"),
+)
+_FIGURES = range(9)
 
 
 def status_text(status: TableStatus) -> str:
-    """The status for people: the table, one aligned line for each region, the problems."""
+    """The status for people: the table, where its records stop, one aligned line for each partition, the problems."""
     primary, region = (one_line(", ".join(names)) for names in (status.primary_key, status.region_key))
     lines = [
         f"table     {one_line(status.uri)}",
-        f"version   {status.table_version}, {status.table_rows} rows in {status.table_fragments} fragments",
-        f"topic     {status.topic} ({status.topic_id}), {len(status.regions)} partitions",
+        f"version   {_figure(status.table_version)}, {_figure(status.table_rows)} rows in "
+        f"{_figure(status.table_fragments)} fragments",
+        f"topic     {status.topic} ({status.topic_id}), {len(status.partitions)} partitions",
         f"keys      primary {primary}; region {region or 'record key'}",
         f"contract  version {status.contract_version}, table {one_line(status.table_uuid)}",
         f"group     {one_line(status.group)}, {_counted(status.group_members)}",
-        *(f"paused    {service} {until_text(until)}" for service, until in status.paused.items()),
+        *(f"paused    {service} {_until(until)}" for service, until in status.paused.items()),
         *([_IN_CONFLICT.format(status.keys_in_conflict)] if status.keys_in_conflict else []),
+        *_diagnosis(status.diagnosis),
         "",
     ]
-    rows = [_TITLES, *(_cells(region) for region in status.regions)]
-    lines += aligned(rows, figures=range(len(_TITLES) - 2))
+    rows = [_TITLES, *(_cells(partition) for partition in status.partitions)]
+    lines += aligned(rows, figures=_FIGURES)
+    rejected = [found for found in status.partitions if found.rejections.records]
+    lines += ["", *map(_rejected, rejected)] if rejected else []
     if status.not_looked_at:
         lines += ["", f"not looked at: {'; '.join(map(one_line, status.not_looked_at))}"]
+    if status.unknown:
+        lines += ["", f"not known from here: {'; '.join(map(one_line, status.unknown))}"]
     return "\n".join([*lines, *(f"\nproblem: {one_line(problem)}" for problem in status.problems)])
+
+
+def _diagnosis(found: Diagnosis) -> list[str]:
+    """Where records stop, of the table."""
+    return [
+        f"stands    {found.state} at {found.step}: {found.kind}: {one_line(found.message)}",
+        *([f"do        {one_line(found.do)}"] if found.do else []),
+    ]
+
+
+def _rejected(found: PartitionStatus) -> str:
+    few = found.rejections
+    return (
+        f"rejected: partition {found.partition}: {few.records} of the newest {few.records + few.rows} records, most often "
+        f"{one_line(few.kind)}, as at offset {few.offset}"
+    )
+
+
+def _until(until: int | str) -> str:
+    return until_text(until) if isinstance(until, int) else until_text("resumed")
 
 
 def _counted(members: int | None) -> str:
@@ -73,18 +150,20 @@ def _counted(members: int | None) -> str:
     return "1 member" if members == 1 else f"{members} members"
 
 
-def _cells(region: RegionStatus) -> tuple[str, ...]:
-    def figure(value: int | None) -> str:
-        return "-" if value is None else str(value)
+def _figure(value: int | None) -> str:
+    return "-" if value is None else str(value)
 
-    generations = ", ".join(f"{count} {state}" for state, count in region.generations.items())
+
+def _cells(partition: PartitionStatus) -> tuple[str, ...]:
+    generations = ", ".join(f"{count} {state}" for state, count in partition.generations.items())
+    found = partition.diagnosis
+    positions = (partition.high, partition.durable, partition.flushed, partition.merged, partition.read, partition.lag)
     return (
-        str(region.partition),
-        figure(region.lag),
-        figure(region.durable),
-        figure(region.merged),
-        str(region.unmerged_rows),
-        str(region.unmerged_bytes),
+        str(partition.partition),
+        *map(_figure, positions),
+        str(partition.unmerged_rows),
+        str(partition.unmerged_bytes),
         generations or "-",
-        one_line(region.owner or "-"),
+        f"{found.step}: {one_line(found.kind)}",
+        one_line(partition.owner or "-"),
     )

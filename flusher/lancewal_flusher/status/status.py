@@ -6,7 +6,8 @@ restored) leaves that figure out and becomes a problem in the result; the other 
  * *durable*: from the index, and for an OPEN generation from its log, walked to the tail (``unmerged_counts``).
  * *merged*: W(newest version).  Generations above it are *unmerged*, whatever state their index shows.
  * *group*: its members tell by their client ids which table they work for (``group_member``).
- * *stands*: ``stopped_partitions`` says what can be told of partitions that go no further.
+ * *diagnosis*: the first step of the way that does not move (``lancewal_core.process.status``), as far as stored state and
+   brokers tell it.
  * *problems* are also what a strong read would stop at, as far as ``readable`` looks; ``not_looked_at`` is the rest.
  * *unmerged* rows and bytes: from the snapshot's manifest, and from the WAL where there is no snapshot yet; in the WAL a
    key may have several rows.
@@ -14,109 +15,67 @@ restored) leaves that figure out and becomes a problem in the result; the other 
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from lancewal_core import paths
 from lancewal_core.errors import LancewalError
-from lancewal_core.ids import LogId, Region
+from lancewal_core.ids import LogId, Region, TableVersion
 from lancewal_core.keys.conflicts import read_conflicts
 from lancewal_core.open import Address
 from lancewal_core.process.clock import Clock, SystemClock
+from lancewal_core.process.status.facts import TableFacts
+from lancewal_core.process.status.report import Figures, TableStatus, partitions_of, problems_of, table_diagnosis
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.snapshot import read_snapshot
 from lancewal_core.settings.load import Settings
-from lancewal_core.store.place import place_of, same_place
 from lancewal_core.table.checks import check_place, check_settings, check_table
 from lancewal_core.table.contract import Contract, read_contract
-from lancewal_core.table.control import RUNNING, Service, Until, read_control
+from lancewal_core.table.control import RUNNING, Service, Until, read_control, until_text
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.table.watermarks import InForce
 from lancewal_core.wal.segment import Trailer
+from lancewal_flusher.status.of_kafka import NO_BROKERS, KafkaLook, look_at_kafka, misrouted
+from lancewal_flusher.status.partition_figures import Seen, figures_of, standing
 from lancewal_flusher.status.readable import Look, SegmentSize, Unmerged, look
-from lancewal_flusher.status.stopped_partitions import (
-    STANDS_S,
-    KafkaSpan,
-    Signs,
-    Stopped,
-    gone_from_kafka,
-    stands,
-    waits,
-)
+from lancewal_flusher.status.rejections import REGIONS_MAX, add_newest
 from lancewal_flusher.status.unmerged_counts import UnmergedCounts, count_entries
-
-if TYPE_CHECKING:
-    from lancewal_kafka.group_member import MemberTable
-    from lancewal_kafka.topic import GroupMember, TopicInspector
 
 T = TypeVar("T")
 _IO_THREADS = 8
 """Segments fetched at the same time."""
+NOT_STORED_ANYWHERE = (
+    "what ingest has consumed and decoded and not stored, and why a partition has stopped: its log, /readyz and /status",
+    "why rounds of the flusher fail: its log, /readyz and /status",
+)
+READERS = "which version readers have open: name it with --reader-version"
 
 
 @dataclass(frozen=True, slots=True)
-class RegionStatus:
-    """Positions are Kafka's; None where a figure could not be had, or where there is nothing to say yet."""
+class _Stored:
+    """What was read of the table's own state."""
 
-    partition: int
-    owner: str | None
-    """Who claimed the region's newest generation."""
-    end: int | None
-    """Position behind the last committed record in Kafka."""
-    high: int | None
-    """The same for all records: above ``end`` while a transaction is open."""
-    durable: int | None
-    """Position behind the newest WAL entry; None if nobody has claimed the region."""
-    lag: int | None
-    """``high`` minus ``durable``: an upper bound of the records that are not durable."""
-    merged: int | None
-    """Position up to which the table's newest version holds the region."""
-    merged_generation: int | None
-    generations: Mapping[str, int]
-    """Number of generations in the index by state."""
-    unmerged_rows: int
-    """Changes in unmerged snapshots, and rows in the WAL that no snapshot holds yet."""
-    unmerged_bytes: int
-    stands: str | None = None
-    """Why it goes no further, as far as that can be told from outside: the ``kind`` of an error, or ``stands``."""
+    opened: OpenedTable
+    pinned: PinnedTable
+    in_force: InForce | None
+    counted: Sequence[UnmergedCounts]
 
 
-@dataclass(frozen=True, slots=True)
-class TableStatus:
-    """What ``lancewal status --output json`` shows."""
+def table_status(
+    settings: Settings,
+    uri: str,
+    kafka_timeout_s: float = 5.0,
+    clock: Clock | None = None,
+    reader_version: int | None = None,
+) -> TableStatus:
+    """The status of the table at ``uri``.  ``NotALancewalTable`` or ``TableMissing`` if it is none.
 
-    uri: str
-    table_uuid: str
-    table_version: int
-    table_rows: int
-    table_fragments: int
-    contract_version: int
-    topic: str
-    topic_id: str
-    primary_key: tuple[str, ...]
-    region_key: tuple[str, ...]
-    group: str
-    """Consumer group of ingest."""
-    group_members: int | None
-    """How many it has; None where Kafka does not say."""
-    paused: Mapping[str, Until]
-    """Paused services, and until when: milliseconds since 1970, or ``resumed``."""
-    regions: tuple[RegionStatus, ...]
-    problems: tuple[str, ...]
-    """Why figures are missing, what contradicts the contract, and what strong reads stop at."""
-    not_looked_at: tuple[str, ...] = ()
-    """What strong reads need besides."""
-    keys_in_conflict: int = 0
-    """Primary keys that came through two partitions, and wait for a decision."""
-
-
-def table_status(settings: Settings, uri: str, kafka_timeout_s: float = 5.0, clock: Clock | None = None) -> TableStatus:
-    """The status of the table at ``uri``.  ``NotALancewalTable`` or ``TableMissing`` if it is none."""
+    ``reader_version``: that of the table which a reader was seen to have open; by default the newest."""
     clock = clock or SystemClock()
     address = Address.of(settings, uri)
     store = address.store()
@@ -135,84 +94,106 @@ def table_status(settings: Settings, uri: str, kafka_timeout_s: float = 5.0, clo
     _try(lambda: read_conflicts(store, conflicts, contract.rows), problems)
     control = _try(lambda: read_control(store), problems) or RUNNING
     now_ms = clock.now_ms()
+    read = in_force
+    if reader_version is not None:
+        read = _try(lambda: opened.watermarks.at(TableVersion(reader_version)), problems)
     with closing(tasks):
         counted, segments = _counts(opened, in_force, problems)
-        looked = _look(opened, pinned, in_force, counted, segments)
+        _add_newest_rejections(opened, counted, problems)
+        stored = _Stored(opened, pinned, in_force, counted)
+        looked = _look(stored, segments)
         problems += looked.problems
-        group = settings.kafka.group(contract.table_uuid)
-        spans: Mapping[int, KafkaSpan] = {}
-        members: Sequence[GroupMember] | None = None
-        inspector = _inspector(settings, kafka_timeout_s, problems)
-        if inspector is not None:
-            spans = _try(lambda: _spans(inspector, contract, now_ms, problems), problems) or {}
-            # Not every user may see the group, and that is no problem of the table.
-            members = _try(lambda: inspector.members(contract.topic, group), []) if spans else None
-        problems += foreign_members(group, members or (), contract, uri)
+        kafka = look_at_kafka(settings, contract, uri, now_ms, kafka_timeout_s)
+        problems += [*([kafka.failure.text] if kafka.failure is not None else []), *kafka.problems]
         paused = {s.value: until for s in Service if (until := control.paused(s, now_ms)) is not None}
-        stopped = _stopped(opened, counted, spans, Service.INGEST.value in paused, now_ms, problems)
-    problems += [found.text for found in stopped.values()]
+        facts = _table_facts(settings, stored, kafka, paused, now_ms)
+        facts = replace(facts, read_version=reader_version if read is not None else None)
+        seen = Seen(opened, in_force, read, kafka.spans, settings.ingest.seal_age_s, now_ms, problems)
+        figures = _with_misrouted(settings, contract, figures_of(seen, counted), facts)
+    partitions = partitions_of(facts, figures)
+    problems += problems_of(facts, partitions)
     return TableStatus(
+        seen_by="status",
+        at_ms=now_ms,
         uri=uri,
         table_uuid=contract.table_uuid,
         table_version=pinned.version,
-        table_rows=sum(f.physical_rows - f.deleted_rows for f in pinned.fragments()),
+        table_rows=facts.table_rows,
         table_fragments=len(pinned.fragments()),
         contract_version=contract.version,
         topic=contract.topic,
         topic_id=contract.topic_id,
         primary_key=contract.primary_key,
         region_key=contract.region_key,
-        group=group,
-        group_members=None if members is None else len(members),
+        group=settings.kafka.group(contract.table_uuid),
+        group_members=kafka.members,
         paused=paused,
-        regions=tuple(
-            _status(t, in_force, spans.get(t.region.partition), stopped.get(t.region.partition)) for t in counted
-        ),
+        last_merge_ms=facts.merged_ms,
+        diagnosis=table_diagnosis(facts, partitions),
+        partitions=partitions,
         problems=tuple(problems),
+        unknown=_unknown(kafka, settings, reader_version),
         not_looked_at=tuple(looked.not_looked_at),
         keys_in_conflict=0 if conflicts is None else conflicts.keys,
     )
 
 
-def _look(
-    opened: OpenedTable,
-    pinned: PinnedTable,
-    in_force: InForce | None,
-    counted: Sequence[UnmergedCounts],
-    segments: Sequence[Trailer],
-) -> Look:
-    if in_force is None:  # no strong read can begin, and why is a problem already
+def _table_facts(
+    settings: Settings, stored: _Stored, kafka: KafkaLook, paused: dict[str, Until], now_ms: int
+) -> TableFacts:
+    generations = [r for counts in stored.counted if counts.index is not None for r in counts.index.generations]
+    flusher, contract = settings.flusher, stored.opened.contract
+    return TableFacts(
+        now_ms,
+        contract.topic,
+        kafka=kafka.failure,
+        members=kafka.members,
+        paused={service: until_text(until) for service, until in paused.items()},
+        table_rows=sum(f.physical_rows - f.deleted_rows for f in stored.pinned.fragments()),
+        version=stored.pinned.version,
+        merged_ms=max((r.merged_at_ms for r in generations if r.merged_at_ms is not None), default=None),
+        merge_after_s=flusher.merge_interval_s + min(flusher.merge_defer_s, contract.freshness_target_s),
+    )
+
+
+def _with_misrouted(settings: Settings, contract: Contract, figures: list[Figures], facts: TableFacts) -> list[Figures]:
+    """Where records stand for long, the one that is next may tell why."""
+    stands = {f.facts.partition: f.facts.durable for f in figures if standing(f, facts.now_ms)}
+    places = {partition: at for partition, at in stands.items() if at is not None}
+    if not places or Service.INGEST.value in facts.paused or facts.members == 0:
+        return figures
+    found = misrouted(settings, contract, places)
+    return [replace(f, facts=replace(f.facts, misrouted_to=found.get(f.facts.partition))) for f in figures]
+
+
+def _unknown(kafka: KafkaLook, settings: Settings, reader_version: int | None) -> tuple[str, ...]:
+    unknown = [] if settings.kafka.bootstrap_servers else [NO_BROKERS]
+    if kafka.spans and kafka.members is None:
+        unknown.append("whether ingest runs: this user may not describe its consumer group")
+    return (*unknown, *NOT_STORED_ANYWHERE, *([] if reader_version is not None else [READERS]))
+
+
+def _add_newest_rejections(opened: OpenedTable, counted: Sequence[UnmergedCounts], problems: list[str]) -> None:
+    """Of those whose unmerged entries say nothing."""
+    quiet = [counts for counts in counted if not counts.rejections.seen and counts.index is not None][:REGIONS_MAX]
+
+    def add(counts: UnmergedCounts) -> None:
+        _try(lambda: add_newest(opened, counts.region, counts.index, counts.rejections), problems)
+
+    opened.tasks.map(add, quiet)
+
+
+def _look(stored: _Stored, segments: Sequence[Trailer]) -> Look:
+    if stored.in_force is None:  # no strong read can begin, and why is a problem already
         return Look(not_looked_at=["what strong reads need besides"])
-    unmerged = [Unmerged(t.region, t.index, t.snapshots) for t in counted if t.index_read]
+    unmerged = [Unmerged(t.region, t.index, t.snapshots) for t in stored.counted if t.index_read]
     sizes = [
         SegmentSize(
             paths.wal_segment(s.log, s.sequence), sum(batch.section.length for batch in s.batches), s.written_at_ms
         )
         for s in segments
     ]
-    return look(opened, pinned, in_force, unmerged, sizes)
-
-
-def _status(
-    counts: UnmergedCounts, in_force: InForce | None, span: KafkaSpan | None, stopped: Stopped | None
-) -> RegionStatus:
-    end, high = (None, None) if span is None else (span.end, span.high)
-    newest = None if counts.index is None else counts.index.newest
-    states = Counter(record.state.name.lower() for record in (counts.index.generations if counts.index else ()))
-    return RegionStatus(
-        partition=counts.region.partition,
-        owner=None if newest is None else newest.owner,
-        end=end,
-        high=high,
-        durable=counts.durable,
-        lag=None if high is None or counts.durable is None else max(0, high - counts.durable),
-        merged=None if in_force is None else in_force.position(counts.region),
-        merged_generation=None if in_force is None else in_force.generation(counts.region),
-        generations={s.name.lower(): states[s.name.lower()] for s in State if states[s.name.lower()]},
-        unmerged_rows=counts.rows,
-        unmerged_bytes=counts.nbytes,
-        stands=None if stopped is None else stopped.kind,
-    )
+    return look(stored.opened, stored.pinned, stored.in_force, unmerged, sizes)
 
 
 def _indexes(opened: OpenedTable, problems: list[str]) -> dict[Region, RegionIndex | None]:
@@ -266,93 +247,6 @@ def _counts(
     for log, held in by_log.items():
         segments += _try(lambda: count_entries(opened, log, held), problems) or []  # noqa: B023 # called now
     return counted, segments
-
-
-def _stopped(
-    opened: OpenedTable,
-    counted: Sequence[UnmergedCounts],
-    spans: Mapping[int, KafkaSpan],
-    paused: bool,
-    now_ms: int,
-    problems: list[str],
-) -> dict[int, Stopped]:
-    """What goes no further, by partition.  Who waits for an operator, or was never claimed, is shown as that."""
-
-    def look(counts: UnmergedCounts) -> Stopped | None:
-        region, durable, span = counts.region, counts.durable, spans.get(counts.region.partition)
-        if durable is None or span is None:
-            return None
-        gone = gone_from_kafka(region, durable, span)
-        if gone is not None or paused or not waits(durable, span):
-            return gone
-        infos = _try(lambda: opened.store.list(paths.index_prefix(region), limit=1), problems)
-        if infos is None:
-            return None  # when it changed last is not known
-        # The newest version is the first; a local folder gives all.
-        changed_at_ms = max([counts.entry_at_ms, *(info.modified_ms for info in infos)])
-        return stands(region, durable, span, Signs(changed_at_ms, counts.owner_wrote_at_ms), now_ms)
-
-    found = zip(counted, opened.tasks.map(look, counted), strict=True)
-    return {counts.region.partition: stopped for counts, stopped in found if stopped is not None}
-
-
-def _inspector(settings: Settings, timeout_s: float, problems: list[str]) -> TopicInspector | None:
-    """What asks Kafka; None where no brokers are named."""
-    if not settings.kafka.bootstrap_servers:
-        problems.append("kafka.bootstrap_servers is not set: no lag")
-        return None
-    from lancewal_kafka.topic import TopicInspector  # the status of a table can do without Kafka's client
-
-    return _try(lambda: TopicInspector(settings.kafka.client(), timeout_s), problems)
-
-
-def _spans(inspector: TopicInspector, contract: Contract, now_ms: int, problems: list[str]) -> Mapping[int, KafkaSpan]:
-    """What Kafka has by partition; empty where it has another topic."""
-    topic = inspector.describe(contract.topic)
-    if topic.topic_id != contract.topic_id:
-        problems.append(
-            f"topic {contract.topic} has id {topic.topic_id}, the contract says {contract.topic_id}: it was deleted "
-            "and recreated"
-        )
-        return {}
-    if topic.partitions != contract.partitions:
-        problems.append(
-            f"topic {contract.topic} has {topic.partitions} partitions, the contract says {contract.partitions}. Once "
-            "producers are stopped, and ingest, started again, and flusher have taken what the old ones hold: `lancewal "
-            f"table alter --partitions {topic.partitions}`"
-        )
-    partitions = range(min(topic.partitions, contract.partitions))
-    lows = inspector.begins(contract.topic, partitions)
-    recent = inspector.since(contract.topic, partitions, now_ms - int(STANDS_S * 1000), committed=False)
-    ends = inspector.ends(contract.topic, partitions)
-    highs = inspector.ends(contract.topic, partitions, committed=False)
-    # Records of an open transaction wait too, though nobody can read them yet.
-    return {
-        p: KafkaSpan(lows[p], ends[p], highs[p], highs[p] if (first := recent[p]) is None else min(first, highs[p]))
-        for p in partitions
-    }
-
-
-def foreign_members(group: str, members: Sequence[GroupMember], contract: Contract, uri: str) -> list[str]:
-    """A problem for each other table that members of the group work for: both get a part of the partitions only.
-
-    Those at the contract's place are its own, also where it is a copy of the folder, such as a backup, that is looked at.
-    """
-    from lancewal_kafka.group_member import parse_member_id
-
-    here = contract.place or place_of(uri)
-    found: dict[MemberTable, list[str]] = defaultdict(list)
-    for member in members:
-        of = parse_member_id(member.client_id)
-        if of is not None and not (of.table_uuid == contract.table_uuid and same_place(of.place, here)):
-            found[of].append(member.host)
-    return [
-        f"consumer group {group}: {len(hosts)} members ({', '.join(sorted(set(hosts)))}) work for the table "
-        f"{of.table_uuid} at {of.place}: each of the two tables gets the records of a part of the partitions only. Stop them; "
-        "if that table is a copy of this one, `lancewal table attach` or `table moved` makes it one of its own; if both have "
-        "the same kafka.group_id, give them two, or none"
-        for of, hosts in found.items()
-    ]
 
 
 def _try(call: Callable[[], T], problems: list[str]) -> T | None:

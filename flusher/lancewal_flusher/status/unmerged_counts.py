@@ -21,6 +21,17 @@ from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.snapshot import Snapshot
 from lancewal_core.wal.segment import Trailer
 from lancewal_core.wal.walk import Walk, confirm_end, segment_lost, walk_trailers
+from lancewal_flusher.status.rejections import RejectionCounts
+
+
+@dataclass(slots=True)
+class InWal:
+    """What the WAL has of one generation."""
+
+    rows: int = 0
+    nbytes: int = 0
+    first_at_ms: int | None = None
+    """When the first of its entries that moved anything was written."""
 
 
 @dataclass(slots=True)
@@ -38,6 +49,9 @@ class UnmergedCounts:
     """When its newest entry in an unmerged generation was written."""
     owner_wrote_at_ms: int = 0
     """The same of the newest segment of its OPEN generation's log."""
+    in_wal: dict[int, InWal] = field(default_factory=dict)
+    """By generation, of those without a snapshot."""
+    rejections: RejectionCounts = field(default_factory=RejectionCounts)
     in_log: list[GenerationRecord] = field(default_factory=list)
     """Unmerged generations without a snapshot."""
     snapshots: list[tuple[GenerationRecord, Snapshot]] = field(default_factory=list)
@@ -76,6 +90,11 @@ def count_entries(
             counts.rows += header.row_count
             counts.nbytes += header.nbytes
             counts.entry_at_ms = max(counts.entry_at_ms, trailer.written_at_ms)
+            counts.rejections.add(header)
+            wal = counts.in_wal.setdefault(record.generation, InWal())
+            wal.rows += header.row_count
+            wal.nbytes += header.nbytes
+            wal.first_at_ms = trailer.written_at_ms if wal.first_at_ms is None else wal.first_at_ms
             if record.state is State.OPEN:
                 reached[header.region] = header.next
     _check_end(opened, walked, before, held)

@@ -34,7 +34,7 @@ from lancewal_core.table.watermarks import NOTHING_MERGED, InForce, Watermark, W
 from lancewal_flusher.define import register as register_module
 from lancewal_flusher.define.attach import attach_table
 from lancewal_flusher.define.move import move_table
-from lancewal_flusher.status.status import foreign_members
+from lancewal_flusher.status.of_kafka import foreign_members
 from lancewal_kafka.group_member import MemberTable, member_id, parse_member_id
 from lancewal_kafka.topic import GroupMember, TopicInspector, TopicState
 from lancewal_reader import open_table, receipt_of

@@ -7,14 +7,14 @@ from threading import Barrier
 
 from lancewal_core.ids import Position, Region, TopicId
 from lancewal_core.process.clock import SystemClock
+from lancewal_core.process.status.facts import KafkaSpan
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.store.object_store import ObjectInfo
 from lancewal_core.table.contract import Column, Contract
 from lancewal_core.testing.memory_store import MemoryStore
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
-from lancewal_flusher.status.status import _stopped
-from lancewal_flusher.status.stopped_partitions import KafkaSpan
+from lancewal_flusher.status.partition_figures import Seen, figures_of
 from lancewal_flusher.status.unmerged_counts import UnmergedCounts
 
 AT_ONCE = 4
@@ -47,7 +47,7 @@ def test_partitions_that_wait_are_looked_at_side_by_side() -> None:
         UnmergedCounts(Region("orders", TopicId("id"), partition), durable=Position(5))
         for partition in range(2 * AT_ONCE)
     ]
-    waiting, done = KafkaSpan(*map(Position, (0, 9, 9, 9))), KafkaSpan(*map(Position, (0, 5, 5, 5)))
+    waiting, done = KafkaSpan(0, 9, 9, 9), KafkaSpan(0, 5, 5, 5)
     spans = {counts.region.partition: waiting if counts.region.partition < AT_ONCE else done for counts in counted}
     problems: list[str] = []
     tasks = ThreadTasks(io_threads=AT_ONCE)
@@ -55,8 +55,8 @@ def test_partitions_that_wait_are_looked_at_side_by_side() -> None:
         opened = OpenedTable.over(
             MetStore(), MemoryTable(MemoryDataset(CONTRACT.rows.table)), CONTRACT, tasks, SystemClock()
         )
-        found = _stopped(opened, counted, spans, False, 1_700_000_000_000, problems)
+        found = figures_of(Seen(opened, None, None, spans, 600.0, 1_700_000_000_000, problems), counted)
     finally:
         tasks.close()
-    assert sorted(found) == list(range(AT_ONCE))
+    assert [figures.facts.partition for figures in found] == list(range(2 * AT_ONCE))
     assert problems == []

@@ -1,0 +1,136 @@
+"""Every cause that may hold up records, declared once: the reference page is made of it.
+
+A cause has the step of the way at which records stop, and a state: a *problem* wants a person, *waits* goes on by itself or
+when an operator says so, *idle* means that there is nothing to do, *moving* that nothing stands.  ``seen`` says who can
+tell: whoever reads stored state and asks the brokers (``outside``), or the service that meets it alone.
+
+What stops a partition by an error has that error's kind (docs/reference/errors.md) instead of one from here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Step(StrEnum):
+    """The way of a record, in its order."""
+
+    KAFKA = "kafka"
+    CONSUMED = "consumed"
+    DECODED = "decoded"
+    DURABLE = "durable"
+    FLUSHED = "flushed"
+    MERGED = "merged"
+    READ = "read"
+
+
+class State(StrEnum):
+    """What a diagnosis asks of a person; the most urgent first."""
+
+    PROBLEM = "problem"
+    WAITS = "waits"
+    MOVING = "moving"
+    IDLE = "idle"
+
+
+class Seen(StrEnum):
+    """From where a cause can be told."""
+
+    OUTSIDE = "stored state and brokers"
+    BROKERS = "brokers"
+    INGEST = "ingest's page"
+    FLUSHER = "the flusher's page"
+    READER = "the reader's version"
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """See the module docstring."""
+
+    kind: str
+    step: Step
+    seen: Seen
+    meaning: str
+
+
+KAFKA_NOT_ASKED = Cause(
+    "kafka_not_asked", Step.KAFKA, Seen.BROKERS, "The brokers cannot be asked, or have another topic; an error's kind."
+)
+NOTHING_PRODUCED = Cause("nothing_produced", Step.KAFKA, Seen.BROKERS, "The partition never had a record.")
+RETENTION_PASSED = Cause(
+    "retention_passed", Step.KAFKA, Seen.BROKERS, "Kafka has deleted all records before the table's first claim."
+)
+STARTS_BEHIND = Cause(
+    "starts_behind", Step.KAFKA, Seen.BROKERS, "Every record that Kafka has lies before the table's start."
+)
+RETENTION_LOST = Cause(
+    "retention_lost", Step.KAFKA, Seen.BROKERS, "Kafka has deleted records that were not durable; the error's kind."
+)
+TOPIC_TRUNCATED = Cause(
+    "topic_truncated", Step.KAFKA, Seen.BROKERS, "Kafka ends below what is durable; the error's kind."
+)
+NO_INGEST = Cause("no_ingest", Step.CONSUMED, Seen.OUTSIDE, "The consumer group has no member: no ingest runs.")
+INGEST_PAUSED = Cause("ingest_paused", Step.CONSUMED, Seen.OUTSIDE, "An operator has paused ingest.")
+NOT_OPENED = Cause(
+    "not_opened", Step.CONSUMED, Seen.OUTSIDE, "Ingest runs, and has never opened the partition; its page knows why."
+)
+CANNOT_OPEN = Cause(
+    "cannot_open", Step.CONSUMED, Seen.INGEST, "Its owner cannot open it; the kind is that of the error."
+)
+OPEN_TRANSACTION = Cause(
+    "open_transaction", Step.CONSUMED, Seen.BROKERS, "All that waits lies behind the beginning of an open transaction."
+)
+THROTTLED = Cause("throttled", Step.CONSUMED, Seen.INGEST, "Ingest's memory is full: it consumes nothing.")
+STANDS = Cause(
+    "stands", Step.CONSUMED, Seen.OUTSIDE, "Records wait, and nothing becomes durable; ingest's page knows why."
+)
+STOPPED = Cause("stopped", Step.DECODED, Seen.INGEST, "Its owner has stopped it; the kind is that of the error.")
+MISROUTED = Cause(
+    "misrouted", Step.DECODED, Seen.OUTSIDE, "The record at which it stands belongs to another partition by its key."
+)
+ALL_REJECTED = Cause(
+    "all_rejected", Step.DECODED, Seen.OUTSIDE, "None of the newest records became a row: all are dead letters."
+)
+NOT_STORED = Cause(
+    "not_stored", Step.DURABLE, Seen.INGEST, "Store or dead-letter topic take nothing; the kind is that of the error."
+)
+SEAL_LIMITS = Cause(
+    "seal_limits", Step.FLUSHED, Seen.OUTSIDE, "Rows are durable, and their MemTable has reached no limit yet."
+)
+SEAL_OVERDUE = Cause(
+    "seal_overdue", Step.FLUSHED, Seen.OUTSIDE, "A MemTable is past its age, and its owner does not seal it."
+)
+ABANDONED = Cause(
+    "abandoned", Step.FLUSHED, Seen.OUTSIDE, "Rows are durable, and no ingest runs that would seal and flush them."
+)
+FLUSH_UNDER_WAY = Cause("flush_under_way", Step.FLUSHED, Seen.OUTSIDE, "A sealed generation is about to be flushed.")
+NOT_FLUSHED = Cause(
+    "not_flushed", Step.FLUSHED, Seen.OUTSIDE, "A sealed generation is flushed by nobody: no ingest, and no flusher."
+)
+FLUSHER_PAUSED = Cause("flusher_paused", Step.MERGED, Seen.OUTSIDE, "An operator has paused the flusher.")
+ROUNDS_FAIL = Cause(
+    "rounds_fail", Step.MERGED, Seen.FLUSHER, "The flusher's rounds fail; the kind is that of the error."
+)
+HELD_BACK = Cause(
+    "held_back", Step.MERGED, Seen.FLUSHER, "Others are merged, this one not; the kind is that of the error."
+)
+MERGE_DUE = Cause("merge_due", Step.MERGED, Seen.OUTSIDE, "What is flushed waits for the next merge.")
+PASSED_BY = Cause(
+    "passed_by", Step.MERGED, Seen.OUTSIDE, "Merges land, and leave this partition; the flusher's page knows why."
+)
+NO_FLUSHER = Cause(
+    "no_flusher", Step.MERGED, Seen.OUTSIDE, "No merge has landed for long: no flusher runs, or its rounds fail."
+)
+READER_BEHIND = Cause(
+    "reader_behind", Step.READ, Seen.READER, "The version that the reader has open lacks what is merged."
+)
+NO_ROWS_LEFT = Cause(
+    "no_rows_left", Step.READ, Seen.OUTSIDE, "All is merged, and no row is left: deleted, expired, or rejected."
+)
+CAUGHT_UP = Cause("caught_up", Step.READ, Seen.OUTSIDE, "All that is known of has come to the end of the way.")
+MOVING = Cause("moving", Step.CONSUMED, Seen.OUTSIDE, "Records come, and nothing stands.")
+UNKNOWN = Cause("unknown", Step.READ, Seen.OUTSIDE, "What is known from here does not tell.")
+
+CAUSES: tuple[Cause, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Cause))
+"""In the order of the way."""

@@ -1,0 +1,135 @@
+"""What was seen of a table and of its partitions, from wherever one looks.
+
+``None`` is always "not known from here", never "nothing": a rule that needs what is not known says nothing.  Times are
+milliseconds since 1970, positions are Kafka's: the next offset, a boundary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+STANDS_S = 60.0
+"""Longer than a service at work leaves undone what it could do."""
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSpan:
+    """What Kafka has of a partition."""
+
+    low: int
+    """The first offset that it still has."""
+    end: int
+    """The position behind the last committed record."""
+    high: int
+    """The position behind the last record of all: above ``end`` while a transaction is open."""
+    recent: int
+    """The first record that is not older than ``STANDS_S``; ``high`` if there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejections:
+    """Records that became no rows, among those that one could see of the newest."""
+
+    records: int = 0
+    """So many were rejected."""
+    rows: int = 0
+    """Records among the same ones that did become rows."""
+    kind: str = ""
+    """The commonest reason."""
+    offset: int = -1
+    """One record that was rejected for it; -1 where none was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A generation that has not reached its next state."""
+
+    generation: int
+    since_ms: int | None = None
+    """Since when it could go on; None: not known."""
+    rows: int = 0
+    nbytes: int = 0
+    due_ms: int | None = None
+    """Of an OPEN one: when it is sealed at the latest, by the settings that this process has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What somebody met: ``kind`` of the error, and its text, which says where and what to do."""
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFacts:
+    """Of one partition."""
+
+    topic: str
+    partition: int
+    kafka: KafkaSpan | None = None
+    start: int | None = None
+    """Where the contract begins; None: with the first offset that Kafka has."""
+    claimed: bool | None = None
+    """Whether an ingest has ever opened it."""
+    begun: int | None = None
+    """Where its first generation began."""
+    owner: str | None = None
+    consumed: int | None = None
+    """Taken from Kafka by its owner; only the owner knows."""
+    decoded: int | None = None
+    """Made rows or dead letters, perhaps not stored yet; only the owner knows."""
+    durable: int | None = None
+    flushed: int | None = None
+    merged: int | None = None
+    read: int | None = None
+    """What the version holds that a reader opens."""
+    changed_ms: int | None = None
+    """When its newest entry, or its index, was written."""
+    owner_wrote_ms: int | None = None
+    """When its owner's log took its newest segment, of whichever partition."""
+    rejections: Rejections = Rejections()
+    misrouted_to: int | None = None
+    """Where the record at the durable position belongs by its key, if that is another partition."""
+    open: Waiting | None = None
+    """The OPEN generation, if it has entries."""
+    sealed: Waiting | None = None
+    """The oldest that is sealed and not flushed."""
+    unmerged: Waiting | None = None
+    """The oldest that is flushed and not merged."""
+    stopped: Failure | None = None
+    """Why its owner has stopped it."""
+    refused: Failure | None = None
+    """Why its owner could not open it at the last try."""
+    held: Failure | None = None
+    """Why the flusher does not merge it, while it merges others."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """Of the whole table, at one moment."""
+
+    now_ms: int
+    topic: str
+    kafka: Failure | None = None
+    """Why the topic cannot be asked, or is not the contract's."""
+    members: int | None = None
+    """Of ingest's consumer group."""
+    paused: Mapping[str, str] = field(default_factory=dict)
+    """Services that an operator pauses, and until when, as text."""
+    table_rows: int | None = None
+    version: int | None = None
+    """Newest version of the Lance table."""
+    read_version: int | None = None
+    """The one that a reader was seen to have open."""
+    merged_ms: int | None = None
+    """When a merge landed last."""
+    merge_after_s: float = 60.0
+    """How long the flusher may leave what is flushed, by the settings that this process has."""
+    throttled: bool = False
+    """Ingest's memory is full."""
+    not_stored: Failure | None = None
+    """Why ingest's segment in flight could not be stored at its last try."""
+    rounds: Failure | None = None
+    """Why the flusher's rounds fail."""

@@ -1,0 +1,146 @@
+"""The facts of each partition, put together from what is stored and what Kafka says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lancewal_core import paths
+from lancewal_core.errors import LancewalError
+from lancewal_core.ids import Position, Region
+from lancewal_core.process.status.facts import STANDS_S, KafkaSpan, PartitionFacts, Waiting
+from lancewal_core.process.status.report import Figures
+from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.region.snapshot import Snapshot
+from lancewal_core.store.object_store import ObjectInfo
+from lancewal_core.table.watermarks import InForce
+from lancewal_flusher.status.unmerged_counts import InWal, UnmergedCounts
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What holds for all partitions.  ``in_force`` is None where it is not known what is merged."""
+
+    opened: OpenedTable
+    in_force: InForce | None
+    read: InForce | None
+    """What the version holds that a reader opens."""
+    spans: Mapping[int, KafkaSpan]
+    seal_age_s: float
+    now_ms: int
+    problems: list[str]
+    """Takes what the store cannot say."""
+
+    def listed(self, folder: str, limit: int | None = None) -> Sequence[ObjectInfo]:
+        try:
+            return self.opened.store.list(folder, limit=limit)
+        except LancewalError as error:
+            self.problems.append(f"{error.kind}: {error}")
+            return ()
+
+
+def figures_of(seen: Seen, counted: Sequence[UnmergedCounts]) -> list[Figures]:
+    """Of all partitions; the store is asked for several at the same time."""
+    return seen.opened.tasks.map(lambda counts: stored_facts(seen, counts), counted)
+
+
+def stored_facts(seen: Seen, counts: UnmergedCounts) -> Figures:
+    """Of one partition.  Asks the store when an object was written, of partitions that may stand alone."""
+    region, index, in_force = counts.region, counts.index, seen.in_force
+    newest = None if index is None else index.newest
+    generations = () if index is None else index.generations
+    span = seen.spans.get(region.partition)
+    states = Counter(record.state.name.lower() for record in generations)
+    facts = PartitionFacts(
+        region.topic,
+        region.partition,
+        kafka=span,
+        start=seen.opened.contract.start_of(region.partition),
+        claimed=index is not None if counts.index_read else None,
+        begun=_begun(index),
+        owner=None if newest is None else newest.owner,
+        durable=counts.durable,
+        flushed=_flushed(index, None if in_force is None else in_force.position(region)),
+        merged=None if in_force is None else in_force.position(region),
+        read=None if seen.read is None else seen.read.position(region),
+        changed_ms=_changed_ms(seen, counts, span),
+        owner_wrote_ms=counts.owner_wrote_at_ms or None,
+        rejections=counts.rejections.result(),
+        open=_open(seen, counts, newest),
+        sealed=_sealed(seen, counts),
+        unmerged=_unmerged(seen, counts),
+    )
+    return Figures(
+        facts,
+        merged_generation=None if in_force is None else in_force.generation(region),
+        generations={s.name.lower(): states[s.name.lower()] for s in State if states[s.name.lower()]},
+        unmerged_rows=counts.rows,
+        unmerged_bytes=counts.nbytes,
+    )
+
+
+def standing(figures: Figures, now_ms: int) -> bool:
+    """Whether records wait, and nothing has moved for long."""
+    it = figures.facts
+    if it.kafka is None or it.durable is None or it.changed_ms is None:
+        return False
+    return it.kafka.recent > it.durable and it.kafka.end > it.durable and now_ms - it.changed_ms > STANDS_S * 1000
+
+
+def _begun(index: RegionIndex | None) -> int | None:
+    """Where the first generation began, as long as the index has it."""
+    if index is None or not index.generations or index.generations[0].generation != 1:
+        return None
+    return index.generations[0].first
+
+
+def _flushed(index: RegionIndex | None, merged: Position | None) -> int | None:
+    ends = [r.next for r in index.generations if r.snapshot is not None and r.next is not None] if index else []
+    return max([*ends, *([merged] if merged is not None else [])], default=None)
+
+
+def _changed_ms(seen: Seen, counts: UnmergedCounts, span: KafkaSpan | None) -> int | None:
+    """When its newest entry or its index was written; asked of the store only where old records wait."""
+    if counts.durable is None or span is None or span.recent <= counts.durable:
+        return None
+    written = _index_written_ms(seen, counts.region)
+    return None if written is None else max(counts.entry_at_ms, written)
+
+
+def _index_written_ms(seen: Seen, region: Region) -> int | None:
+    # The newest version is the first; a local folder gives all.
+    return max((info.modified_ms for info in seen.listed(paths.index_prefix(region), limit=1)), default=None)
+
+
+def _open(seen: Seen, counts: UnmergedCounts, newest: GenerationRecord | None) -> Waiting | None:
+    wal = None if newest is None else counts.in_wal.get(newest.generation)
+    if newest is None or newest.state is not State.OPEN or wal is None or wal.first_at_ms is None or not wal.rows:
+        return None
+    # It is as old as the claim or the seal before it, and so no younger than its first entry.
+    due_ms = wal.first_at_ms + int(seen.seal_age_s * 1000)
+    return Waiting(newest.generation, wal.first_at_ms, wal.rows, wal.nbytes, due_ms)
+
+
+def _sealed(seen: Seen, counts: UnmergedCounts) -> Waiting | None:
+    waiting = [record for record in counts.in_log if record.state is State.SEALED]
+    if not waiting:
+        return None
+    oldest = waiting[0]
+    following = counts.in_wal.get(oldest.generation + 1, InWal()).first_at_ms  # it was sealed before that
+    since = following if following is not None else _index_written_ms(seen, counts.region)
+    wal = counts.in_wal.get(oldest.generation, InWal())
+    return Waiting(oldest.generation, since, wal.rows, wal.nbytes)
+
+
+def _unmerged(seen: Seen, counts: UnmergedCounts) -> Waiting | None:
+    if not counts.snapshots:
+        return None
+    record, snapshot = counts.snapshots[0]
+    return Waiting(record.generation, _written_ms(seen, snapshot), snapshot.changes, snapshot.nbytes)
+
+
+def _written_ms(seen: Seen, snapshot: Snapshot) -> int | None:
+    folder = snapshot.key.rpartition("/")[0] + "/"
+    return next((info.modified_ms for info in seen.listed(folder) if info.key == snapshot.key), None)
