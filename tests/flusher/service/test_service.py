@@ -136,11 +136,14 @@ def test_once_flushes_and_merges_everything(table: FlusherTable) -> None:
     table.generation(0, upserts(range(10)))
     table.generation(0, [delete(3), patch(4, a=4)], flush=False)
     table.generation(1, upserts(range(5)), flush=False)
-    run_once(settings_of(table))
+    stopped = run_once(settings_of(table), lambda: True)
+    assert (stopped.merges, stopped.finished) == (0, False)
+    done = run_once(settings_of(table))
+    assert (done.merges, done.generations, done.finished) == (1, 3, True)
     table.check()
     assert table.states(0) == ["MERGED", "MERGED"]
     assert table.states(1) == ["MERGED"]
-    run_once(settings_of(table))
+    assert run_once(settings_of(table)) == replace(done, merges=0, generations=0)
     table.check()
 
 
@@ -590,7 +593,9 @@ def test_once_as_a_program(table: FlusherTable) -> None:
     table.generation(0, upserts(range(5, 15), a=1), flush=False)
     process = once(table, tree(table), "--runner", "threads")
     out, errors = process.communicate(timeout=DEADLINE_S)
-    assert (process.returncode, out) == (0, ""), errors
+    version = table.dataset.version
+    said = f"1 merges of 2 generations; the table is at version {version}\n"
+    assert (process.returncode, out) == (0, said), errors
     assert '"event": "merge_landed"' in errors
     table.check()
     assert table.states(0) == ["MERGED", "MERGED"]
