@@ -30,6 +30,7 @@ OPTIONS: Mapping[str, str] = {
     "read --store-option": "it is --storage-option",
     "table alter --ttl-s": "it is --ttl, with its unit: 30d",
     "table load --keep": "it is --duplicates",
+    "table alter --ttl-s": "it is --ttl, and takes a duration: --ttl 30d for --ttl-s 2592000",
     "repair region --above": "it is --version-seen",
     "repair restored --after-restore": "it is --rows-since: drop for keep, or replay",
     "repair merged-position --accept": "without --dry-run the conclusion is recorded",

@@ -20,7 +20,7 @@ sys.modules["confluent_kafka"] = None
 from lancewal_core.cli import program
 
 config = sys.argv[1]
-for command in ("merge", "status", "compact", "gc --dry-run", "table show", "table alter --ttl-s 5 --ttl-column s"):
+for command in ("merge", "status", "compact", "gc --dry-run", "table show", "table alter --ttl 5s --ttl-column s"):
     print("=", command, program.run([*command.split(), "--config", config]), flush=True)
 """
 
@@ -40,7 +40,7 @@ def test_without_kafkas_client_everything_runs_that_asks_no_broker(tmp_path: Pat
         "compact": "0",
         "gc --dry-run": "0",
         "table show": "0",
-        "table alter --ttl-s 5 --ttl-column s": "2",
+        "table alter --ttl 5s --ttl-column s": "2",
     }
     assert "kafka.bootstrap_servers is not set: no lag" in done.stdout
     table.check()

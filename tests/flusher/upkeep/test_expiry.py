@@ -488,11 +488,11 @@ def test_the_contract_is_changed(table: FlusherTable) -> None:
     ("options", "code", "said"),
     [
         ((), 2, "name one change"),
-        (("--ttl-column", "at"), 2, "name one change"),
-        (("--ttl-s", "5"), 2, "name one change"),
+        (("--ttl-column", "at"), 2, "--ttl DURATION with --ttl-column COLUMN"),
+        (("--ttl", "5s"), 2, "--ttl DURATION with --ttl-column COLUMN"),
         (("--no-ttl", "--partitions", "5"), 2, "name one change"),
-        (("--ttl-column", "s", "--ttl-s", "5"), 2, "rows expire by a timestamp or a date32"),
-        (("--ttl-column", "at", "--ttl-s", "5"), 0, "5 s after at"),
+        (("--ttl-column", "s", "--ttl", "5s"), 2, "rows expire by a timestamp or a date32"),
+        (("--ttl-column", "at", "--ttl", "5s"), 0, "5 s after at"),
         (("--no-ttl",), 0, "rows expire       never"),
     ],
 )
