@@ -44,7 +44,7 @@ ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 STAMP = VENV / "lancewal-stamp"
-CODE = ("core", "kafka", "ingest", "flusher", "reader", "audit", "demo", "tests", "benchmarks", "dev.py")
+CODE = ("core", "kafka", "ingest", "flusher", "reader", "audit", "demo", "watch", "tests", "benchmarks", "dev.py")
 
 BUILD_LOCK = "requirements-build.lock"
 MAIN_LOCK = "requirements.lock"

@@ -1,76 +1,99 @@
-"""The chart's alerts: metrics that the services have, pods of this release alone, pages that say what to do."""
+"""The chart's PrometheusRule: the alerts of the plain rules file, about this release's pods alone, with the values set."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
-import yaml
 
-from tests.deploy.helm_program import ROOT, render
-from tests.deploy.test_metrics_page import PAGE, TABLES
+from tests.deploy.helm_program import Refused, Rendered, render
+from watch.alerts.alert import selected
+from watch.alerts.rules import plain_rules
+from watch.alerts.table import ALERTS, BY_NAME
 
-OURS = 'namespace="default",pod=~"r-lancewal-(ingest|flusher)-.*"'
+ON: Mapping[str, Any] = {"podMonitor": {"enabled": True}, "alerts": {"enabled": True}}
+OURS = {
+    name: f'namespace="default",pod=~"r-lancewal-{component}-.*"'
+    for name, component in {
+        "ingest": "ingest",
+        "flusher": "flusher",
+        "both": "(ingest|flusher)",
+        "": "(ingest|flusher)",
+    }.items()
+}
+
+Rules = Mapping[str, Mapping[str, Any]]
 
 
-@pytest.fixture(scope="module")
-def rules() -> Mapping[str, Mapping[str, Any]]:
-    (group,) = render("everything").one("PrometheusRule", "r-lancewal")["spec"]["groups"]
+def rules_of(rendered: Rendered) -> Rules:
+    (group,) = rendered.one("PrometheusRule", "r-lancewal")["spec"]["groups"]
     found = {rule["alert"]: rule for rule in group["rules"]}
     assert len(found) == len(group["rules"])
     return found
 
 
-def metrics() -> dict[str, tuple[str, ...]]:
-    """Names of all metrics with their labels."""
-    return {metric.name: metric.labels for table in TABLES.values() for metric in table.declared()}
+@pytest.fixture(scope="module")
+def rules() -> Rules:
+    return rules_of(render("smallest", ON))
 
 
-def test_every_expression_is_about_metrics_of_this_releases_pods(rules: Mapping[str, Mapping[str, Any]]) -> None:
-    known = metrics()
-    for name, rule in rules.items():
-        selected = re.findall(r"(lancewal_\w+)(\{[^}]*\})?", rule["expr"])
-        assert selected, name
-        for metric, selector in selected:
-            assert metric in known, f"{name}: there is no metric {metric}"
-            assert selector == f"{{{OURS}}}", name
-        assert rule["expr"].count("(") == rule["expr"].count(")"), name
+@pytest.fixture(scope="module")
+def changed() -> Rules:
+    return rules_of(render("everything"))
 
 
-def test_summaries_name_only_labels_that_there_are(rules: Mapping[str, Mapping[str, Any]]) -> None:
-    known = metrics()
-    for name, rule in rules.items():
-        first = re.findall(r"lancewal_\w+", rule["expr"])[0]
-        for label in re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"]):
-            assert label in (*known[first], "pod"), f"{name}: {first} has no label {label}"
+def test_they_are_those_of_the_plain_file_about_this_release(rules: Rules) -> None:
+    """Both come from one declaration; only the selectors differ."""
+    (group,) = plain_rules()["groups"]
+    assert list(rules) == [alert.name for alert in ALERTS]
+    for plain in group["rules"]:
+        alert, rule = BY_NAME[plain["alert"]], dict(rules[plain["alert"]])
+        expression = selected(" ".join(alert.expression.split()), OURS)
+        for key, value in alert.values.items():
+            expression = expression.replace(f"%{key}%", str(value))
+        assert rule == {**plain, "expr": expression}
 
 
-def test_each_says_how_bad_it_is_and_where_to_read_on(rules: Mapping[str, Mapping[str, Any]]) -> None:
-    for name, rule in rules.items():
-        assert rule["labels"]["severity"] in ("critical", "warning"), name
-        assert re.fullmatch(r"[0-9]+[mh]", rule["for"]), name
-        page, _, heading = rule["annotations"]["runbook"].partition("#")
-        text = (ROOT / page).read_text()
-        headings = {line.lstrip("# ").lower().replace(" ", "-") for line in text.splitlines() if line.startswith("#")}
-        assert not heading or heading in headings, name
+def test_each_can_be_switched_off_and_set_otherwise(changed: Rules) -> None:
+    assert "LancewalProcessDown" not in changed
+    assert len(changed) == len(ALERTS) - 1
+    assert changed["LancewalRetentionHorizonShort"]["expr"].endswith("} < 7200")
+    assert changed["LancewalPaused"]["for"] == "30m"
+    assert changed["LancewalPaused"]["labels"] == {"severity": "info", "team": "data"}
+    assert changed["LancewalDamaged"]["labels"] == {"severity": "critical", "team": "data"}
+    url = changed["LancewalDamaged"]["annotations"]["runbook_url"]
+    assert url == "https://pages.example/runbooks/LancewalDamaged.md"
 
 
-def test_the_page_of_metrics_names_the_same_alerts(rules: Mapping[str, Mapping[str, Any]]) -> None:
-    assert set(re.findall(r"`(Lancewal\w+)`", PAGE.read_text())) == set(rules)
+def test_no_place_is_left_open(changed: Rules) -> None:
+    for rule in changed.values():
+        assert "@" not in rule["expr"]
+        assert "%" not in rule["expr"] + rule["annotations"]["description"]
 
 
-def test_the_pages_example_is_the_charts_alert(rules: Mapping[str, Mapping[str, Any]]) -> None:
-    (example,) = re.findall(r"```yaml\n(- alert.*?)```", PAGE.read_text(), re.DOTALL)
-    for shown in yaml.safe_load(example):
-        rule = rules[shown["alert"]]
-        ours = rule["expr"].replace(f"{{{OURS}}}", "").replace("7200", "6 * 3600")
-        assert (ours.split(), rule["for"], rule["labels"]) == (shown["expr"].split(), shown["for"], shown["labels"])
-        assert rule["annotations"]["summary"] == shown["annotations"]["summary"]
+def test_a_large_threshold_is_still_a_number() -> None:
+    rules = {"LancewalCleanUpBehind": {"threshold": 30_000_000}}
+    found = rules_of(render("smallest", {**ON, "alerts": {"enabled": True, "rules": rules}}))
+    assert float(found["LancewalCleanUpBehind"]["expr"].rpartition("> ")[2]) == 30_000_000
 
 
-def test_thresholds_are_values(rules: Mapping[str, Mapping[str, Any]]) -> None:
-    assert rules["LancewalRetentionHorizonShort"]["expr"].endswith("< 7200")
-    assert rules["LancewalPaused"]["for"] == "30m"
+@pytest.mark.parametrize(
+    ("alerts", "wrong"),
+    [
+        ({"rules": {"LancewalRowLate": {"enabled": False}}}, "LancewalRowLate"),
+        ({"rules": {"LancewalRowsLate": {"treshold": 3}}}, "treshold"),
+        ({"rules": {"LancewalRowsLate": {"for": "ten minutes"}}}, "for"),
+        ({"rules": {"LancewalRowsLate": {"threshold": "300s"}}}, "threshold"),
+        ({"freshnessSeconds": 3}, "freshnessSeconds"),
+    ],
+)
+def test_a_rule_that_there_is_not_is_refused(alerts: Mapping[str, Any], wrong: str) -> None:
+    with pytest.raises(Refused, match=wrong):
+        render("smallest", {**ON, "alerts": {"enabled": True, **alerts}})
+
+
+def test_alerts_need_the_monitor_that_gives_series_their_labels() -> None:
+    with pytest.raises(Refused, match=r"podMonitor\.enabled"):
+        render("smallest", {"alerts": {"enabled": True}})
     assert not [o for o in render("smallest").objects if o["kind"] == "PrometheusRule"]

@@ -64,6 +64,17 @@ def test_volumes_and_configs_are_declared() -> None:
     assert mounted == COMPOSE["volumes"].keys()
     used = {config["source"] for service in SERVICES.values() for config in service.get("configs", [])}
     assert used == COMPOSE["configs"].keys()
+    for config in COMPOSE["configs"].values():
+        assert "content" in config or (ROOT / config["file"]).is_file()
+
+
+def test_prometheus_loads_the_alerts() -> None:
+    loaded = {config["target"]: COMPOSE["configs"][config["source"]] for config in SERVICES["prometheus"]["configs"]}
+    settings = yaml.safe_load(loaded["/etc/prometheus/prometheus.yml"]["content"])
+    (rules,) = settings["rule_files"]
+    assert loaded[rules] == {"file": "compose/prometheus-rules.yml"}
+    jobs = {job["job_name"] for job in settings["scrape_configs"]}
+    assert jobs == set(re.findall(r'job="([\w-]+)"', (ROOT / "compose" / "prometheus-rules.yml").read_text()))
 
 
 def test_images_have_a_version() -> None:

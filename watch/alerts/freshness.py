@@ -1,0 +1,57 @@
+"""Do rows become durable in time?"""
+
+from __future__ import annotations
+
+from watch.alerts.alert import Alert
+
+ALERTS = (
+    Alert(
+        "LancewalPartitionStopped",
+        "max by (namespace, table, partition, kind) (lancewal_ingest_partition_stopped{@}) == 1",
+        "Partition {{ $labels.partition }} of {{ $labels.table }} waits for a person: {{ $labels.kind }}",
+        "The log line partition_stopped says what for. Nothing of the partition becomes durable until then.",
+        severity="critical",
+        pending="1m",
+    ),
+    Alert(
+        "LancewalPartitionStands",
+        """
+        lancewal_ingest_standing_seconds{@} > %threshold%
+        unless on (job, instance) lancewal_ingest_paused{@} == 1
+        """,
+        "Partition {{ $labels.partition }} of {{ $labels.table }}: records wait, and nothing has become durable for"
+        " {{ $value | humanizeDuration }}",
+        "/readyz of {{ $labels.instance }} names the cause: store, broker, memory, or a transaction that stays open.",
+        values={"threshold": 300},
+    ),
+    Alert(
+        "LancewalRowsLate",
+        """
+        lancewal_ingest_freshness_seconds{@} > %threshold%
+        unless on (job, instance) lancewal_ingest_paused{@} == 1
+        """,
+        "Partition {{ $labels.partition }} of {{ $labels.table }}: rows become durable {{ $value | humanizeDuration }} late",
+        "See whether ingest is throttled, the store slow, or there are too few processes for what is produced.",
+        pending="10m",
+        values={"threshold": 300},
+    ),
+    Alert(
+        "LancewalIngestThrottled",
+        "avg_over_time(lancewal_ingest_throttled{@}[%window%]) > %threshold%",
+        "{{ $labels.instance }} consumes nothing for {{ $value | humanizePercentage }} of the time: its memory is full",
+        "The store takes rows more slowly than Kafka brings them, or partitions are too large for ingest.memory_bytes_max.",
+        values={"threshold": 0.5, "window": "10m"},
+    ),
+    Alert(
+        "LancewalOwnersFight",
+        """
+        sum by (namespace, table) (increase(lancewal_ingest_fences_total{@}[%window%]))
+        + sum by (namespace, table) (increase(lancewal_ingest_ownership_losses_total{@}[%window%]))
+        > %threshold%
+        """,
+        "Ingest processes of {{ $labels.table }} took partitions from each other"
+        ' {{ $value | printf "%.0f" }} times in %window%',
+        "Members of the group die or leave it again and again: look at restarts, at max.poll.interval.ms and the session.",
+        values={"threshold": 20, "window": "15m"},
+    ),
+)

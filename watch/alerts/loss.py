@@ -1,0 +1,57 @@
+"""May something be lost, or is something not as it must be?
+
+A counter with labels has no series before it first counts: the expressions also see a series that has just begun.
+"""
+
+from __future__ import annotations
+
+from watch.alerts.alert import Alert
+
+ALERTS = (
+    Alert(
+        "LancewalRetentionHorizonShort",
+        "lancewal_ingest_retention_horizon_seconds{@} < %threshold%",
+        "Kafka deletes records of {{ $labels.table }} in {{ $value | humanizeDuration }} that lancewal has not made durable",
+        "Raise the topic's retention.ms now, it counts within a minute; then find out why partitions do not go on.",
+        severity="critical",
+        values={"threshold": 21600},
+    ),
+    Alert(
+        "LancewalRetentionReserveShrinks",
+        """
+        lancewal_ingest_lag_records{@} > 0
+        and predict_linear(lancewal_ingest_retention_reserve_offsets{@}[%window%], %horizon%) < 0
+        """,
+        "Partition {{ $labels.partition }} of {{ $labels.table }}: Kafka deletes faster than lancewal becomes durable",
+        "Raise the topic's retention.bytes, see whether somebody deletes records, and why the partition is slow.",
+        pending="15m",
+        values={"horizon": 21600, "window": "1h"},
+    ),
+    Alert(
+        "LancewalDeadLettersArrive",
+        """
+        sum by (namespace, table, kind) (
+          increase(lancewal_ingest_dead_letters_total{@}[%window%]) > 0
+          or (lancewal_ingest_dead_letters_total{@} unless lancewal_ingest_dead_letters_total{@} offset %window%)
+        ) > %threshold%
+        """,
+        'Records of {{ $labels.table }} become dead letters ({{ $labels.kind }}): {{ $value | printf "%.0f" }} in %window%',
+        "Read the topic of dead letters: each letter's headers say what is wrong. Then mend the producer.",
+        pending="0s",
+        values={"threshold": 0, "window": "10m"},
+    ),
+    Alert(
+        "LancewalDamaged",
+        "lancewal_flusher_damaged_partitions{@} > 0",
+        "{{ $value }} partitions of {{ $labels.table }} are not merged: something they need is damaged or lost",
+        "/readyz of {{ $labels.instance }} names it; `lancewal verify` says what else, and repairs are listed in the runbook.",
+        severity="critical",
+        pending="2m",
+    ),
+    Alert(
+        "LancewalKeysInConflict",
+        "lancewal_flusher_keys_in_conflict{@} > 0",
+        "{{ $value }} primary keys of {{ $labels.table }} came through two partitions and wait for a decision",
+        "`lancewal conflict list` shows them; all other keys are merged and read.",
+    ),
+)

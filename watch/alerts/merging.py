@@ -1,0 +1,60 @@
+"""Does the flusher keep up?"""
+
+from __future__ import annotations
+
+from watch.alerts.alert import Alert
+
+ALERTS = (
+    Alert(
+        "LancewalMergesDoNotLand",
+        """
+        max by (namespace, table, partition) (
+          max_over_time(lancewal_flusher_oldest_unmerged_seconds{@}[%window%])
+        ) > %threshold%
+        """,
+        "Partition {{ $labels.partition }} of {{ $labels.table }}: a generation waits for its merge for"
+        " {{ $value | humanizeDuration }}",
+        "See whether a flusher runs and stays up, is paused, or fails: its failures by kind, and /readyz.",
+        pending="10m",
+        values={"threshold": 1800, "window": "10m"},
+    ),
+    Alert(
+        "LancewalRoundsFail",
+        """
+        time() - (lancewal_flusher_last_round_timestamp_seconds{@} > 0) > %threshold%
+        unless on (job, instance) lancewal_flusher_paused{@} == 1
+        """,
+        "No round of the flusher of {{ $labels.table }} has ended well for {{ $value | humanizeDuration }}",
+        "lancewal_flusher_failures_total has the kind, the log line the cause; /readyz says what is damaged.",
+        values={"threshold": 1800},
+    ),
+    Alert(
+        "LancewalIndexesBehind",
+        """
+        sum by (namespace, table, index) (
+          increase(lancewal_flusher_index_refusals_total{@}[%window%]) > 0
+          or (lancewal_flusher_index_refusals_total{@} unless lancewal_flusher_index_refusals_total{@} offset %window%)
+        ) > %threshold%
+        """,
+        "Index {{ $labels.index }} of {{ $labels.table }} could not be extended"
+        ' {{ $value | printf "%.0f" }} times in %window%',
+        "The log line says why; queries by it stay right and get slower, fuzzy text queries leave new rows out.",
+        pending="10m",
+        values={"threshold": 2, "window": "1h"},
+    ),
+    Alert(
+        "LancewalCleanUpBehind",
+        "min_over_time(lancewal_flusher_gc_waiting_objects{@}[%window%]) > %threshold%",
+        "{{ $value }} objects of {{ $labels.table }} wait to be deleted: garbage collection does not keep up",
+        "See whether turns of garbage collection fail, and whether the store's rights allow to list and delete.",
+        pending="1h",
+        values={"threshold": 100000, "window": "1h"},
+    ),
+    Alert(
+        "LancewalPaused",
+        "lancewal_ingest_paused{@} == 1 or lancewal_flusher_paused{@} == 1",
+        "{{ $labels.instance }} ({{ $labels.table }}) is paused by an operator",
+        "`lancewal status` says since when, until when, and why; resume it unless that still holds.",
+        pending="1h",
+    ),
+)

@@ -1,0 +1,33 @@
+"""The list of runbooks, with the first sentence of each."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from watch.alerts.table import ALERTS
+
+_HEAD = """\
+# Runbooks
+
+A page for each alert: what it means, whether data are at risk, what to look at, what to do, and how one knows that it is over.
+How the alerts get into a Prometheus is in [watch](../how-to/watch.md), which metrics there are
+in [metrics](../reference/metrics.md).
+
+| alert | severity | says |
+|---|---|---|
+"""
+
+
+def index_text(runbooks: Path) -> str:
+    """Of the pages in the folder ``runbooks``; the table is made, the pages are written by people."""
+    rows = [
+        f"| [{alert.name}]({alert.runbook}) | {alert.severity} | {_first_sentence(runbooks / alert.runbook)} |\n"
+        for alert in ALERTS
+    ]
+    return _HEAD + "".join(rows)
+
+
+def _first_sentence(page: Path) -> str:
+    _, _, text = page.read_text().partition("## What it means\n\n")
+    return re.split(r"\.\s|: |\.$", " ".join(text.partition("\n\n")[0].split()))[0]

@@ -1,0 +1,9 @@
+"""All alerts, in the order in which they are written everywhere."""
+
+from __future__ import annotations
+
+from watch.alerts import freshness, loss, merging, presence
+from watch.alerts.alert import Alert
+
+ALERTS: tuple[Alert, ...] = (*presence.ALERTS, *freshness.ALERTS, *loss.ALERTS, *merging.ALERTS)
+BY_NAME = {alert.name: alert for alert in ALERTS}
