@@ -9,6 +9,8 @@ python3 dev.py bench [ARGS]   run the benchmarks
 python3 dev.py bench-peers    the same beside Delta, Iceberg, Hudi, lance-spark and LakeSoul, which it fetches (--help)
 python3 dev.py soak  [ARGS]   everything for real, dying at random, for --minutes 30
 python3 dev.py soak hostile    the services among producers, objects and clients that mean no good, for --minutes 10
+python3 dev.py check-ops       dashboards and alerts tried on real services, a real Prometheus and a real API server, which
+                              it fetches and builds (the first time a quarter of an hour more)
 python3 dev.py lint           ruff, ruff format and mypy only
 python3 dev.py venv           make or renew .venv only
 python3 dev.py lock  [ARGS]   write the lock files anew; ARGS go to uv (--upgrade, --upgrade-package NAME)
@@ -79,18 +81,20 @@ def main(arguments: list[str]) -> int:
         return 2
     if command == "audit":
         return audit(rest)
-    if command not in ("demo", "test", "bench", "bench-peers", "soak", "lint", "venv"):
+    if command not in ("demo", "test", "bench", "bench-peers", "soak", "check-ops", "lint", "venv"):
         print(__doc__, file=sys.stderr)
         print(f"unknown command {command!r}", file=sys.stderr)
         return 2
     with one_at_a_time():
         make_venv()
-        if command in ("demo", "test", "bench", "bench-peers", "soak"):
-            fetch_stack("kafka", *(["s3"] if command in ("test", "soak") else []))
+        if command in ("demo", "test", "bench", "bench-peers", "soak", "check-ops"):
+            fetch_stack("kafka", *(["s3"] if command in ("test", "soak", "check-ops") else []))
     if command == "demo":
         become(VENV / "bin" / "lancewal", "demo", *rest)
     if command == "soak":
         become(PYTHON, "-m", "tests.soak", *rest)
+    if command == "check-ops":
+        become(PYTHON, "-m", "tests.ops", *rest)
     if command == "bench":
         become(PYTHON, "-m", "benchmarks", *rest)
     if command == "bench-peers":

@@ -10,6 +10,8 @@ from typing import Any
 
 from watch.alerts.pages import index_text
 from watch.alerts.rules import chart_text, chart_values, plain_text
+from watch.dashboards.board import text
+from watch.dashboards.table import BOARDS
 
 ROOT = Path(__file__).resolve().parents[1]
 CHART = ROOT / "helm" / "lancewal"
@@ -21,6 +23,8 @@ _DURATION = "^([0-9]+(ms|s|m|h|d))+$"
 def made() -> Iterator[tuple[Path, str]]:
     yield CHART / "alerts.json", chart_text()
     yield ROOT / "compose" / "prometheus-rules.yml", plain_text()
+    for board in BOARDS:
+        yield CHART / "dashboards" / f"{board.uid}.json", text(board)
     yield RUNBOOKS / "README.md", index_text(RUNBOOKS)
     yield CHART / "values.yaml", _RULES.sub("".join(_value_lines()), (CHART / "values.yaml").read_text())
     yield CHART / "values.schema.json", _schema((CHART / "values.schema.json").read_text())

@@ -54,6 +54,7 @@ def test_the_strict_check_sees_a_misspelt_field() -> None:
 def test_each_switch_renders_its_objects(everything: Rendered) -> None:
     assert sorted((o["kind"], o["metadata"]["name"]) for o in everything.objects) == [
         ("ConfigMap", "r-lancewal"),
+        *(("ConfigMap", f"r-lancewal-{board}-board") for board in ("flusher", "ingest", "overview", "store")),
         ("ConfigMap", "r-lancewal-table-create"),
         ("Deployment", "r-lancewal-flusher"),
         ("Deployment", "r-lancewal-ingest"),

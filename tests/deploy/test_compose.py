@@ -13,6 +13,8 @@ import yaml
 
 from lancewal_core.errors import InvalidSettings
 from lancewal_core.settings.load import Settings, load_settings
+from watch.dashboards.board import PUBLIC_RUNBOOKS
+from watch.dashboards.table import BOARDS
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
@@ -61,7 +63,9 @@ def test_keys_are_known() -> None:
 
 def test_volumes_and_configs_are_declared() -> None:
     mounted = {volume.split(":")[0] for service in SERVICES.values() for volume in service.get("volumes", [])}
-    assert mounted == COMPOSE["volumes"].keys()
+    folders = {place for place in mounted if place.startswith("./")}
+    assert mounted - folders == COMPOSE["volumes"].keys()
+    assert all((ROOT / folder).is_dir() for folder in folders)
     used = {config["source"] for service in SERVICES.values() for config in service.get("configs", [])}
     assert used == COMPOSE["configs"].keys()
     for config in COMPOSE["configs"].values():
@@ -75,6 +79,24 @@ def test_prometheus_loads_the_alerts() -> None:
     assert loaded[rules] == {"file": "compose/prometheus-rules.yml"}
     jobs = {job["job_name"] for job in settings["scrape_configs"]}
     assert jobs == set(re.findall(r'job="([\w-]+)"', (ROOT / "compose" / "prometheus-rules.yml").read_text()))
+
+
+def test_grafana_finds_prometheus_the_dashboards_and_the_runbooks() -> None:
+    grafana = SERVICES["grafana"]
+    provisioned = {
+        c["target"]: yaml.safe_load((ROOT / COMPOSE["configs"][c["source"]]["file"]).read_text())
+        for c in grafana["configs"]
+    }
+    (source,) = provisioned["/etc/grafana/provisioning/datasources/lancewal.yml"]["datasources"]
+    assert (source["type"], source["url"]) == ("prometheus", "http://prometheus:9090")
+    (provider,) = provisioned["/etc/grafana/provisioning/dashboards/lancewal.yml"]["providers"]
+    mounted = {place: Path(folder) for folder, place, _ in (volume.split(":") for volume in grafana["volumes"])}
+    boards = ROOT / mounted[provider["options"]["path"]]
+    assert {file.stem for file in boards.iterdir()} == {board.uid for board in BOARDS}
+    home = grafana["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    assert home == f"{provider['options']['path']}/{BOARDS[0].uid}.json"
+    pages = ROOT / mounted[f"/usr/share/grafana{PUBLIC_RUNBOOKS}"]
+    assert (pages / "LancewalRowsLate.md").is_file()
 
 
 def test_images_have_a_version() -> None:

@@ -54,4 +54,23 @@ ALERTS = (
         "Members of the group die or leave it again and again: look at restarts, at max.poll.interval.ms and the session.",
         values={"threshold": 20, "window": "15m"},
     ),
+    Alert(
+        "LancewalPartitionsNotOpen",
+        """
+        sum by (namespace, table) (lancewal_ingest_assigned_partitions{@})
+        - sum by (namespace, table) (lancewal_ingest_open_partitions{@}) > %threshold%
+        """,
+        "{{ $value }} partitions of {{ $labels.table }} are assigned and not open: nothing of them becomes durable",
+        "/readyz of each process says which of its partitions wait, and what for.",
+        pending="10m",
+        values={"threshold": 0},
+    ),
+    Alert(
+        "LancewalBrokersUnreachable",
+        "lancewal_kafka_connected_brokers{@} == 0",
+        "{{ $labels.instance }} has no connection to a broker of Kafka",
+        "`lancewal status` asks the brokers by itself and says what it gets; the log has the client's words.",
+        severity="critical",
+        pending="2m",
+    ),
 )

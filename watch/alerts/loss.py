@@ -41,6 +41,24 @@ ALERTS = (
         values={"threshold": 0, "window": "10m"},
     ),
     Alert(
+        "LancewalDeadLettersFail",
+        "increase(lancewal_ingest_dead_letter_failures_total{@}[%window%]) > %threshold%",
+        "{{ $labels.instance }} cannot write dead letters of {{ $labels.table }}; the rows behind them wait",
+        "See whether the topic of dead letters exists, and whether ingest may write to it.",
+        values={"threshold": 3, "window": "10m"},
+    ),
+    Alert(
+        "LancewalInvariantViolated",
+        """
+        lancewal_ingest_invariant_violations_total{@} > 0
+        or lancewal_flusher_invariant_violations_total{@} > 0
+        """,
+        "{{ $labels.instance }} saw what must never be in {{ $labels.table }}: {{ $labels.kind }}",
+        "Pause the flusher, keep all logs, and run `lancewal verify` before anything else.",
+        severity="critical",
+        pending="0s",
+    ),
+    Alert(
         "LancewalDamaged",
         "lancewal_flusher_damaged_partitions{@} > 0",
         "{{ $value }} partitions of {{ $labels.table }} are not merged: something they need is damaged or lost",

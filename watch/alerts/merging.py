@@ -21,12 +21,23 @@ ALERTS = (
     Alert(
         "LancewalRoundsFail",
         """
-        time() - (lancewal_flusher_last_round_timestamp_seconds{@} > 0) > %threshold%
+        time() - (
+          lancewal_flusher_last_round_timestamp_seconds{@}
+          or 0 * lancewal_flusher_paused{@} + on (job, instance) group_left () process_start_time_seconds{@flusher}
+        ) > %threshold%
         unless on (job, instance) lancewal_flusher_paused{@} == 1
         """,
         "No round of the flusher of {{ $labels.table }} has ended well for {{ $value | humanizeDuration }}",
         "lancewal_flusher_failures_total has the kind, the log line the cause; /readyz says what is damaged.",
         values={"threshold": 1800},
+    ),
+    Alert(
+        "LancewalCompactionBehind",
+        "lancewal_flusher_hidden_ratio{@} > %ratio% or lancewal_flusher_deletion_debt_bytes{@} > %debtBytes%",
+        "{{ $labels.table }} hides much that its files hold: compaction does not keep up",
+        "See on dashboard flusher whether rounds of compaction land; `lancewal compact` at a quiet time catches up.",
+        pending="2h",
+        values={"ratio": 0.4, "debtBytes": 100_000_000_000},
     ),
     Alert(
         "LancewalIndexesBehind",

@@ -28,4 +28,12 @@ ALERTS = (
         "Look at the process' end and its log; others of its kind do its work meanwhile, if there are any.",
         pending="10m",
     ),
+    Alert(
+        "LancewalProcessCrashLoops",
+        "changes(process_start_time_seconds{@both}[%window%]) > %threshold%",
+        '{{ $labels.instance }} ({{ $labels.job }}) started anew {{ $value | printf "%.0f" }} times in %window%',
+        "See how its last lives ended: the end of its log, the exit code (137: memory), and what it was at.",
+        pending="0s",
+        values={"threshold": 3, "window": "2h"},
+    ),
 )

@@ -1,0 +1,61 @@
+"""The page of the proof: what was made, what panels showed, how soon alerts fired and cleared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.ops.faults import BY_SERIES, FAULTS
+from tests.ops.watching import Results
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "watch-proof.md"
+_HEAD = """\
+# Proof of dashboards and alerts
+
+Made by `python3 dev.py check-ops`, which runs a broker, an S3 server, two ingest processes, a flusher and a Prometheus with
+the alerts of the chart, makes each load and fault below, and looks: each panel must show something else than in the seconds
+before, each alert must fire, and clear once the fault is over. Times of alerts (`for`, windows) are shortened to seconds, some
+thresholds are lowered to what a small stage reaches; expressions are those of the chart.
+
+"""
+
+
+def page(results: Results, objects: int, minutes: float) -> str:
+    lines = [_HEAD.rstrip("\n"), ""]
+    lines += [
+        f"A real Kubernetes API server with the definitions of the Prometheus Operator took all {objects} objects of the",
+        "chart with everything on, unknown fields refused.",
+        "",
+        f"All faults together took {minutes:.0f} minutes; of each stands here what its last run came to.",
+        "",
+    ]
+    lines += ["## Faults", "", *table(("fault", "what is done"), [(f"`{f.name}`", f.says) for f in FAULTS])]
+    fired = [(f.alert, f"`{f.fault}`", seconds(f.fired_s), seconds(f.cleared_s)) for f in results.fired]
+    lines += ["", "## Alerts", "", *table(("alert", "fault", "fires after", "clears after"), fired)]
+    lines += ["", "Not made for real, but run by Prometheus' own unit test on made-up series:", ""]
+    lines += table(("alert", "why"), list(BY_SERIES.items()))
+    shown = [
+        (
+            s.board.partition(": ")[2],
+            s.panel,
+            f"`{s.fault}`" if " " not in s.fault else s.fault,
+            value(s.before),
+            value(s.during),
+        )
+        for s in results.shown
+    ]
+    lines += ["", "## Panels", "", "Of the series that changed most; `-`: there was no such series.", ""]
+    lines += table(("dashboard", "panel", "fault", "before", "during"), sorted(shown))
+    return "\n".join(lines) + "\n"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
+
+
+def seconds(found: float | None) -> str:
+    return "not" if found is None else f"{found:.0f} s"
+
+
+def value(found: float | None) -> str:
+    return "-" if found is None else f"{found:.4g}"

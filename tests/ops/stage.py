@@ -1,0 +1,219 @@
+"""What the faults are made on: a broker, an S3 server behind a proxy, two ingest processes, a flusher, and traffic."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import threading
+import time
+import urllib.request
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+
+from lancewal_demo.stack import KafkaBroker, S3Server
+from lancewal_demo.stack.ports import free_ports
+from tests.support.http_fault_proxy import Faults, HttpFaultProxy
+from tests.support.whole_path import Service, until
+from tests.whole_path.feed import Record
+from tests.whole_path.world import World, make_world
+
+SCRAPE_S = 1
+TOPIC = "watched"
+FLUSHES = "flushes"
+"""Folder of the files that merges take."""
+DEAD_LETTERS = f"{TOPIC}.dead-letters"
+RETENTION_S = 180
+_BATCH, _PAUSE_S = 40, 0.2
+
+
+class Traffic:
+    """Produces random operations in a thread of its own while it is on."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._on = threading.Event()
+        self._ended = threading.Event()
+        self._turn = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="traffic", daemon=True)
+        self.error: BaseException | None = None
+        self._thread.start()
+
+    def on(self) -> None:
+        self._on.set()
+
+    def off(self) -> None:
+        """Nothing is under way any more when it returns."""
+        self._on.clear()
+        with self._turn:
+            pass
+
+    def send(self, records: Iterable[Record]) -> None:
+        """These, and then as before."""
+        was_on = self._on.is_set()
+        self._on.clear()
+        with self._turn:
+            self._world.feed.send(records)
+        if was_on:
+            self._on.set()
+
+    def end(self) -> None:
+        self._ended.set()
+        self._on.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            self._on.wait()
+            if self._ended.is_set():
+                return
+            try:
+                with self._turn:
+                    self._world.feed.produce(_BATCH)
+            except Exception as error:  # the broker is away: said by what waits for the traffic
+                self.error = error
+            time.sleep(_PAUSE_S)
+
+
+@dataclass(slots=True)
+class Stage:
+    broker: KafkaBroker
+    store: S3Server
+    proxy: HttpFaultProxy
+    world: World
+    folder: Path
+    ports: dict[str, int]
+    traffic: Traffic
+    services: dict[str, Service] = field(default_factory=dict)
+    moved: list[tuple[Path, Path]] = field(default_factory=list)
+    astray: tuple[int, int] = (0, 0)
+    """Partition and offset of a record that lies in the wrong partition."""
+
+    def start(self, *names: str) -> None:
+        """``ingest-1``, ``ingest-2`` or ``flusher``."""
+        for name in names:
+            kind = name.partition("-")[0]
+            command = ("flusher", "run") if kind == "flusher" else ("ingest", "run")
+            variable = f"LANCEWAL_HTTP__{kind.upper()}_PORT"
+            self.services[name] = self.world.lancewal.start(*command, environment={variable: str(self.ports[name])})
+
+    def kill(self, *names: str) -> None:
+        for name in names:
+            self.services.pop(name).kill()
+
+    def restart(self, *names: str) -> None:
+        self.kill(*names)
+        self.start(*names)
+
+    def restart_when_ready(self, name: str) -> None:
+        """Kill it and start it anew, as soon as Prometheus can have seen the former life."""
+        self.wait_for_answer(name)
+        time.sleep(2 * SCRAPE_S)  # a life that no scrape has met is none to Prometheus
+        self.restart(name)
+
+    def wait_for_answer(self, name: str) -> None:
+        until(lambda: self.metrics(name) != "", lambda: f"{name} does not answer\n{self.services[name].tail}")
+
+    def metrics(self, name: str) -> str:
+        """What the process exports; empty while it does not answer."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.ports[name]}/metrics", timeout=5) as answer:
+                return str(answer.read().decode())
+        except OSError:
+            return ""
+
+    def wait_for_value(self, name: str, series: str, least: float) -> None:
+        """Until the sum of a metric's series is at least so much."""
+
+        def there() -> bool:
+            found = re.findall(rf"^{series}(?:{{[^}}]*}})? (\S+)$", self.metrics(name), re.MULTILINE)
+            return bool(found) and sum(map(float, found)) >= least
+
+        until(there, lambda: f"{series} of {name} does not reach {least:g}\n{self.services[name].tail}")
+
+    def run(self, *command: str) -> None:
+        self.world.lancewal.succeed(*command)
+
+    def admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.broker.bootstrap_servers})
+
+    def delete_records(self, behind: int) -> None:
+        """Let Kafka delete each partition's records but the last ``behind`` ones."""
+        ends = self.world.feed.history.ends
+        admin = self.admin()  # held until it has the answers
+        asked = [TopicPartition(TOPIC, partition, max(0, end - behind)) for partition, end in ends.items()]
+        for future in admin.delete_records(asked).values():
+            future.result(30)
+
+    def replicas_of_dead_letters(self, least: int) -> None:
+        """How many replicas a dead letter needs; there is one broker."""
+        resource = ConfigResource(ConfigResource.Type.TOPIC, DEAD_LETTERS)
+        resource.add_incremental_config(
+            ConfigEntry("min.insync.replicas", str(least), incremental_operation=AlterConfigOpType.SET)
+        )
+        admin = self.admin()
+        for future in admin.incremental_alter_configs([resource]).values():
+            future.result(30)
+
+    def put_aside(self) -> None:
+        """Take the files of flushes away, and remember where they belong."""
+        aside = self.folder / "aside"
+        aside.mkdir(exist_ok=True)
+        files = [file for file in sorted(self.store.directory.rglob("*")) if file.is_file() and FLUSHES in file.parts]
+        assert files, "there is no file of a flush"
+        for number, file in enumerate(files):
+            place = aside / f"{number}-{file.name}"
+            shutil.move(file, place)
+            self.moved.append((place, file))
+
+    def put_back(self) -> None:
+        for place, file in self.moved:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(place, file)
+        self.moved.clear()
+
+
+@contextlib.contextmanager
+def staged(folder: Path) -> Iterator[Stage]:
+    """Everything runs, and some rows are merged."""
+    names = ("ingest-1", "ingest-2", "flusher")
+    ports = dict(zip(names, free_ports(len(names)), strict=True))
+    with (
+        KafkaBroker(folder / "kafka") as broker,
+        S3Server(folder / "s3") as store,
+        HttpFaultProxy(store.endpoint, "", 1) as proxy,
+    ):
+        of_store = {name.lower(): value for name, value in store.environment.items()}
+        options = {**of_store, "aws_endpoint": proxy.endpoint}
+        world = make_world(
+            broker,
+            TOPIC,
+            folder,
+            1,
+            uri=f"s3://{store.bucket('watched')}/table",
+            options=options,
+            topic_config={"retention.ms": str(1000 * RETENTION_S)},
+            table={"history_window_s": 2, "grace_s": 6},
+            ingest={"seal_rows": 400, "seal_age_s": 2, "memory_bytes_max": "24MiB", "seal_bytes": "4MiB"},
+            flusher={
+                "merge_interval_s": 1,
+                "compaction_interval_s": 2,
+                "gc_interval_s": 2,
+            },
+        )
+        traffic = Traffic(world)
+        stage = Stage(broker, store, proxy, world, folder, ports, traffic)
+        try:
+            stage.start(*names)
+            world.feed.produce(400)
+            world.wait_caught_up("eventual")
+            yield stage
+        finally:
+            traffic.end()
+            proxy.faults = Faults()
+            stage.kill(*stage.services)

@@ -1,0 +1,268 @@
+"""From durable to merged, and how the table is."""
+
+from __future__ import annotations
+
+from watch.dashboards.panel import Board, Panel, Section, q, rate
+
+_BY_PARTITION = "{{table}} {{partition}}"
+
+MERGES = Section(
+    "Merges",
+    (
+        Panel(
+            "Oldest unmerged generation",
+            "How long each partition's oldest generation that has ended waits for its merge.",
+            "All partitions: no flusher, a pause, or failing rounds. One: it is damaged, or its flush is missing.",
+            [q("max by (table, partition) (lancewal_flusher_oldest_unmerged_seconds{@part})", _BY_PARTITION)],
+            "flusher_paused",
+            ("LancewalMergesDoNotLand", "LancewalDamaged"),
+            unit="s",
+        ),
+        Panel(
+            "Unmerged generations",
+            "Generations of each partition that have ended and are not merged.",
+            "Growing: strong reads get slower. See failures, conflicts and the time of rounds.",
+            [q("sum by (table, partition) (lancewal_flusher_unmerged_generations{@part})", _BY_PARTITION)],
+            "flusher_paused",
+            ("LancewalMergesDoNotLand",),
+        ),
+        Panel(
+            "Unmerged rows",
+            "Changed keys in flushes that are not merged.",
+            "What a strong read must read beside the table.",
+            [q("sum by (table, partition) (lancewal_flusher_unmerged_rows{@part})", _BY_PARTITION)],
+            "flusher_paused",
+            ("LancewalMergesDoNotLand",),
+        ),
+        Panel(
+            "Durable and not merged",
+            "Offsets between the durable and the merged position of each partition.",
+            "This is how far eventual reads and plain Lance are behind.",
+            [
+                q(
+                    "max by (table, partition) (lancewal_ingest_durable_position{@part})"
+                    " - max by (table, partition) (lancewal_flusher_merged_position{@part})",
+                    _BY_PARTITION,
+                )
+            ],
+            "flusher_paused",
+        ),
+        Panel(
+            "Merged up to",
+            "How long ago the newest merged generation was stored: what was durable then is in the table.",
+            "Grows on idle partitions too; with unmerged generations it means that merges do not land.",
+            [q("time() - max by (table, partition) (lancewal_flusher_merged_timestamp_seconds{@part})", _BY_PARTITION)],
+            "load",
+            ("LancewalMergesDoNotLand",),
+            unit="s",
+        ),
+        Panel(
+            "Merges and conflicts",
+            "Merges that landed, and those that were planned again, by reason, since the flusher started.",
+            "Many conflicts: somebody else commits to the table all the time.",
+            [
+                q("sum by (table) (lancewal_flusher_merges_total{@})", "merges {{table}}"),
+                q("sum by (reason) (lancewal_flusher_conflicts_total{@})", "conflicts {{reason}}"),
+            ],
+            "load",
+            ("LancewalMergesDoNotLand",),
+        ),
+        Panel(
+            "Time of a round",
+            "Mean duration of a round of the flusher.",
+            "Longer than flusher.merge_interval_s: rounds follow each other without a pause. More threads, or Spark.",
+            [
+                q(
+                    "sum by (table) (rate(lancewal_flusher_round_seconds_sum{@}[$__rate_interval]))"
+                    " / sum by (table) (rate(lancewal_flusher_round_seconds_count{@}[$__rate_interval]))",
+                    "{{table}}",
+                )
+            ],
+            "load",
+            ("LancewalRoundsFail",),
+            unit="s",
+        ),
+        Panel(
+            "Last round that ended well",
+            "How long ago it was.",
+            "Grows: every round fails, or one runs for very long. Failures beside it have the kind.",
+            [q("time() - max by (table) (lancewal_flusher_last_round_timestamp_seconds{@})", "{{table}}")],
+            "flusher_paused",
+            ("LancewalRoundsFail",),
+            unit="s",
+        ),
+        Panel(
+            "Failures",
+            "Rounds, partitions in them, and turns of upkeep that failed, per minute and kind.",
+            "The log line of each has the cause; errors has what each kind means.",
+            [q("60 * sum by (kind) (rate(lancewal_flusher_failures_total{@}[$__rate_interval]))", "{{kind}}")],
+            "store_down",
+            ("LancewalRoundsFail", "LancewalStoreErrors"),
+        ),
+        Panel(
+            "What merges do",
+            "Rows per second that merges take as they are, write anew, hide, and patch in place.",
+            "Much written anew: many patches, or generations that are combined.",
+            [
+                rate("lancewal_flusher_adopted_rows_total", "table", "", "adopted {{table}}"),
+                rate("lancewal_flusher_written_rows_total", "table", "", "written {{table}}"),
+                rate("lancewal_flusher_replaced_rows_total", "table", "", "hidden {{table}}"),
+                rate("lancewal_flusher_in_place_rows_total", "table", "", "in place {{table}}"),
+            ],
+            "churn",
+            unit="rowsps",
+        ),
+        Panel(
+            "Fragments scanned for keys",
+            "Fragments that merges scanned, since the key index does not cover them.",
+            "Rises after appends and rewrites by others; all the time: somebody else writes most of the table.",
+            [q("sum by (table) (lancewal_flusher_fragments_scanned_total{@})", "{{table}}")],
+            "foreign",
+        ),
+        Panel(
+            "Keys in conflict",
+            "Primary keys that came through two partitions and wait for a decision.",
+            "lancewal conflict list shows them.",
+            [q("sum by (table) (lancewal_flusher_keys_in_conflict{@})", "{{table}}")],
+            "keys_in_conflict",
+            ("LancewalKeysInConflict",),
+            limit=1,
+        ),
+    ),
+)
+
+TABLE = Section(
+    "The table",
+    (
+        Panel(
+            "Rows",
+            "Rows of the table that are live, when compaction last looked.",
+            "As you expect it; a fall is deletes, or rows that expired.",
+            [q("max by (table) (lancewal_flusher_table_rows{@})", "{{table}}")],
+            "load",
+            width=6,
+        ),
+        Panel(
+            "Fragments",
+            "Fragments of the table, when compaction last looked.",
+            "Growing for hours: compaction does not keep up or does not land.",
+            [q("max by (table) (lancewal_flusher_fragments{@})", "{{table}}")],
+            "load",
+            ("LancewalCompactionBehind",),
+            width=6,
+        ),
+        Panel(
+            "Hidden rows",
+            "Rows that fragments hold and hide, and their share.",
+            "Above flusher.compaction_deleted_ratio for hours: compact by hand at a quiet time.",
+            [q("max by (table) (lancewal_flusher_hidden_rows{@})", "{{table}}")],
+            "churn",
+            ("LancewalCompactionBehind",),
+            width=6,
+        ),
+        Panel(
+            "Share of hidden rows",
+            "Hidden rows over all that the files hold.",
+            "What scans read and throw away.",
+            [q("max by (table) (lancewal_flusher_hidden_ratio{@})", "{{table}}")],
+            "churn",
+            ("LancewalCompactionBehind",),
+            unit="percentunit",
+            width=6,
+        ),
+        Panel(
+            "Deletion debt",
+            "Bytes of the data files of fragments that have a deletion vector.",
+            "It costs readers memory; compaction pays it back.",
+            [q("max by (table) (lancewal_flusher_deletion_debt_bytes{@})", "{{table}}")],
+            "churn",
+            ("LancewalCompactionBehind",),
+            unit="bytes",
+            width=6,
+        ),
+        Panel(
+            "Versions",
+            "Newest version of the Lance table.",
+            "Steeper than merges and compactions together: somebody else commits.",
+            [q("max by (table) (lancewal_flusher_table_version{@})", "{{table}}")],
+            "load",
+            width=6,
+        ),
+        Panel(
+            "Bytes written",
+            "Bytes that merges took from flushes, and that merges and compaction wrote anew, per second.",
+            "Written over adopted is the amplification on the overview.",
+            [
+                rate("lancewal_flusher_adopted_bytes_total", "table", "", "adopted {{table}}"),
+                rate("lancewal_flusher_rewritten_bytes_total", "operation"),
+            ],
+            "churn",
+            unit="Bps",
+            width=12,
+        ),
+    ),
+)
+
+UPKEEP = Section(
+    "Upkeep",
+    (
+        Panel(
+            "Compaction",
+            "Rounds that landed, and those that did not, by reason, since the flusher started.",
+            "Only conflicts: it never gets a moment; compact in the others' pauses.",
+            [
+                q("sum by (reason) (lancewal_flusher_compactions_total{@}) or vector(0)", "{{reason}}"),
+                q("sum by (reason) (lancewal_flusher_compaction_conflicts_total{@})", "not landed: {{reason}}"),
+            ],
+            "churn",
+            ("LancewalCompactionBehind",),
+        ),
+        Panel(
+            "Time spent in compaction",
+            "Seconds in rounds of compaction, with the indexes behind them, since the flusher started.",
+            "As steep as time itself: it does nothing else. flusher.compaction_round_bytes_max bounds one round.",
+            [q("sum by (table) (lancewal_flusher_compaction_seconds_sum{@})", "{{table}}")],
+            "churn",
+            unit="s",
+        ),
+        Panel(
+            "Rows dropped by compaction",
+            "Hidden rows that compaction left out.",
+            "0 while hidden rows grow: compaction is off, or leaves these fragments alone as too large.",
+            [q("sum by (table) (lancewal_flusher_dropped_rows_total{@})", "{{table}}")],
+            "churn",
+            ("LancewalCompactionBehind",),
+        ),
+        Panel(
+            "Objects that wait to be deleted",
+            "Free objects that wait for their grace period.",
+            "Growing for hours: garbage collection fails, see failures and rights.",
+            [q("sum by (table) (lancewal_flusher_gc_waiting_objects{@})", "{{table}}")],
+            "load",
+            ("LancewalCleanUpBehind",),
+        ),
+        Panel(
+            "Objects deleted",
+            "Segments, files of flushes and former states that garbage collection has deleted.",
+            "Flat while more and more wait: it fails.",
+            [q("sum by (table) (lancewal_flusher_gc_deleted_objects_total{@})", "{{table}}")],
+            "load",
+            ("LancewalCleanUpBehind",),
+        ),
+        Panel(
+            "Rows that indexes lack",
+            "Rows that each secondary index does not cover, when upkeep last looked.",
+            "Queries by the index scan these; growing: it cannot be extended.",
+            [q("max by (table, index) (lancewal_flusher_unindexed_rows{@})", "{{table}} {{index}}")],
+            "indexed",
+            ("LancewalIndexesBehind",),
+        ),
+    ),
+)
+
+BOARD = Board(
+    "lancewal-flusher",
+    "lancewal: flusher and table",
+    "From durable to merged, how the table is, and the work that keeps it fast.",
+    (MERGES, TABLE, UPKEEP),
+)
