@@ -10,6 +10,7 @@ from typing import Any
 from lancewal_demo.stack import cache
 from tests.ops.faults import FAULTS, UNMOVED
 from tests.ops.watching import Fired, Results, Shown
+from watch.dashboards.table import BOARDS
 
 API_SERVER = "the API server"
 
@@ -29,23 +30,26 @@ class Kept:
         self._write(API_SERVER, number)
 
     @property
-    def complete(self) -> bool:
-        return {API_SERVER, *UNMOVED, *(fault.name for fault in FAULTS)} <= self._found.keys()
+    def missing(self) -> list[str]:
+        """Faults that no run has made yet."""
+        return [fault.name for fault in FAULTS if fault.name not in self._found]
 
     @property
     def objects(self) -> int:
-        return int(self._found[API_SERVER])
+        return int(self._found.get(API_SERVER, 0))
 
     @property
     def minutes(self) -> float:
-        return sum(float(self._found[fault.name]["took_s"]) for fault in FAULTS) / 60
+        return sum(float(self._found[fault.name]["took_s"]) for fault in FAULTS if fault.name in self._found) / 60
 
     def results(self) -> Results:
         """Of all faults, in their order."""
         names = [*(fault.name for fault in FAULTS), *UNMOVED]
         parts = [self._found[name] for name in names if name in self._found]
+        panels = {(board.title, panel.title, panel.moved_by) for board in BOARDS for panel in board.panels}
+        shown = [Shown(**one) for part in parts for one in part["shown"]]
         return Results(
-            [Shown(**shown) for part in parts for shown in part["shown"]],
+            [one for one in shown if (one.board, one.panel, one.fault) in panels or one.fault in UNMOVED.values()],
             [Fired(**fired) for part in parts for fired in part["fired"]],
         )
 

@@ -20,7 +20,7 @@ thresholds are lowered to what a small stage reaches; expressions are those of t
 """
 
 
-def page(results: Results, objects: int, minutes: float) -> str:
+def page(results: Results, objects: int, minutes: float, missing: Sequence[str] = ()) -> str:
     lines = [_HEAD.rstrip("\n"), ""]
     lines += [
         f"A real Kubernetes API server with the definitions of the Prometheus Operator took all {objects} objects of the",
@@ -29,6 +29,8 @@ def page(results: Results, objects: int, minutes: float) -> str:
         f"All faults together took {minutes:.0f} minutes; of each stands here what its last run came to.",
         "",
     ]
+    if missing:
+        lines += [f"No run has made these yet: {', '.join(f'`{name}`' for name in missing)}.", ""]
     lines += ["## Faults", "", *table(("fault", "what is done"), [(f"`{f.name}`", f.says) for f in FAULTS])]
     fired = [(f.alert, f"`{f.fault}`", seconds(f.fired_s), seconds(f.cleared_s)) for f in results.fired]
     lines += ["", "## Alerts", "", *table(("alert", "fault", "fires after", "clears after"), fired)]
@@ -40,7 +42,7 @@ def page(results: Results, objects: int, minutes: float) -> str:
             s.panel,
             f"`{s.fault}`" if " " not in s.fault else s.fault,
             value(s.before),
-            value(s.during),
+            s.problem or value(s.during),
         )
         for s in results.shown
     ]

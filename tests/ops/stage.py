@@ -14,8 +14,8 @@ from pathlib import Path
 
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 
+from lancewal_core.paths import SnapshotFile
 from lancewal_demo.stack import KafkaBroker, S3Server
 from lancewal_demo.stack.ports import free_ports
 from tests.support.http_fault_proxy import Faults, HttpFaultProxy
@@ -25,9 +25,6 @@ from tests.whole_path.world import World, make_world
 
 SCRAPE_S = 1
 TOPIC = "watched"
-FLUSHES = "flushes"
-"""Folder of the files that merges take."""
-DEAD_LETTERS = f"{TOPIC}.dead-letters"
 RETENTION_S = 180
 _BATCH, _PAUSE_S = 40, 0.2
 
@@ -150,21 +147,12 @@ class Stage:
         for future in admin.delete_records(asked).values():
             future.result(30)
 
-    def replicas_of_dead_letters(self, least: int) -> None:
-        """How many replicas a dead letter needs; there is one broker."""
-        resource = ConfigResource(ConfigResource.Type.TOPIC, DEAD_LETTERS)
-        resource.add_incremental_config(
-            ConfigEntry("min.insync.replicas", str(least), incremental_operation=AlterConfigOpType.SET)
-        )
-        admin = self.admin()
-        for future in admin.incremental_alter_configs([resource]).values():
-            future.result(30)
-
     def put_aside(self) -> None:
-        """Take the files of flushes away, and remember where they belong."""
+        """Take the manifests of flushes away, and remember where they belong."""
         aside = self.folder / "aside"
         aside.mkdir(exist_ok=True)
-        files = [file for file in sorted(self.store.directory.rglob("*")) if file.is_file() and FLUSHES in file.parts]
+        stored = sorted(self.store.directory.rglob(SnapshotFile.MANIFEST.value))
+        files = [file for file in stored if file.is_file()]
         assert files, "there is no file of a flush"
         for number, file in enumerate(files):
             place = aside / f"{number}-{file.name}"
@@ -202,6 +190,7 @@ def staged(folder: Path) -> Iterator[Stage]:
             ingest={"seal_rows": 400, "seal_age_s": 2, "memory_bytes_max": "24MiB", "seal_bytes": "4MiB"},
             flusher={
                 "merge_interval_s": 1,
+                "visibility_interval_s": 1,
                 "compaction_interval_s": 2,
                 "gc_interval_s": 2,
             },

@@ -13,7 +13,7 @@ from tests.ops.stage import Stage
 from watch.dashboards.panel import Board, Panel
 from watch.dashboards.table import BOARDS
 
-PATIENCE_S = 90.0
+PATIENCE_S = 60.0
 _BASELINE = 6
 """Looks at a panel before the fault: what it does by itself is between them."""
 _MARGIN = 0.05

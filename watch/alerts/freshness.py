@@ -1,8 +1,25 @@
-"""Do rows become durable in time?"""
+"""Do rows become durable and visible in time?"""
 
 from __future__ import annotations
 
 from watch.alerts.alert import Alert
+
+
+def _late(window: str) -> str:
+    """Share of measurements within ``window`` in which rows were not visible within the target, or not at all."""
+    total = f"sum by (namespace, table) (increase(lancewal_flusher_visible_seconds_count{{@}}[{window}]))"
+    within = (
+        "sum by (namespace, table) "
+        f'(increase(lancewal_flusher_visible_seconds_bucket{{le=~"%target%([.]0)?",@}}[{window}]))'
+    )
+    never = (
+        "sum by (namespace, table) "
+        f'(increase(lancewal_flusher_visibility_failures_total{{reason="timeout",@}}[{window}]))'
+    )
+    return f"(({total} - {within} + {never}) / ({total} + {never}))"
+
+
+_BURNS = f"{_late('%long%')} > %burn% * (1 - %objective%) and {_late('%short%')} > %burn% * (1 - %objective%)"
 
 ALERTS = (
     Alert(
@@ -72,5 +89,22 @@ ALERTS = (
         "`lancewal status` asks the brokers by itself and says what it gets; the log has the client's words.",
         severity="critical",
         pending="2m",
+    ),
+    Alert(
+        "LancewalVisibilityBurnsFast",
+        _BURNS,
+        "{{ $value | humanizePercentage }} of the rows of {{ $labels.table }} are not visible within %target% s (%long%)",
+        "See on the overview whether the way to durable is slow, or the merging behind it.",
+        severity="critical",
+        pending="2m",
+        values={"target": 2, "objective": 0.99, "burn": 14.4, "long": "1h", "short": "5m"},
+    ),
+    Alert(
+        "LancewalVisibilityBurnsSlowly",
+        _BURNS,
+        "{{ $value | humanizePercentage }} of the rows of {{ $labels.table }} are not visible within %target% s (%long%)",
+        "Nothing is on fire: see at which times of day and in which partitions rows are late.",
+        pending="15m",
+        values={"target": 2, "objective": 0.99, "burn": 6, "long": "6h", "short": "30m"},
     ),
 )

@@ -153,7 +153,7 @@ MEMORY = Section(
             "Rows read from the log per second, to flush generations that a former owner had in memory.",
             "After every takeover for a while; all the time: owners change all the time.",
             [rate("lancewal_ingest_replayed_rows_total", "table")],
-            "takeover",
+            "replay",
             ("LancewalOwnersFight",),
             unit="rowsps",
         ),
@@ -168,7 +168,7 @@ OWNERSHIP = Section(
             "Partitions that each process owns.",
             "Their sum is the topic's number of partitions; else some are not open, or nobody has them.",
             [q("sum by (instance) (lancewal_ingest_open_partitions{@})", "{{instance}}")],
-            "ingest_gone",
+            "takeover",
             ("LancewalPartitionsNotOpen",),
         ),
         Panel(
@@ -176,7 +176,7 @@ OWNERSHIP = Section(
             "Partitions that Kafka has assigned to each process.",
             "A process with none: there are more processes than partitions.",
             [q("sum by (instance) (lancewal_ingest_assigned_partitions{@})", "{{instance}}")],
-            "ingest_gone",
+            "takeover",
             ("LancewalPartitionsNotOpen",),
         ),
         Panel(

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from watch.dashboards.panel import Board, Panel, Section, q, rate
+from watch.dashboards.panel import Board, Panel, Section, q, quantile, rate
+
+_VISIBLE = """
+sum(rate(lancewal_flusher_visible_seconds_bucket{le=~"2(\\\\.0)?",@}[$__rate_interval]))
+/ sum(rate(lancewal_flusher_visible_seconds_count{@}[$__rate_interval]))
+"""
 
 FRESH = Section(
     "Is it fresh?",
@@ -16,7 +21,7 @@ FRESH = Section(
             ("LancewalRowsLate", "LancewalPartitionStands"),
             unit="s",
             kind="number",
-            width=8,
+            width=6,
             height=5,
             limit=60,
         ),
@@ -29,9 +34,21 @@ FRESH = Section(
             ("LancewalMergesDoNotLand",),
             unit="s",
             kind="number",
-            width=8,
+            width=6,
             height=5,
             limit=1800,
+        ),
+        Panel(
+            "Visible within 2 s",
+            "Share of measurements in which a strong reader saw within 2 s what was in Kafka (flusher.visibility_interval_s).",
+            "Below the objective (99 %): the two panels beside it say on which part of the way the time goes.",
+            [q(_VISIBLE)],
+            "store_slow",
+            ("LancewalVisibilityBurnsFast", "LancewalVisibilityBurnsSlowly"),
+            unit="percentunit",
+            kind="number",
+            width=6,
+            height=5,
         ),
         Panel(
             "Services that answer",
@@ -41,7 +58,7 @@ FRESH = Section(
             "ingest_gone",
             ("LancewalIngestDown", "LancewalFlusherDown", "LancewalProcessDown"),
             kind="number",
-            width=8,
+            width=6,
             height=5,
         ),
         Panel(
@@ -53,6 +70,16 @@ FRESH = Section(
             ("LancewalRowsLate",),
             unit="s",
             limit=60,
+        ),
+        Panel(
+            "From Kafka to a strong reader",
+            "Time from asking Kafka for its ends until a strong reader's positions reach them.",
+            "Rises with freshness: look there. Rises alone: much is unmerged, or the store answers readers slowly.",
+            [quantile(0.5, "lancewal_flusher_visible_seconds"), quantile(0.99, "lancewal_flusher_visible_seconds")],
+            "load",
+            ("LancewalVisibilityBurnsFast",),
+            unit="s",
+            limit=2,
         ),
         Panel(
             "Rows durable and merged",

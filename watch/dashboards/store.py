@@ -145,7 +145,7 @@ KAFKA = Section(
             "Rebalances of the consumer group since each process started.",
             "Some with every restart; a steady rise is a member that comes and goes.",
             [q("sum by (instance) (lancewal_kafka_rebalances_total{@})", "{{instance}}")],
-            "ingest_gone",
+            "takeover",
             ("LancewalOwnersFight",),
         ),
         Panel(
