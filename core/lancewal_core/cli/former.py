@@ -28,7 +28,6 @@ OPTIONS: Mapping[str, str] = {
     "inspect --region": "it is --partition: 3, or orders-3",
     "verify --region": "it is --partition: 3, or orders-3",
     "read --store-option": "it is --storage-option",
-    "table alter --ttl-s": "it is --ttl, with its unit: 30d",
     "table load --keep": "it is --duplicates",
     "table alter --ttl-s": "it is --ttl, and takes a duration: --ttl 30d for --ttl-s 2592000",
     "repair region --above": "it is --version-seen",
