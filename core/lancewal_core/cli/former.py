@@ -29,7 +29,6 @@ OPTIONS: Mapping[str, str] = {
     "verify --region": "it is --partition: 3, or orders-3",
     "read --store-option": "it is --storage-option",
     "table load --keep": "it is --duplicates",
-    "table alter --ttl-s": "it is --ttl, and takes a duration: --ttl 30d for --ttl-s 2592000",
     "repair region --above": "it is --version-seen",
     "repair restored --after-restore": "it is --rows-since: drop for keep, or replay",
     "repair merged-position --accept": "without --dry-run the conclusion is recorded",
