@@ -174,7 +174,7 @@ def in_reader(fleet: Fleet, failpoint: str) -> None:
     answer = world.lancewal.run("read", "-t", world.uri, "--output", "arrow", "--to", str(file))
     assert answer.code == 0, answer.err
     with pa.ipc.open_file(file) as rows:
-        receipt = Receipt.from_json(answer.err.partition("receipt: ")[2])
+        receipt = Receipt.parse(answer.err.partition("receipt: ")[2].split()[0])
         world.compare(plain_rows(rows.read_all()), positions(receipt), "lancewal read")
     fleet.end(ingest, flusher)
 
