@@ -28,6 +28,7 @@ OPTIONS: Mapping[str, str] = {
     "inspect --region": "it is --partition: 3, or orders-3",
     "verify --region": "it is --partition: 3, or orders-3",
     "read --store-option": "it is --storage-option",
+    "table alter --ttl-s": "it is --ttl, with its unit: 30d",
     "table load --keep": "it is --duplicates",
     "repair region --above": "it is --version-seen",
     "repair restored --after-restore": "it is --rows-since: drop for keep, or replay",
