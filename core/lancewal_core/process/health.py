@@ -1,4 +1,4 @@
-"""The HTTP side of a service: ``/metrics``, ``/livez``, ``/readyz``.
+"""The HTTP side of a service: ``/metrics``, ``/livez``, ``/readyz``, ``/status``; ``/`` leads to the last.
 
 * ``/livez`` is 200 while the loop has turned within ``loop_limit_s``: a loop that hangs longer is to be restarted.
 * ``/readyz`` is 200 while nothing is wrong, else 503 with one line for each thing that is.  Not being ready is no reason
@@ -19,7 +19,8 @@ import io
 import socket
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
@@ -41,6 +42,21 @@ _PLACE_S = 1.0
 _POLL_S = 0.1
 LOOP_LIMIT_S = 120.0
 """One turn of ingest's loop may walk a long log, and a hung broker may hold up a commit: far less than this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a request gets."""
+
+    status: int
+    content_type: str
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+Page = Callable[[str], Answer]
+"""A page, by the request's ``Accept``; called by any thread, and costs nothing but its bytes."""
+NO_PAGE = Answer(404, "text/plain", b"this process has no status\n")
 
 
 class Health:
@@ -134,9 +150,11 @@ def address_family(host: str) -> socket.AddressFamily:
 class HealthServer:
     """Listens inside ``with``; ``port`` 0 takes a free one, ``self.port`` says which."""
 
-    def __init__(self, host: str, port: int, registry: CollectorRegistry, health: Health) -> None:
+    def __init__(
+        self, host: str, port: int, registry: CollectorRegistry, health: Health, status: Page = lambda _: NO_PAGE
+    ) -> None:
         try:
-            self._server = _Server((host, port), _handler(registry, health), health.clock)
+            self._server = _Server((host, port), _handler(registry, health, status), health.clock)
         except OSError as error:
             shown = f"[{host}]" if ":" in host else host
             raise InvalidSettings(
@@ -158,7 +176,7 @@ class HealthServer:
         self._thread.join()
 
 
-def _handler(registry: CollectorRegistry, health: Health) -> type[BaseHTTPRequestHandler]:
+def _handler(registry: CollectorRegistry, health: Health, status: Page) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         server_version = "lancewal"
         sys_version = ""
@@ -184,30 +202,36 @@ def _handler(registry: CollectorRegistry, health: Health) -> type[BaseHTTPReques
                 return
             self.request_version = self.protocol_version
             self.requestline = self.command = ""
-            self._answer(431, "text/plain", b"request line and headers are too long\n")
+            self._answer(Answer(431, "text/plain", b"request line and headers are too long\n"))
 
         def do_GET(self) -> None:
             match self.path.partition("?")[0]:
                 case "/metrics":
                     encode, content_type = choose_encoder(self.headers.get("Accept") or "")
-                    self._answer(200, content_type, encode(registry))
+                    self._answer(Answer(200, content_type, encode(registry)))
                 case "/livez":
                     self._state(health.live())
                 case "/readyz":
                     self._state(health.ready())
+                case "/status":
+                    self._answer(status(self.headers.get("Accept") or ""))
+                case "/":
+                    self._answer(Answer(302, "text/plain", b"/status\n", {"Location": "/status"}))
                 case _:
-                    self._answer(404, "text/plain", b"/metrics, /livez, /readyz\n")
+                    self._answer(Answer(404, "text/plain", b"/metrics, /livez, /readyz, /status\n"))
 
         def _state(self, problems: Sequence[str]) -> None:
             text = "".join(f"{problem}\n" for problem in problems) or "ok\n"
-            self._answer(503 if problems else 200, "text/plain; charset=utf-8", text.encode())
+            self._answer(Answer(503 if problems else 200, "text/plain; charset=utf-8", text.encode()))
 
-        def _answer(self, status: int, content_type: str, body: bytes) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", content_type)
-            self.send_header("Content-Length", str(len(body)))
+        def _answer(self, answer: Answer) -> None:
+            self.send_response(answer.status)
+            for name, value in answer.headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Type", answer.content_type)
+            self.send_header("Content-Length", str(len(answer.body)))
             self.end_headers()
-            self.wfile.write(body)
+            self.wfile.write(answer.body)
 
         def log_message(self, format: str, *args: object) -> None:
             """A request is not worth a log line."""

@@ -32,6 +32,7 @@ class Backlog:
     """When what is merged was durable, where that is known."""
     fell: Mapping[Region, Position] = field(default_factory=dict)
     """Where the merged position is less than it was, which must never be."""
+    indexes: Mapping[Region, RegionIndex] = field(default_factory=dict)
 
 
 def backlog_after(context: FlusherContext, report: RoundReport, times: StoredTimes, merged: MergedPositions) -> Backlog:
@@ -55,6 +56,7 @@ def backlog_after(context: FlusherContext, report: RoundReport, times: StoredTim
         _times(oldest, partial(times.waits_since_ms, context.store)),
         _times(newest, partial(times.logged_ms, context.store)),
         merged.look(context.table, in_force),
+        indexes,
     )
 
 

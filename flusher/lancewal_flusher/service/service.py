@@ -32,11 +32,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lancewal_core import paths
-from lancewal_core.errors import FlusherPaused, PlanRetriesExhausted, TopicReplaced
+from lancewal_core.errors import Corrupt, FlusherPaused, PlanRetriesExhausted, Refresh, Retry, TopicReplaced
 from lancewal_core.ids import Position, Region, TableVersion
 from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock, sleep_unless
 from lancewal_core.process.health import Health, HealthServer
+from lancewal_core.process.status.board import LOOKED_AT_S, StatusBoard
 from lancewal_core.process.stop_signals import stop_signals
 from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.rows.ttl import Ttl
@@ -55,6 +56,7 @@ from lancewal_flusher.service.limits import compaction_limits, index_limits, mer
 from lancewal_flusher.service.merged_positions import MergedPositions
 from lancewal_flusher.service.metrics import FlusherMetrics
 from lancewal_flusher.service.round import RoundReport, RoundState, run_round
+from lancewal_flusher.service.status import FlusherStatus
 from lancewal_flusher.service.stored_times import StoredTimes
 from lancewal_flusher.service.turns import Turn, Turns
 from lancewal_flusher.service.upkeep import CompactionReport, IndexReport, Upkeep
@@ -70,6 +72,8 @@ PAUSE_MAX_S = 60.0
 LOOP_LIMIT_S = 1800.0
 """The loop turns between two merges; one merge of a long backlog may take minutes."""
 NO_ROUND_YET = "no round has ended yet"
+MERGE = "merge"
+"""The turn of rounds."""
 _ONCE_ROUNDS = 5
 """Rounds without a merge, though something waits, after which ``once`` gives up."""
 
@@ -98,6 +102,8 @@ class _Loop:
     limits: MergeLimits = field(default_factory=MergeLimits)
     times: StoredTimes = field(default_factory=StoredTimes)
     merged: MergedPositions = field(default_factory=MergedPositions)
+    status: FlusherStatus | None = None
+    """Where there is a page to show it."""
 
     def paused(self) -> bool:
         """Ask whether an operator wants no turn to begin."""
@@ -117,8 +123,16 @@ class _Loop:
             enough=lambda: clock.monotonic() - began >= round_s,
         )
         self.metrics.round(report, clock.monotonic() - began)
-        self.metrics.backlog(backlog_after(self.context, report, self.times, self.merged))
+        backlog = backlog_after(self.context, report, self.times, self.merged)
+        self.metrics.backlog(backlog)
+        if self.status is not None:
+            self.status.round(report, backlog)
         return report
+
+    def failed(self, turn: str, error: Retry | Refresh | Corrupt, again_s: float) -> None:
+        self.metrics.failed(turn, error, again_s)
+        if turn == MERGE and self.status is not None:
+            self.status.round_failed(error)
 
     def collect(self) -> GarbageReport:
         report = collect_garbage(self.context, self.garbage)
@@ -160,8 +174,10 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[int
         stack.enter_context(watch)
         health = Health(clock, lambda: _problems(loop, turns, watch), LOOP_LIMIT_S)
         loop.stopping = _beating(health, stopping)
+        board = StatusBoard(loop.metrics.service, clock)
+        loop.status = _status(loop, settings)
         server = stack.enter_context(
-            HealthServer(settings.http.host, settings.http.flusher_port, loop.metrics.registry, health)
+            HealthServer(settings.http.host, settings.http.flusher_port, loop.metrics.registry, health, board.answer)
         )
         measuring = visibility_of(loop, settings)
         if measuring is not None:
@@ -170,9 +186,29 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[int
         # Step 2
         while not stopping():
             wait_s = POLL_S if loop.paused() else turns.take_due(stopping)
-            sleep_unless(loop.stopping, clock, wait_s)
+            _wait(loop, board, health, wait_s)
         # Step 3
         loop.metrics.stopping()
+
+
+def _status(loop: _Loop, settings: Settings) -> FlusherStatus:
+    contract, address = loop.context.contract, Address.of(settings)
+    merge_after_s = settings.flusher.merge_interval_s + loop.limits.defer_s
+    group = settings.kafka.group(contract.table_uuid)
+    return FlusherStatus(contract, address.uri, group, merge_after_s, loop.context.clock)
+
+
+def _wait(loop: _Loop, board: StatusBoard, health: Health, wait_s: float) -> None:
+    """Sleep until the next pass; meanwhile the board gets what is known, as often as it is due."""
+    clock = loop.context.clock
+    until = clock.monotonic() + wait_s
+    while True:
+        if loop.status is not None and board.due():
+            board.show(loop.status.take(loop.control.paused, health.ready()))
+        left_s = until - clock.monotonic()
+        if left_s <= 0 or loop.stopping():
+            return
+        sleep_unless(loop.stopping, clock, min(left_s, LOOKED_AT_S))
 
 
 def run_once(settings: Settings, stopping: Callable[[], bool] = lambda: False) -> OnceSummary:
@@ -312,7 +348,7 @@ def turns_of(loop: _Loop, settings: Settings) -> Turns:
         return report
 
     rounds = Turn(
-        "merge",
+        MERGE,
         clock,
         merge,
         next_s=lambda report: (
@@ -327,7 +363,7 @@ def turns_of(loop: _Loop, settings: Settings) -> Turns:
         faults_are_problems=True,
         problems=(NO_ROUND_YET,),
     )
-    return Turns(rounds, others, loop.metrics.failed)
+    return Turns(rounds, others, loop.failed)
 
 
 def _problems(loop: _Loop, turns: Turns, watch: StoreWatch) -> Sequence[str]:

@@ -119,6 +119,12 @@ class AppendJob:
         """With letters that are not acknowledged yet."""
         self._done: list[_Prepared] = []
 
+    @property
+    def decoded(self) -> dict[int, Position]:
+        """How far each partition's records are entries, stored or not.  May be asked from any thread."""
+        prepared = [*(self._unsent or ()), *self._done]
+        return {p.region.partition: p.entry.next for p in prepared if p.entry is not None}
+
     def ignored(self, entry: Entry) -> list[RejectedOffset]:
         """Of what one of its entries lists, what is passed over and is no dead letter."""
         return self._preparer.ignored(entry)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from lancewal_core.errors import LancewalError, Retry
+from lancewal_core.ids import Position
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Task, Tasks
 from lancewal_core.wal.writer import Durable, FencedOut, Occupied, PutResult, Unsettled
@@ -63,6 +64,11 @@ class SegmentInFlight:
     def late(self) -> bool:
         """It could not be stored at its last try."""
         return self._again_at is not None
+
+    @property
+    def decoded(self) -> dict[int, Position]:
+        """How far each partition is decoded in the segment in flight."""
+        return {} if self._job is None else self._job.decoded
 
     @property
     def cargo(self) -> Cargo:

@@ -18,6 +18,7 @@ from lancewal_core.process.clock import Clock
 from lancewal_core.process.gauges import show_only
 from lancewal_core.process.service_events import place_of
 from lancewal_core.process.service_metrics import ServiceMetrics
+from lancewal_core.process.status.facts import Failure
 from lancewal_core.region.index import GenerationRecord
 from lancewal_core.region.snapshot import Snapshot
 from lancewal_core.rows.schema import TIMESTAMP
@@ -30,6 +31,7 @@ from lancewal_ingest.event_table import IngestEvents
 from lancewal_ingest.kafka.statistics import NOTHING_TOLD, ClientFigures
 from lancewal_ingest.observer import Claim
 from lancewal_ingest.service.metric_table import IngestMetricTable
+from lancewal_ingest.service.recent_records import RecentRecords
 from lancewal_ingest.service.standstill import Still
 
 
@@ -50,6 +52,9 @@ class IngestMetrics(ServiceMetrics):
         self._shown.memory_budget_bytes.set(memory_budget)
         self._shown.retention_horizon_seconds.set(math.nan)
         self._short: set[int] = set()
+        self.records = RecentRecords()
+        self.append_failed: Failure | None = None
+        """What the newest append met that could not be stored at once."""
 
     def observed(self, store: ObjectStore) -> ObjectStore:
         """The store, its requests counted."""
@@ -67,6 +72,7 @@ class IngestMetrics(ServiceMetrics):
         )
 
     def appended(self, entry: Entry, ignored: Sequence[RejectedOffset]) -> None:
+        self.records.add(entry, self._clock.monotonic())
         partition = str(entry.region.partition)
         self._shown.rows.labels(partition).inc(entry.rows.num_rows)
         for passed in ignored:
@@ -119,8 +125,10 @@ class IngestMetrics(ServiceMetrics):
 
     def failed(self, act: str, cause: object) -> None:
         self._shown.failures.labels(act).inc()
+        kind = cause.kind if isinstance(cause, LancewalError) else "fault"
+        if act == "append":
+            self.append_failed = Failure(kind, f"{kind}: {cause}")
         if self._to_be_logged(act):
-            kind = cause.kind if isinstance(cause, LancewalError) else "fault"
             self.events.operation_failed(operation=act, kind=kind, error=str(cause))
 
     def memory(self, used: int, paused: bool) -> None:
@@ -150,6 +158,7 @@ class IngestMetrics(ServiceMetrics):
             if region not in self._durable or before != position:
                 self._shown.durable_position.labels(str(region.partition)).set(position)
         self._durable = now_open
+        self.records.keep(set(durable))
         self._shown.unflushed_generations.set(unflushed)
         self._shown.open_partitions.set(len(now_open))
 

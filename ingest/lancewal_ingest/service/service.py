@@ -27,6 +27,7 @@ from lancewal_core.ids import OwnerId
 from lancewal_core.open import Address
 from lancewal_core.process.clock import Clock, SystemClock
 from lancewal_core.process.health import Health, HealthServer
+from lancewal_core.process.status.board import StatusBoard
 from lancewal_core.process.stop_signals import stop_signals
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.settings.load import Settings
@@ -50,6 +51,7 @@ from lancewal_ingest.service.contract_watch import ContractWatch
 from lancewal_ingest.service.freshness import Freshness, Progress
 from lancewal_ingest.service.metrics import IngestMetrics
 from lancewal_ingest.service.standstill import Standstill
+from lancewal_ingest.service.status import IngestStatus, Named
 from lancewal_ingest.service.store_probe import check_store
 from lancewal_ingest.service.worker import SEGMENT_BYTES, IngestWorker, WorkerLimits
 from lancewal_kafka.clients import client_bytes, unpacked_bytes_max, unpacking_bounded
@@ -162,8 +164,11 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
         health = Health(
             clock, lambda: [*_more_partitions(context), *_problems(worker, watch, control, altered, admission, still)]
         )
+        board = StatusBoard(metrics.service, clock)
+        named = Named(contract, address.uri, group, owner, settings.ingest.seal_age_s)
+        status = IngestStatus(named, worker, watch, still, metrics, clock)
         server = stack.enter_context(
-            HealthServer(settings.http.host, settings.http.ingest_port, metrics.registry, health)
+            HealthServer(settings.http.host, settings.http.ingest_port, metrics.registry, health, board.answer)
         )
         what = {"topic": contract.topic, "table": contract.table_uuid, "group": group, "owner": owner}
         metrics.started(contract.version, contract.partitions, contract.topic_id, address.uri, what)
@@ -189,6 +194,8 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
                 metrics.standing(still.waiting)
                 admission.decide()
                 metrics.paused_by_operator(control.look())
+            if board.due():
+                board.show(status.take(control.look(), health.ready()))
         # Step 3
         metrics.events.drain_begun()
         health.beat()

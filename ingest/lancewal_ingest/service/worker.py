@@ -35,6 +35,7 @@ from lancewal_ingest.glibc_heap import use_own_pages
 from lancewal_ingest.kafka.source import KafkaSource, Polled, check_topic
 from lancewal_ingest.observer import Observer
 from lancewal_ingest.regions.flush_queue import FlushQueue
+from lancewal_ingest.regions.memtable import MemTable
 from lancewal_ingest.regions.offset_commits import OffsetCommits
 from lancewal_ingest.regions.partitions import Partitions
 from lancewal_ingest.regions.policy import GENERATION_BYTES_MAX, MemoryPolicy, SealPolicy
@@ -148,6 +149,27 @@ class IngestWorker:
     def durable(self) -> dict[int, Position]:
         """Durable position of each open partition."""
         return {p: r.memtable.position for p, r in self._partitions.open.items()}
+
+    @property
+    def consumed(self) -> dict[int, Position]:
+        """Of each open partition, the position up to which its records were taken from Kafka."""
+        return {p: r.fetched for p, r in self._partitions.open.items()}
+
+    @property
+    def decoded(self) -> dict[int, Position]:
+        """Of each open partition, the position up to which they are rows or rejected, stored or not."""
+        in_flight = self._flight.decoded
+        return {p: max(at, in_flight.get(p, at)) for p, at in self.durable.items()}
+
+    @property
+    def memtables(self) -> dict[int, MemTable]:
+        """Of the open partitions."""
+        return {p: r.memtable for p, r in self._partitions.open.items()}
+
+    @property
+    def throttled(self) -> bool:
+        """Nothing is consumed because memory is full."""
+        return self._memory_full
 
     @property
     def oldest_consumed_ms(self) -> dict[int, int]:

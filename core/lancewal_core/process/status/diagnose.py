@@ -54,7 +54,7 @@ def overall(table: TableFacts, partitions: Sequence[Diagnosis]) -> Diagnosis:
     """Of the whole table."""
     if table.kafka is not None:
         return _said(causes.KAFKA_NOT_ASKED, State.PROBLEM, table.kafka)
-    if partitions and all(found.kind == causes.NOTHING_PRODUCED.kind for found in partitions):
+    if table.rounds is None and partitions and all(found.kind == causes.NOTHING_PRODUCED.kind for found in partitions):
         return _found(
             causes.NOTHING_PRODUCED,
             State.IDLE,
@@ -62,7 +62,9 @@ def overall(table: TableFacts, partitions: Sequence[Diagnosis]) -> Diagnosis:
             "Look whether the producer writes to this topic at these brokers (table.topic, kafka.bootstrap_servers): a "
             "table reads no other",
         )
-    found = first(partitions)
+    # Rounds that fail before anything is known of partitions have no partition to say it.
+    rounds = [] if table.rounds is None else [_said(causes.ROUNDS_FAIL, State.PROBLEM, table.rounds)]
+    found = first([*partitions, *rounds])
     if found is not None and found.state is State.IDLE:  # partitions without records say nothing of those with some
         return max(partitions, key=lambda one: _STEPS.index(one.step))
     return found or _found(causes.UNKNOWN, State.IDLE, "Nothing is known of any partition")
@@ -146,6 +148,8 @@ def _waits_long(it: PartitionFacts) -> bool:
 
 def _not_consumed(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
     """Records wait, and nobody takes them."""
+    if it.refused is not None:
+        return _said(causes.CANNOT_OPEN, State.PROBLEM, it.refused)
     if not _waits_in_kafka(it) or it.kafka is None or it.stopped is not None or _not_stored(table, it) is not None:
         return None
     seen = f"records up to position {it.kafka.high} wait"
@@ -157,8 +161,6 @@ def _not_consumed(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
             f"{seen}; ingest is paused {table.paused['ingest']}",
             "`lancewal resume ingest`",
         )
-    if it.refused is not None:
-        return _said(causes.CANNOT_OPEN, state, it.refused)
     if table.throttled:
         return _found(
             causes.THROTTLED,

@@ -250,6 +250,8 @@ def test_the_topic_s_causes_are_those_of_the_whole_table() -> None:
     assert "a table reads no other" in found.do
     assert overall(TABLE, [empty, diagnose(TABLE, DONE)]).kind != "nothing_produced"
     assert overall(TABLE, []).kind == "unknown"
+    failing = replace(TABLE, rounds=Failure("table_restored", "restored"))
+    assert [overall(failing, found).kind for found in ([], [empty])] == ["table_restored"] * 2
 
 
 def test_every_declared_cause_is_made_here() -> None:

@@ -1,0 +1,156 @@
+"""What the flusher knows of where records stand: facts from the indexes that its rounds read anyway.
+
+Asks nobody: a status is put together from the last round, so a view of the page costs the store nothing.  What waits is as
+old as stored state says (``stored_times``), else since this process knew of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+
+from lancewal_core.errors import LancewalError
+from lancewal_core.ids import Generation, Region
+from lancewal_core.process.clock import Clock
+from lancewal_core.process.status.facts import Failure, PartitionFacts, TableFacts, Waiting
+from lancewal_core.process.status.report import (
+    Figures,
+    MergeDone,
+    TableStatus,
+    partitions_of,
+    problems_of,
+    table_diagnosis,
+)
+from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.table.contract import Contract
+from lancewal_core.table.control import Service, Until, until_text
+from lancewal_flusher.service.backlog import Backlog
+from lancewal_flusher.service.round import RoundReport
+
+MERGES_SHOWN = 20
+UNKNOWN = (
+    "what Kafka has, and what is durable in an open generation: `lancewal status`, ingest's page",
+    "whether ingest runs: `lancewal status`",
+)
+
+
+class FlusherStatus:
+    """Told of rounds; takes a status of what it was told."""
+
+    def __init__(self, contract: Contract, uri: str, group: str, merge_after_s: float, clock: Clock) -> None:
+        self._contract = contract
+        self._uri = uri
+        self._group = group
+        self._merge_after_s = merge_after_s
+        self._clock = clock
+        self._backlog: Backlog | None = None
+        self._damaged: Mapping[Region, Failure] = {}
+        self._failed: Failure | None = None
+        self._first_seen: dict[tuple[Region, Generation, State], int] = {}
+        self._merges: deque[MergeDone] = deque(maxlen=MERGES_SHOWN)
+
+    def round(self, report: RoundReport, backlog: Backlog) -> None:
+        """A round ended without an error, but for the regions that it left."""
+        self._backlog, self._failed = backlog, None
+        self._damaged = {region: _failure(error) for region, error in report.damaged.items()}
+        now_ms = self._clock.now_ms()
+        waiting = {(region, r.generation, r.state) for region, records in backlog.waiting.items() for r in records}
+        self._first_seen = {key: self._first_seen.get(key, now_ms) for key in waiting}
+        for merge in report.merges:
+            generations = sum(len(found) for found in merge.generations.values())
+            rows = merge.rows_adopted + merge.rows_written
+            self._merges.appendleft(MergeDone(now_ms, merge.version, len(merge.generations), generations, rows))
+
+    def round_failed(self, error: LancewalError) -> None:
+        self._failed = _failure(error)
+
+    def take(self, paused: Until | None, not_ready: Sequence[str]) -> TableStatus:
+        """As of now; ``not_ready`` is what the service's readiness says."""
+        contract, now_ms, backlog = self._contract, self._clock.now_ms(), self._backlog
+        indexes = {} if backlog is None else backlog.indexes
+        merged_at = [
+            r.merged_at_ms for index in indexes.values() for r in index.generations if r.merged_at_ms is not None
+        ]
+        merged_ms = max([*merged_at, *(done.at_ms for done in self._merges)], default=None)
+        table = TableFacts(
+            now_ms,
+            contract.topic,
+            paused={} if paused is None else {Service.FLUSHER.value: until_text(paused)},
+            version=None if backlog is None else backlog.version,
+            merged_ms=merged_ms,
+            merge_after_s=self._merge_after_s,
+            rounds=self._failed,
+        )
+        figures = [] if backlog is None else [self._figures(backlog, region) for region in contract.regions]
+        partitions = partitions_of(table, figures)
+        diagnosis = table_diagnosis(table, partitions)
+        said = [diagnosis.message, *(found.diagnosis.message for found in partitions)]
+        others = [text for text in not_ready if not any(message in text for message in said)]
+        conflicts = None if backlog is None else backlog.in_force.conflicts
+        return TableStatus(
+            seen_by=Service.FLUSHER.value,
+            at_ms=now_ms,
+            uri=self._uri,
+            table_uuid=contract.table_uuid,
+            table_version=table.version,
+            table_rows=None,
+            table_fragments=None,
+            contract_version=contract.version,
+            topic=contract.topic,
+            topic_id=contract.topic_id,
+            primary_key=contract.primary_key,
+            region_key=contract.region_key,
+            group=self._group,
+            group_members=None,
+            paused={} if paused is None else {Service.FLUSHER.value: paused},
+            last_merge_ms=merged_ms,
+            diagnosis=diagnosis,
+            partitions=partitions,
+            problems=(*problems_of(table, partitions), *others),
+            unknown=UNKNOWN,
+            keys_in_conflict=0 if conflicts is None else conflicts.keys,
+            recent_merges=tuple(self._merges),
+        )
+
+    def _figures(self, backlog: Backlog, region: Region) -> Figures:
+        index, in_force = backlog.indexes.get(region), backlog.in_force
+        newest = None if index is None else index.newest
+        merged = in_force.position(region)
+        states = Counter(r.state.name.lower() for r in (() if index is None else index.generations))
+        facts = PartitionFacts(
+            region.topic,
+            region.partition,
+            claimed=index is not None,
+            owner=None if newest is None else newest.owner,
+            durable=None if newest is None else newest.next,
+            flushed=_flushed(index, merged),
+            merged=merged,
+            read=merged,
+            sealed=self._oldest(backlog, region, State.SEALED),
+            unmerged=self._oldest(backlog, region, State.FLUSHED),
+            held=self._damaged.get(region),
+        )
+        return Figures(
+            facts,
+            merged_generation=in_force.generation(region),
+            generations={s.name.lower(): states[s.name.lower()] for s in State if states[s.name.lower()]},
+            unmerged_rows=backlog.rows.get(region, 0),
+        )
+
+    def _oldest(self, backlog: Backlog, region: Region, state: State) -> Waiting | None:
+        found: GenerationRecord | None = next((r for r in backlog.waiting.get(region, ()) if r.state is state), None)
+        if found is None:
+            return None
+        seen_ms = self._first_seen.get((region, found.generation, state))
+        if found is backlog.waiting[region][0]:
+            seen_ms = backlog.waits_since_ms.get(region, seen_ms)
+        return Waiting(found.generation, seen_ms, backlog.rows.get(region, 0))
+
+
+def _flushed(index: RegionIndex | None, merged: int | None) -> int | None:
+    ends = [int(r.next) for r in index.generations if r.snapshot is not None and r.next is not None] if index else []
+    return max([*ends, *([merged] if merged is not None else [])], default=None)
+
+
+def _failure(error: LancewalError) -> Failure:
+    return Failure(error.kind, str(error))

@@ -1,0 +1,53 @@
+"""How many of each partition's newest records became rows: of about two minutes, the last in which some came."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from lancewal_core.process.status.facts import Rejections
+from lancewal_core.wal.entry import Entry
+
+BUCKET_S = 60.0
+
+
+@dataclass(slots=True)
+class _Bucket:
+    began: float
+    rows: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, int] = field(default_factory=dict)
+
+
+class RecentRecords:
+    """Two buckets of ``BUCKET_S`` for each partition; told of every entry that became durable."""
+
+    def __init__(self) -> None:
+        self._buckets: dict[int, tuple[_Bucket | None, _Bucket]] = {}
+
+    def add(self, entry: Entry, now: float) -> None:
+        if not entry.rows.num_rows and not entry.rejected:
+            return
+        before, bucket = self._buckets.get(entry.region.partition, (None, _Bucket(now)))
+        if now - bucket.began >= BUCKET_S:
+            before, bucket = bucket if now - bucket.began < 2 * BUCKET_S else None, _Bucket(now)
+        self._buckets[entry.region.partition] = (before, bucket)
+        bucket.rows += entry.rows.num_rows
+        for rejected in entry.rejected:
+            bucket.kinds[rejected.kind] += 1
+            bucket.examples[rejected.kind] = rejected.offset
+
+    def keep(self, partitions: set[int]) -> None:
+        """Forget all others."""
+        self._buckets = {p: found for p, found in self._buckets.items() if p in partitions}
+
+    def of(self, partition: int) -> Rejections:
+        before, bucket = self._buckets.get(partition, (None, _Bucket(0.0)))
+        both = [bucket] if before is None else [before, bucket]
+        rows = sum(one.rows for one in both)
+        kinds = sum((one.kinds for one in both), Counter[str]())
+        if not kinds:
+            return Rejections(rows=rows)
+        kind, _ = kinds.most_common(1)[0]
+        offset = next(one.examples[kind] for one in reversed(both) if kind in one.examples)
+        return Rejections(kinds.total(), rows, kind, offset)

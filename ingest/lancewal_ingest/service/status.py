@@ -1,0 +1,175 @@
+"""What ingest knows of where its records stand: facts of its partitions, taken from the worker between two turns.
+
+Asks nobody: what Kafka has is what the last look at the topic found (``topic_watch``), so a view of the page costs the
+broker and the store nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lancewal_core.errors import Corrupt, LancewalError, Retry, StoreInconsistent
+from lancewal_core.ids import OwnerId
+from lancewal_core.process.clock import Clock
+from lancewal_core.process.status.facts import STANDS_S, Failure, KafkaSpan, PartitionFacts, TableFacts, Waiting
+from lancewal_core.process.status.report import (
+    Figures,
+    TableStatus,
+    partitions_of,
+    problems_of,
+    table_diagnosis,
+)
+from lancewal_core.table.contract import Contract
+from lancewal_core.table.control import Service, Until, until_text
+from lancewal_ingest.regions.memtable import MemTable
+from lancewal_ingest.retention.topic_watch import TopicWatch
+from lancewal_ingest.service.metrics import IngestMetrics
+from lancewal_ingest.service.standstill import Standstill
+from lancewal_ingest.service.worker import IngestWorker
+
+UNKNOWN = (
+    "partitions that other members have: their pages, or `lancewal status`",
+    "what is flushed, merged and read: `lancewal status`, the flusher's page",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """Which table, and who works on it."""
+
+    contract: Contract
+    uri: str
+    group: str
+    owner: OwnerId
+    seal_age_s: float
+
+
+class IngestStatus:
+    """Takes a status of what runs."""
+
+    def __init__(
+        self,
+        named: Named,
+        worker: IngestWorker,
+        watch: TopicWatch,
+        still: Standstill,
+        metrics: IngestMetrics,
+        clock: Clock,
+    ) -> None:
+        self._named = named
+        self._worker = worker
+        self._watch = watch
+        self._still = still
+        self._metrics = metrics
+        self._clock = clock
+
+    def take(self, paused: Until | None, not_ready: Sequence[str]) -> TableStatus:
+        """As of now; ``not_ready`` is what the service's readiness says."""
+        named, contract, now_ms = self._named, self._named.contract, self._clock.now_ms()
+        table = TableFacts(
+            now_ms,
+            contract.topic,
+            paused={} if paused is None else {Service.INGEST.value: until_text(paused)},
+            throttled=self._worker.throttled,
+            not_stored=None if self._worker.idle_or_progressing else self._metrics.append_failed,
+            kafka=None if self._watch.silent is None else _failure(self._watch.silent),
+        )
+        partitions = partitions_of(table, self._figures(now_ms))
+        problems = problems_of(table, partitions)
+        # What a partition says already is not said twice.
+        others = [text for text in not_ready if not any(p.diagnosis.message in text for p in partitions)]
+        return TableStatus(
+            seen_by=Service.INGEST.value,
+            at_ms=now_ms,
+            uri=named.uri,
+            table_uuid=contract.table_uuid,
+            table_version=None,
+            table_rows=None,
+            table_fragments=None,
+            contract_version=contract.version,
+            topic=contract.topic,
+            topic_id=contract.topic_id,
+            primary_key=contract.primary_key,
+            region_key=contract.region_key,
+            group=named.group,
+            group_members=None,
+            paused={} if paused is None else {Service.INGEST.value: paused},
+            last_merge_ms=None,
+            diagnosis=table_diagnosis(table, partitions),
+            partitions=partitions,
+            problems=(*problems, *others),
+            unknown=UNKNOWN,
+        )
+
+    def _figures(self, now_ms: int) -> list[Figures]:
+        worker = self._worker
+        memtables, refused, stopped = worker.memtables, worker.refused, worker.stopped
+        known = sorted({*memtables, *worker.waiting, *stopped})
+        return [
+            Figures(
+                self._facts(partition, memtables.get(partition), _lasting(refused.get(partition)), now_ms),
+                generations={"open": 1} if partition in memtables else {},
+                unmerged_rows=memtables[partition].rows if partition in memtables else 0,
+                unmerged_bytes=memtables[partition].nbytes if partition in memtables else 0,
+            )
+            for partition in known
+        ]
+
+    def _facts(
+        self, partition: int, memtable: MemTable | None, refused: LancewalError | None, now_ms: int
+    ) -> PartitionFacts:
+        named, worker = self._named, self._worker
+        stopped = worker.stopped.get(partition)
+        durable = None if memtable is None else int(memtable.position)
+        still = self._still.waiting.get(partition)
+        stands_s = 0.0 if still is None else self._still.now - still.since
+        return PartitionFacts(
+            named.contract.topic,
+            partition,
+            kafka=None if durable is None else self._span(partition, durable, stands_s),
+            start=named.contract.start_of(partition),
+            claimed=True if memtable is not None else None,
+            begun=None if memtable is None or memtable.generation != 1 else _first(memtable),
+            owner=named.owner if memtable is not None else None,
+            consumed=worker.consumed.get(partition),
+            decoded=worker.decoded.get(partition),
+            durable=durable,
+            changed_ms=None if still is None else now_ms - int(stands_s * 1000),
+            rejections=self._metrics.records.of(partition),
+            open=None if memtable is None else self._waiting(memtable, now_ms),
+            stopped=None if stopped is None else _failure(stopped),
+            refused=None if refused is None else _failure(refused),
+        )
+
+    def _span(self, partition: int, durable: int, stands_s: float) -> KafkaSpan | None:
+        high, end = self._watch.highs().get(partition), self._watch.ends.get(partition)
+        low = self._watch.retention.lows.get(partition)
+        if high is None or end is None or low is None:
+            return None
+        # How old what waits is, the time for which it has been seen to wait tells at least.
+        recent = high if stands_s >= STANDS_S else min(durable, high)
+        # Looked at one after the other: what became durable since was there.
+        return KafkaSpan(
+            min(low, durable) if stands_s < STANDS_S else low, max(end, durable), max(high, durable), recent
+        )
+
+    def _waiting(self, memtable: MemTable, now_ms: int) -> Waiting | None:
+        if not memtable.rows:
+            return None
+        opened_ms = now_ms - int((self._clock.monotonic() - memtable.opened_at) * 1000)
+        due_ms = opened_ms + int(self._named.seal_age_s * 1000)
+        return Waiting(memtable.generation, opened_ms, memtable.rows, memtable.nbytes, due_ms)
+
+
+def _first(memtable: MemTable) -> int:
+    return int(memtable.entries[0] if memtable.entries else memtable.position)
+
+
+def _lasting(refused: LancewalError | None) -> LancewalError | None:
+    """Another owner's claim that came first is no fault: the next try meets it."""
+    return refused if isinstance(refused, Retry | Corrupt | StoreInconsistent) else None
+
+
+def _failure(error: LancewalError) -> Failure:
+    return Failure(error.kind, str(error))
