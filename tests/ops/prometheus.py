@@ -82,6 +82,12 @@ class Prometheus:
             a["labels"]["alertname"] for a in self._get("/api/v1/alerts")["alerts"] if a["state"] == "firing"
         )
 
+    def fired_within(self, seconds: float) -> frozenset[str]:
+        """Names of the alerts that fired at some time in these seconds, also if they do not any more."""
+        window = max(1, round(seconds))
+        found = self.query(f'count by (alertname) (max_over_time(ALERTS{{alertstate="firing"}}[{window}s]))')
+        return frozenset(json.loads(labels)["alertname"] for labels in found)
+
     def broken_rules(self) -> list[str]:
         groups = self._get("/api/v1/rules")["groups"]
         return [

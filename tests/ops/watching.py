@@ -84,7 +84,8 @@ def try_fault(fault: Fault, stage: Stage, prometheus: Prometheus, results: Resul
     fault.begin(stage)
 
     def all_seen() -> bool:
-        firing = prometheus.firing()
+        # What is made may take long: an alert may have fired and cleared before it is looked for.
+        firing = prometheus.fired_within(time.monotonic() - started)
         for alert in alerts:
             if alert.fired_s is None and alert.alert in firing:
                 alert.fired_s = time.monotonic() - started
