@@ -11,6 +11,9 @@ _CAUSE = re.compile(r'InvalidCertificate\(\s*(?P<certificate>\w+)|(?:message|err
 _NOT_TRUSTED = (
     "the server's certificate is not accepted ({}): name the file of the authority that has signed it in SSL_CERT_FILE"
 )
+_S3_ANSWER = re.compile(r"<\?xml.*?</Error>|<Error>.*?</Error>", re.DOTALL)
+"""The body of S3's answer, which tells in code and text what the status does not."""
+_S3_PART = re.compile(r"<(?P<name>Code|Message)>(?P<text>.*?)</(?P=name)>", re.DOTALL)
 _UNSENT = "error sending request"
 _UNTOLD = " (it does not say why: look at the address and, for https, at the authorities in SSL_CERT_FILE)"
 """Lance ends its line there."""
@@ -28,8 +31,8 @@ _NO_WAY_IN = re.compile(
 
 def first_line(error: BaseException) -> str:
     """The first line without the library's source place, cut at a bearable length, and the cause where the library tells it
-    further below; the type's name if there is no text."""
-    first, _, rest = str(error).strip().partition("\n")
+    further below; of S3's answer its code and text; the type's name if there is no text."""
+    first, _, rest = _S3_ANSWER.sub(_s3_answer, str(error).strip(), count=1).partition("\n")
     if not first:
         return type(error).__name__
     line = _SOURCE_PLACE.sub("", first.rstrip())[:_LENGTH_MAX]
@@ -40,6 +43,11 @@ def first_line(error: BaseException) -> str:
     return (
         f"{line}: {_NOT_TRUSTED.format(cause['certificate']) if cause['certificate'] else cause['text'][:_LENGTH_MAX]}"
     )
+
+
+def _s3_answer(found: re.Match[str]) -> str:
+    parts = {part["name"]: " ".join(part["text"].split()) for part in _S3_PART.finditer(found[0])}
+    return ": ".join(parts[name] for name in ("Code", "Message") if parts.get(name))
 
 
 def way_on(text: str, otherwise: str) -> str:

@@ -30,6 +30,7 @@ from lancewal_core.process.library_errors import first_line
 from lancewal_core.store.address import split_address
 from lancewal_core.store.object_limits import check_size, check_written
 from lancewal_core.store.object_store import ObjectInfo, PutOutcome, PutUnknown, Stored, Taken
+from lancewal_core.store.refusal import what_to_set
 
 _CLIENT_OPTIONS = {"allow_http": "allow_http", "aws_allow_http": "allow_http", "timeout": "timeout",
                    "connect_timeout": "connect_timeout"}  # fmt: skip
@@ -109,7 +110,7 @@ class ObstoreStore:
         except _NO_KEY as error:
             raise _no_key(key) from error
         except _NO_ANSWER as error:
-            return PutUnknown(f"{type(error).__name__} while writing {key!r} to {self._name}: {first_line(error)}")
+            return PutUnknown(f"{type(error).__name__} while writing {key!r} to {self._name}: {self._told(error)}")
         return Stored()
 
     def list(self, prefix: str, limit: int | None = None, after: str | None = None) -> Sequence[ObjectInfo]:
@@ -144,8 +145,13 @@ class ObstoreStore:
 
     def _unavailable(self, act: str, key: str, error: BaseException) -> StoreUnavailable:
         return StoreUnavailable(
-            f"could not {act} {key!r} at {self._name}: {type(error).__name__}: {first_line(error)}", object=key
+            f"could not {act} {key!r} at {self._name}: {type(error).__name__}: {self._told(error)}", object=key
         )
+
+    def _told(self, error: BaseException) -> str:
+        """What the store or its client says, and what a person sets."""
+        folder = isinstance(self._store, LocalStore)
+        return first_line(error) if folder else f"{first_line(error)}{what_to_set(str(error))}"
 
 
 def _no_key(key: str) -> ObjectCorrupt:

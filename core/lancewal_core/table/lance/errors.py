@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from lancewal_core.errors import SNAPSHOT_DAMAGED, LancewalError, ObjectCorrupt, StoreUnavailable, VersionGone
 from lancewal_core.process.library_errors import first_line
+from lancewal_core.store.refusal import what_to_set
 
 READ_ERRORS = (OSError, pa.ArrowInvalid)
 """Lance raises a fault of the store as OSError or, where it opens a data set, as ValueError with ``IO_ERROR``.  What a
@@ -86,7 +87,7 @@ def read_error(
     if type(error).__name__ == _PANIC or (told and damaged):
         return _corrupt(error, act, file)
     if isinstance(error, OSError) or (told and IO_ERROR in text):
-        return StoreUnavailable(f"{act} failed: {first_line(error)}")
+        return StoreUnavailable(f"{act} failed: {first_line(error)}{what_to_set(text)}")
     return _corrupt(error, act, file) if told and file is not None else error
 
 
