@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks.workload import Message
 from lancewal_core.ids import Position
@@ -65,6 +65,9 @@ class MemorySource:
 
     def offsets(self, partition: int) -> Offsets:
         return Offsets(Position(0), Position(len(self._records[partition])))
+
+    def commit_soon(self, positions: Mapping[int, Position], done: Callable[[bool], None]) -> None:
+        done(self.commit(positions))
 
     def commit(self, positions: Mapping[int, Position]) -> bool:
         return True

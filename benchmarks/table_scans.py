@@ -19,7 +19,7 @@ import lance
 
 from benchmarks.elapsed import Elapsed
 from benchmarks.keyed_rows import Model, Sums, check_sums, sum_up
-from lancewal_core.process.lance_threads import CORES_RESERVED
+from lancewal_core.table.lance.lance_threads import CORES_RESERVED
 from lancewal_reader import open_table
 
 Kind = Literal["full", "aggregate"]

@@ -25,7 +25,6 @@ from lancewal_core.keys.index import KeyIndex
 from lancewal_core.keys.parts import MappedParts
 from lancewal_core.open import Folder
 from lancewal_core.process.clock import SystemClock
-from lancewal_core.process.lance_threads import use_all_cores
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.flush import flush_generation
 from lancewal_core.region.index import State
@@ -37,6 +36,7 @@ from lancewal_core.settings.load import Settings
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table.contract import Contract
+from lancewal_core.table.lance.lance_threads import use_all_cores
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import CommitOutcome, TableCommit
 from lancewal_core.wal.entry import Entry

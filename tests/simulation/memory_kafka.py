@@ -198,6 +198,9 @@ class MemorySource:
         self._ask("list offsets")
         return {p: Position(self._topic.partitions[p].high) for p in partitions}
 
+    def commit_soon(self, positions: Mapping[int, Position], done: Callable[[bool], None]) -> None:
+        done(self.commit(positions))
+
     def commit(self, positions: Mapping[int, Position]) -> bool:
         self._scheduler.switch("kafka.commit")
         return not self._unavailable() and self._group.commit(self.member, positions)

@@ -75,6 +75,7 @@ def member(world: World, process: Process) -> None:
         life -= 1
         require(not worker.stopped, f"{process.name}: partitions stopped:", worker.stopped)
     world.note("drained" if worker.drain(2.0) else "not drained in time")
+    worker.tell_group()
     source.close()
 
 

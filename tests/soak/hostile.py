@@ -156,7 +156,7 @@ class HostileSoak:
         count = self._sender.send(make(STOPPABLE))
         partition, offset = self._sender.not_rows[-1]
         assert partition == STOPPABLE
-        expected = f"partition {partition} stopped: {kind}"
+        expected = f"{kind}: partition {partition} stopped"
         until(lambda: expected in self._readyz("ingest"), lambda: self._readyz("ingest"), PATIENCE_S)
         self._come_through(f"{name}, the others", others=True)
         topic = self._world.feed.topic

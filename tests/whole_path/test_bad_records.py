@@ -135,7 +135,7 @@ def check_stopped(world: World, ingest: Service, port: int, wrong: int, right: i
     assert SECRET not in ingest.log
     status, text = answer(port, "/readyz")
     assert status == 503
-    assert text.startswith(f"partition {wrong} stopped: misrouted: topic ")
+    assert text.startswith(f"misrouted: partition {wrong} stopped: topic ")
     assert " offset " in text
     assert answer(port, "/livez") == (200, "ok\n")
     labels = {"partition": str(wrong), "kind": "misrouted"}

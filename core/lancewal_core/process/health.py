@@ -1,8 +1,10 @@
 """The HTTP side of a service: ``/metrics``, ``/livez``, ``/readyz``, ``/status``; ``/`` leads to the last.
 
-* ``/livez`` is 200 while the loop has turned within ``loop_limit_s``: a loop that hangs longer is to be restarted.
-* ``/readyz`` is 200 while nothing is wrong, else 503 with one line for each thing that is.  Not being ready is no reason
-  for a restart.
+* ``/livez`` is 200 while the loop has turned within ``loop_limit_s``: a loop that hangs longer is to be restarted.  Not one
+  that waits for a store or a broker that is known to be silent, nor a service that has not started yet because of them: a
+  restart mends neither, and the one that begins anew has forgotten what it held.
+* ``/readyz`` is 200 while nothing is wrong, else 503 with one line ``kind: message`` for each thing that is (``Problem``).
+  Nothing wrong: the service does its work, or has none, and says so.  Not being ready is no reason for a restart.
 
 Whoever can reach the port costs the service little
  1. At most ``CONNECTIONS_MAX`` connections are open at a time, each with one thread.  A further one takes the place of the
@@ -28,7 +30,7 @@ from typing import Any, Self
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from lancewal_core.errors import InvalidSettings
+from lancewal_core.errors import InvalidSettings, LancewalError
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.process.service_events import ServiceEvents
@@ -59,12 +61,39 @@ Page = Callable[[str], Answer]
 NO_PAGE = Answer(404, "text/plain", b"this process has no status\n")
 
 
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a service is not ready.  ``kind`` is stable: an error's own, or the name of a state."""
+
+    kind: str
+    message: str
+
+    @classmethod
+    def of(cls, error: LancewalError, where: str = "") -> Problem:
+        """``where`` comes before the error's text, which says the rest."""
+        return cls(error.kind, f"{where}: {error}" if where else str(error))
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {' '.join(self.message.splitlines())}"
+
+
 class Health:
     """What the loop says about itself; read by other threads."""
 
-    def __init__(self, clock: Clock, problems: Callable[[], Sequence[str]], loop_limit_s: float = LOOP_LIMIT_S) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        problems: Callable[[], Sequence[Problem]],
+        loop_limit_s: float = LOOP_LIMIT_S,
+        *,
+        waits: Callable[[], bool] = lambda: False,
+        remark: Callable[[], str] = lambda: "",
+    ) -> None:
+        """``waits``: whether the loop may stand for what no restart mends; ``remark``: what a service that is ready adds."""
         self.clock = clock
+        self.remark = remark
         self._problems = problems
+        self._waits = waits
         self._loop_limit_s = loop_limit_s
         self._turned_at = clock.monotonic()
 
@@ -72,13 +101,16 @@ class Health:
         """The loop has turned."""
         self._turned_at = self.clock.monotonic()
 
-    def live(self) -> tuple[str, ...]:
+    def live(self) -> tuple[Problem, ...]:
         """What is wrong so that only a restart helps; empty if nothing."""
+        if self._waits():
+            self.beat()  # once the silence is over, the loop has its time again
         still_s = self.clock.monotonic() - self._turned_at
-        return () if still_s <= self._loop_limit_s else (f"the loop has not turned for {still_s:.0f} s",)
+        standing = Problem("loop_stands", f"the loop has not turned for {still_s:.0f} s")
+        return () if still_s <= self._loop_limit_s else (standing,)
 
-    def ready(self) -> tuple[str, ...]:
-        """What is wrong, in words; empty if nothing."""
+    def ready(self) -> tuple[Problem, ...]:
+        """What is wrong; empty if nothing."""
         return (*self.live(), *self._problems())
 
 
@@ -212,7 +244,7 @@ def _handler(registry: CollectorRegistry, health: Health, status: Page) -> type[
                 case "/livez":
                     self._state(health.live())
                 case "/readyz":
-                    self._state(health.ready())
+                    self._state(health.ready(), health.remark())
                 case "/status":
                     self._answer(status(self.headers.get("Accept") or ""))
                 case "/":
@@ -220,8 +252,8 @@ def _handler(registry: CollectorRegistry, health: Health, status: Page) -> type[
                 case _:
                     self._answer(Answer(404, "text/plain", b"/metrics, /livez, /readyz, /status\n"))
 
-        def _state(self, problems: Sequence[str]) -> None:
-            text = "".join(f"{problem}\n" for problem in problems) or "ok\n"
+        def _state(self, problems: Sequence[Problem], remark: str = "") -> None:
+            text = "".join(f"{problem}\n" for problem in problems) or (f"ok: {remark}\n" if remark else "ok\n")
             self._answer(Answer(503 if problems else 200, "text/plain; charset=utf-8", text.encode()))
 
         def _answer(self, answer: Answer) -> None:

@@ -20,7 +20,7 @@ Guarantees
 from __future__ import annotations
 
 from collections import Counter as Counts
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast, overload
 
@@ -148,3 +148,15 @@ def histogram(meaning: str, buckets: Sequence[float], *labels: str) -> Declared[
 def info(meaning: str, *labels: str) -> Declared[Info]:
     """Names and versions, each a label; its value is 1."""
     return Declared("info", meaning, labels, Info)
+
+
+def show_only(gauge: Gauge, values: Mapping[tuple[str, ...], float]) -> None:
+    """Make these all that the gauge shows: a value for each tuple of label values, in the order of the gauge's labels.
+
+    A scrape in between finds every label value that had a sample before and has one afterwards.
+    """
+    for labels, value in values.items():
+        gauge.labels(*labels).set(value)
+    for sample in [sample for metric in gauge.collect() for sample in metric.samples]:
+        if tuple(sample.labels.values()) not in values:
+            gauge.remove_by_labels(sample.labels)

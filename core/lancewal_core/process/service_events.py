@@ -25,6 +25,11 @@ class ServiceEvents(EventTable):
         "Something was seen which must never be, of a partition at the position: report it.",
         *("kind", "topic", "partition", "position"),
     )
+    end_forced = warning(
+        "Told to stop, the process waited for a store or a broker until its time was over, and ends as in a crash; the next "
+        "one goes on from what is stored.",
+        "timeout_s",
+    )
     connection_lost = debug("A client of the HTTP port went away.", "client", "error")
     request_failed = error("A request to the HTTP port ended by a fault of this program.", "client", "error")
 

@@ -1,10 +1,31 @@
-"""SIGTERM and SIGINT as a question that a loop asks."""
+"""SIGTERM and SIGINT as a question that a loop asks, and the end of a service that comes in time whatever it waits for.
+
+Guarantees
+ 1. The question is true from the first signal on.
+ 2. ``end_in_time``: so many seconds after the first signal the process has ended, also where every thread of Python stands
+    in a call of a library that does not come back (a store or a broker that accepts and says nothing), and also where only
+    what comes behind the loop hangs: Python waits for threads before it ends.
+ 3. What ends so ends as a crash does, behind one log line.  Whatever was under way is left as a crash leaves it: the
+    protocols are safe against one at any point, so nothing is lost or done twice; the next process finds more to do.
+
+A signal's handler in Python runs in the main thread alone, between two steps of it, and so not while that waits in a
+library.  The number of the signal is therefore also written into a pipe, by the interpreter's handler in C, and a thread
+reads it there.
+"""
 
 from __future__ import annotations
 
+import os
+import select
 import signal
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from lancewal_core.errors import MAY_PASS
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @contextmanager
@@ -18,9 +39,59 @@ def stop_signals() -> Iterator[Callable[[], bool]]:
         told = True
         signal.signal(number, signal.SIG_DFL)
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, stop) for number in _SIGNALS}
     try:
         yield lambda: told
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def end_in_time(seconds: float, late: Callable[[], None]) -> Iterator[None]:
+    """Guarantee 2, from the first signal that comes inside of ``with``; for the main thread of a process that does nothing
+    else.  ``late`` says it, right before the end, which has the exit code of what may pass."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.is_set():
+            ready, _, _ = select.select([reading], [], [], 0.2)
+            if ready and any(number in _SIGNALS for number in os.read(reading, 64)):
+                # Not ended by ``over``: what comes behind the block may hang as well.
+                time.sleep(seconds)
+                late()
+                os._exit(MAY_PASS)
+        os.close(reading)
+        os.close(writing)
+
+    threading.Thread(target=watch, name="lancewal-end", daemon=True).start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        over.set()
+
+
+def returned_in_time(call: Callable[[], None], timeout_s: float) -> bool:
+    """Run ``call`` on a thread of its own, and raise what it raises; for the last calls of a process, whose answer is only
+    good to have.  False if it has not returned after ``timeout_s``: it goes on then, holds up no end of the process, and
+    what it works on must not be touched any more."""
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run, name="lancewal-last-call", daemon=True)
+    thread.start()
+    thread.join(max(0.0, timeout_s))
+    if thread.is_alive():
+        return False
+    for error in raised:
+        raise error
+    return True

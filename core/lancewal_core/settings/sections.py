@@ -283,7 +283,9 @@ class IngestSettings(Section):
     ``refuse`` it.  Warn: it is so of every topic with Kafka's default ``compression.type``.  Refuse where producers are not
     trusted."""
     drain_timeout_s: Seconds = 30.0
-    """Time to make all durable and hand over on SIGTERM.  Kubernetes' default grace period: change both together."""
+    """Behind SIGTERM the process has ended after this time, also where broker or store hang: three quarters of it are for
+    making all durable and handing over, the rest for leaving the group.  What is not done then is the next owner's.
+    Kubernetes' default grace period."""
     retry_interval_s: Seconds = 0.5
     """Pause after a passing fault of the store or the broker.  Short, because rows wait."""
     offset_commit_interval_s: Seconds = 5.0
@@ -321,6 +323,9 @@ class FlusherSettings(Section):
     """Merge tasks at a time.  Each holds a flush's keys; two overlap reading and writing."""
     gc_interval_s: Seconds = 60.0
     """Time between two rounds of trimming and garbage collection.  They only list and delete."""
+    drain_timeout_s: Seconds = 60.0
+    """Behind SIGTERM the process has ended after this time, also where the store hangs: what is under way is finished if that
+    takes no longer, else cut off, and done again by the next flusher.  A minute: a merge of many generations takes less."""
     runner: Literal["threads", "spark"] = "threads"
     """Where tasks of merges and compactions run: ``threads`` of this process, or ``spark`` executors.  Threads, because
     they need nothing else."""

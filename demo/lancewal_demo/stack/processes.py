@@ -118,6 +118,16 @@ class Restartable:
         if self._process is not None:
             self._process.kill()
 
+    def freeze(self) -> None:
+        """Let it take connections and say nothing on them, until ``thaw`` or ``kill``."""
+        if self._process is not None:
+            os.kill(self._process.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Go on where ``freeze`` has held it."""
+        if self._process is not None:
+            os.kill(self._process.pid, signal.SIGCONT)
+
     def restart(self) -> None:
         """Start it again; a running one is stopped first."""
         self.stop()

@@ -6,7 +6,6 @@ Conditional puts (create, e_tag) have exactly one winner there, which is what th
 from __future__ import annotations
 
 import os
-import signal
 from pathlib import Path
 
 from lancewal_demo.stack.ports import free_ports, listens
@@ -78,11 +77,6 @@ class S3Server(Restartable):
         keys = {"ROOT_ACCESS_KEY": self.access_key, "ROOT_SECRET_KEY": self.secret_key, "VGW_REGION": self.region}
         self._process = Process([*arguments, self._buckets], self.log, environment=keys)
         self._process.wait_until(lambda: listens(self._port), "the S3 server", _START_TIMEOUT_S)
-
-    def freeze(self) -> None:
-        """Let it take connections and say nothing on them, until ``kill`` or the end."""
-        if self._process is not None:
-            os.kill(self._process.pid, signal.SIGSTOP)
 
 
 def _takes_attributes(folder: Path) -> bool:

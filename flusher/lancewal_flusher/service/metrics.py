@@ -14,7 +14,7 @@ from typing import assert_never
 from lancewal_core.errors import LancewalError
 from lancewal_core.ids import Generation, Position, Region
 from lancewal_core.process.clock import Clock
-from lancewal_core.process.gauges import show_only
+from lancewal_core.process.metric_table import show_only
 from lancewal_core.process.service_events import place_of
 from lancewal_core.process.service_metrics import ServiceMetrics
 from lancewal_core.region.index import GenerationRecord

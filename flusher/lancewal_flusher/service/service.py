@@ -1,14 +1,19 @@
 """The flusher service: build everything from settings, check, take turns until told to stop.
 
 Steps
- 1. Read the contract; check settings and table.
+ 1. Answer probes: from now on ``/readyz`` says what is missing.  Read the contract; check settings and table.  A store that
+    does not answer or lets nobody in is asked again in the process (``process.start``).
  2. Turns (``turns``): each pass begins with a *round* of merging, every ``flusher.merge_interval_s``, and at once while
     there is more to do: no round begins a further merge after that time, so that the others have their turn under any
     load.  Behind it *garbage collection*, every ``flusher.gc_interval_s``; *compaction*, and at once behind a merge that
     wears a fragment so much that writing it anew costs less than leaving it (``cost``); *index upkeep* alone, behind every
     merge; *expiry*.
     Beside them, in a thread of its own, *visibility* is measured every ``flusher.visibility_interval_s`` (``visibility``).
- 3. Told to stop: the merge under way is finished, nothing is begun.
+ 3. Told to stop: the merge under way is finished, nothing is begun.  ``flusher.drain_timeout_s`` after the signal the
+    process has ended (``process.stop_signals``), also where the store hangs or the merge takes longer: that is a crash, after
+    which the table has the merge's commit, or the next flusher merges the same again.
+
+A silent store is named some seconds later, whatever the loop waits for; liveness does not fail for that (``process.health``).
 
 While an operator pauses the flusher, it takes no turn; it asks before each pass, and every ``control.POLL_S`` while it is
 paused.  ``once`` is refused then.
@@ -26,23 +31,33 @@ every error ends it, damage of one region when all others are merged.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from lancewal_core import paths
-from lancewal_core.errors import Corrupt, FlusherPaused, PlanRetriesExhausted, Refresh, Retry, TopicReplaced
+from lancewal_core.errors import (
+    Corrupt,
+    FlusherPaused,
+    PlanRetriesExhausted,
+    Refresh,
+    Retry,
+    StoreUnavailable,
+    TopicReplaced,
+)
 from lancewal_core.ids import Position, Region, TableVersion
 from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock, sleep_unless
-from lancewal_core.process.health import Health, HealthServer
+from lancewal_core.process.health import Health, HealthServer, Problem
+from lancewal_core.process.silence import STORE, SilenceWatch
+from lancewal_core.process.start import Start
 from lancewal_core.process.status.board import LOOKED_AT_S, StatusBoard
-from lancewal_core.process.stop_signals import stop_signals
+from lancewal_core.process.stop_signals import end_in_time, stop_signals
 from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.rows.ttl import Ttl
 from lancewal_core.settings.load import Settings
-from lancewal_core.store.watch import StoreWatch
 from lancewal_core.table.control import POLL_S, ControlReader, Service, until_text
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import FlusherContext
@@ -55,6 +70,7 @@ from lancewal_flusher.service.backlog import backlog_after
 from lancewal_flusher.service.limits import compaction_limits, index_limits, merge_limits
 from lancewal_flusher.service.merged_positions import MergedPositions
 from lancewal_flusher.service.metrics import FlusherMetrics
+from lancewal_flusher.service.probes import NO_ROUND_YET, FlusherProbes
 from lancewal_flusher.service.round import RoundReport, RoundState, run_round
 from lancewal_flusher.service.status import FlusherStatus
 from lancewal_flusher.service.stored_times import StoredTimes
@@ -71,7 +87,6 @@ PAUSE_S = 1.0
 PAUSE_MAX_S = 60.0
 LOOP_LIMIT_S = 1800.0
 """The loop turns between two merges; one merge of a long backlog may take minutes."""
-NO_ROUND_YET = "no round has ended yet"
 MERGE = "merge"
 """The turn of rounds."""
 _ONCE_ROUNDS = 5
@@ -158,27 +173,37 @@ class _Loop:
 
 def run_flusher(settings: Settings) -> None:
     """Run until SIGTERM or SIGINT.  Raises ``LancewalError`` where a person or a supervisor must act."""
-    with stop_signals() as stopping:
+    seconds = settings.flusher.drain_timeout_s
+    events = FlusherEvents(table=Address.of(settings).name)
+    with end_in_time(seconds, lambda: events.end_forced(timeout_s=seconds)), stop_signals() as stopping:
         serve(settings, stopping)
 
 
 def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[int], None] = lambda _: None) -> None:
     """Steps 1 to 3; ``began`` is told the port of the HTTP side."""
+    settings.need("table.uri")
     with ExitStack() as stack:
         # Step 1
-        loop = _start(settings, stopping, stack)
-        clock = loop.context.clock
-        loop.limits = merge_limits(settings, loop.context.contract)
-        turns = turns_of(loop, settings)
-        watch = StoreWatch(loop.context.store, clock, paths.contract_version(loop.context.contract.version))
-        stack.enter_context(watch)
-        health = Health(clock, lambda: _problems(loop, turns, watch), LOOP_LIMIT_S)
-        loop.stopping = _beating(health, stopping)
-        board = StatusBoard(loop.metrics.service, clock)
-        loop.status = _status(loop, settings)
+        clock, metrics = SystemClock(), _metrics(settings)
+        start = Start(clock, stopping, lambda error, again_s: metrics.failed("start", error, again_s))
+        probes = FlusherProbes(start)
+        health = Health(clock, probes.problems, LOOP_LIMIT_S, waits=probes.waits)
+        board = StatusBoard(metrics.service, clock)
         server = stack.enter_context(
-            HealthServer(settings.http.host, settings.http.flusher_port, loop.metrics.registry, health, board.answer)
+            HealthServer(settings.http.host, settings.http.flusher_port, metrics.registry, health, board.answer)
         )
+        loop = start.run(partial(_start, settings, _beating(health, stopping), metrics), stack)
+        if loop is None:
+            return
+        loop.limits = merge_limits(settings, loop.context.contract)
+        turns, store = turns_of(loop, settings), loop.context.store
+        known = paths.contract_version(loop.context.contract.version)
+        who = f"the store at {settings.table.uri}"
+        silence = SilenceWatch(lambda: store.get(known), clock, StoreUnavailable.kind, who, STORE)
+        stack.enter_context(silence)
+        probes.of(turns, loop.control, silence)
+        loop.status = _status(loop, settings)
+        health.beat()
         measuring = visibility_of(loop, settings)
         if measuring is not None:
             stack.enter_context(measuring)
@@ -204,7 +229,7 @@ def _wait(loop: _Loop, board: StatusBoard, health: Health, wait_s: float) -> Non
     until = clock.monotonic() + wait_s
     while True:
         if loop.status is not None and board.due():
-            board.show(loop.status.take(loop.control.paused, health.ready()))
+            board.show(loop.status.take(loop.control.paused, [str(problem) for problem in health.ready()]))
         left_s = until - clock.monotonic()
         if left_s <= 0 or loop.stopping():
             return
@@ -214,7 +239,7 @@ def _wait(loop: _Loop, board: StatusBoard, health: Health, wait_s: float) -> Non
 def run_once(settings: Settings, stopping: Callable[[], bool] = lambda: False) -> OnceSummary:
     """See the module docstring."""
     with ExitStack() as stack:
-        loop = _start(settings, stopping, stack)
+        loop = _start(settings, stopping, _metrics(settings), stack)
         loop.limits = replace(merge_limits(settings, loop.context.contract), defer_s=0.0)  # nothing would come
         until = loop.control.paused
         if until is not None:
@@ -242,12 +267,14 @@ def run_once(settings: Settings, stopping: Callable[[], bool] = lambda: False) -
         return OnceSummary(len(merges), generations, loop.context.watermarks.newest()[0].version, finished)
 
 
-def _start(settings: Settings, stopping: Callable[[], bool], stack: ExitStack) -> _Loop:
+def _metrics(settings: Settings) -> FlusherMetrics:
     settings.need("table.uri")
+    name = Address.of(settings).name
+    return FlusherMetrics(SystemClock(), name, FlusherEvents(table=name), per_partition=settings.metrics.per_partition)
+
+
+def _start(settings: Settings, stopping: Callable[[], bool], metrics: FlusherMetrics, stack: ExitStack) -> _Loop:
     address = Address.of(settings)
-    metrics = FlusherMetrics(
-        SystemClock(), address.name, FlusherEvents(table=address.name), per_partition=settings.metrics.per_partition
-    )
     context = open_context(settings, stack, store=metrics.observed(address.store()))
     contract = context.contract
     what = {"topic": contract.topic, "table": contract.table_uuid, "runner": settings.flusher.runner}
@@ -358,23 +385,12 @@ def turns_of(loop: _Loop, settings: Settings) -> Turns:
         retry_s=PAUSE_S,
         retry_max_s=PAUSE_MAX_S,
         problems_of=lambda report: [
-            f"region {region.name}: {error.kind}: {error}" for region, error in sorted(report.damaged.items())
+            Problem.of(error, f"region {region.name}") for region, error in sorted(report.damaged.items())
         ],
         faults_are_problems=True,
         problems=(NO_ROUND_YET,),
     )
     return Turns(rounds, others, loop.failed)
-
-
-def _problems(loop: _Loop, turns: Turns, watch: StoreWatch) -> Sequence[str]:
-    problems = list(turns.problems())
-    if watch.problem is not None:
-        problems.append(watch.problem)
-    if loop.control.paused is not None and NO_ROUND_YET in problems:
-        problems.remove(NO_ROUND_YET)  # a pause is no reason not to be ready: it is wanted
-    if loop.control.problem is not None:
-        problems.append(f"control cannot be read: {loop.control.problem.kind}")
-    return problems
 
 
 def _beating(health: Health, stopping: Callable[[], bool]) -> Callable[[], bool]:

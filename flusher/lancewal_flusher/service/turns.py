@@ -15,8 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from lancewal_core.errors import Corrupt, Refresh, Retry, StoreInconsistent
+from lancewal_core.errors import Corrupt, Refresh, Retry
 from lancewal_core.process.clock import Clock
+from lancewal_core.process.health import Problem
 
 _DOUBLED_MAX = 10
 RETRY_MAX_S = 3600.0
@@ -34,7 +35,7 @@ class TurnFailed:
     again_s: float
 
 
-def no_problems(result: object) -> Sequence[str]:
+def no_problems(result: object) -> Sequence[Problem]:
     """For turns that end well or fail, and nothing between."""
     return ()
 
@@ -51,11 +52,11 @@ class Turn(Generic[Result]):
     due_at: float
     retry_s: float
     retry_max_s: float = RETRY_MAX_S
-    problems_of: Callable[[Result], Sequence[str] | None] = no_problems
+    problems_of: Callable[[Result], Sequence[Problem] | None] = no_problems
     """Of one that did not fail; None: it says nothing, what an earlier one met stands."""
     faults_are_problems: bool = False
     """Also those that may pass."""
-    problems: Sequence[str] = ()
+    problems: Sequence[Problem] = ()
     _failures: int = 0
 
     def wait_s(self) -> float:
@@ -76,8 +77,7 @@ class Turn(Generic[Result]):
             self._failures += 1
             self.due_at = self.clock.monotonic() + again_s
             if isinstance(error, Corrupt) or self.faults_are_problems:
-                text = f": {error}" if isinstance(error, Corrupt | StoreInconsistent) else ""
-                self.problems = [f"{self.name} failed: {error.kind}{text}"]
+                self.problems = [Problem.of(error, f"{self.name} failed")]
             return TurnFailed(error, again_s)
         self._failures = 0
         self.due_at = self.clock.monotonic() + self.next_s(result)
@@ -104,8 +104,8 @@ class Turns:
                 self._take(turn)
         return min(turn.wait_s() for turn in (self.first, *self.others))
 
-    def problems(self) -> Sequence[str]:
-        return [text for turn in (self.first, *self.others) for text in turn.problems]
+    def problems(self) -> Sequence[Problem]:
+        return [problem for turn in (self.first, *self.others) for problem in turn.problems]
 
     def _take(self, turn: Turn[Any]) -> bool:
         result = turn.take()

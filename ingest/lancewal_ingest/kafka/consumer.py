@@ -81,6 +81,8 @@ class ConfluentSource:
         self._clock = clock or SystemClock()
         self.polled_at = self._clock.monotonic()
         """Monotonic seconds of the last poll: the group gives up a member that does not poll."""
+        self._told: tuple[dict[int, Position], Callable[[bool], None]] | None = None
+        """The commit under way, and who hears of its end."""
         self._listener: Listener | None = None
         self._renew_at: float | None = None
         """When to make a new client, because the instance id is still taken."""
@@ -104,6 +106,7 @@ class ConfluentSource:
         self._properties: dict[str, Any] = {
             **bounded_consumer_properties(client, group, queue_bytes, partitions),
             "error_cb": self._on_error,
+            "on_commit": self._on_commit,
         }
         if statistics is not None:
             self._properties.setdefault("statistics.interval.ms", INTERVAL_MS)
@@ -129,7 +132,7 @@ class ConfluentSource:
             if mine:
                 consumer.pause(self._named(mine))
                 self._assigned.update(mine)
-                listener.assigned(mine)
+            listener.assigned(mine)
 
         def on_revoke(consumer: Consumer, partitions: list[TopicPartition]) -> None:
             self._leave(consumer, partitions, listener.revoked)
@@ -222,22 +225,49 @@ class ConfluentSource:
     # -- the group -----------------------------------------------------------------------------------------------
 
     def commit(self, positions: Mapping[int, Position]) -> bool:
-        wanted = {p: n for p, n in positions.items() if n >= self._floor.get(p, _NONE_YET)}
+        wanted = self._not_below(positions)
         try:
             wanted = wanted or self._known_position()
             if not wanted:
                 return False
-            places = [TopicPartition(self._topic, p, n) for p, n in sorted(wanted.items())]
-            answers = self._consumer.commit(offsets=places, asynchronous=False) or []
+            answers = self._consumer.commit(offsets=self._places(wanted), asynchronous=False) or []
         except KafkaException as error:
             self._report("offset-commit", explained(error, "committing positions", self._topic))
             return False
+        return self._taken(wanted, answers)
+
+    def commit_soon(self, positions: Mapping[int, Position], done: Callable[[bool], None]) -> None:
+        wanted = self._not_below(positions)
+        try:
+            self._consumer.commit(offsets=self._places(wanted), asynchronous=True)
+        except KafkaException as error:
+            self._report("offset-commit", explained(error, "committing positions", self._topic))
+            done(False)
+        else:
+            self._told = wanted, done
+
+    def _on_commit(self, error: KafkaError | None, answers: list[TopicPartition]) -> None:
+        """From within ``poll``."""
+        if self._told is None:
+            return
+        (wanted, done), self._told = self._told, None
+        if error is not None:
+            self._report("offset-commit", explained(KafkaException(error), "committing positions", self._topic))
+        done(error is None and self._taken(wanted, answers))
+
+    def _not_below(self, positions: Mapping[int, Position]) -> dict[int, Position]:
+        return {p: n for p, n in positions.items() if n >= self._floor.get(p, _NONE_YET)}
+
+    def _places(self, positions: Mapping[int, Position]) -> list[TopicPartition]:
+        return [TopicPartition(self._topic, p, n) for p, n in sorted(positions.items())]
+
+    def _taken(self, wanted: Mapping[int, Position], answers: Sequence[TopicPartition]) -> bool:
         refused = [a for a in answers if a.error is not None]
         for answer in refused:
             self._report("offset-commit", f"partition {answer.partition}: {answer.error}")
         if refused or len(answers) < len(wanted):
             return False
-        self._floor.update(wanted)
+        self._floor.update({p: n for p, n in wanted.items() if p in self._assigned})
         return True
 
     def close(self) -> None:
@@ -292,6 +322,9 @@ class ConfluentSource:
             self._forget_faults(partition)
         self._consumer.close()
         self._consumer = self._new_consumer()
+        if self._told is not None:  # nobody will hear of it
+            (_, done), self._told = self._told, None
+            done(False)
         if left:
             self._listener.lost(left)
         self.subscribe(self._listener)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -64,7 +64,8 @@ class Listener(Protocol):
     """Called from within ``KafkaSource.poll``, in the polling thread."""
 
     def assigned(self, partitions: Sequence[int]) -> None:
-        """These partitions are ours; each delivers records once ``KafkaSource.start`` was called for it."""
+        """These partitions are ours, beside those that are; each delivers records once ``KafkaSource.start`` was called for
+        it.  None: the group has dealt its partitions out, and has no further one for us."""
 
     def revoked(self, partitions: Sequence[int]) -> None:
         """These partitions are ours until this call returns."""
@@ -102,7 +103,10 @@ class KafkaSource(DescribedTopic, Protocol):
 
     def commit(self, positions: Mapping[int, Position]) -> bool:
         """Commit positions to the group, synchronously: True if the coordinator took them, which also confirms that
-        this member is one."""
+        this member is one.  Waits for a coordinator that says nothing, as long as the client does."""
+
+    def commit_soon(self, positions: Mapping[int, Position], done: Callable[[bool], None]) -> None:
+        """The same without waiting, one at a time: ``done`` hears the answer, from within this call or a later ``poll``."""
 
     def close(self) -> None:
         """Leave the group."""

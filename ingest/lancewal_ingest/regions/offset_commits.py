@@ -3,6 +3,7 @@
 Guarantees
  1. What is told of a partition was durable, and reached by this process since it opened the partition last.
  2. A position that the coordinator did not take is told again when it is due next, unless a newer one is.
+ 3. The loop does not wait for a coordinator that says nothing: but for the last one, commits are under way beside it.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ class OffsetCommits:
         self._committed_at = clock.monotonic()
         self._reached: dict[int, Position] = {}
         """Durable positions that the group has not been told."""
+        self._told: dict[int, Position] | None = None
+        """Those of the commit under way."""
 
     def reached(self, partition: int, position: Position) -> None:
         """In place of whatever was noted of the partition before."""
@@ -35,21 +38,39 @@ class OffsetCommits:
     def forget(self, partition: int) -> None:
         """Another owner has the partition."""
         self._reached.pop(partition, None)
+        if self._told is not None:
+            self._told.pop(partition, None)
 
     def commit_due(self, open_: Container[int]) -> None:
         """Now and then, of the partitions that are open: what others have now is theirs to tell."""
-        if self._clock.monotonic() - self._committed_at >= self._every_s and self._reached:
-            self._commit({p: n for p, n in self._reached.items() if p in open_})
+        now = self._clock.monotonic()
+        if self._told is not None or now - self._committed_at < self._every_s or not self._reached:
+            return
+        self._committed_at = now
+        positions = {p: n for p, n in self._reached.items() if p in open_}
+        self._reached.clear()
+        if positions:
+            self._told = dict(positions)
+            with point("offset.commit"):
+                self._source.commit_soon(positions, self._answered)
 
     def commit(self, partitions: Iterable[int]) -> None:
-        """Of these partitions, at once."""
-        self._commit({p: self._reached[p] for p in partitions if p in self._reached})
-
-    def _commit(self, positions: dict[int, Position]) -> None:
-        self._committed_at = self._clock.monotonic()
-        self._reached.clear()
+        """Of these partitions, at once; waits for the coordinator."""
+        known = {**(self._told or {}), **self._reached}
+        positions = {p: known[p] for p in partitions if p in known}
         if positions:
             with point("offset.commit"):
                 if not self._source.commit(positions):
-                    self._reached.update(positions)  # again when it is due: a quiet partition has nothing newer to tell
-                    self._observer.failed("offset-commit", "the group coordinator did not take it")
+                    self._failed()
+
+    def _answered(self, taken: bool) -> None:
+        told, self._told = self._told or {}, None
+        if not taken:
+            self._reached = {
+                **told,
+                **self._reached,
+            }  # again when it is due: a quiet partition has nothing newer to tell
+            self._failed()
+
+    def _failed(self) -> None:
+        self._observer.failed("offset-commit", "the group coordinator did not take it")

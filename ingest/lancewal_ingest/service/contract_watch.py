@@ -16,6 +16,7 @@ from collections.abc import Callable
 from lancewal_core import paths
 from lancewal_core.errors import LancewalError
 from lancewal_core.process.clock import Clock
+from lancewal_core.process.health import Problem
 from lancewal_core.process.tasks import Task, Tasks
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.contract import BESIDE_ROWS, Contract, changed_terms, read_contract_version
@@ -47,11 +48,10 @@ class ContractWatch:
         self._problem: LancewalError | None = None
 
     @property
-    def problem(self) -> str | None:
+    def problem(self) -> Problem | None:
         """For ``/readyz``."""
-        if self._problem is None:
-            return None
-        return f"a newer version of the contract is not taken up: {self._problem.kind}: {self._problem}"
+        what = "a newer version of the contract is not taken up"
+        return None if self._problem is None else Problem.of(self._problem, what)
 
     def look(self) -> None:
         now = self._clock.monotonic()

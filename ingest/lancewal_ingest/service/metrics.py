@@ -15,7 +15,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from lancewal_core.errors import LancewalError
 from lancewal_core.ids import Position, Region
 from lancewal_core.process.clock import Clock
-from lancewal_core.process.gauges import show_only
+from lancewal_core.process.metric_table import show_only
 from lancewal_core.process.service_events import place_of
 from lancewal_core.process.service_metrics import ServiceMetrics
 from lancewal_core.process.status.facts import Failure

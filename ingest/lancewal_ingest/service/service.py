@@ -1,34 +1,48 @@
 """The ingest service: build everything from settings, check, run the loop until told to stop, drain, leave.
 
 Steps
- 1. Read the contract; check settings, table, topic, dead-letter topic and store.  Nothing was consumed.  A topic that has
-    more partitions than the contract: say how far the old ones are drained (``draining``).
+ 1. Answer probes: from now on ``/readyz`` says what is missing.  Read the contract; check settings, table, topic, dead-letter
+    topic and store; join the consumer group.  Nothing was consumed.  A topic that has more partitions than the contract: say
+    how far the old ones are drained (``draining``).  A store or a broker that does not answer or lets nobody in is asked
+    again in the process (``process.start``).
  2. Turn the worker's loop.  Beside it ask the broker about the topic (``topic_watch``), and look whether an operator wants
     it to consume (``control``): if not, the worker is held, and all else goes on.  Policies that were altered are taken up
     (``contract_watch``).  While Kafka is about to delete records
     of a partition that runs and that are not durable, open no further one: more work would only make the loss sure.
- 3. Told to stop: make durable what was consumed, hand over every region, flush; at most ``ingest.drain_timeout_s``.
-    What is not done then is left to the next owner, which finds it in the log and in Kafka.
- 4. Leave the group.
+ 3. Told to stop: make durable what was consumed, hand over every region, flush; at most ``DRAIN_SHARE`` of
+    ``ingest.drain_timeout_s``.  What is not done then is left to the next owner, which finds it in the log and in Kafka.
+ 4. Tell the group what is durable, and leave it, in what is left of that time.  Both are only good to have: without them lag
+    tools show an older position, and Kafka learns by its session timeout that we are gone.
+
+Whatever these steps wait for, ``ingest.drain_timeout_s`` after the signal the process has ended (``process.stop_signals``): a
+broker or a store that accepts connections and says nothing holds up no end.  That is a crash, as safe as one at any other
+point: what is durable is found in the log, what is not is still in Kafka, for the group is told no position that is not
+durable; the next owner fences the log, so that nothing counts that is still on its way.
 
 An error ends the loop without step 3: what is durable is handed over where that needs nothing else, the rest is the next
 owner's.
+
+Ready: joined, and every partition that is ours is open; or none is ours, which is said.  A broker or a store that is silent is
+named some seconds later, whatever the loop waits for; liveness does not fail for that (``process.health``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 
-from lancewal_core.errors import Corrupt, LancewalError, Retry, StoreInconsistent
+from lancewal_core import paths
+from lancewal_core.errors import KafkaUnavailable, LancewalError, StoreUnavailable
 from lancewal_core.ids import OwnerId
 from lancewal_core.open import Address
 from lancewal_core.process.clock import Clock, SystemClock
 from lancewal_core.process.health import Health, HealthServer
+from lancewal_core.process.silence import BROKER, STORE, SilenceWatch
+from lancewal_core.process.start import Start
 from lancewal_core.process.status.board import StatusBoard
-from lancewal_core.process.stop_signals import stop_signals
+from lancewal_core.process.stop_signals import end_in_time, returned_in_time, stop_signals
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.contract import Contract
@@ -46,10 +60,12 @@ from lancewal_ingest.kafka.source import DescribedTopic, KafkaSource, check_topi
 from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy
 from lancewal_ingest.retention.horizon import AdmissionPolicy
 from lancewal_ingest.retention.topic_watch import TopicWatch
+from lancewal_ingest.service.admission import Admission
 from lancewal_ingest.service.batch_check import BatchCheck
 from lancewal_ingest.service.contract_watch import ContractWatch
 from lancewal_ingest.service.freshness import Freshness, Progress
 from lancewal_ingest.service.metrics import IngestMetrics
+from lancewal_ingest.service.probes import IngestProbes, Shown
 from lancewal_ingest.service.standstill import Standstill
 from lancewal_ingest.service.status import IngestStatus, Named
 from lancewal_ingest.service.store_probe import check_store
@@ -59,6 +75,8 @@ from lancewal_kafka.group_member import member_id
 from lancewal_kafka.retention import KafkaRetention
 
 REFRESH_S = 1.0
+DRAIN_SHARE = 0.75
+"""Of the time that ending may take; leaving the group takes about a second."""
 SEGMENTS_IN_BUDGET = 8
 """So many segments of the largest size are the budget: one waits, one is in flight, decoding holds that one twice; the rest is
 for MemTables and flushes."""
@@ -78,110 +96,50 @@ class Running:
 
 def run_ingest(settings: Settings) -> None:
     """Run until SIGTERM or SIGINT.  Raises ``LancewalError`` where a person or a supervisor must act."""
-    with stop_signals() as stopping:
+    seconds = settings.ingest.drain_timeout_s
+    events = IngestEvents(table=Address.of(settings).name)
+    with end_in_time(seconds, lambda: events.end_forced(timeout_s=seconds)), stop_signals() as stopping:
         serve(settings, stopping)
 
 
 def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Running], None] = lambda _: None) -> bool:
-    """Steps 1 to 4; True if everything was handed over and flushed in time."""
+    """Steps 1 to 4; True if everything was handed over and flushed in time, or nothing was begun."""
     settings.need("table.uri", "kafka.bootstrap_servers")
     use_one_heap()
     clock = SystemClock()
+    address = Address.of(settings)
+    memory = MemoryPolicy(nbytes=settings.ingest.memory_bytes_max - client_bytes(settings.ingest.memory_bytes_max))
+    metrics = IngestMetrics(
+        clock,
+        address.name,
+        memory.nbytes,
+        IngestEvents(table=address.name),
+        per_partition=settings.metrics.per_partition,
+    )
     with ExitStack() as stack:
         # Step 1
-        queue_bytes = client_bytes(settings.ingest.memory_bytes_max)
-        memory = MemoryPolicy(nbytes=settings.ingest.memory_bytes_max - queue_bytes)
-        address = Address.of(settings)
-        metrics = IngestMetrics(
-            clock,
-            address.name,
-            memory.nbytes,
-            IngestEvents(table=address.name),
-            per_partition=settings.metrics.per_partition,
-        )
-        tasks = ThreadTasks(workers=_TASK_THREADS)
-        stack.callback(tasks.close)
-        store = metrics.observed(address.store())
-        context = open_context(settings, tasks, clock, store)
-        contract = context.contract
-        group = settings.kafka.group(contract.table_uuid)
-        # Others see in the group by it whose member this is, unless a person has given the clients a name.
-        client = {
-            "client.id": member_id(contract.table_uuid, contract.place or settings.table.uri),
-            **unpacking_bounded(settings.kafka.client(), settings.ingest.memory_bytes_max, contract.record_bytes_max),
-        }
-        source = ConfluentSource(
-            client,
-            contract.topic,
-            group,
-            queue_bytes=queue_bytes,
-            partitions=contract.partitions,
-            report=metrics.failed,
-            statistics=metrics.kafka,
-        )
-        metrics.poll_age(lambda: clock.monotonic() - source.polled_at)
-        stack.callback(_closed, source, metrics)
-        context = replace(context, drain=drain_of(context, source))
-        check_topic(contract, source, context.drain)
-        retention = KafkaRetention(client, contract.topic, group)
-        batches = BatchCheck(
-            contract.topic,
-            retention.stored_batches,
-            unpacked_bytes_max(client),
-            settings.ingest.unbounded_batches,
-            clock,
-            lambda problem: metrics.events.batches_unbounded(topic=contract.topic, error=problem),
-        )
-        batches.look()
-        dead_letters = _dead_letters(settings, contract, group, metrics)
-        check_store(context.store, tasks, settings.table.uri, context.new_id)
-        owner = new_owner()
-        worker = IngestWorker(
-            context,
-            source,
-            dead_letters,
-            Preparer(contract, context.drain),
-            owner,
-            metrics,
-            _seal_policy(settings),
-            memory,
-            _limits(settings, memory),
-        )
-        watch = TopicWatch(
-            partial(_check_topic, context, source, batches), source, retention, tasks, clock, metrics.failed
-        )
-        admission = _Admission(AdmissionPolicy(settings.ingest.retention_admission_s), worker, watch, metrics, clock)
-        still, freshness = Standstill(), Freshness()
-        altered = ContractWatch(
-            context.store,
-            contract,
-            tasks,
-            clock,
-            partial(_take_up, settings, context, group, worker, metrics),
-            metrics.failed,
-        )
-        control = ControlWatch(ControlReader(context.store, clock, Service.INGEST), tasks, clock)
-        health = Health(
-            clock, lambda: [*_more_partitions(context), *_problems(worker, watch, control, altered, admission, still)]
-        )
+        start = Start(clock, stopping, lambda error, _: metrics.failed("start", error))
+        probes = IngestProbes(start)
+        health = Health(clock, probes.problems, waits=probes.waits, remark=probes.remark)
         board = StatusBoard(metrics.service, clock)
-        named = Named(contract, address.uri, group, owner, settings.ingest.seal_age_s)
-        status = IngestStatus(named, worker, watch, still, metrics, clock)
         server = stack.enter_context(
             HealthServer(settings.http.host, settings.http.ingest_port, metrics.registry, health, board.answer)
         )
-        what = {"topic": contract.topic, "table": contract.table_uuid, "group": group, "owner": owner}
-        metrics.started(contract.version, contract.partitions, contract.topic_id, address.uri, what)
-        worker.subscribe()
-        began(Running(worker, server.port, owner))
+        begun = start.run(partial(_begin, settings, clock, metrics, memory), stack)
+        if begun is None:
+            return True
+        worker, watch, control, admission = begun.worker, begun.watch, begun.control, begun.admission
+        probes.of(begun.shown)
+        health.beat()
+        began(Running(worker, server.port, begun.owner))
         # Step 2
-        refresh_at = clock.monotonic()
+        refresh_at, freshness = clock.monotonic(), Freshness()
         while not stopping():
             worker.hold(control.look() is not None)
             worker.step()
             health.beat()
             watch.look(worker)
-            altered.look()
+            begun.shown.altered.look()
             now = clock.monotonic()
             if now >= refresh_at:
                 refresh_at = now + REFRESH_S
@@ -190,22 +148,144 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
                 metrics.freshness(freshness.look(now, clock.now_ms(), progress), progress.ends)
                 # Who is held by an operator is meant to stand still.
                 durable = {} if control.look() is not None else worker.durable
-                still.look(now, durable, watch.highs(), watch.ends)
-                metrics.standing(still.waiting)
+                begun.shown.still.look(now, durable, watch.highs(), watch.ends)
+                metrics.standing(begun.shown.still.waiting)
                 admission.decide()
                 metrics.paused_by_operator(control.look())
             if board.due():
-                board.show(status.take(control.look(), health.ready()))
+                board.show(begun.status.take(control.look(), [str(problem) for problem in health.ready()]))
         # Step 3
+        end = clock.monotonic() + settings.ingest.drain_timeout_s
         metrics.events.drain_begun()
         health.beat()
-        drained = worker.drain(settings.ingest.drain_timeout_s)
+        drained = worker.drain(settings.ingest.drain_timeout_s * DRAIN_SHARE)
         if drained:
             metrics.events.drain_completed()
         else:
             metrics.events.drain_timed_out()
-        # Step 4 is the stack's
+        # Step 4, with the stack
+        begun.leaving.begin(worker.tell_group, end - clock.monotonic())
     return drained
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A service that has done step 1."""
+
+    worker: IngestWorker
+    owner: OwnerId
+    watch: TopicWatch
+    control: ControlWatch
+    admission: Admission
+    shown: Shown
+    status: IngestStatus
+    leaving: _Leaving
+
+
+def _begin(settings: Settings, clock: Clock, metrics: IngestMetrics, memory: MemoryPolicy, stack: ExitStack) -> _Begun:
+    address = Address.of(settings)
+    tasks = ThreadTasks(workers=_TASK_THREADS)
+    stack.callback(tasks.close)
+    store = metrics.observed(address.store())
+    context = open_context(settings, tasks, clock, store)
+    contract = context.contract
+    group = settings.kafka.group(contract.table_uuid)
+    # Others see in the group by it whose member this is, unless a person has given the clients a name.
+    client = {
+        "client.id": member_id(contract.table_uuid, contract.place or settings.table.uri),
+        **unpacking_bounded(settings.kafka.client(), settings.ingest.memory_bytes_max, contract.record_bytes_max),
+    }
+    source = ConfluentSource(
+        client,
+        contract.topic,
+        group,
+        queue_bytes=client_bytes(settings.ingest.memory_bytes_max),
+        partitions=contract.partitions,
+        report=metrics.failed,
+        statistics=metrics.kafka,
+    )
+    metrics.poll_age(lambda: clock.monotonic() - source.polled_at)
+    leaving = _Leaving(source, metrics, settings.ingest.drain_timeout_s)
+    stack.callback(leaving.leave)
+    context = replace(context, drain=drain_of(context, source))
+    check_topic(contract, source, context.drain)
+    retention = KafkaRetention(client, contract.topic, group)
+    batches = BatchCheck(
+        contract.topic,
+        retention.stored_batches,
+        unpacked_bytes_max(client),
+        settings.ingest.unbounded_batches,
+        clock,
+        lambda problem: metrics.events.batches_unbounded(topic=contract.topic, error=problem),
+    )
+    batches.look()
+    dead_letters = _dead_letters(settings, contract, group, metrics)
+    check_store(context.store, tasks, settings.table.uri, context.new_id)
+    owner = new_owner()
+    worker = IngestWorker(
+        context,
+        source,
+        dead_letters,
+        Preparer(contract, context.drain),
+        owner,
+        metrics,
+        _seal_policy(settings),
+        memory,
+        _limits(settings, memory),
+    )
+    watch = TopicWatch(partial(_check_topic, context, source, batches), source, retention, tasks, clock, metrics.failed)
+    admission = Admission(AdmissionPolicy(settings.ingest.retention_admission_s), worker, watch, metrics, clock)
+    altered = ContractWatch(
+        context.store,
+        contract,
+        tasks,
+        clock,
+        partial(_take_up, settings, context, group, worker, metrics),
+        metrics.failed,
+    )
+    control = ControlWatch(ControlReader(context.store, clock, Service.INGEST), tasks, clock)
+    known = paths.contract_version(contract.version)
+    silences = (
+        SilenceWatch(
+            source.facts, clock, KafkaUnavailable.kind, f"Kafka at {settings.kafka.bootstrap_servers}", BROKER
+        ),
+        SilenceWatch(lambda: store.get(known), clock, StoreUnavailable.kind, f"the store at {address.uri}", STORE),
+    )
+    still = Standstill()
+    shown = Shown(worker, control, altered, admission, still, silences, context.drain, contract.partitions)
+    named = Named(contract, address.uri, group, owner, settings.ingest.seal_age_s)
+    status = IngestStatus(named, worker, watch, still, metrics, clock)
+    what = {"topic": contract.topic, "table": contract.table_uuid, "group": group, "owner": owner}
+    metrics.started(contract.version, contract.partitions, contract.topic_id, address.uri, what)
+    worker.subscribe()
+    for silence in silences:
+        stack.enter_context(silence)
+    return _Begun(worker, owner, watch, control, admission, shown, status, leaving)
+
+
+class _Leaving:
+    """Step 4, also of a start that failed and behind an error: never longer than is right."""
+
+    def __init__(self, source: KafkaSource, metrics: IngestMetrics, timeout_s: float) -> None:
+        self._source = source
+        self._metrics = metrics
+        self._timeout_s = timeout_s
+        self._first: Callable[[], None] = lambda: None
+
+    def begin(self, first: Callable[[], None], timeout_s: float) -> None:
+        """What comes before the leaving, and how long both may take."""
+        self._first, self._timeout_s = first, timeout_s
+
+    def leave(self) -> None:
+        try:
+            if not returned_in_time(self._leave, self._timeout_s):
+                self._metrics.failed("leave-group", f"not done within {self._timeout_s:.1f} s")
+        except LancewalError as error:
+            self._metrics.failed("leave-group", error)
+
+    def _leave(self) -> None:
+        self._first()
+        self._source.close()  # tells the worker that its partitions are revoked
 
 
 def _progress(worker: IngestWorker, watch: TopicWatch) -> Progress:
@@ -256,91 +336,7 @@ def _limits(settings: Settings, memory: MemoryPolicy) -> WorkerLimits:
     )
 
 
-def _closed(source: KafkaSource, metrics: IngestMetrics) -> None:
-    try:
-        source.close()  # tells the worker that its partitions are revoked
-    except LancewalError as error:
-        metrics.failed("leave-group", error)
-
-
 def _check_topic(context: IngestContext, source: DescribedTopic, batches: BatchCheck) -> None:
     check_topic(context.contract, source, context.drain)
     batches.look()
     check_not_altered(context)
-
-
-def _problems(
-    worker: IngestWorker,
-    watch: TopicWatch,
-    control: ControlWatch,
-    altered: ContractWatch,
-    admission: _Admission,
-    still: Standstill,
-) -> Sequence[str]:
-    """Why the service is not ready.  A pause is no reason: it is wanted."""
-    problems = [f"partition {p} stopped: {error.kind}: {error}" for p, error in sorted(worker.stopped.items())]
-    if still.problem is not None:
-        problems.append(still.problem)
-    if watch.silent is not None:
-        problems.append(f"Kafka does not answer: {watch.silent}")
-    if altered.problem is not None:
-        problems.append(altered.problem)
-    if control.problem is not None:
-        problems.append(f"control cannot be read: {control.problem.kind}")
-    if admission.short and worker.waiting:
-        problems.append(
-            f"partitions {_listed(worker.waiting)} are not opened: Kafka is about to delete records of "
-            f"{_listed(admission.short)} that are not durable"
-        )
-    # Another owner's claim that came first is no fault: the next try meets it.
-    refused = {p: error.kind for p, error in worker.refused.items() if isinstance(error, Retry)}
-    damaged = {p: error for p, error in worker.refused.items() if isinstance(error, Corrupt | StoreInconsistent)}
-    problems += [f"partition {p} cannot be opened: {error.kind}: {error}" for p, error in sorted(damaged.items())]
-    if refused:
-        problems.append(f"partitions {_listed(refused)} cannot be opened: {', '.join(sorted(set(refused.values())))}")
-    if not worker.idle_or_progressing:
-        problems.append("the store takes no segment, or no new index version")
-    if not worker.ready and not problems:
-        problems.append("the log was fenced and no new one could be begun yet")
-    return problems
-
-
-def _more_partitions(context: IngestContext) -> list[str]:
-    drain = context.drain
-    if drain is None:
-        return []
-    return [
-        f"the topic has {drain.partitions} partitions, the contract says {context.contract.partitions}: those of the contract "
-        f"are drained, the others wait for `lancewal table alter --partitions {drain.partitions}`"
-    ]
-
-
-def _listed(partitions: Collection[int]) -> str:
-    return ", ".join(str(partition) for partition in sorted(partitions))
-
-
-class _Admission:
-    """Shows the retention horizon, and holds back partitions while it is short."""
-
-    def __init__(
-        self, policy: AdmissionPolicy, worker: IngestWorker, watch: TopicWatch, metrics: IngestMetrics, clock: Clock
-    ) -> None:
-        self.short: dict[int, float] = {}
-        """Partitions that run and are about to lose records, and the seconds left."""
-        self._policy = policy
-        self._worker = worker
-        self._watch = watch
-        self._metrics = metrics
-        self._clock = clock
-
-    def decide(self) -> None:
-        """Look at the figures of now."""
-        facts = self._watch.retention
-        open_ = self._worker.durable
-        horizons = {p: left_s for p, left_s in facts.horizons(self._clock.now_ms()).items() if p in open_}
-        self._metrics.retention(horizons, {p: n for p, n in facts.reserves.items() if p in open_})
-        # A stopped partition waits for a person: holding back others would not help it.
-        running = {p: left_s for p, left_s in horizons.items() if p not in self._worker.stopped}
-        self.short = self._policy.short(running, facts.kept_s)
-        self._metrics.retention_short(self.short)
-        self._worker.admit(not self.short)

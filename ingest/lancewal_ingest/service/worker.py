@@ -77,6 +77,8 @@ class WorkerLimits:
     open_s: float = 1.0
     """A turn begins to open no further partition after so long: between turns the consumer polls and the loop shows that
     it lives."""
+    join_s: float = 5.0
+    """A new member is told first that nothing is its own, until those that have it have given it up."""
     hold_s: float = 1.0
     """How long the loop only waits while nothing more may be consumed; then it pauses the consumer, which throws away
     what it fetched ahead, and polls it again."""
@@ -142,6 +144,10 @@ class IngestWorker:
         self._long_pause = LongPause(context, lambda p: self._source.offsets(p), self._limits.open_s)
         self._resume_again_at = float("-inf")
         self._fenced = False
+        self._joined_at: float | None = None
+        """When the group told us first which partitions are ours."""
+        self._handed_over: list[int] = []
+        """In ``drain``."""
 
     # -- what a service shows ------------------------------------------------------------------------------------
 
@@ -206,6 +212,17 @@ class IngestWorker:
         return dict(self._partitions.stopped)
 
     @property
+    def joined(self) -> bool:
+        """Whether the group has dealt out its partitions: some are ours, or none and that has been so for ``join_s``."""
+        at = self._joined_at
+        return at is not None and (self.has_partitions or self._now() - at >= self._limits.join_s)
+
+    @property
+    def has_partitions(self) -> bool:
+        """Whether any partition is ours."""
+        return bool(self._partitions.assigned)
+
+    @property
     def idle(self) -> bool:
         """Nothing consumed is waiting or in flight, and every assigned partition is open or stopped."""
         partitions = self._partitions
@@ -261,8 +278,20 @@ class IngestWorker:
         self._observe()
 
     def drain(self, deadline_s: float) -> bool:
-        """Make everything consumed durable, hand over every region and flush; True if all was done in time."""
-        end = self._now() + deadline_s
+        """Make everything consumed durable, hand over every region and flush; True if all was done in time.
+
+        No region is open then: one that was not handed over is left to its next owner, which fences.
+        """
+        done = self._drain(self._now() + deadline_s)
+        self._partitions.open.clear()
+        return done
+
+    def tell_group(self) -> None:
+        """Commit what was durable at the hand-over: only a hint, and it takes as long as a silent coordinator pleases.
+        Of what went to others before, they may have committed more."""
+        self._commits.commit(self._handed_over)
+
+    def _drain(self, end: float) -> bool:
         self._source.pause(sorted(self._partitions.open))
         while self._flight.busy or any(r.pending for r in self._partitions.open.values()):
             if not self._wait_job(end):
@@ -271,27 +300,27 @@ class IngestWorker:
                 return False
             self._start_job(now=True)
         handed_over = True
-        leaving = sorted(self._partitions.open)
-        for partition in leaving:
-            handed_over = self._now() < end and self._partitions.hand_over(partition, self._writer) and handed_over
+        self._handed_over = sorted(self._partitions.open)
+        for partition in self._handed_over:
+            # A store that fails takes long to do so: once is enough.
+            handed_over = handed_over and self._now() < end and self._partitions.hand_over(partition, self._writer)
         while len(self._flushes) and self._now() < end:
             self._flushes.advance()
             self._flushes.wait(end - self._now())
             self._flushes.advance()
-        # Last, because it is only a hint and takes as long as a silent coordinator pleases.
-        # Of what went to others before, they may have committed more.
-        self._commits.commit(leaving)
         return handed_over and not len(self._flushes)
 
     # -- assignment (called from within poll) --------------------------------------------------------------------
 
     def assigned(self, partitions: Sequence[int]) -> None:
+        self._joined_at = self._now() if self._joined_at is None else self._joined_at
         self._partitions.assign(partitions)
 
     def revoked(self, partitions: Sequence[int]) -> None:
         self._leave(partitions)
 
     def lost(self, partitions: Sequence[int]) -> None:
+        self._joined_at = None
         # The same compare-and-swap as a hand-over: harmless if another owner has claimed the region, and without it the
         # next owner must fence the whole log.
         self._leave(partitions)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from lancewal_core.process.gauges import show_only
+from lancewal_core.process.metric_table import show_only
 
 Shown = dict[tuple[str, ...], float]
 

@@ -36,8 +36,9 @@ from lancewal_core.errors import (
 from lancewal_core.ids import Generation, Position, Region, TableVersion, TopicId
 from lancewal_core.paths import control_version, wal_prefix
 from lancewal_core.process.clock import SystemClock
+from lancewal_core.process.health import Problem
+from lancewal_core.process.silence import Pace
 from lancewal_core.settings.load import Settings
-from lancewal_core.store import watch as store_watch
 from lancewal_core.store.obstore import ObstoreStore
 from lancewal_core.table.control import ControlReader, Service, pause, resume
 from lancewal_core.table.watermarks import TABLE_UUID, InForce, Watermark
@@ -331,7 +332,7 @@ def test_passing_faults_are_counted_and_tried_again(table: FlusherTable, monkeyp
         table.generation(0, upserts(range(5)))
         down.set()
         wait_for(lambda: samples(port).get("failures_total{store_unavailable}", 0) >= 3)
-        wait_for(lambda: "merge failed: store_unavailable" in get(port, "/readyz")[1].splitlines())
+        wait_for(lambda: "store_unavailable: merge failed: 503" in get(port, "/readyz")[1].splitlines())
         assert get(port, "/readyz")[0] == 503
         down.clear()
         wait_for(lambda: get(port, "/readyz")[0] == 200)
@@ -352,7 +353,7 @@ def test_damage_of_a_region_holds_up_no_other_and_is_waited_out(
         wait_for(lambda: samples(port).get("failures_total{object_missing}", 0) >= 2)
         status, text = get(port, "/readyz")
         assert status == 503
-        assert text.startswith(f"region {table.regions[0].name}: object_missing: ")
+        assert text.startswith(f"object_missing: region {table.regions[0].name}: ")
         assert get(port, "/livez")[0] == 200
         table.put_back(held)
         wait_for(lambda: table.states(0) == ["MERGED"])
@@ -371,7 +372,7 @@ def test_a_damaged_index_is_waited_out(table: FlusherTable, monkeypatch: pytest.
         wait_for(lambda: samples(port).get("failures_total{object_corrupt}", 0) >= 2)
         status, text = get(port, "/readyz")
         assert status == 503
-        assert text.startswith("merge failed: object_corrupt: ")
+        assert text.startswith("object_corrupt: merge failed: ")
         assert "/regions/" in text
         for path, data in indexes.items():
             path.write_bytes(data)
@@ -398,7 +399,7 @@ def test_damage_that_garbage_collection_meets_is_named_until_it_is_gone(
         wait_for(lambda: samples(port).get("failures_total{object_corrupt}", 0) >= 1)
         rounds_before = samples(port)["round_seconds_count"]
         wait_for(lambda: samples(port)["round_seconds_count"] >= rounds_before + 3)
-        assert get(port, "/readyz") == (503, "gc failed: object_corrupt: a page is corrupt\n")
+        assert get(port, "/readyz") == (503, "object_corrupt: gc failed: a page is corrupt\n")
         damaged.clear()
         wait_for(lambda: get(port, "/readyz")[0] == 200)
 
@@ -418,8 +419,8 @@ def test_damaged_partitions_are_named_beside_a_fault_of_garbage_collection(
         wait_for(lambda: samples(port).get("failures_total{store_unavailable}", 0) >= 1)
         lines = get(port, "/readyz")[1].splitlines()
         assert len(lines) == 2
-        assert lines[0].startswith(f"region {table.regions[0].name}: object_missing: ")
-        assert lines[1] == "gc failed: store_unavailable"
+        assert lines[0].startswith(f"object_missing: region {table.regions[0].name}: ")
+        assert lines[1].startswith("store_unavailable: gc failed: ")
 
 
 @pytest.mark.parametrize("act", ["compaction", "expiry"])
@@ -451,7 +452,7 @@ def test_a_turn_that_was_refused_says_nothing_of_the_damage_that_an_earlier_one_
         turn.do = do
         turn.take()
         seen.append(list(turn.problems))
-    damage = [f"{act} failed: object_corrupt: a page is corrupt"]
+    damage = [Problem("object_corrupt", f"{act} failed: a page is corrupt")]
     assert seen == [damage, damage, []]
 
 
@@ -465,7 +466,7 @@ def test_a_lost_index_is_named(table: FlusherTable, monkeypatch: pytest.MonkeyPa
         wait_for(lambda: samples(port).get("failures_total{store_inconsistent}", 0) >= 2)
         status, text = get(port, "/readyz")
         assert status == 503
-        assert text.startswith(f"merge failed: store_inconsistent: region {table.regions[0].name}: ")
+        assert text.startswith(f"store_inconsistent: merge failed: region {table.regions[0].name}: ")
         assert "repair region" in text
 
 
@@ -508,7 +509,8 @@ def test_a_control_that_cannot_be_read_is_shown(table: FlusherTable) -> None:
     table.generation(0, upserts(range(5)))
     with serving(settings_of(table)) as port:
         wait_for(lambda: table.states(0) == ["MERGED"])
-        wait_for(lambda: get(port, "/readyz") == (503, "control cannot be read: object_corrupt\n"))
+        wait_for(lambda: "object_corrupt: control cannot be read: " in get(port, "/readyz")[1])
+        assert get(port, "/readyz")[0] == 503
     table.check()
 
 
@@ -516,8 +518,7 @@ def test_a_store_that_is_silent_is_shown_while_a_round_waits_for_it(
     table: FlusherTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its requests hang, those of the round and those of the watch beside it; with the first answer it is over."""
-    monkeypatch.setattr(store_watch, "ASK_S", 0.01)
-    monkeypatch.setattr(store_watch, "SILENT_S", 0.3)
+    monkeypatch.setattr(service, "STORE", Pace(0.01, 0.3))
     answers = threading.Event()
     got, listed = ObstoreStore.get, ObstoreStore.list
 
@@ -533,7 +534,7 @@ def test_a_store_that_is_silent_is_shown_while_a_round_waits_for_it(
         wait_for(lambda: get(port, "/readyz") == (200, "ok\n"))
         monkeypatch.setattr(ObstoreStore, "get", slow_get)
         monkeypatch.setattr(ObstoreStore, "list", slow_list)
-        wait_for(lambda: "the store has not answered for" in get(port, "/readyz")[1])
+        wait_for(lambda: "store_unavailable: the store at " in get(port, "/readyz")[1])
         assert get(port, "/livez")[0] == 200
         answers.set()
         wait_for(lambda: get(port, "/readyz") == (200, "ok\n"))

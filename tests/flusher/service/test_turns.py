@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import pytest
 
 from lancewal_core.errors import InvalidInput, ObjectCorrupt, StoreUnavailable
+from lancewal_core.process.health import Problem
 from lancewal_flusher.service.turns import Turn, TurnFailed, Turns
 from tests.support.scripted import ManualClock
 
@@ -80,19 +81,19 @@ def test_what_a_person_must_look_at_is_raised(clock: ManualClock) -> None:
 def test_damage_is_a_problem_until_a_turn_ends_well(clock: ManualClock) -> None:
     """A fault that may pass says nothing of it, nor does a turn that says so."""
     turn = turn_of(clock, problems_of=lambda wait_s: None if wait_s == 1.0 else ())
-    seen: list[Sequence[str]] = []
+    seen: list[Sequence[Problem]] = []
     for do in (corrupt, fail, lambda: 1.0, lambda: 2.0, fail):
         turn.do = do
         turn.take()
         seen.append(list(turn.problems))
-    damage = ["sweeping failed: object_corrupt: a page is corrupt"]
+    damage = [Problem("object_corrupt", "sweeping failed: a page is corrupt")]
     assert seen == [damage, damage, damage, [], []]
 
 
 def test_faults_are_problems_where_that_is_asked_for(clock: ManualClock) -> None:
     turn = turn_of(clock, fail, faults_are_problems=True)
     turn.take()
-    assert turn.problems == ["sweeping failed: store_unavailable"]
+    assert turn.problems == [Problem("store_unavailable", "sweeping failed: away")]
 
 
 def test_a_pass_begins_with_the_first_and_takes_what_is_due(clock: ManualClock) -> None:

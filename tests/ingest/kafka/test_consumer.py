@@ -40,7 +40,8 @@ class Told:
         self._at_revoke = at_revoke
 
     def assigned(self, partitions: Sequence[int]) -> None:
-        self.events.append(("assigned", tuple(partitions)))
+        if partitions:  # else nothing further is ours
+            self.events.append(("assigned", tuple(partitions)))
         self.mine |= set(partitions)
 
     def revoked(self, partitions: Sequence[int]) -> None:

@@ -181,7 +181,7 @@ def test_a_partition_that_cannot_be_read_stops_alone_and_is_led_past(
             assert metric(running.port, "lancewal_ingest_partition_stopped", **labels) == 1
             status, text = get(running.port, "/readyz")
             assert status == 503
-            assert "partition 0 stopped: records_unreadable" in text
+            assert "records_unreadable: partition 0 stopped" in text
             assert f"lancewal offset reject {topic_name}-0-1" in text
     first = CliRunner().invoke(app, ["reject", f"{topic_name}-0-1", "--config", str(config)])
     assert first.exit_code == 0, first.output

@@ -25,8 +25,9 @@ from lancewal_core.errors import (
     StoreInconsistent,
 )
 from lancewal_core.ids import Sequence
+from lancewal_core.process.health import Problem
 from lancewal_core.region import indexes as regions
-from lancewal_ingest.service.service import _problems
+from lancewal_ingest.service.probes import Shown, problems
 from lancewal_reader import open_table
 from tests.audit.repair.test_segment import index_of
 from tests.support.pipeline import Failures, Pipeline, by_key
@@ -81,10 +82,9 @@ def test_what_a_partition_waits_for_is_said(error: LancewalError) -> None:
         idle_or_progressing=True,
         ready=True,
     )
-    nothing: Any = SimpleNamespace(silent=None, problem=None, short=())
-    assert _problems(worker, nothing, nothing, nothing, nothing, nothing) == [
-        f"partition 1 cannot be opened: {error.kind}: {error}"
-    ]
+    nothing: Any = SimpleNamespace(problem=None, short=())
+    shown = Shown(worker, nothing, nothing, nothing, nothing, (), None, 3)
+    assert problems(shown) == [Problem(error.kind, f"partition 1 cannot be opened: {error}")]
 
 
 @HOW

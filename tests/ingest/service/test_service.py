@@ -38,13 +38,14 @@ from lancewal_core.errors import (
     InvalidSettings,
     PartitionCountChanged,
     RetentionLost,
+    StoreInconsistent,
     TopicMissing,
     TopicReplaced,
 )
 from lancewal_core.ids import Position, Region, TopicId
 from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock
-from lancewal_core.process.health import Health, HealthServer
+from lancewal_core.process.health import Health, HealthServer, Problem
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.flush import entries_of
 from lancewal_core.region.index import RegionIndex, State
@@ -63,6 +64,7 @@ from lancewal_demo.stack import KafkaBroker
 from lancewal_flusher.define.create import create_table
 from lancewal_ingest.event_table import IngestEvents
 from lancewal_ingest.kafka.statistics import NOTHING_TOLD
+from lancewal_ingest.regions.open import open_region
 from lancewal_ingest.retention import topic_watch
 from lancewal_ingest.service import service
 from lancewal_ingest.service.metric_table import IngestMetricTable
@@ -325,6 +327,36 @@ def test_a_second_member_takes_over_half_and_nothing_is_lost(
 
 
 @pytest.mark.kafka
+def test_ready_is_who_has_opened_its_partitions_or_has_none_and_says_so(
+    kafka: KafkaBroker, topic_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_topic(kafka, topic_name, 1)
+    settings = Settings(**settings_tree(kafka, topic_name, tmp_path, ingest={"bad_records": "stop"}))
+    create_table(settings)
+    may_open = threading.Event()
+    opens = open_region
+
+    def held_back(*arguments: Any) -> Any:
+        if not may_open.is_set():
+            raise StoreInconsistent("not yet")
+        return opens(*arguments)
+
+    monkeypatch.setattr("lancewal_ingest.regions.partitions.open_region", held_back)
+    with serving(settings) as first:
+        assert get(first.port, "/readyz")[0] == 503
+        until(lambda: "store_inconsistent: partition 0 cannot be opened: not yet" in get(first.port, "/readyz")[1])
+        may_open.set()
+        until(lambda: get(first.port, "/readyz") == (200, "ok\n"))
+        assert list(first.worker.durable) == [0]
+        with serving(settings) as second:
+            text = "joining: the consumer group has not told yet which partitions are this process's\n"
+            assert get(second.port, "/readyz") == (503, text)
+            alone = (200, "ok: no partition is assigned to this process\n")
+            until(lambda: alone in (get(first.port, "/readyz"), get(second.port, "/readyz")))
+            assert first.worker.durable.keys().isdisjoint(second.worker.durable)
+
+
+@pytest.mark.kafka
 def test_a_paused_ingest_consumes_nothing_and_stays_a_member(
     kafka: KafkaBroker, topic_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -418,7 +450,7 @@ def test_a_stopped_partition_is_shown_and_the_others_go_on(kafka: KafkaBroker, t
         until(lambda: bool(running.worker.stopped) and running.worker.durable.get(0) == produced.ends[0])
         status, text = get(running.port, "/readyz")
         assert status == 503
-        assert text.startswith("partition 1 stopped: bad_record: ")
+        assert text.startswith("bad_record: partition 1 stopped: ")
         assert get(running.port, "/livez")[0] == 200
         labels = {"partition": "1", "kind": "bad_record"}
         until(lambda: metric(running.port, "lancewal_ingest_partition_stopped", **labels) == 1)
@@ -630,16 +662,16 @@ def test_livez_fails_once_the_loop_hangs_and_readyz_says_why() -> None:
             self.at += seconds
 
     clock = Hands()
-    problems: list[str] = []
+    problems: list[Problem] = []
     health = Health(clock, lambda: problems, loop_limit_s=10)
     with HealthServer("127.0.0.1", 0, IngestMetrics(clock, "t", 1000, IngestEvents()).registry, health) as server:
         clock.at = 10
         assert get(server.port, "/livez") == (200, "ok\n")
-        problems.append("Kafka does not answer")
-        assert get(server.port, "/readyz") == (503, "Kafka does not answer\n")
+        problems.append(Problem("kafka_unavailable", "Kafka\ndoes not answer"))
+        assert get(server.port, "/readyz") == (503, "kafka_unavailable: Kafka does not answer\n")
         assert get(server.port, "/livez") == (200, "ok\n")
         clock.at = 10.1
-        assert get(server.port, "/livez") == (503, "the loop has not turned for 10 s\n")
+        assert get(server.port, "/livez") == (503, "loop_stands: the loop has not turned for 10 s\n")
         health.beat()
         assert get(server.port, "/livez") == (200, "ok\n")
         assert metric(server.port, "lancewal_ingest_memory_budget_bytes") == 1000

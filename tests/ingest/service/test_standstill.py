@@ -55,7 +55,7 @@ def test_a_partition_behind_an_open_transaction_is_shown(
     assert open_.flush(60) == 0
     produce(kafka, topic_name, 20)
     with serving(settings) as running:
-        until(lambda: "positions do not move" in get(running.port, "/readyz")[1])
+        until(lambda: "partition_stands: positions do not move" in get(running.port, "/readyz")[1])
         status, text = get(running.port, "/readyz")
         assert status == 503
         assert "partition 0 at 0 for" in text

@@ -157,6 +157,9 @@ class Source:
             raise found
         return found
 
+    def commit_soon(self, positions: Mapping[int, Position], done: Callable[[bool], None]) -> None:
+        done(self.commit(positions))
+
     def commit(self, positions: Mapping[int, Position]) -> bool:
         self.commits.append(dict(positions))
         return self.member

@@ -2,7 +2,7 @@
 
 ``table`` implements the protocol; ``deletions`` and ``columns`` write files that Lance's own calls write too slowly or
 not at all, ``rewrite`` writes fragments anew, ``index_build`` secondary indexes; ``base_paths`` are folders beside the
-table's own; ``errors`` says what Lance's errors mean.
+table's own, ``lance_threads`` how many Lance works with; ``errors`` says what Lance's errors mean.
 
 May import: errors, ids, paths, process, store, table.
 """

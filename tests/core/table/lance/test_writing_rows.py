@@ -18,10 +18,10 @@ from lance.fragment import write_fragments
 
 from lancewal_core.errors import StoreUnavailable
 from lancewal_core.process.clock import SystemClock
-from lancewal_core.process.lance_threads import CORES_RESERVED
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.lance import table as table_lance
+from lancewal_core.table.lance.lance_threads import CORES_RESERVED
 from lancewal_core.table.lance.table import BYTES_IN_HALVES, LanceTable
 from lancewal_core.table.protocol import fragment_rows
 from lancewal_flusher.open import open_context as open_flusher
@@ -33,7 +33,7 @@ COUNT = """
 import os, sys
 from pathlib import Path
 import lance, pyarrow as pa
-from lancewal_core.process.lance_threads import use_all_cores
+from lancewal_core.table.lance.lance_threads import use_all_cores
 if sys.argv[2] == "ours":
     use_all_cores()
 rows = pa.array(range(100_000))

@@ -1,0 +1,36 @@
+"""Holds back partitions while Kafka is about to delete records of those that run, and shows the retention horizon."""
+
+from __future__ import annotations
+
+from lancewal_core.process.clock import Clock
+from lancewal_ingest.retention.horizon import AdmissionPolicy
+from lancewal_ingest.retention.topic_watch import TopicWatch
+from lancewal_ingest.service.metrics import IngestMetrics
+from lancewal_ingest.service.worker import IngestWorker
+
+
+class Admission:
+    """See the module docstring."""
+
+    def __init__(
+        self, policy: AdmissionPolicy, worker: IngestWorker, watch: TopicWatch, metrics: IngestMetrics, clock: Clock
+    ) -> None:
+        self.short: dict[int, float] = {}
+        """Partitions that run and are about to lose records, and the seconds left."""
+        self._policy = policy
+        self._worker = worker
+        self._watch = watch
+        self._metrics = metrics
+        self._clock = clock
+
+    def decide(self) -> None:
+        """Look at the figures of now."""
+        facts = self._watch.retention
+        open_ = self._worker.durable
+        horizons = {p: left_s for p, left_s in facts.horizons(self._clock.now_ms()).items() if p in open_}
+        self._metrics.retention(horizons, {p: n for p, n in facts.reserves.items() if p in open_})
+        # A stopped partition waits for a person: holding back others would not help it.
+        running = {p: left_s for p, left_s in horizons.items() if p not in self._worker.stopped}
+        self.short = self._policy.short(running, facts.kept_s)
+        self._metrics.retention_short(self.short)
+        self._worker.admit(not self.short)

@@ -1,0 +1,79 @@
+"""A store or a broker that does not answer is named, and no reason to restart who waits for it."""
+
+from __future__ import annotations
+
+import threading
+
+from lancewal_core.errors import LancewalError, ObjectCorrupt, StoreUnavailable
+from lancewal_core.process.health import Health
+from lancewal_core.process.silence import BROKER, STORE, Pace, SilenceWatch
+from tests.support.scripted import ManualClock
+
+
+class Asked:
+    """Answers, or fails with this."""
+
+    error: LancewalError | None = None
+
+    def __call__(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+
+def watch_of(asked: Asked, clock: ManualClock) -> SilenceWatch:
+    return SilenceWatch(asked, clock, "store_unavailable", "the store", Pace(1.0, 10.0))
+
+
+def said(watch: SilenceWatch) -> str:
+    return str(watch.problem or "")
+
+
+def test_silence_is_named_with_the_last_failure_until_there_is_an_answer() -> None:
+    clock, asked = ManualClock(), Asked()
+    watch = watch_of(asked, clock)
+    clock.sleep(10)
+    assert said(watch) == ""
+    clock.sleep(2)
+    assert said(watch) == "store_unavailable: the store has not answered for 12 s"
+    asked.error = StoreUnavailable("403")
+    watch.ask()
+    assert said(watch) == ("store_unavailable: the store has not answered for 12 s; its last failure: 403")
+    asked.error = None
+    watch.ask()
+    assert said(watch) == ""
+
+
+def test_one_failure_is_no_silence_and_what_is_found_wrong_is_an_answer() -> None:
+    clock, asked = ManualClock(), Asked()
+    watch = watch_of(asked, clock)
+    asked.error = StoreUnavailable("503")
+    watch.ask()
+    assert said(watch) == ""
+    asked.error = ObjectCorrupt("that is for others to say")
+    clock.sleep(20)
+    watch.ask()
+    assert said(watch) == ""
+
+
+def test_it_asks_by_itself_while_somebody_else_hangs() -> None:
+    asked = threading.Event()
+    with SilenceWatch(asked.set, ManualClock(), "kafka_unavailable", "Kafka", Pace(0.001, 1.0)):
+        assert asked.wait(120)
+
+
+def test_both_are_named_within_seconds() -> None:
+    for pace in (STORE, BROKER):
+        assert pace.ask_s < pace.silent_s <= 10
+
+
+def test_a_loop_that_waits_for_the_silent_is_live_and_has_its_time_again_afterwards() -> None:
+    clock, silent = ManualClock(), [True]
+    health = Health(clock, list, loop_limit_s=10, waits=lambda: silent[0])
+    clock.sleep(1000)
+    assert health.live() == ()
+    silent[0] = False
+    clock.sleep(9)
+    assert health.live() == ()
+    clock.sleep(2)
+    assert [problem.kind for problem in health.live()] == ["loop_stands"]
+    assert health.ready() == health.live()

@@ -1,0 +1,168 @@
+"""Services whose store or broker takes connections and says nothing, or refuses: they say so, and end in time when told to.
+
+What hangs is a real server that SIGSTOP holds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.error import URLError
+
+import pytest
+import yaml
+
+from lancewal_core.errors import MAY_PASS
+from lancewal_demo.stack import KafkaBroker, S3Server
+from lancewal_demo.stack.ports import free_ports
+from lancewal_demo.stack.processes import Restartable
+from tests.ingest.service import test_service as http
+from tests.support.whole_path import Service, until
+from tests.whole_path.world import World, make_world
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+
+DRAIN_S = 4.0
+MOST = 5
+"""So many times the setting is the bound here, for machines with much else to do.  Without one in the service it was 85 s."""
+
+
+@contextmanager
+def frozen(server: Restartable) -> Iterator[None]:
+    server.freeze()
+    try:
+        yield
+    finally:
+        server.thaw()
+
+
+def get(port: int, path: str) -> tuple[int, str]:
+    try:
+        return http.get(port, path)
+    except URLError as error:  # it does not listen yet
+        return 0, str(error)
+
+
+def ended(service: Service, told: float) -> tuple[int | None, float]:
+    """The exit code, and after how many seconds it came."""
+    until(lambda: not service.running, lambda: service.tail)
+    return service.exit_code, time.monotonic() - told
+
+
+def named(service: Service, port: int, line: str) -> None:
+    """``/readyz`` says it, and ``/livez`` asks for no restart."""
+
+    def said() -> str:
+        return get(port, "/readyz")[1]
+
+    until(lambda: any(one.startswith(line) for one in said().splitlines()), lambda: f"{said()}\n{service.tail}")
+    assert get(port, "/livez") == (200, "ok\n")
+
+
+def ready(service: Service, port: int) -> None:
+    until(lambda: get(port, "/readyz")[0] == 200, lambda: f"{get(port, '/readyz')}\n{service.tail}")
+
+
+@pytest.fixture
+def ports() -> Mapping[str, int]:
+    return dict(zip(("ingest_port", "flusher_port"), free_ports(2), strict=True))
+
+
+def test_a_silent_broker_is_named_and_holds_up_no_end(
+    mortal_kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int, ports: Mapping[str, int]
+) -> None:
+    world = make_world(
+        mortal_kafka, topic_name, tmp_path, seed, in_process=True, ingest={"drain_timeout_s": DRAIN_S}, http=ports,
+        kafka={"options": {"session.timeout.ms": 45_000}},  # no member is lost meanwhile
+    )  # fmt: skip
+    world.feed.produce(100)
+    ingest = world.lancewal.start("ingest", "run")
+    ready(ingest, ports["ingest_port"])
+    world.wait_caught_up()
+    with frozen(mortal_kafka):
+        named(ingest, ports["ingest_port"], f"kafka_unavailable: Kafka at {mortal_kafka.bootstrap_servers} ")
+        told = time.monotonic()
+        ingest.terminate()
+        code, seconds = ended(ingest, told)
+        assert code in (0, MAY_PASS), ingest.tail
+        assert seconds < MOST * DRAIN_S, ingest.tail
+        world.check_strong()
+        # The loop heard of it: a commit to the group that hangs holds up no turn.
+        events = [line.get("event") for line in ingest.lines]
+        drained = events.index("drain_completed" if "drain_completed" in events else "drain_timed_out")
+        assert events.index("drain_begun") < drained, ingest.tail
+        assert "end_forced" not in events[:drained], ingest.tail
+        print(f"ended {seconds:.1f} s after SIGTERM, with {code}; drain_timeout_s {DRAIN_S}")
+    assert world.caught_up(), "what was durable is read"
+
+
+@pytest.mark.s3
+def test_a_silent_store_is_named_and_holds_up_no_end(
+    mortal_kafka: KafkaBroker, s3: S3Server, topic_name: str, tmp_path: Path, seed: int, ports: Mapping[str, int]
+) -> None:
+    world = on_s3(mortal_kafka, s3, topic_name, tmp_path, seed, ports)
+    services = {"ingest_port": world.lancewal.start("ingest", "run")}
+    world.feed.produce(100)
+    world.wait_caught_up()
+    services["flusher_port"] = world.lancewal.start("flush", "run")
+    for name, service in services.items():
+        ready(service, ports[name])
+    with frozen(s3):
+        world.feed.produce(100)  # ingest has some of it in flight, and some it cannot send
+        for name, service in services.items():
+            named(service, ports[name], f"store_unavailable: the store at {world.uri} has not answered for ")
+        told = time.monotonic()
+        for service in services.values():
+            service.terminate()
+        for service in services.values():
+            code, seconds = ended(service, told)
+            assert code == MAY_PASS, service.tail
+            assert DRAIN_S <= seconds < MOST * DRAIN_S, service.tail
+            assert service.lines[-1].get("event") == "end_forced", service.tail
+            print(f"{service.name} ended {seconds:.1f} s after SIGTERM; drain_timeout_s {DRAIN_S}")
+    # As after a crash: the next one takes over what was left, each record once.
+    world.finish([world.lancewal.start("ingest", "run")])
+
+
+@pytest.mark.s3
+def test_who_is_refused_at_the_start_waits_says_what_to_set_and_begins_once_let_in(
+    mortal_kafka: KafkaBroker, s3: S3Server, topic_name: str, tmp_path: Path, seed: int, ports: Mapping[str, int]
+) -> None:
+    world = on_s3(mortal_kafka, s3, topic_name, tmp_path, seed, ports)
+    config = world.lancewal.config
+    good = config.read_text()
+    tree = yaml.safe_load(good)
+    tree["storage"]["options"]["aws_secret_access_key"] = "canary"
+    config.write_text(yaml.safe_dump(tree))
+    services = {
+        "ingest_port": world.lancewal.start("ingest", "run"),
+        "flusher_port": world.lancewal.start("flush", "run"),
+    }
+    for name, service in services.items():
+        named(service, ports[name], "store_unavailable: not started yet: ")
+        _, text = get(ports[name], "/readyz")
+        assert "SignatureDoesNotMatch" in text
+        assert "correct storage.options aws_secret_access_key" in text
+        assert "canary" not in text + service.tail
+        service.stop()
+    config.write_text(good)
+    mortal_kafka.stop()
+    ingest = world.lancewal.start("ingest", "run")
+    named(ingest, ports["ingest_port"], f"kafka_unavailable: not started yet: Kafka at {world.servers} ")
+    mortal_kafka.start()
+    ready(ingest, ports["ingest_port"])
+    assert ingest.logged("partition_opened"), ingest.tail
+    world.feed.produce(20)
+    world.finish([ingest])
+
+
+def on_s3(kafka: KafkaBroker, s3: S3Server, topic: str, folder: Path, seed: int, ports: Mapping[str, int]) -> World:
+    drain = {"drain_timeout_s": DRAIN_S}
+    return make_world(
+        kafka, topic, folder, seed,
+        uri=f"s3://{s3.bucket(f'stop-{topic[-8:]}')}/one",
+        options={name.lower(): value for name, value in s3.environment.items()},
+        in_process=True, ingest=drain, flusher=drain, http=ports,
+    )  # fmt: skip
