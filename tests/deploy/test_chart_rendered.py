@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -112,12 +113,17 @@ def test_selectors_choose_exactly_their_own_pods(everything: Rendered) -> None:
     }
 
 
-@pytest.mark.parametrize(("drain_s", "grace_s"), [(None, 60), (30, 60), (40.5, 71), (600, 630)])
-def test_kubernetes_waits_longer_than_draining_takes(drain_s: float | None, grace_s: int) -> None:
-    ingest = {} if drain_s is None else {"drain_timeout_s": drain_s}
-    pod = render("smallest", {"settings": {"ingest": ingest}}).pods()["ingest"]
-    assert pod["terminationGracePeriodSeconds"] == grace_s
-    assert grace_s > Settings().ingest.drain_timeout_s if drain_s is None else grace_s > drain_s
+@pytest.mark.parametrize(("drain_s", "grace_s"), [(None, None), (30, 45), (40.5, 56), (600, 615)])
+def test_kubernetes_waits_longer_than_the_process_takes_to_end(drain_s: float | None, grace_s: int | None) -> None:
+    section = {} if drain_s is None else {"drain_timeout_s": drain_s}
+    pods = render("smallest", {"settings": {"ingest": section, "flusher": section}}).pods()
+    for name, by_default in (("ingest", Settings().ingest), ("flusher", Settings().flusher)):
+        expected = math.ceil(by_default.drain_timeout_s) + 15 if grace_s is None else grace_s
+        assert pods[name]["terminationGracePeriodSeconds"] == expected
+
+
+def test_a_roll_out_goes_on_once_a_pod_has_been_ready_for_a_while(everything: Rendered) -> None:
+    assert everything.one("Deployment", "r-lancewal-ingest")["spec"]["minReadySeconds"] == 10
 
 
 def test_probes_and_metrics_are_on_the_port_of_the_settings(everything: Rendered) -> None:

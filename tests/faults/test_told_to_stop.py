@@ -106,7 +106,7 @@ def test_a_silent_store_is_named_and_holds_up_no_end(
     services = {"ingest_port": world.lancewal.start("ingest", "run")}
     world.feed.produce(100)
     world.wait_caught_up()
-    services["flusher_port"] = world.lancewal.start("flush", "run")
+    services["flusher_port"] = world.lancewal.start("flusher", "run")
     for name, service in services.items():
         ready(service, ports[name])
     with frozen(s3):
@@ -138,7 +138,7 @@ def test_who_is_refused_at_the_start_waits_says_what_to_set_and_begins_once_let_
     config.write_text(yaml.safe_dump(tree))
     services = {
         "ingest_port": world.lancewal.start("ingest", "run"),
-        "flusher_port": world.lancewal.start("flush", "run"),
+        "flusher_port": world.lancewal.start("flusher", "run"),
     }
     for name, service in services.items():
         named(service, ports[name], "store_unavailable: not started yet: ")

@@ -135,7 +135,7 @@ def test_compactions_without_end_leave_merges_theirs(table: FlusherTable, monkey
     ("error", "ready"),
     [
         (StoreUnavailable("503"), (200, "ok\n")),
-        (ObjectCorrupt("x.lance is corrupt"), (503, "compaction failed: object_corrupt: x.lance is corrupt\n")),
+        (ObjectCorrupt("x.lance is corrupt"), (503, "object_corrupt: compaction failed: x.lance is corrupt\n")),
     ],
 )
 def test_a_failing_compaction_holds_up_no_merge(
