@@ -32,6 +32,7 @@ def shown_status(partitions: int, name: str = "orders") -> TableStatus:
         contract_version=3,
         topic=name,
         topic_id=f"id-{name}",
+        topic_partitions=partitions,
         primary_key=(name, "id"),
         region_key=(name,),
         group=f"lancewal-{name}",

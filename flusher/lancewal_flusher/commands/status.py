@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lancewal_core.cli.named import partition_named
 from lancewal_core.cli.options import ConfigOption, Output, OutputOption, StorageOption, TableOption, read_settings
 from lancewal_core.cli.output import aligned, json_text, one_line, say, say_json
 from lancewal_core.process.clock import Clock, utc_text
@@ -18,6 +19,7 @@ from lancewal_core.table.control import until_text
 if TYPE_CHECKING:
     from lancewal_core.process.status.diagnose import Diagnosis
     from lancewal_core.process.status.report import PartitionStatus, TableStatus
+    from lancewal_core.table.contract import Contract
 
 WATCH_S = 2.0
 """As often as a person sees a difference; each look reads the whole state of the table."""
@@ -25,6 +27,12 @@ _CLEAR = "\x1b[H\x1b[2J"
 
 
 def command(
+    partition: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="PARTITION", help="Only these: numbers, or TOPIC-NUMBER, as messages name them; by default all."
+        ),
+    ] = None,
     table: TableOption = "",
     config: ConfigOption = None,
     storage_option: StorageOption = None,
@@ -44,7 +52,8 @@ def command(
     Exit code 1 where it has to report a problem, such as a partition that goes no further although records wait (why a
     running ingest has stopped it, only its log, `/readyz` and `/status` know), or something that strong reads need and that
     is lost or damaged. A topic without records, an operator's pause, and rows that wait for their seal or merge are none.
-    What it has not looked at, and what cannot be known from here, it says.
+    What it has not looked at, and what cannot be known from here, it says.  With PARTITION, problems of other partitions do
+    not count; those of the table as a whole do, as what strong reads need does.
 
     Example: lancewal status -t s3://lake/orders
     """
@@ -53,8 +62,12 @@ def command(
     settings = read_settings(config, table, storage_option)
     settings.need("table.uri")
 
+    def named(contract: Contract) -> Collection[int]:
+        every = range(contract.partitions)
+        return {partition_named(text, contract) for text in partition} if partition else every
+
     def look() -> TableStatus:
-        return table_status(settings, settings.table.uri, reader_version=reader_version)
+        return table_status(settings, settings.table.uri, reader_version=reader_version, named=named)
 
     if watch:
         from lancewal_core.process.clock import SystemClock
@@ -84,7 +97,7 @@ def watched(
             typer.echo(json_text(json.dumps(asdict(status))))
         else:
             if clear:
-                typer.echo(_CLEAR, nl=False)
+                typer.echo(_CLEAR, nl=False, color=True)  # not for a file, which `clear` says already
             say(f"at        {utc_text(status.at_ms)}\n{status_text(status)}\n")
         clock.sleep(WATCH_S)
 
@@ -104,7 +117,7 @@ def status_text(status: TableStatus) -> str:
         f"table     {one_line(status.uri)}",
         f"version   {_figure(status.table_version)}, {_figure(status.table_rows)} rows in "
         f"{_figure(status.table_fragments)} fragments",
-        f"topic     {status.topic} ({status.topic_id}), {len(status.partitions)} partitions",
+        f"topic     {status.topic} ({status.topic_id}), {_partitions(status)}",
         f"keys      primary {primary}; region {region or 'record key'}",
         f"contract  version {status.contract_version}, table {one_line(status.table_uuid)}",
         f"group     {one_line(status.group)}, {_counted(status.group_members)}",
@@ -148,6 +161,11 @@ def _counted(members: int | None) -> str:
     if members is None:
         return "members not known"
     return "1 member" if members == 1 else f"{members} members"
+
+
+def _partitions(status: TableStatus) -> str:
+    shown, all_ = len(status.partitions), status.topic_partitions
+    return f"{all_} partitions" if shown == all_ else f"{shown} of {all_} partitions"
 
 
 def _figure(value: int | None) -> str:

@@ -98,6 +98,7 @@ class FlusherStatus:
             contract_version=contract.version,
             topic=contract.topic,
             topic_id=contract.topic_id,
+            topic_partitions=contract.partitions,
             primary_key=contract.primary_key,
             region_key=contract.region_key,
             group=self._group,

@@ -8,6 +8,8 @@ restored) leaves that figure out and becomes a problem in the result; the other 
  * *group*: its members tell by their client ids which table they work for (``group_member``).
  * *diagnosis*: the first step of the way that does not move (``lancewal_core.process.status``), as far as stored state and
    brokers tell it.
+ * of some *partitions* alone: their figures, diagnoses and problems, and what concerns the whole table, as what strong reads
+   need does: they need it of every partition.
  * *problems* are also what a strong read would stop at, as far as ``readable`` looks; ``not_looked_at`` is the rest.
  * *unmerged* rows and bytes: from the snapshot's manifest, and from the WAL where there is no snapshot yet; in the WAL a
    key may have several rows.
@@ -16,7 +18,7 @@ restored) leaves that figure out and becomes a problem in the result; the other 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -72,14 +74,17 @@ def table_status(
     kafka_timeout_s: float = 5.0,
     clock: Clock | None = None,
     reader_version: int | None = None,
+    named: Callable[[Contract], Collection[int]] = lambda contract: range(contract.partitions),
 ) -> TableStatus:
     """The status of the table at ``uri``.  ``NotALancewalTable`` or ``TableMissing`` if it is none.
 
-    ``reader_version``: that of the table which a reader was seen to have open; by default the newest."""
+    ``reader_version``: that of the table which a reader was seen to have open; by default the newest.  ``named``: the
+    partitions that are shown; what it raises is raised before anything is asked."""
     clock = clock or SystemClock()
     address = Address.of(settings, uri)
     store = address.store()
     contract = read_contract(store, uri)  # checked below: what is wrong is a problem among others
+    chosen = frozenset(named(contract))
     table = address.table()
     pinned = table.newest()
     problems: list[str] = []
@@ -99,7 +104,8 @@ def table_status(
         read = _try(lambda: opened.watermarks.at(TableVersion(reader_version)), problems)
     with closing(tasks):
         counted, segments = _counts(opened, in_force, problems)
-        _add_newest_rejections(opened, counted, problems)
+        shown = [counts for counts in counted if counts.region.partition in chosen]
+        _add_newest_rejections(opened, shown, problems)
         stored = _Stored(opened, pinned, in_force, counted)
         looked = _look(stored, segments)
         problems += looked.problems
@@ -109,7 +115,7 @@ def table_status(
         facts = _table_facts(settings, stored, kafka, paused, now_ms)
         facts = replace(facts, read_version=reader_version if read is not None else None)
         seen = Seen(opened, in_force, read, kafka.spans, settings.ingest.seal_age_s, now_ms, problems)
-        figures = _with_misrouted(settings, contract, figures_of(seen, counted), facts)
+        figures = _with_misrouted(settings, contract, figures_of(seen, shown), facts)
     partitions = partitions_of(facts, figures)
     problems += problems_of(facts, partitions)
     return TableStatus(
@@ -123,13 +129,14 @@ def table_status(
         contract_version=contract.version,
         topic=contract.topic,
         topic_id=contract.topic_id,
+        topic_partitions=contract.partitions,
         primary_key=contract.primary_key,
         region_key=contract.region_key,
         group=settings.kafka.group(contract.table_uuid),
         group_members=kafka.members,
         paused=paused,
         last_merge_ms=facts.merged_ms,
-        diagnosis=table_diagnosis(facts, partitions),
+        diagnosis=table_diagnosis(facts, partitions, all_of_them=len(chosen) == contract.partitions),
         partitions=partitions,
         problems=tuple(problems),
         unknown=_unknown(kafka, settings, reader_version),

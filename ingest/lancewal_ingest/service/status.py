@@ -90,6 +90,7 @@ class IngestStatus:
             contract_version=contract.version,
             topic=contract.topic,
             topic_id=contract.topic_id,
+            topic_partitions=contract.partitions,
             primary_key=contract.primary_key,
             region_key=contract.region_key,
             group=named.group,

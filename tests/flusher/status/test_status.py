@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 from typer.testing import CliRunner
 
 from lancewal_core import paths
+from lancewal_core.cli.program import run
 from lancewal_core.errors import NotALancewalTable, TableMissing
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion
 from lancewal_core.process.clock import SystemClock
@@ -667,3 +668,40 @@ def test_the_command_gives_json_and_aligned_text(kafka: KafkaBroker, settings: S
     assert first[: title.index("durable") + len("durable")].endswith(" 1004")
     assert first[title.index("owner") :] == "host-a"
     assert first[title.index("generations") :].startswith("1 open")
+
+
+def test_the_command_shows_and_judges_the_partitions_that_are_named(
+    kafka: KafkaBroker, settings: Settings, contract: Contract, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Partition 0 lacks records that Kafka has deleted; 1 and 2 never had one."""
+    fill(kafka, contract, p0=20)
+    ingest = Ingest(Path(settings.table.uri), contract, "host-a")
+    ingest.claim(contract.regions[0], 0)
+    ingest.append(p0=5)
+    delete_records(kafka.bootstrap_servers, contract.topic, {0: 12})
+    place = ("-t", settings.table.uri)
+
+    def asked(*arguments: str) -> tuple[int, str]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("LANCEWAL_KAFKA__BOOTSTRAP_SERVERS", kafka.bootstrap_servers)
+            return run(["status", *arguments, *place]), capsys.readouterr().out
+
+    code, text = asked("2", f"{contract.topic}-1", "1")
+    assert (code, "problem" in text) == (0, False)
+    assert f"topic     {contract.topic} ({contract.topic_id}), 2 of 3 partitions" in text
+    assert [line.split()[0] for line in text.splitlines() if line.strip()[:1].isdigit()] == ["1", "2"]
+    assert "Topic" not in text  # that it never had a record would be said of all partitions
+    code, found = asked("0", "-o", "json")
+    assert (code, [one["partition"] for one in json.loads(found)["partitions"]]) == (1, [0])
+    assert "offsets 6 to 11" in json.loads(found)["problems"][0]
+    code, found = asked("1", "-o", "json")
+    assert (code, json.loads(found)["problems"], json.loads(found)["topic_partitions"]) == (0, [], 3)
+    assert json.loads(found)["diagnosis"] == json.loads(found)["partitions"][0]["diagnosis"]
+    for wrong in ("3", "other-1", "one"):
+        assert asked(wrong) == (2, "")
+    # What strong reads need, they need of every partition.
+    key = paths.wal_segment(ingest.log.log, Sequence(0))
+    (Path(settings.table.uri) / key).write_bytes(b"no segment")
+    code, found = asked("1", "-o", "json")
+    assert code == 1
+    assert key in json.loads(found)["problems"][0]

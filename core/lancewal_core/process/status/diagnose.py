@@ -50,11 +50,12 @@ def diagnose(table: TableFacts, partition: PartitionFacts) -> Diagnosis:
     return first(found) or _end(table, partition)
 
 
-def overall(table: TableFacts, partitions: Sequence[Diagnosis]) -> Diagnosis:
-    """Of the whole table."""
+def overall(table: TableFacts, partitions: Sequence[Diagnosis], *, all_of_them: bool = True) -> Diagnosis:
+    """Of the whole table, or of some partitions and what concerns all of them."""
     if table.kafka is not None:
         return _said(causes.KAFKA_NOT_ASKED, State.PROBLEM, table.kafka)
-    if table.rounds is None and partitions and all(found.kind == causes.NOTHING_PRODUCED.kind for found in partitions):
+    silent = bool(partitions) and all(found.kind == causes.NOTHING_PRODUCED.kind for found in partitions)
+    if silent and all_of_them and table.rounds is None:
         return _found(
             causes.NOTHING_PRODUCED,
             State.IDLE,

@@ -97,6 +97,8 @@ class TableStatus:
     """The topic that it is of."""
     topic_id: str
     """Kafka's id of that topic: another one is another topic."""
+    topic_partitions: int
+    """How many partitions it has, as the contract says."""
     primary_key: tuple[str, ...]
     """Its columns."""
     region_key: tuple[str, ...]
@@ -110,9 +112,9 @@ class TableStatus:
     last_merge_ms: int | None
     """When a merge landed last."""
     diagnosis: Diagnosis
-    """Of the whole table: the most urgent of its partitions, or what concerns all of them."""
+    """The most urgent of ``partitions``, or what concerns the whole table."""
     partitions: tuple[PartitionStatus, ...]
-    """All of the contract; of a service, those that it knows."""
+    """All of the contract, or those that were named; of a service, those that it knows."""
     problems: tuple[str, ...]
     """Everything that wants a person; the exit code is 1 if there is one."""
     unknown: tuple[str, ...] = ()
@@ -150,8 +152,9 @@ def problems_of(table: TableFacts, partitions: Sequence[PartitionStatus]) -> lis
     ]
 
 
-def table_diagnosis(table: TableFacts, partitions: Sequence[PartitionStatus]) -> Diagnosis:
-    return overall(table, [found.diagnosis for found in partitions])
+def table_diagnosis(table: TableFacts, partitions: Sequence[PartitionStatus], *, all_of_them: bool = True) -> Diagnosis:
+    """``all_of_them``: whether these are the table's partitions, as far as one knows them."""
+    return overall(table, [found.diagnosis for found in partitions], all_of_them=all_of_them)
 
 
 def _partition(table: TableFacts, figures: Figures) -> PartitionStatus:
