@@ -283,7 +283,7 @@ def test_rows_become_durable_and_are_handed_over(kafka: KafkaBroker, topic_name:
         until(lambda: committed() == produced.ends, committed)
         assert get(running.port, "/livez") == (200, "ok\n")
         assert get(running.port, "/readyz") == (200, "ok\n")
-        assert get(running.port, "/")[0] == 404
+        assert get(running.port, "/")[0] == 200, "it leads to the status"
 
         def shown(name: str) -> list[float | None]:
             return [metric(running.port, f"lancewal_ingest_{name}", partition=str(p)) for p in range(4)]
@@ -331,7 +331,7 @@ def test_ready_is_who_has_opened_its_partitions_or_has_none_and_says_so(
     kafka: KafkaBroker, topic_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_topic(kafka, topic_name, 1)
-    settings = Settings(**settings_tree(kafka, topic_name, tmp_path, ingest={"bad_records": "stop"}))
+    settings = Settings(**settings_tree(kafka, topic_name, tmp_path, table={"on_bad_record": "stop"}))
     create_table(settings)
     may_open = threading.Event()
     opens = open_region
