@@ -174,6 +174,26 @@ def policies_change_around_a_segment() -> None:
     require(stage.acknowledged == ends, "durable up to", stage.acknowledged, "of", ends)
 
 
+def policies_change_while_a_stop_is_in_flight() -> None:
+    """A segment that ends right before a bad record has no verdict when its member takes up that such records are dead
+    letters: it stops the partition by the version before, and the partition goes on by the new one."""
+    stage = Stage(on_bad_record="stop")
+    a = stage.member("a", 0, 1)
+    stage.append(a, 0)
+    a.script.puts.append((f"wal/{a.log}", PutFault.NEVER_ARRIVED))
+    stage.send(0)
+    bad = stage.send_bad(0)
+    stage.send(0)
+    stage.step(a, 2)
+    stage.alter(on_bad_record="dead-letter")
+    stage.take_up(a)
+    stage.step(a, 20)
+    stage.check()
+    ends = {p: log.high for p, log in enumerate(stage.topic.partitions)}
+    require(stage.acknowledged == ends, "durable up to", stage.acknowledged, "of", ends, a.worker.stopped)
+    require(stage.checker.rejected == {0: {bad}}, "dead letters:", stage.checker.rejected)
+
+
 SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     successor_claims_before_a_late_put: ("no fence", "acknowledged up to"),
     seal_beside_an_unsettled_segment: ("an index changes while a segment is unsettled", "acknowledged up to"),
@@ -184,5 +204,6 @@ SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     segments_in_a_row_are_lost: ("a log's end is not confirmed", "acknowledged before it began"),
     retention_takes_markers: ("next without position", "nothing was lost"),
     policies_change_around_a_segment: ("an entry names the version of the start", "no dead letter for"),
+    policies_change_while_a_stop_is_in_flight: ("tried again while a segment is in flight", "durable up to"),
     more_arrives_behind_a_poll: ("position asked too late", "instead of"),
 }

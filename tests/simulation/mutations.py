@@ -211,6 +211,16 @@ def _position_asked_too_late(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MemorySource, "poll", poll_twice)
 
 
+def _tried_again_while_a_segment_is_in_flight(patch: pytest.MonkeyPatch) -> None:
+    take_up = IngestWorker.take_up
+
+    def at_once(worker: IngestWorker, preparer: Preparer, dead_letters: Any) -> None:
+        take_up(worker, preparer, dead_letters)
+        worker._go_on_if_altered()
+
+    patch.setattr(IngestWorker, "take_up", at_once)
+
+
 def _an_entry_names_the_version_of_the_start(patch: pytest.MonkeyPatch) -> None:
     prepare = Preparer.prepare
 
@@ -237,6 +247,7 @@ MUTATIONS: dict[str, Patch] = {
     "stale claim": _stale_claim,
     "next without position": _next_without_position,
     "position asked too late": _position_asked_too_late,
+    "tried again while a segment is in flight": _tried_again_while_a_segment_is_in_flight,
     "an entry names the version of the start": _an_entry_names_the_version_of_the_start,
 }
 

@@ -12,8 +12,9 @@ Guarantees
  1. One partition that cannot be opened holds up no other: it waits until its next try (``retry_s``; ``damaged_s`` where a
     person has to act first).  Only what concerns the whole topic is raised.
  2. ``open_due`` begins with no further partition after ``turn_s``: the rest waits for the next turn.
- 3. A partition that stops stops alone, until it is assigned again, or told to ``go_on``.  Open, it stays so, unless its log is
-    fenced or another owner claims its region: what was consumed before becomes durable and is handed over.
+ 3. A partition that stops stops alone, and by what stopped it first, until it is assigned again, or told to ``go_on``: then it
+    is opened again, which asks Kafka for what comes next.  Till then it stays open, unless its log is fenced or another owner
+    claims its region: what was consumed before becomes durable and is handed over.
  4. A region is given up by handing it over.  Where that cannot be, since its log was fenced or something sent is not
     settled, the loop forgets it, and the next owner fences.
 
@@ -172,24 +173,22 @@ class Partitions:
     # -- stopping ------------------------------------------------------------------------------------------------
 
     def stop(self, partition: int, error: LancewalError) -> None:
-        """It goes no further until it is assigned again."""
+        """It goes no further until it is assigned again.  What has stopped it already stays the reason: only who read on may
+        have known of that, and a record that lies before it is met again."""
+        if partition in self.stopped:
+            return
         self.stopped[partition] = error
         if partition in self.open:
             self._source.stop(partition)
         self._observer.stopped(self.regions[partition], error)
 
-    def go_on(self, stopped_by: tuple[type[LancewalError], ...], *, paused: bool) -> None:
-        """Those that stopped so are tried again, from what is durable; nothing of theirs is in flight."""
+    def go_on(self, stopped_by: tuple[type[LancewalError], ...]) -> None:
+        """Those that stopped so are opened again, from what is durable: Kafka may have lost what comes next meanwhile.
+        Nothing may be in flight, or it would stop them once more."""
         for partition in [p for p, error in self.stopped.items() if isinstance(error, stopped_by)]:
             del self.stopped[partition]
-            region = self.open.get(partition)
-            if region is not None:
-                region.fetched, region.pending = region.memtable.position, None
-                self._source.start(partition, region.fetched)
-                if paused:
-                    self._source.pause([partition])
-            elif partition in self.assigned:
-                self.to_open[partition] = self._now()
+            self.open.pop(partition, None)  # what its MemTable held is read from our log
+            self._waits(partition, self._now())
 
     def drop(self, partition: int, error: OwnershipLost) -> None:
         """Another owner claimed the region: forget it; while Kafka still says that it is ours, open it again, unless it

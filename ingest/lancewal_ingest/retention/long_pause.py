@@ -31,13 +31,20 @@ class LongPause:
         self._turn_s = turn_s
         self._began_ms = 0
         self._read: frozenset[int] = frozenset()
-        """Partitions that were consumed until the pause began.  Of others their segments tell how long nobody has."""
+        """Partitions that were consumed until the pause began, and are to go on there.  Of others their segments tell how long
+        nobody has."""
         self._safe: set[int] = set()
 
     def begin(self, consumed: Iterable[int]) -> None:
         """The consumer is paused now."""
         self._began_ms, self._read = self._context.clock.now_ms(), frozenset(consumed)
         self._safe.clear()
+
+    def opened(self, partitions: Iterable[int]) -> None:
+        """They begin anew where they are durable: what was read beyond that until the pause began is read again."""
+        anew = frozenset(partitions)
+        self._read -= anew
+        self._safe -= anew
 
     def lost(self, reached: Mapping[Region, Position]) -> dict[int, RetentionLost] | None:
         """Of the partitions that are to go on where they were, those that must not; None: call again, not all are asked.

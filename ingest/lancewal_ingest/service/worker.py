@@ -11,7 +11,8 @@ Guarantees
  3. Memory: consumed, in flight, OPEN and unflushed rows together stop consumption at the budget (``decode.weight``); while
     that lasts longer than ``hold_s``, the consumer is paused and polled, so that the process stays a member of its group.
  4. Held by an operator, it consumes nothing and goes on in all else: it polls, opens, seals, flushes, hands over.
- 5. A partition that stops (misrouted record, bad record under ``stop``, lost retention) stops alone; the others go on.
+ 5. A partition that stops (misrouted record, bad record under ``stop``, lost retention) stops alone; the others go on.  What a
+    record has stopped is tried again by each other version of the contract (``take_up``), and judged as at any opening.
 
 Which partitions wait to be opened, are open or have stopped, and how they come to be so, is in ``partitions``.
 """
@@ -21,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lancewal_core.errors import ActionNeeded, BadRecord, LancewalError, Misrouted, Retry
+from lancewal_core.errors import ActionNeeded, BadRecord, DeadLetterRefused, LancewalError, Misrouted, Retry
 from lancewal_core.ids import LogId, OwnerId, Position
 from lancewal_core.process.failpoints import point
 from lancewal_core.wal.writer import Durable, FencedOut, LogWriter, Occupied
@@ -52,6 +53,8 @@ _LARGE_RECORD = 16 << 10
 """In the mean of a poll: a heap that nobody looks after gets holes from such records."""
 
 SEGMENT_BYTES = 32 << 20
+STOPPED_BY_POLICY = (BadRecord, Misrouted, DeadLetterRefused)
+"""Another policy, or another topic of dead letters, may let these pass."""
 LOG_SILENT_S_MAX = 24 * 3600.0
 """A log that nothing is open in and that took no segment for so long is not gone on with.  Fences are kept for seven days."""
 
@@ -148,6 +151,8 @@ class IngestWorker:
         """When the group told us first which partitions are ours."""
         self._handed_over: list[int] = []
         """In ``drain``."""
+        self._altered = False
+        """Policies were, and what they had stopped was not opened again yet."""
 
     # -- what a service shows ------------------------------------------------------------------------------------
 
@@ -255,9 +260,10 @@ class IngestWorker:
 
     def take_up(self, preparer: Preparer, dead_letters: DeadLetters) -> None:
         """By another version of the contract from the next segment on, which has other policies only.  What is in flight is
-        of the version before, its letters too.  Partitions that a record has stopped are tried again."""
+        of the version before, its letters too, and may stop a partition by that.  Once it is settled, partitions that a record
+        has stopped are opened again."""
         self._preparer, self._dead_letters = preparer, dead_letters
-        self._partitions.go_on((BadRecord, Misrouted), paused=self._paused)
+        self._altered = True
 
     def admit(self, admitting: bool) -> None:
         """Whether partitions may be opened from now on; those that are open stay so."""
@@ -270,6 +276,7 @@ class IngestWorker:
             return
         self._settle_if_done()
         if not self._flight.busy:
+            self._go_on_if_altered()
             self._open_due()
             self._sealing.advance(self._writer)
             self._start_job()
@@ -562,13 +569,20 @@ class IngestWorker:
         self._partitions.open_all_again()
         return True
 
+    def _go_on_if_altered(self) -> None:
+        if self._altered:
+            self._altered = False
+            self._partitions.go_on(STOPPED_BY_POLICY)
+
     def _open_due(self) -> None:
         if not self._admitting or self._fenced:
             return  # after a fence nothing is opened into the log that has ended; the next step begins a new one
         if not self._partitions.open and not self._flight.busy and self._writer.silent_s > LOG_SILENT_S_MAX:
             # Who had our regions since may have ended this log, and its fence may be about to be collected.
             self._writer = self._new_log()
+        before = set(self._partitions.open)
         self._partitions.open_due(self._writer, paused=self._paused)
+        self._long_pause.opened(self._partitions.open.keys() - before)
 
     # -- bookkeeping ---------------------------------------------------------------------------------------------
 

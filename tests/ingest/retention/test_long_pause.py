@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from lancewal_core.errors import KafkaUnavailable
+from lancewal_core.errors import BadRecord, KafkaUnavailable
 from lancewal_core.ids import Position
+from lancewal_ingest.append.prepare import Preparer
 from lancewal_ingest.kafka.source import Offsets
 from lancewal_kafka.retention import Compaction
-from tests.support.pipeline import MemoryTopic, Pipeline
+from tests.support.pipeline import MemoryTopic, NoDeadLetters, Pipeline
 
 HOUR_S = 3600.0
 
@@ -114,3 +115,57 @@ def test_a_region_opened_while_paused_is_judged_by_its_segments(
         worker.step(0)
     Broker(pipeline, monkeypatch, recent=8)
     assert not resumed(pipeline, 10)
+
+
+def _stopped_by_a_record(folder: Path) -> Pipeline:
+    """Durable up to 1 and stopped there; more records lie beyond."""
+    made = Pipeline(folder, partitions=1, seed=5, seal_rows=100_000)
+    made.upsert("r1", 1, a=1)
+    made.ingest()
+    made._worker._partitions.stop(0, BadRecord("a record that is none", topic="orders", partition=0))
+    for n in range(2, 9):
+        made.upsert("r1", n, a=n)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("hours", "stopped", "durable"), [(30, {0: "retention_lost"}, {}), (23, {}, {0: 8})], ids=["longer", "shorter"]
+)
+def test_a_stop_that_another_policy_ends_is_judged_as_an_opening_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: float, stopped: dict[int, str], durable: dict[int, int]
+) -> None:
+    pipeline = _stopped_by_a_record(tmp_path)
+    worker = pipeline._worker
+    Broker(pipeline, monkeypatch, recent=8)
+    pipeline.clock.ahead_s += hours * HOUR_S
+    altered = pipeline.contract.model_copy(update={"version": 2, "on_bad_record": "ignore"})
+    worker.take_up(Preparer(altered), NoDeadLetters())
+    worker.step(0)
+    if not stopped:
+        pipeline.ingest()
+    pipeline.close()
+    assert {p: error.kind for p, error in worker.stopped.items()} == stopped
+    assert worker.durable == durable
+
+
+def test_a_region_opened_again_while_paused_is_judged_by_its_segments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read until the pause began, 20 hours after its last segment; what was read and is not durable is read again."""
+    pipeline = Pipeline(tmp_path, partitions=1, seed=5, seal_rows=100_000)
+    pipeline.upsert("r1", 1, a=1)
+    pipeline.ingest()
+    worker = pipeline._worker
+    pipeline.clock.ahead_s += 20 * HOUR_S
+    worker.hold(True)
+    worker.step(0)
+    for n in range(2, 9):
+        pipeline.upsert("r1", n, a=n)
+    Broker(pipeline, monkeypatch, recent=8)
+    worker._partitions.stop(0, BadRecord("a record that is none", topic="orders", partition=0))
+    worker.take_up(Preparer(pipeline.contract), NoDeadLetters())
+    worker.step(0)
+    assert (worker.durable, worker.stopped) == ({0: 1}, {})
+    went_on = resumed(pipeline, 10)
+    pipeline.close()
+    assert not went_on

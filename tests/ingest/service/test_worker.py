@@ -17,6 +17,7 @@ from lancewal_core.errors import (
     OwnershipLost,
     RetentionLost,
     StoreInconsistent,
+    TopicTruncated,
 )
 from lancewal_core.ids import OwnerId, Position, Region
 from lancewal_core.ids import Sequence as Number
@@ -1009,11 +1010,76 @@ def test_a_partition_that_a_record_has_stopped_goes_on_by_another_policy(policy:
     altered = place.contract.model_copy(update={"version": 2, "on_bad_record": policy})
     letters = Kept()
     worker.take_up(Preparer(altered), letters)
-    assert sorted(worker.stopped) == [1]
     worker.step()
+    assert sorted(worker.stopped) == [1]
     assert place.source.started == {0: 2}
     place.source.coming = [Polled({0: bad.records[0].part(2, None)}, {0: Position(4)})]
     for _ in range(3):
         worker.step()
     assert worker.durable[0] == 4
     assert letters.sent == ([2] if policy == "dead-letter" else [])
+
+
+@pytest.mark.parametrize("terms", [{"on_bad_record": "ignore"}, {"dead_letter_topic": "larger"}])
+def test_a_refused_dead_letter_is_tried_again_by_another_policy_or_topic(terms: dict[str, str]) -> None:
+    place = Place()
+    worker = place.worker()
+    worker._dead_letters = Refusing(2)
+    contract = lenient(place.contract)
+    worker._preparer = Preparer(contract)
+    worker.assigned([0])
+    bad = place.records(0, 4)
+    bad.records[0].values[2] = b"{"
+    place.source.coming = [Polled({}, {}), bad]
+    for _ in range(4):
+        worker.step()
+    assert {p: error.kind for p, error in worker.stopped.items()} == {0: "dead_letter_refused"}
+    worker.take_up(Preparer(contract.model_copy(update={"version": 2, **terms})), Kept())
+    worker.step()
+    assert worker.stopped == {}
+    place.source.coming = [Polled({0: bad.records[0].part(2, None)}, {0: Position(4)})]
+    for _ in range(3):
+        worker.step()
+    assert worker.durable == {0: 4}
+
+
+def test_a_record_in_flight_hides_no_stop_that_came_before_it() -> None:
+    """What only a running consumer can tell stays, whatever policy lets the record pass."""
+    place = Place()
+    worker = place.worker()
+    worker.assigned([0])
+    place.store.silent = "_lancewal/wal/"
+    bad = place.records(0, 4)
+    bad.records[0].values[2] = b"{"
+    place.source.coming = [Polled({}, {}), bad]
+    for _ in range(2):
+        worker.step()
+    truncated = TopicTruncated("it has grown again", topic="orders", partition=0)
+    place.source.coming = [truncated]
+    worker.step()
+    place.store.silent = None
+    for _ in range(5):
+        place.clock.sleep(1)
+        worker.step()
+    assert worker.durable == {0: 2}
+    worker.take_up(Preparer(place.contract.model_copy(update={"version": 2, "on_bad_record": "ignore"})), Kept())
+    worker.step()
+    assert worker.stopped == {0: truncated}
+
+
+def test_what_a_stopped_partition_held_is_flushed_from_the_log_where_it_goes_on() -> None:
+    place = Place()
+    worker = place.worker()
+    worker.assigned([0])
+    bad = place.records(0, 4)
+    bad.records[0].values[2] = b"{"
+    place.source.coming = [Polled({}, {}), bad]
+    for _ in range(4):
+        worker.step()
+    worker.take_up(Preparer(place.contract.model_copy(update={"version": 2, "on_bad_record": "ignore"})), Kept())
+    for _ in range(3):
+        worker.step()
+    index = place.context.indexes.read([place.region()]).get(place.region())
+    assert index is not None
+    assert [(g.state, g.next) for g in index.generations] == [(State.FLUSHED, 2), (State.OPEN, None)]
+    assert worker.memtables[0].rows == 0
