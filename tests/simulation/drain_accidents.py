@@ -65,6 +65,16 @@ def alter(stage: Stage, uncommitted: int = 0) -> Contract:
     return new
 
 
+def look(stage: Stage) -> Contract:
+    """The same with ``--dry-run``."""
+    process = stage.process("look")
+    before = [found.key for found in process.store.list("")]
+    try:
+        return add_partitions(process.opened(stage.contract), process.new_id, NEW, _Asked(stage.topic), look_only=True)
+    finally:
+        require([found.key for found in process.store.list("")] == before, "a look has stored something")
+
+
 def _key(old: int, new: int, nth: int = 0) -> int:
     """A key that belongs to these partitions by the old and by the new number."""
     keys = (
@@ -122,12 +132,15 @@ def old_partitions_are_drained() -> None:
     ):
         alter(stage)
     stage.seal(b)
-    with stops(InvalidInput, "not merged yet", but_not="in open generations"):
-        alter(stage)
+    for act in (look, alter):
+        with stops(InvalidInput, "not merged yet", but_not="in open generations"):
+            act(stage)
     stage.round(stage.flusher("f"))
     with stops(InvalidInput):
         alter(stage, uncommitted=3)  # of the old number: behind the change they would be misrouted
-    require(alter(stage).altered_at == (2, 2), "altered at", stage.contract.altered_at)
+    looked = look(stage)
+    require(alter(stage) == looked, "looked at", looked, "and put", stage.contract)
+    require(looked.altered_at == (2, 2), "altered at", looked.altered_at)
     _goes_on(stage, b)
 
 

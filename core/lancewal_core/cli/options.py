@@ -43,6 +43,8 @@ StorageOption: TypeAlias = Annotated[
 DryRunOption: TypeAlias = Annotated[
     bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")
 ]
+NOTHING_CHANGED = "nothing was changed (--dry-run)"
+"""What ends the text of a report of what would be done."""
 YesOption: TypeAlias = Annotated[
     bool, typer.Option("--yes", help="Do not ask: what is given up, is given up for good.")
 ]

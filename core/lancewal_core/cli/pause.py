@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lancewal_core.cli.options import ConfigOption, Output, OutputOption, StorageOption, TableOption, read_settings
+from lancewal_core.cli.options import (
+    NOTHING_CHANGED,
+    ConfigOption,
+    DryRunOption,
+    Output,
+    OutputOption,
+    StorageOption,
+    TableOption,
+    read_settings,
+)
 from lancewal_core.cli.output import say, say_json
 from lancewal_core.settings.durations import EXPECTED, duration_s
 from lancewal_core.table.control import Service, until_text
@@ -34,6 +43,7 @@ def pause(
     duration: Annotated[
         str, typer.Option("--for", help="End the pause by itself after so long, such as 10m.", metavar="DURATION")
     ] = "",
+    dry_run: DryRunOption = False,
     table: TableOption = "",
     config: ConfigOption = None,
     storage_option: StorageOption = None,
@@ -48,15 +58,20 @@ def pause(
     import uuid
 
     from lancewal_core.process.clock import SystemClock
+    from lancewal_core.table.control import changed, end_of_pause, read_control
     from lancewal_core.table.control import pause as pause_service
 
-    for_s = pause_s(duration) if duration else None
+    for_s, clock = pause_s(duration) if duration else None, SystemClock()
     store = _store(read_settings(config, table, storage_option))
-    _show(pause_service(store, SystemClock(), lambda: uuid.uuid4().hex, service, for_s), service, output)
+    if dry_run:
+        _show(changed(read_control(store), service, end_of_pause(clock, for_s)), service, output, dry_run=True)
+    else:
+        _show(pause_service(store, clock, lambda: uuid.uuid4().hex, service, for_s), service, output)
 
 
 def resume(
     service: ServiceArgument,
+    dry_run: DryRunOption = False,
     table: TableOption = "",
     config: ConfigOption = None,
     storage_option: StorageOption = None,
@@ -69,10 +84,14 @@ def resume(
     import uuid
 
     from lancewal_core.process.clock import SystemClock
+    from lancewal_core.table.control import changed, read_control
     from lancewal_core.table.control import resume as resume_service
 
     store = _store(read_settings(config, table, storage_option))
-    _show(resume_service(store, SystemClock(), lambda: uuid.uuid4().hex, service), service, output)
+    if dry_run:
+        _show(changed(read_control(store), service, None), service, output, dry_run=True)
+    else:
+        _show(resume_service(store, SystemClock(), lambda: uuid.uuid4().hex, service), service, output)
 
 
 def _store(settings: Settings) -> ObjectStore:
@@ -86,10 +105,13 @@ def _store(settings: Settings) -> ObjectStore:
     return store
 
 
-def _show(control: Control, service: Service, output: Output) -> None:
+def _show(control: Control, service: Service, output: Output, *, dry_run: bool = False) -> None:
     match output:
         case Output.JSON:
             say_json(control.model_dump(mode="json", exclude={"write_id"}))
         case Output.TEXT:
             until = control.ingest if service is Service.INGEST else control.flusher
-            say(f"{service} is not paused" if until is None else f"{service} is paused {until_text(until)}")
+            is_ = "would be" if dry_run else "is"
+            say(f"{service} {is_} {'not paused' if until is None else f'paused {until_text(until)}'}")
+            if dry_run:
+                say(NOTHING_CHANGED)

@@ -93,8 +93,12 @@ def pause(
     store: ObjectStore, clock: Clock, new_id: Callable[[], str], service: Service, for_s: float | None = None
 ) -> Control:
     """Pause ``service`` from now for ``for_s`` seconds, or until it is resumed; a pause in force gets the new end."""
-    until: Until = RESUMED if for_s is None else clock.now_ms() + math.ceil(for_s * 1000)
-    return _change(store, clock, new_id, service, until)
+    return _change(store, clock, new_id, service, end_of_pause(clock, for_s))
+
+
+def end_of_pause(clock: Clock, for_s: float | None) -> Until:
+    """Of one that begins now."""
+    return RESUMED if for_s is None else clock.now_ms() + math.ceil(for_s * 1000)
 
 
 def resume(store: ObjectStore, clock: Clock, new_id: Callable[[], str], service: Service) -> Control:
@@ -107,12 +111,17 @@ def read_control(store: ObjectStore) -> Control:
     return _decoded(newest_version(store, FAMILY))
 
 
+def changed(control: Control, service: Service, until: Until | None) -> Control:
+    """What would be said with that word for ``service``."""
+    return control.model_copy(update={service.value: until})
+
+
 def _change(
     store: ObjectStore, clock: Clock, new_id: Callable[[], str], service: Service, until: Until | None
 ) -> Control:
     def decide(found: Version | None) -> Control | None:
         before = _decoded(found)
-        after = before.model_copy(update={service.value: until})
+        after = changed(before, service, until)
         return None if after == before else after.model_copy(update={"write_id": new_id()})
 
     outcome = swap(store, FAMILY, clock, decide, encode_control)

@@ -11,6 +11,7 @@ import typer
 from lancewal_core.cli.groups import Group
 from lancewal_core.cli.named import PartitionArgument, partition_named
 from lancewal_core.cli.options import (
+    NOTHING_CHANGED,
     ConfigOption,
     DryRunOption,
     Output,
@@ -126,7 +127,7 @@ def settle(
         return
     for line in done.lines():
         say(one_line(line))
-    say("nothing was changed (--dry-run)" if dry_run else "done")
+    say(NOTHING_CHANGED if dry_run else "done")
 
 
 def _region(contract: Contract, named: str, topic_id: str) -> Region:

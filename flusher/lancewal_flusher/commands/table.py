@@ -8,12 +8,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lancewal_core.cli.groups import Group
-from lancewal_core.cli.options import ConfigOption, Output, OutputOption, StorageOption, TableOption, read_settings
-from lancewal_core.cli.output import aligned, one_line, say, say_json
+from lancewal_core.cli.options import (
+    NOTHING_CHANGED,
+    ConfigOption,
+    DryRunOption,
+    Output,
+    OutputOption,
+    StorageOption,
+    TableOption,
+    read_settings,
+)
+from lancewal_core.cli.output import one_line, say, say_json
 from lancewal_core.errors import InvalidInput
+from lancewal_flusher.commands.contract_text import changes_text, contract_text
 from lancewal_flusher.commands.load import command as load_command
 
 if TYPE_CHECKING:
+    from lancewal_core.settings.load import Settings
     from lancewal_core.table.contract import Contract
 
 app = Group(help="Make lancewal tables, and show what a table is.")
@@ -105,6 +116,7 @@ def alter(
         ),
     ] = None,
     dead_letter_topic: Annotated[str, typer.Option(help="Where dead letters go; it must exist.")] = "",
+    dry_run: DryRunOption = False,
     table: TableOption = "",
     config: ConfigOption = None,
     storage_option: StorageOption = None,
@@ -114,6 +126,8 @@ def alter(
     is merged; or change when rows expire, what is kept, and what becomes of records that are no rows.
 
     Restart ingest and flusher afterwards.  Policies (`--on`, `--dead-letter-topic`) running services take up by themselves.
+    --dry-run refuses what would be refused now, and shows the terms before and after; with `-o json` both contracts, as
+    `before` and `after`.
 
     Example: lancewal table alter --on misrouted=dead-letter
     """
@@ -127,12 +141,19 @@ def alter(
             "--ttl-column COLUMN, --no-ttl, --history-window DURATION, --on WHAT=POLICY, --dead-letter-topic TOPIC"
         )
     settings = read_settings(config, table, storage_option)
+    before = _contract(settings) if dry_run else None
     if partitions is not None:
-        _show(alter_partitions(settings, partitions), output)
+        after = alter_partitions(settings, partitions, look_only=dry_run)
     elif topic_id:
-        _show(rebind_topic(settings, topic_id, start=start_of(start)), output)
+        after = rebind_topic(settings, topic_id, start=start_of(start), look_only=dry_run)
     else:
-        _show(alter_terms(settings, terms), output)
+        after = alter_terms(settings, terms, look_only=dry_run)
+    if before is None:
+        _show(after, output)
+    elif output is Output.JSON:
+        say_json({"before": before.model_dump(mode="json"), "after": after.model_dump(mode="json")})
+    else:
+        say(f"{changes_text(before, after)}\n{NOTHING_CHANGED}")
 
 
 @app.command()
@@ -146,11 +167,7 @@ def show(
 
     Example: lancewal table show -t s3://lake/orders
     """
-    from lancewal_core.open import Address
-
-    settings = read_settings(config, table, storage_option)
-    settings.need("table.uri")
-    _show(Address.of(settings).contract(), output)
+    _show(_contract(read_settings(config, table, storage_option)), output)
 
 
 app.command("load")(load_command)
@@ -182,6 +199,13 @@ def export_memwal(
         raise InvalidInput(f"cannot write {file}: {error.strerror}") from error
 
 
+def _contract(settings: Settings) -> Contract:
+    from lancewal_core.open import Address
+
+    settings.need("table.uri")
+    return Address.of(settings).contract()
+
+
 def _warn(text: str) -> None:
     say(f"warning: {one_line(text)}", err=True)
 
@@ -192,29 +216,3 @@ def _show(contract: Contract, output: Output) -> None:
             say_json(contract.model_dump(mode="json"))
         case Output.TEXT:
             say(contract_text(contract))
-
-
-def contract_text(contract: Contract) -> str:
-    """The contract for people: one line for each term, then the columns."""
-    starts = ", ".join("earliest" if position < 0 else str(position) for position in contract.start)
-    if len(set(contract.start)) == 1:
-        starts = "earliest" if contract.start[0] < 0 else str(contract.start[0])
-    said = {
-        "contract": f"version {contract.version}, table {contract.table_uuid}",
-        "place": contract.place or "not known",
-        "topic": f"{contract.topic} ({contract.topic_id}), {contract.partitions} partitions",
-        "primary key": ", ".join(contract.primary_key),
-        "region key": ", ".join(contract.region_key) or "the bytes of the record key",
-        "start": starts,
-        "values": f"{contract.value_format}, at most {contract.record_bytes_max} bytes, "
-        + ("patches allowed" if contract.patches else "no patches"),
-        "bad records": contract.on_bad_record,
-        "misrouted": contract.on_misrouted,
-        "dead letters": contract.dead_letters,
-        "history window": f"{contract.history_window_s} s",
-        "freshness target": f"{contract.freshness_target_s:g} s",
-        "rows expire": "never" if contract.ttl is None else f"{contract.ttl.seconds} s after {contract.ttl.column}",
-    }
-    columns = {one_line(column.name): one_line(column.type) for column in contract.columns}
-    lines = aligned([(name, one_line(text)) for name, text in said.items()] + list(columns.items()))
-    return "\n".join([*lines[: len(said)], "", *lines[len(said) :]])

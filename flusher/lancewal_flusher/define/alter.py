@@ -8,6 +8,7 @@ Guarantees
  3. Whoever works by the old contract notices: ingest because the topic is not the contract's, the flusher before it trims,
     a reader before its next strong read.
  4. A refusal names every partition that stands in the way, why, and the command for it.
+ 5. ``look_only`` refuses what would be refused now, and stores nothing: what it returns is the contract that would be put.
 
 Steps
  1. The topic must be what the command says, and not what the contract says.
@@ -75,13 +76,15 @@ _ALTER = OwnerId("table-alter")
 """Who ended a log, in its fence."""
 
 
-def alter_partitions(settings: Settings, partitions: int) -> Contract:
+def alter_partitions(settings: Settings, partitions: int, *, look_only: bool = False) -> Contract:
     """Take up partitions that were added to the topic.  ``InvalidInput`` where guarantee 1 does not hold."""
     with _opened(settings) as opened:
-        return add_partitions(opened, lambda: uuid.uuid4().hex, partitions, brokers_of(settings))
+        return add_partitions(opened, lambda: uuid.uuid4().hex, partitions, brokers_of(settings), look_only=look_only)
 
 
-def add_partitions(opened: OpenedTable, new_id: Callable[[], str], partitions: int, kafka: AskedTopic) -> Contract:
+def add_partitions(
+    opened: OpenedTable, new_id: Callable[[], str], partitions: int, kafka: AskedTopic, *, look_only: bool = False
+) -> Contract:
     """All steps, for a table opened with its newest contract."""
     store, old = opened.store, opened.contract
     # Step 1
@@ -106,9 +109,10 @@ def add_partitions(opened: OpenedTable, new_id: Callable[[], str], partitions: i
             raise _not_yet(old, left, reached)
         to = tuple(at.merged for at in reached)
         ended = Drain(contract_version=old.version, partitions=partitions, to=to, write_id=new_id())
-        close(store, opened.clock, new_id, old, drain, ended)
+        if not look_only:
+            close(store, opened.clock, new_id, old, drain, ended)
     # Step 4
-    for region in old.regions:
+    for region in () if look_only else old.regions:
         end_region(opened, new_id, _ALTER, region)
     reached = _reached(opened)
     late = [one for at in reached for one in _unmerged(at)]
@@ -116,9 +120,8 @@ def add_partitions(opened: OpenedTable, new_id: Callable[[], str], partitions: i
         raise _not_merged(old, late)
     # Step 5
     merged = tuple(at.merged for at in reached)
-    return put_next(
-        store, old, old.model_copy(update={"version": old.version + 1, "partitions": partitions, "altered_at": merged})
-    )
+    new = old.model_copy(update={"version": old.version + 1, "partitions": partitions, "altered_at": merged})
+    return new if look_only else put_next(store, old, new)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,15 +227,22 @@ def _reached(opened: OpenedTable) -> list[_Reached]:
 
 
 def rebind_topic(
-    settings: Settings, topic_id: str, inspector: TopicInspector | None = None, start: Start = "earliest"
+    settings: Settings,
+    topic_id: str,
+    inspector: TopicInspector | None = None,
+    start: Start = "earliest",
+    *,
+    look_only: bool = False,
 ) -> Contract:
     """Take up a topic that was deleted and made again under its name: from its first record, from its end, or from the first
     record at or after a time.  What lies before is never read: of a topic restored from a backup the table has it already."""
     with _opened(settings) as opened:
-        return _rebind(opened, topic_id, inspector or brokers_of(settings), start)
+        new = _rebound(opened, topic_id, inspector or brokers_of(settings), start)
+        # Step 5
+        return new if look_only else put_next(opened.store, opened.contract, new)
 
 
-def _rebind(opened: OpenedTable, topic_id: str, inspector: TopicInspector, start: Start) -> Contract:
+def _rebound(opened: OpenedTable, topic_id: str, inspector: TopicInspector, start: Start) -> Contract:
     old = opened.contract
     # Step 1
     topic = inspector.describe(old.topic)
@@ -246,18 +256,16 @@ def _rebind(opened: OpenedTable, topic_id: str, inspector: TopicInspector, start
             raise _unfinished(
                 old, at.region.partition, f"offsets {at.merged} to {at.durable - 1} are not merged yet", _MERGE
             )
-    # Step 5
-    new = old.model_copy(
+    return old.model_copy(
         update={
             "version": old.version + 1, "topic_id": topic_id, "partitions": topic.partitions,
             "start": (0,) * topic.partitions if start == "earliest" else inspector.starts(topic, start),
             "altered_at": (),
         }
     )  # fmt: skip
-    return put_next(opened.store, old, new)
 
 
-def alter_terms(settings: Settings, changes: Mapping[str, object]) -> Contract:
+def alter_terms(settings: Settings, changes: Mapping[str, object], *, look_only: bool = False) -> Contract:
     """Other terms of those that decide no row (``BESIDE_ROWS``), by their names in the contract: nothing need be merged, and
     who goes on by the version before does no harm."""
     assert changes.keys() <= BESIDE_ROWS
@@ -285,7 +293,7 @@ def alter_terms(settings: Settings, changes: Mapping[str, object]) -> Contract:
             f"Change or remove these first. By the new contract: {error}",
             **error.where,
         ) from error
-    return put_next(store, old, new)
+    return new if look_only else put_next(store, old, new)
 
 
 @contextmanager

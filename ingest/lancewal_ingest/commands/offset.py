@@ -12,6 +12,7 @@ import typer
 from lancewal_core.cli.groups import Group
 from lancewal_core.cli.named import PartitionArgument, RecordArgument, partition_named, record_named
 from lancewal_core.cli.options import (
+    NOTHING_CHANGED,
     ConfigOption,
     DryRunOption,
     StorageOption,
@@ -38,9 +39,6 @@ app = Group(
 )
 
 
-_NOTHING_CHANGED = "nothing was changed (--dry-run)"
-
-
 @app.command(name="accept-loss")
 def accept_loss(
     partition: PartitionArgument,
@@ -65,7 +63,7 @@ def accept_loss(
             accepted = accept_loss(place.context, new_owner(), place.region, place.offsets)
     say(loss_text(place.name, accepted))
     if dry_run:
-        say(_NOTHING_CHANGED)
+        say(NOTHING_CHANGED)
 
 
 def loss_text(name: str, accepted: Accepted) -> str:
@@ -145,7 +143,7 @@ def reject(
         f"restarted{more}"
     )
     if dry_run:
-        say(_NOTHING_CHANGED)
+        say(NOTHING_CHANGED)
 
 
 @dataclass(frozen=True, slots=True)

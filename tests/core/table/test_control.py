@@ -189,6 +189,18 @@ def test_the_commands(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert read_control(open_store(uri)).ingest is None
 
 
+def test_a_dry_run_says_what_would_be_and_writes_nothing(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    end = "nothing was changed (--dry-run)\n"
+    would = f"flusher would be paused until resumed\n{end}"
+    assert run(capsys, "pause", "flusher", "--dry-run", "-t", uri) == (0, would)
+    code, text = run(capsys, "pause", "flusher", "--for", "1d", "--dry-run", "-o", "json", "-t", uri)
+    assert (code, type(json.loads(text)["flusher"])) == (0, int)
+    assert read_control(open_store(uri)) == RUNNING
+    assert run(capsys, "pause", "flusher", "-t", uri)[0] == 0
+    assert run(capsys, "resume", "flusher", "--dry-run", "-t", uri) == (0, f"flusher would be not paused\n{end}")
+    assert read_control(open_store(uri)).flusher == RESUMED
+
+
 @pytest.mark.parametrize("duration", ["10", "0s", "-1m", "1w", "m", "1.5h", "99999999999d"])
 def test_durations_that_are_none(uri: str, duration: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, text = run(capsys, "pause", "ingest", "-t", uri, "--for", duration)

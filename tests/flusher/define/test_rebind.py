@@ -10,6 +10,7 @@ import pytest
 
 from lancewal_core.errors import InvalidSettings
 from lancewal_core.settings.load import Settings
+from lancewal_core.table.contract import read_contract
 from lancewal_flusher.commands.alter_terms import start_of
 from lancewal_flusher.define.alter import rebind_topic
 from lancewal_kafka.topic import TopicState
@@ -40,7 +41,10 @@ class Inspector:
 def test_a_topic_is_taken_up_where_a_person_says(table: FlusherTable, start: Any, positions: tuple[int, ...]) -> None:
     settings = Settings.model_validate({"table": {"uri": table.uri}, "kafka": {"bootstrap_servers": "nobody:1"}})
     inspector: Any = Inspector()
-    assert rebind_topic(settings, "new-id", inspector, start).start == positions
+    looked = rebind_topic(settings, "new-id", inspector, start, look_only=True)
+    assert (looked.version, looked.start) == (2, positions)
+    assert read_contract(table.store, table.uri).version == 1
+    assert rebind_topic(settings, "new-id", inspector, start) == looked
 
 
 def test_a_start_that_is_none() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -510,6 +511,28 @@ def test_the_command(
     assert cli.run(["table", "alter", *options]) == code
     out, err = capsys.readouterr()
     assert said in out + err
+
+
+def test_the_command_shows_what_would_change(
+    table: FlusherTable, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LANCEWAL_TABLE__URI", table.uri)
+    stored = read_contract(table.store, table.uri)
+    alter = ("table", "alter", "--on", "misrouted=dead-letter", "--dry-run")
+    assert cli.run(alter) == 0
+    version, misrouted, end = capsys.readouterr().out.splitlines()
+    assert (version.split()[0], misrouted.split()) == ("contract", ["misrouted", "stop", "->", "dead-letter"])
+    assert end == "nothing was changed (--dry-run)"
+    assert cli.run((*alter, "-o", "json")) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["before"] == stored.model_dump(mode="json")
+    assert {name for name, said in shown["after"].items() if said != shown["before"][name]} == {
+        "version",
+        "on_misrouted",
+    }
+    assert cli.run(("table", "alter", "--ttl-column", "s", "--ttl", "5s", "--dry-run")) == 2
+    assert "rows expire by a timestamp" in capsys.readouterr().err
+    assert read_contract(table.store, table.uri) == stored
 
 
 def test_thresholds_at_the_unit_s_edge() -> None:

@@ -1,0 +1,49 @@
+"""A contract for people, and what differs between two."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from lancewal_core.cli.output import aligned, one_line
+
+if TYPE_CHECKING:
+    from lancewal_core.table.contract import Contract
+
+
+def contract_text(contract: Contract) -> str:
+    """One line for each term, then the columns."""
+    said = _said(contract)
+    columns = {one_line(column.name): one_line(column.type) for column in contract.columns}
+    lines = aligned([*said.items(), *columns.items()])
+    return "\n".join([*lines[: len(said)], "", *lines[len(said) :]])
+
+
+def changes_text(before: Contract, after: Contract) -> str:
+    """One line for each term that differs: what it is, and what it becomes."""
+    was, becomes = _said(before), _said(after)
+    return "\n".join(aligned([(name, was[name], f"-> {text}") for name, text in becomes.items() if text != was[name]]))
+
+
+def _said(contract: Contract) -> Mapping[str, str]:
+    """The terms but the columns, each in one line."""
+    starts = ", ".join("earliest" if position < 0 else str(position) for position in contract.start)
+    if len(set(contract.start)) == 1:
+        starts = "earliest" if contract.start[0] < 0 else str(contract.start[0])
+    found = {
+        "contract": f"version {contract.version}, table {contract.table_uuid}",
+        "place": contract.place or "not known",
+        "topic": f"{contract.topic} ({contract.topic_id}), {contract.partitions} partitions",
+        "primary key": ", ".join(contract.primary_key),
+        "region key": ", ".join(contract.region_key) or "the bytes of the record key",
+        "start": starts,
+        "values": f"{contract.value_format}, at most {contract.record_bytes_max} bytes, "
+        + ("patches allowed" if contract.patches else "no patches"),
+        "bad records": contract.on_bad_record,
+        "misrouted": contract.on_misrouted,
+        "dead letters": contract.dead_letters,
+        "history window": f"{contract.history_window_s} s",
+        "freshness target": f"{contract.freshness_target_s:g} s",
+        "rows expire": "never" if contract.ttl is None else f"{contract.ttl.seconds} s after {contract.ttl.column}",
+    }
+    return {name: one_line(text) for name, text in found.items()}
