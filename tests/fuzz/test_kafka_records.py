@@ -35,6 +35,7 @@ NAMES = (
     "lancewal.op ",
     "LANCEWAL.OP",
     "lancewal.kind",
+    "lancewal.value.bytes",
     "trace",
     "",
     "\ud800",

@@ -52,12 +52,14 @@ def draw(rng: Random, offset: int, timestamp: int, key: bytes, k: int, patches: 
     """Some record of a key."""
     kind = rng.random()
     if kind < 0.03:
+        # By the offset, not by chance: what is drawn behind it stays as it is.
         misspelt: Headers = [("lancewal.Op", b"delete")]
-        bad: list[tuple[bytes, Headers]] = [
+        cut: Headers = [("lancewal.kind", b"too_large"), ("lancewal.value.bytes", b"2000000")]
+        bad: list[tuple[bytes | None, Headers]] = [
             (b"{oops", None),
             (b"[]", None),
             (b'{"k": null}', None),
-            (json.dumps({"k": k}).encode(), misspelt),
+            (json.dumps({"k": k}).encode(), misspelt) if offset % 2 else (None, cut),
         ]
         return Record(offset, timestamp, key, *rng.choice(bad), None, k, {})
     if kind < 0.2:

@@ -253,6 +253,14 @@ def unknown_header(rng: random.Random) -> Hostile:
     return no_row(_cell("count", b"1"), headers[rng.randrange(2) :])
 
 
+def cut_letter(rng: random.Random) -> Hostile:
+    """A dead letter without its record's value, or one about such a letter, produced as if it were the record."""
+    before = rng.choice(["", "original."])
+    headers: Headers = [("lancewal.kind", b"too_large"), ("lancewal.source", b"elsewhere-0-1")]
+    headers += [(f"{before}lancewal.{part}.bytes", b"2000000") for part in ("key", "value", "headers")]
+    return no_row(None, headers)
+
+
 def surrogate(rng: random.Random) -> Hostile:
     return no_row(_cell("status", b'"\\ud800"'))
 
@@ -270,6 +278,7 @@ LETTERS: Mapping[str, Callable[[random.Random], Hostile]] = {
     "cut short": cut_short,
     "unknown operations": unknown_operation,
     "unknown headers": unknown_header,
+    "cut letters": cut_letter,
     "half a surrogate": surrogate,
 }
 

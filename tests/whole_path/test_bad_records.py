@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, Message, TopicPartition
 
 from lancewal_demo.stack import KafkaBroker
 from lancewal_demo.stack.ports import free_ports
+from lancewal_ingest.decode.operations import CUT_HEADERS, LETTER_HEADERS
 from lancewal_ingest.decode.outcomes import KINDS
 from tests.support.whole_path import Service, until
 from tests.whole_path.feed import PARTITIONS, Record
@@ -38,6 +39,7 @@ def _json(**changes: object) -> bytes:
 
 BAD: dict[str, tuple[bytes | None, Headers]] = {
     "too_large": (_json(status="x" * BYTES_MAX), [TRACE]),
+    "cut_letter": (None, [TRACE, ("lancewal.source", b"t-0-1"), *((name, b"9") for name in CUT_HEADERS)]),
     "unknown_header": (_json(), [("lancewal.opp", b"delete"), TRACE]),
     "unknown_op": (_json(), [TRACE, ("lancewal.op", b"merge")]),
     "patch_not_allowed": (_json(), [("lancewal.op", b"patch"), TRACE]),
@@ -87,6 +89,7 @@ def test_every_kind_becomes_a_dead_letter(kafka: KafkaBroker, topic_name: str, t
         if kind == "too_large":  # without what was in it
             assert dict(found)["lancewal.value.bytes"] == str(len(value or b"")).encode()
             value, own = None, []
+        own = [(f"original.{name}" if name in LETTER_HEADERS else name, text) for name, text in own]
         assert (letter.key(), letter.value()) == (world.feed.kafka_key(GOOD), value)
         assert found[: len(own)] == own
         told = {name.removeprefix("__connect.errors."): _text(text) for name, text in found[len(own) :]}

@@ -4,7 +4,8 @@ Guarantees
  1. The parts cover the generation from its first position to its end, each once: an entry that a segment holds sound, or a
     gap.  Of an OPEN generation the end is where the last entry that any trailer shows ends.
  2. ``rows_of`` a gap are what the decoder of ingest makes of Kafka's records under the contract that was in force; bad and
-    misrouted records are left out, as they were: they became dead letters before their offsets became durable.
+    misrouted records are left out, as they were: each became a dead letter before its offset became durable, or was ignored
+    by the policy in force.
  3. Offsets that a person accepted as lost are asked of nobody.
 """
 

@@ -2,7 +2,9 @@
 
 1. No other header changes what a record means.  One that might be meant to, because its name begins with ``lancewal.`` in
    whatever case, is refused, so that a misspelt ``lancewal.op`` does not make an upsert of a delete.
-2. The headers of dead letters pass: whoever produces a letter to its topic again need not take them off.
+2. The headers of a dead letter that is the whole record pass: whoever produces it to its topic again need not take them off.
+3. A cut letter is no record: it has no value because that was left out, and would delete the row of its key, or of another key
+   where the key is cut.  It is refused, and so is a letter about one (``original.``), however often they come back.
 """
 
 from __future__ import annotations
@@ -17,8 +19,11 @@ KIND_HEADER = "lancewal.kind"
 CUT_HEADERS = ("lancewal.key.bytes", "lancewal.value.bytes", "lancewal.headers.bytes")
 LETTER_HEADERS = frozenset([SOURCE_HEADER, KIND_HEADER, *CUT_HEADERS])
 """What a dead letter carries beside Connect's (``kafka.dead_letters``)."""
+ORIGINAL = "original."
+"""Before the name of a header that the record of a dead letter had itself, where it is one of ours."""
 _RESERVED = "lancewal."
-_KNOWN = LETTER_HEADERS | {OP_HEADER}
+_KNOWN = {OP_HEADER, SOURCE_HEADER, KIND_HEADER}
+_OF_CUT = {*CUT_HEADERS, *(ORIGINAL + name for name in CUT_HEADERS)}
 
 OPS: dict[bytes | None, Op] = {b"upsert": Op.UPSERT, b"patch": Op.PATCH, b"delete": Op.DELETE}
 """Values of the header."""
@@ -29,8 +34,13 @@ Headers = list[tuple[str, bytes | None]] | None
 def op_of(headers: Headers) -> Op | None:
     """The operation that the headers name, None when they name none.
 
-    Raises ``Refusal`` of kind ``unknown_header`` or ``unknown_op``.
+    Raises ``Refusal`` of kind ``cut_letter``, ``unknown_header`` or ``unknown_op``.
     """
+    if any(name in _OF_CUT for name, _ in headers or ()):
+        raise Refusal(
+            "cut_letter",
+            "expected a record: this is a cut dead letter, without the value (lancewal.source says where its record lies)",
+        )
     for name, _ in headers or ():
         if name[: len(_RESERVED)].lower() == _RESERVED and name not in _KNOWN:
             raise Refusal(

@@ -8,10 +8,10 @@ import pyarrow as pa
 
 TOO_LARGE = "too_large"
 
-
 KINDS: dict[str, str] = {
     TOO_LARGE: "key, value and headers together are longer than record_bytes_max, or the row takes more than 512 MiB",
-    "unknown_header": "a header whose name begins with lancewal. is neither lancewal.op nor one of a dead letter",
+    "cut_letter": "a dead letter without its record's value, produced to the table's topic as if it were the record",
+    "unknown_header": "a header whose name begins with lancewal. is neither lancewal.op nor one of a whole dead letter",
     "unknown_op": "the header lancewal.op is there twice or is not upsert, patch or delete",
     "patch_not_allowed": "a patch, and the table's contract does not allow patches",
     "null_value": "no value, but the operation needs one, or the Kafka key cannot say what to delete",

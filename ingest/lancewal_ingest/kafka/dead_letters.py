@@ -42,7 +42,14 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from lancewal_core.errors import DeadLetterRefused, KafkaUnavailable, LancewalError, TopicMissing
 from lancewal_core.ids import Region
-from lancewal_ingest.decode.operations import CUT_HEADERS, KIND_HEADER, LETTER_HEADERS, SOURCE_HEADER, record_bytes
+from lancewal_ingest.decode.operations import (
+    CUT_HEADERS,
+    KIND_HEADER,
+    LETTER_HEADERS,
+    ORIGINAL,
+    SOURCE_HEADER,
+    record_bytes,
+)
 from lancewal_ingest.decode.outcomes import TOO_LARGE, Rejected
 from lancewal_kafka.clients import shared_properties
 from lancewal_kafka.errors import error_of, explained, not_accepted
@@ -53,7 +60,6 @@ _CONNECT = "__connect.errors."
 KEY_BYTES_MAX = 1_000
 """Most bytes of a key in a cut letter: enough to know a key again."""
 _KEY_BYTES, _VALUE_BYTES, _HEADERS_BYTES = CUT_HEADERS
-_ORIGINAL = "original."
 _LARGEST_MESSAGE = 1_000_000_000
 """librdkafka's upper bound: what is too large is for the broker to say."""
 
@@ -192,8 +198,8 @@ class KafkaDeadLetters:
 
     def _missing(self) -> TopicMissing:
         return TopicMissing(
-            f"the dead-letter topic {self.topic!r} does not exist: create it (the contract names it, by "
-            "table.dead_letter_topic when the table was made)",
+            f"the dead-letter topic {self.topic!r}, which the contract names (table.dead_letter_topic), does not exist: "
+            "create it, or name another one by `lancewal table alter --dead-letter-topic`",
             topic=self.topic,
         )
 
@@ -218,7 +224,7 @@ class KafkaDeadLetters:
 def _renamed(headers: Sequence[tuple[str, bytes | None]]) -> list[tuple[str, bytes | None]]:
     """A record's own headers, none of which passes for one of ours."""
     return [
-        (f"{_ORIGINAL}{name}" if name in LETTER_HEADERS or name.startswith(_CONNECT) else name, value)
+        (f"{ORIGINAL}{name}" if name in LETTER_HEADERS or name.startswith(_CONNECT) else name, value)
         for name, value in headers
     ]
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
+from typing import cast
 
 import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from lancewal_core.errors import DeadLetterRefused, KafkaUnavailable, TopicMissing
 from lancewal_core.ids import Region, TopicId
+from lancewal_core.rows.schema import Op
 from lancewal_demo.stack import KafkaBroker
 from lancewal_demo.stack.ports import free_ports
-from lancewal_ingest.decode.outcomes import Rejected
+from lancewal_ingest.decode.operations import Headers, op_of
+from lancewal_ingest.decode.outcomes import Refusal, Rejected
 from lancewal_ingest.kafka.dead_letters import KafkaDeadLetters
 from lancewal_kafka.records import Records
 from tests.support.topics import make_topics
@@ -51,6 +54,14 @@ def read(broker: KafkaBroker, topic: str, count: int) -> list[Message]:
     found = [*consumer.consume(count, 240.0), *consumer.consume(1, 0.3)]
     consumer.close()
     return found
+
+
+def taken_for(letter: Message) -> Op | str | None:
+    """What the headers of a letter make of it where it is produced to the table's topic."""
+    try:
+        return op_of(cast("Headers", letter.headers()))
+    except Refusal as refusal:
+        return refusal.kind
 
 
 @pytest.mark.kafka
@@ -99,7 +110,7 @@ def test_many_letters_are_all_there(kafka: KafkaBroker, topic_name: str) -> None
 @pytest.mark.kafka
 def test_missing_topic_says_what_to_do(kafka: KafkaBroker, topic_name: str) -> None:
     letters = KafkaDeadLetters({"bootstrap.servers": kafka.bootstrap_servers}, topic_name, "g", acknowledge_s=5)
-    with pytest.raises(TopicMissing, match=r"table\.dead_letter_topic"):
+    with pytest.raises(TopicMissing, match=r"table\.dead_letter_topic.*--dead-letter-topic"):
         letters.check()
     with pytest.raises((TopicMissing, KafkaUnavailable)):
         letters.send(REGION, RECORDS, REJECTED)
@@ -137,6 +148,15 @@ def test_a_letter_that_cannot_be_sent_whole_comes_without_what_was_in_the_record
         b"orders-3-4": (noise[:1000], None), b"orders-3-10": (b"k10", b"{bad"), b"orders-3-15": (b"k15", None),
     }  # fmt: skip
     assert "mine" not in dict(found[b"orders-3-3"].headers() or [])
+    # Produced to the table's topic, no cut letter is taken for a delete, nor is a letter about it.
+    cut = {source: m for source, m in found.items() if lengths[source] != whole}
+    assert {source for source, m in found.items() if taken_for(m) == "cut_letter"} == {*cut, b"orders-3-10"}  # forged
+    about = Records(
+        [1, 2, 3], [1] * 3, [m.key() for m in cut.values()], [m.value() for m in cut.values()],
+        [cast("Headers", m.headers()) for m in cut.values()],
+    )  # fmt: skip
+    letters.send(REGION, about, [Rejected(n, "cut_letter", "m") for n in (1, 2, 3)])
+    assert [taken_for(m) for m in read(kafka, topic_name, 9)[6:]] == ["cut_letter"] * 3
 
 
 @pytest.mark.kafka

@@ -11,7 +11,7 @@ import pytest
 from lancewal_core.rows.schema import RowSchema
 from lancewal_ingest.decode.decoder import Decoder
 from lancewal_ingest.decode.json.decoder import JsonDecoder
-from lancewal_ingest.decode.operations import LETTER_HEADERS
+from lancewal_ingest.decode.operations import CUT_HEADERS, KIND_HEADER, ORIGINAL, SOURCE_HEADER
 from lancewal_ingest.decode.outcomes import KINDS
 from tests.ingest.decode.json.cases import COLUMNS, ROWS, Header, Ways, records
 
@@ -131,7 +131,7 @@ def test_without_a_key_decoder_a_null_value_is_bad() -> None:
         ([("trace", None), ("lancewal.op", b"delete"), ("trace", b"2")], 1),
         ([("lancewal.op", b"patch")], 2),
         ([("lancewal", b"x"), ("lancewal-op", b"patch")], 0),
-        ([(name, b"1") for name in sorted(LETTER_HEADERS)], 0),
+        ([(SOURCE_HEADER, b"t-0-1"), (KIND_HEADER, b"type"), (ORIGINAL + SOURCE_HEADER, b"t-0-0")], 0),
         ([("lancewal.op", b"delete"), ("original.lancewal.op", b"patch"), ("lancewal.source", b"t-0-1")], 1),
     ],
 )
@@ -152,6 +152,19 @@ def test_a_header_that_might_be_meant_and_is_not_known_is_bad(name: str, value: 
         assert [(bad.offset, bad.kind) for bad in decoded.rejected] == [(103, "unknown_header")]
         said = "expected lancewal.op and no other header whose name begins with lancewal."  # nothing of the record
         assert decoded.rejected[0].message == said
+
+
+@pytest.mark.parametrize("name", [*CUT_HEADERS, *(ORIGINAL + name for name in CUT_HEADERS)])
+@pytest.mark.parametrize("value", [b'{"id":1,"k":"a"}', None])
+def test_a_cut_dead_letter_is_no_record_and_deletes_nothing(name: str, value: bytes | None) -> None:
+    """Nor does a letter about one, in which its headers are ``original.``."""
+    plain = b'{"id":1,"k":"a"}'
+    ours: list[Header] = [(SOURCE_HEADER, b"t-0-1"), (KIND_HEADER, b"too_large"), (name, b"2000000")]
+    for others in ([], DELETE, [("lancewal.opp", b"")]):
+        batch = records([plain, value, plain], keys=[b"1|a"] * 3, headers=[None, [*others, *ours], PATCH])
+        decoded = Ways().both(batch)
+        assert [(bad.offset, bad.kind) for bad in decoded.rejected] == [(103, "cut_letter")]
+        assert decoded.rows["_op"].to_pylist() == [0, 2]
 
 
 @pytest.mark.parametrize(
