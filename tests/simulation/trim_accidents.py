@@ -28,7 +28,8 @@ def contract_is_newer() -> None:
     """The contract has a version that the flusher does not know: it deletes nothing."""
     stage = Stage()
     _, f, _ = stage.flushed(0)
-    stage.bucket.put(paths.contract_version(2), encode_contract(stage.contract), 0)
+    newer = stage.contract.model_copy(update={"version": 2, "history_window_s": 9})
+    stage.bucket.put(paths.contract_version(2), encode_contract(newer), 0)
     with stops(ContractMismatch):
         stage.collect(f)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import yaml
 
+from lancewal_flusher.status.of_kafka import NO_BROKERS
 from tests.flusher.service.test_service import tree
 from tests.support.flusher_tables import FlusherTable, upserts
 
@@ -33,15 +34,15 @@ def test_without_kafkas_client_everything_runs_that_asks_no_broker(tmp_path: Pat
     done = subprocess.run([sys.executable, "-c", WITHOUT, str(config)], text=True, capture_output=True, timeout=120)
     assert done.returncode == 0, done.stderr
     codes = dict(line[2:].rsplit(" ", 1) for line in done.stdout.splitlines() if line.startswith("= "))
-    # Status exits with 1 for its problem, that it knows no lag; the column is none that rows can expire by.
+    # That no lag is known is no problem; the column is none that rows can expire by.
     assert codes == {
         "merge": "0",
-        "status": "1",
+        "status": "0",
         "compact": "0",
         "gc --dry-run": "0",
         "table show": "0",
         "table alter --ttl 5s --ttl-column s": "2",
     }
-    assert "kafka.bootstrap_servers is not set: no lag" in done.stdout
+    assert f"not known from here: {NO_BROKERS}" in done.stdout
     table.check()
     table.close()
