@@ -6,12 +6,13 @@ Guarantees
  2. What cannot be taken up yet, since the store, Kafka or the topic of dead letters is not there, is tried again, and
     ``problem`` says so; till then all goes on by the version before, which is sound: an entry names the version that it
     follows.
- 3. The loop never waits for the store.
+ 3. The loop never waits for the store, nor for Kafka: what a version needs is made ready beside it, and the loop only swaps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from lancewal_core import paths
 from lancewal_core.errors import LancewalError
@@ -25,8 +26,15 @@ POLL_S = 5.0
 """One request of a small object that is not there."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    contract: Contract
+    take_up: Callable[[], None]
+
+
 class ContractWatch:
-    """``take_up`` is given the newest version; ``failed`` hears why it could not be done."""
+    """``prepare`` is given the newest version, in a task, and returns what the loop calls to take it up; ``failed`` hears why
+    it could not be done."""
 
     def __init__(
         self,
@@ -34,17 +42,17 @@ class ContractWatch:
         contract: Contract,
         tasks: Tasks,
         clock: Clock,
-        take_up: Callable[[Contract], None],
+        prepare: Callable[[Contract], Callable[[], None]],
         failed: Callable[[str, object], None],
     ) -> None:
         self._store = store
         self._contract = contract
         self._tasks = tasks
         self._clock = clock
-        self._take_up = take_up
+        self._prepare = prepare
         self._failed = failed
         self._again_at = clock.monotonic() + POLL_S
-        self._asked: Task[Contract] | None = None
+        self._asked: Task[_Prepared | None] | None = None
         self._problem: LancewalError | None = None
 
     @property
@@ -59,20 +67,22 @@ class ContractWatch:
             asked, self._asked = self._asked, None
             self._again_at = now + POLL_S
             try:
-                newest = asked.result()
-                if newest != self._contract and changed_terms(self._contract, newest) <= BESIDE_ROWS:
-                    self._take_up(newest)
-                    self._contract = newest
+                prepared = asked.result()
+                if prepared is not None:
+                    prepared.take_up()
+                    self._contract = prepared.contract
             except LancewalError as error:
                 self._problem = error
                 self._failed("contract", error)
             else:
                 self._problem = None
         elif self._asked is None and now >= self._again_at:
-            self._asked = self._tasks.start(self._newest)
+            self._asked = self._tasks.start(self._look)
 
-    def _newest(self) -> Contract:
+    def _look(self) -> _Prepared | None:
         newest = self._contract
         while self._store.get(paths.contract_version(newest.version + 1)) is not None:
             newest = read_contract_version(self._store, newest.version + 1)
-        return newest
+        if newest == self._contract or not changed_terms(self._contract, newest) <= BESIDE_ROWS:
+            return None
+        return _Prepared(newest, self._prepare(newest))

@@ -80,9 +80,8 @@ DRAIN_SHARE = 0.75
 SEGMENTS_IN_BUDGET = 8
 """So many segments of the largest size are the budget: one waits, one is in flight, decoding holds that one twice; the rest is
 for MemTables and flushes."""
-_TASK_THREADS = 4
-"""One for the segment in flight, one for the flush, one for the question about the topic, one for the control; the question
-about the contract waits for any of them."""
+_TASK_THREADS = 5
+"""One each for the segment in flight, the flush, the question about the topic, the control and the contract."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +239,7 @@ def _begin(settings: Settings, clock: Clock, metrics: IngestMetrics, memory: Mem
         contract,
         tasks,
         clock,
-        partial(_take_up, settings, context, group, worker, metrics),
+        partial(_prepare, settings, context, group, worker, metrics),
         metrics.failed,
     )
     control = ControlWatch(ControlReader(context.store, clock, Service.INGEST), tasks, clock)
@@ -307,16 +306,22 @@ def _dead_letters(settings: Settings, contract: Contract, group: str, metrics: I
     return ObservedDeadLetters(letters, metrics.dead_letters_failed)
 
 
-def _take_up(
+def _prepare(
     settings: Settings,
     context: IngestContext,
     group: str,
     worker: IngestWorker,
     metrics: IngestMetrics,
     newer: Contract,
-) -> None:
-    worker.take_up(Preparer(newer, context.drain), _dead_letters(settings, newer, group, metrics))
-    metrics.events.contract_taken_up(contract_version=newer.version)
+) -> Callable[[], None]:
+    """What takes the newer version up.  Kafka has been asked for its topic of dead letters."""
+    preparer, dead_letters = Preparer(newer, context.drain), _dead_letters(settings, newer, group, metrics)
+
+    def take_up() -> None:
+        worker.take_up(preparer, dead_letters)
+        metrics.events.contract_taken_up(contract_version=newer.version)
+
+    return take_up
 
 
 def _seal_policy(settings: Settings) -> SealPolicy:

@@ -2,36 +2,77 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import pytest
 
 from lancewal_core import paths
 from lancewal_core.errors import TopicMissing
+from lancewal_core.process.tasks import Task
 from lancewal_core.store.object_store import Stored
 from lancewal_core.table.contract import Contract, encode_contract
 from lancewal_ingest.service.contract_watch import POLL_S, ContractWatch
-from tests.ingest.service.test_worker import AtOnce, Place
+from tests.ingest.service.test_worker import AtOnce, Ended, Place
+
+T = TypeVar("T")
+
+
+class ToldToRun(AtOnce):
+    """Tasks that run when they are started, or, ``slow``, when told to."""
+
+    def __init__(self) -> None:
+        self.slow = False
+        self.waiting: list[Slow] = []
+
+    def start(self, call: Callable[[], T]) -> Task[T]:
+        if not self.slow:
+            return super().start(call)
+        self.waiting.append(Slow(call))
+        return self.waiting[-1]  # type: ignore[return-value] # what it holds is what the call returned
+
+
+class Slow:
+    def __init__(self, call: Callable[[], object]) -> None:
+        self._call = call
+        self._ended: Ended | None = None
+
+    def run(self) -> None:
+        self._ended = Ended(self._call)
+
+    def wait(self, timeout_s: float) -> None: ...
+
+    def done(self) -> bool:
+        return self._ended is not None
+
+    def result(self) -> object:
+        assert self._ended is not None
+        return self._ended.result()
 
 
 class Watched:
     def __init__(self) -> None:
         self.place = Place()
+        self.prepared: list[Contract] = []
         self.taken: list[Contract] = []
+        self.tasks = ToldToRun()
         self.failed: list[str] = []
         self.error: TopicMissing | None = None
         self.newest = self.place.contract
         self.watch = ContractWatch(
             self.place.store,
             self.newest,
-            AtOnce(),
+            self.tasks,
             self.place.clock,
-            self._take_up,
+            self._prepare,
             lambda act, _: self.failed.append(act),
         )
 
-    def _take_up(self, contract: Contract) -> None:
+    def _prepare(self, contract: Contract) -> Callable[[], None]:
         if self.error is not None:
             raise self.error
-        self.taken.append(contract)
+        self.prepared.append(contract)
+        return lambda: self.taken.append(contract)
 
     def alter(self, **terms: object) -> Contract:
         self.newest = self.newest.model_copy(update={"version": self.newest.version + 1, **terms})
@@ -75,8 +116,27 @@ def test_what_cannot_be_taken_up_is_told_and_tried_again() -> None:
     watched.error = TopicMissing("the dead-letter topic 'x' does not exist", topic="x")
     watched.look()
     assert watched.failed == ["contract"]
-    assert "topic_missing: the dead-letter topic 'x' does not exist" in str(watched.watch.problem)
+    problem = watched.watch.problem
+    assert problem is not None
+    assert (problem.kind, problem.message) == (
+        "topic_missing",
+        "a newer version of the contract is not taken up: the dead-letter topic 'x' does not exist",
+    )
     watched.error = None
     watched.look()
     assert watched.taken == [newest]
     assert watched.watch.problem is None
+
+
+def test_what_a_version_needs_is_made_ready_beside_the_loop() -> None:
+    """Kafka may take its time to answer for a topic of dead letters: the loop turns meanwhile, and then swaps."""
+    watched = Watched()
+    watched.tasks.slow = True
+    newest = watched.alter(on_bad_record="dead-letter")
+    watched.look()
+    assert (watched.prepared, watched.taken) == ([], [])
+    (asked,) = watched.tasks.waiting
+    asked.run()
+    assert (watched.prepared, watched.taken) == ([newest], [])
+    watched.watch.look()
+    assert (watched.prepared, watched.taken) == ([newest], [newest])
