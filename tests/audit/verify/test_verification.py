@@ -295,7 +295,7 @@ def test_a_foreign_row_is_named_and_no_difference_unless_asked(made: Made, copy:
 def test_the_exit_code_of_a_difference(made: Made, copy: str, tmp_path: Path) -> None:
     lance.dataset(copy).delete(where(merged_rows(made)[0]))
     place = tmp_path / "report.json"
-    answer = run(made, copy, "--limit", "0", "--report", str(place))
+    answer = run(made, "-t", copy, "--limit", "0", "--report", str(place))
     assert answer.exit_code == 1, answer.output
     assert answer.stdout.endswith("\n1 differences\n")
     said = json.loads(place.read_text())
