@@ -36,6 +36,8 @@ class KafkaLook:
 
     spans: Mapping[int, KafkaSpan] = field(default_factory=dict)
     members: int | None = None
+    group_unknown: str = ""
+    """Why ``members`` is not known of a topic that answers: a user who may not ask, or brokers without a coordinator yet."""
     failure: Failure | None = None
     """Why the topic cannot be asked, or is not the table's."""
     problems: list[str] = field(default_factory=list)
@@ -60,8 +62,9 @@ def look_at_kafka(settings: Settings, contract: Contract, uri: str, now_ms: int,
         return found
     try:
         members = inspector.members(contract.topic, group)
-    except LancewalError:
-        return found  # not every user may see the group, and that is no problem of the table
+    except LancewalError as error:  # not every user may see the group, and that is no problem of the table
+        found.group_unknown = str(error)
+        return found
     found.members = len(members)
     found.problems += foreign_members(group, members, contract, uri)
     return found

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from lancewal_core import paths
-from lancewal_core.errors import LancewalError
+from lancewal_core.errors import InvalidInput, LancewalError
 from lancewal_core.ids import LogId, Region, TableVersion
 from lancewal_core.keys.conflicts import read_conflicts
 from lancewal_core.open import Address
@@ -78,8 +78,9 @@ def table_status(
 ) -> TableStatus:
     """The status of the table at ``uri``.  ``NotALancewalTable`` or ``TableMissing`` if it is none.
 
-    ``reader_version``: that of the table which a reader was seen to have open; by default the newest.  ``named``: the
-    partitions that are shown; what it raises is raised before anything is asked."""
+    ``reader_version``: that of the table which a reader was seen to have open; by default the newest.  ``InvalidInput`` where
+    there is none yet: nobody has it open, and nothing is to be repaired.  ``named``: the partitions that are shown; what it
+    raises is raised before anything is asked."""
     clock = clock or SystemClock()
     address = Address.of(settings, uri)
     store = address.store()
@@ -87,6 +88,8 @@ def table_status(
     chosen = frozenset(named(contract))
     table = address.table()
     pinned = table.newest()
+    if reader_version is not None and reader_version > pinned.version:
+        raise InvalidInput(f"there is no table version {reader_version} yet, the newest is {pinned.version}")
     problems: list[str] = []
     _try(lambda: check_place(uri, contract), problems)
     _try(lambda: check_table(pinned, contract), problems)
@@ -157,6 +160,9 @@ def _table_facts(
         members=kafka.members,
         paused={service: until_text(until) for service, until in paused.items()},
         table_rows=sum(f.physical_rows - f.deleted_rows for f in stored.pinned.fragments()),
+        keys_in_conflict=0
+        if (in_force := stored.in_force) is None or in_force.conflicts is None
+        else in_force.conflicts.keys,
         version=stored.pinned.version,
         merged_ms=max((r.merged_at_ms for r in generations if r.merged_at_ms is not None), default=None),
         merge_after_s=flusher.merge_interval_s + min(flusher.merge_defer_s, contract.freshness_target_s),
@@ -176,7 +182,7 @@ def _with_misrouted(settings: Settings, contract: Contract, figures: list[Figure
 def _unknown(kafka: KafkaLook, settings: Settings, reader_version: int | None) -> tuple[str, ...]:
     unknown = [] if settings.kafka.bootstrap_servers else [NO_BROKERS]
     if kafka.spans and kafka.members is None:
-        unknown.append("whether ingest runs: this user may not describe its consumer group")
+        unknown.append(f"whether ingest runs: {kafka.group_unknown}")
     return (*unknown, *NOT_STORED_ANYWHERE, *([] if reader_version is not None else [READERS]))
 
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from lancewal_core import paths
 from lancewal_core.cli.program import run
-from lancewal_core.errors import NotALancewalTable, TableMissing
+from lancewal_core.errors import InvalidInput, KafkaUnavailable, NotALancewalTable, TableMissing
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.status.facts import STANDS_S
@@ -432,6 +432,21 @@ def member(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TopicInspector, "members", lambda *_: (GroupMember("host-a", "127.0.0.1"),))
 
 
+def test_why_the_members_of_the_group_are_not_known(
+    settings: Settings, contract: Contract, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the brokers' own words: no coordinator yet is no lack of rights."""
+    from lancewal_kafka.topic import TopicInspector
+
+    def silent(*_: object) -> None:
+        raise KafkaUnavailable(f"no coordinator for the group of {contract.topic}", topic=contract.topic)
+
+    monkeypatch.setattr(TopicInspector, "members", silent)
+    status = status_of(settings, settings.table.uri)
+    assert status.group_members is None
+    assert f"whether ingest runs: no coordinator for the group of {contract.topic}" in status.unknown
+
+
 class Later(SystemClock):
     """The machine's clock, as it will be."""
 
@@ -570,6 +585,8 @@ def test_a_reader_that_has_an_older_version_open(settings: Settings, contract: C
     assert stops(status)[0] == "read: reader_behind"
     assert (status.partitions[0].read, status.partitions[0].merged) == (None, 6)
     assert f"version {before} open, which holds the partition up to position 0" in status.problems[0]
+    with pytest.raises(InvalidInput, match=f"there is no table version {version + 1} yet, the newest is {version}"):
+        table_status(Settings(), settings.table.uri, reader_version=version + 1)
 
 
 def test_kafka_has_nothing_for_the_table(kafka: KafkaBroker, settings: Settings, contract: Contract) -> None:

@@ -126,7 +126,10 @@ READER_BEHIND = Cause(
     "reader_behind", Step.READ, Seen.READER, "The version that the reader has open lacks what is merged."
 )
 NO_ROWS_LEFT = Cause(
-    "no_rows_left", Step.READ, Seen.OUTSIDE, "All is merged, and no row is left: deleted, expired, or rejected."
+    "no_rows_left",
+    Step.READ,
+    Seen.OUTSIDE,
+    "All is merged, and no row is left: deleted, expired, rejected, or in conflict.",
 )
 CAUGHT_UP = Cause("caught_up", Step.READ, Seen.OUTSIDE, "All that is known of has come to the end of the way.")
 MOVING = Cause("moving", Step.CONSUMED, Seen.OUTSIDE, "Records come, and nothing stands.")

@@ -67,7 +67,7 @@ def overall(table: TableFacts, partitions: Sequence[Diagnosis], *, all_of_them: 
     rounds = [] if table.rounds is None else [_said(causes.ROUNDS_FAIL, State.PROBLEM, table.rounds)]
     found = first([*partitions, *rounds])
     if found is not None and found.state is State.IDLE:  # partitions without records say nothing of those with some
-        return max(partitions, key=lambda one: _STEPS.index(one.step))
+        return max(partitions, key=lambda one: (_STEPS.index(one.step), one.kind != causes.UNKNOWN.kind))
     return found or _found(causes.UNKNOWN, State.IDLE, "Nothing is known of any partition")
 
 
@@ -355,6 +355,14 @@ def _end(table: TableFacts, it: PartitionFacts) -> Diagnosis:
     if it.merged is None and it.durable is None:
         return _found(causes.UNKNOWN, State.IDLE, "nothing is known of it from here")
     if it.kafka is not None and table.table_rows == 0 and it.merged is not None and it.merged == it.durable:
+        if table.keys_in_conflict:
+            return _found(
+                causes.NO_ROWS_LEFT,
+                State.IDLE,
+                f"all is merged up to position {it.merged}, and the table has no row: {table.keys_in_conflict} keys came "
+                "through two partitions, and their records wait for a decision",
+                "`lancewal conflict list` names them, `lancewal conflict settle` decides",
+            )
         return _found(
             causes.NO_ROWS_LEFT,
             State.IDLE,

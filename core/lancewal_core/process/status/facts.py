@@ -119,6 +119,8 @@ class TableFacts:
     paused: Mapping[str, str] = field(default_factory=dict)
     """Services that an operator pauses, and until when, as text."""
     table_rows: int | None = None
+    keys_in_conflict: int = 0
+    """Whose records wait for a person's decision, as of the newest version."""
     version: int | None = None
     """Newest version of the Lance table."""
     read_version: int | None = None

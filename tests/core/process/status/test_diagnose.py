@@ -226,6 +226,13 @@ CASES: dict[str, Case] = {
     "no row is left": Case(
         causes.NO_ROWS_LEFT, State.IDLE, replace(TABLE, table_rows=0), DONE, "deletes, or the rows expired"
     ),
+    "no row is there, and keys wait for a decision": Case(
+        causes.NO_ROWS_LEFT,
+        State.IDLE,
+        replace(TABLE, table_rows=0, keys_in_conflict=2),
+        DONE,
+        "2 keys came through two partitions, and their records wait for a decision. `lancewal conflict list`",
+    ),
     "it moves": Case(causes.MOVING, State.MOVING, TABLE, replace(BEHIND, kafka=FRESH, changed_ms=YOUNG), "nothing stands"),
     "it has caught up": Case(causes.CAUGHT_UP, State.IDLE, TABLE, DONE, "come to its end"),
     "nothing is known": Case(causes.UNKNOWN, State.IDLE, TableFacts(NOW, "orders"), PartitionFacts("orders", 3), "known"),
@@ -250,6 +257,11 @@ def test_the_topic_s_causes_are_those_of_the_whole_table() -> None:
     assert "a table reads no other" in found.do
     assert overall(TABLE, [empty, diagnose(TABLE, DONE)]).kind != "nothing_produced"
     assert overall(TABLE, []).kind == "unknown"
+    blank = diagnose(TableFacts(NOW, "orders"), PartitionFacts("orders", 3))
+    assert [overall(TABLE, found).kind for found in ([blank, blank], [blank, diagnose(TABLE, DONE), blank])] == [
+        "unknown",
+        "caught_up",
+    ]
     failing = replace(TABLE, rounds=Failure("table_restored", "restored"))
     assert [overall(failing, found).kind for found in ([], [empty])] == ["table_restored"] * 2
 
