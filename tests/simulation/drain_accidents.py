@@ -237,6 +237,41 @@ def alter_is_cut_short() -> None:
     _goes_on(stage, b)
 
 
+def policies_are_altered_while_it_drains() -> None:
+    """Before it begins, when it has met a key of the new number, or when ``alter`` has closed it: all versions have one drain,
+    and the command needs no other start of ingest to know where it ends."""
+    for when in ("before", "meanwhile", "closed"):
+        stage = Stage()
+        if when == "before":
+            stage.alter(on_misrouted="dead-letter")
+        b = _stale(stage)
+        stage.step(b, 2)
+        stage.send_again(0, _key(1, 0, nth=4))
+        stage.step(b, 4)
+        _drained(b, 0)
+        if when == "meanwhile":
+            stage.alter(on_misrouted="dead-letter")
+            stage.take_up(b)
+            stage.step(b, 4)
+            _drained(b, 0)
+        stage.seal(b)
+        stage.round(stage.flusher("f"))
+        if when == "closed":
+            _altered_when_closed(stage)
+        require(alter(stage).altered_at == (2, 2), when, "altered at", stage.contract.altered_at)
+        require(not stage.checker.rejected, "dead letters:", stage.checker.rejected)
+        _goes_on(stage, b)
+
+
+def _altered_when_closed(stage: Stage) -> None:
+    script = stage.faults_of("alter")
+    script.before("put", "_lancewal/contract", lambda: stage.alter(on_misrouted="dead-letter"))
+    with stops(ContractMismatch):
+        alter(stage)
+    with stops(PartitionCountChanged):
+        stage.member("after")
+
+
 def kafka_drops_what_was_to_be_drained() -> None:
     """The loss is accepted as ever, then ``alter`` goes on."""
     stage = Stage()
@@ -354,6 +389,7 @@ ACCIDENTS: list[Callable[[], None]] = [
     record_of_the_old_number_while_it_is_altered,
     ingest_begins_while_it_is_altered,
     alter_is_cut_short,
+    policies_are_altered_while_it_drains,
     kafka_drops_what_was_to_be_drained,
     kafka_loses_its_tail_before_it_is_altered,
     lost_tail_is_durable_while_it_is_altered,

@@ -10,12 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
+from lancewal_core import paths
 from lancewal_core.errors import Corrupt
 from lancewal_core.ids import Region
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.policy import Policy
 from lancewal_core.rows.region_key import encode_region_key
-from lancewal_core.table.contract import Contract
+from lancewal_core.table.contract import Contract, encode_contract
 from lancewal_core.testing.sim_clock import EPOCH_MS
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.collect import GarbageReport, GarbageState, collect_garbage
@@ -141,10 +142,13 @@ class Stage(World):
 
     def alter(self, **terms: Policy) -> None:
         """Another version of the contract, which members work by once they ``take_up``."""
-        self.altered(self.contract.model_copy(update={"version": self.contract.version + 1, **terms}))
+        new = self.contract.model_copy(update={"version": self.contract.version + 1, **terms})
+        self.bucket.put(paths.contract_version(new.version), encode_contract(new), 0)
+        self.altered(new)
 
     def take_up(self, member: Member) -> None:
-        member.worker.take_up(Preparer(self.contract), DeadLetters(self, member.process))
+        preparer = Preparer(self.contract, member.worker._context.drain)
+        member.worker.take_up(preparer, DeadLetters(self, member.process))
 
     # -- the topic -----------------------------------------------------------------------------------------------
 

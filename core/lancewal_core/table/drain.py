@@ -13,6 +13,10 @@ Guarantees
     has ended the logs of those who claimed before stays so, whatever Kafka has lost meanwhile and whoever was frozen.
  3. A partition in ``new`` has at ``to`` a record that belongs there by the topic's number and not by the contract's: by the
     contract nobody gets past it.
+ 4. A drain is of a topic and its number of partitions.  Versions of the contract that differ in other terms (policies are
+    altered, the table is moved) have one drain: it is named by the oldest of them, which each version says alike, since stored
+    contracts do not change.  So it makes no difference whether they are put before the drain, behind it or while it is
+    changed, nor by which of them a process works.
 
 Steps
  1. ``begin``, when ingest starts and finds more partitions: as far as Kafka's ends, asked for after the number.  Again at
@@ -36,10 +40,12 @@ from lancewal_core.process.clock import Clock
 from lancewal_core.store.json_model import Version1, Word, decode_model
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.versioned import Declined, Family, Version, newest_version, swap
-from lancewal_core.table.contract import Contract
+from lancewal_core.table.contract import Contract, changed_terms, read_contract_version
 
 FORMAT = 1
 _INT64_MAX = 2**63 - 1
+_DEPENDS_ON = frozenset({"topic", "topic_id", "partitions"})
+"""Terms of the contract that another drain goes with."""
 
 
 class Drain(BaseModel):
@@ -49,7 +55,7 @@ class Drain(BaseModel):
 
     format: Version1 = 1
     contract_version: int = Field(ge=1)
-    """Of the contract whose partitions are drained."""
+    """Of the contract whose partitions are drained: the oldest since which it has had them (``drained_since``)."""
     partitions: int = Field(ge=1)
     """How many the topic has."""
     to: tuple[Annotated[int, Field(ge=0, le=_INT64_MAX)], ...]
@@ -75,8 +81,19 @@ def decode_drain(data: bytes, where: str) -> Drain:
 
 
 def read_drain(store: ObjectStore, contract: Contract) -> Drain | None:
-    """The newest for this version of the contract, or a later one; None if its partitions were never drained."""
-    return _of(contract, newest_version(store, FAMILY))
+    """The newest of the contract's partitions, or of later ones; None if its partitions were never drained."""
+    return _of(store, contract, newest_version(store, FAMILY))
+
+
+def drained_since(store: ObjectStore, contract: Contract) -> int:
+    """The oldest version of the contract from which on topic and partitions are these (guarantee 4)."""
+    since = contract
+    while since.version > 1:
+        before = read_contract_version(store, since.version - 1)
+        if changed_terms(before, since) & _DEPENDS_ON:
+            break
+        since = before
+    return since.version
 
 
 def begin(
@@ -90,9 +107,10 @@ def begin(
     """Step 1.  ``PartitionCountChanged`` where the contract is being changed, or was."""
 
     def decide(found: Version | None) -> Drain | None:
-        before = _of(contract, found)
+        before = _of(store, contract, found)
         if before is None:
-            return Drain(contract_version=contract.version, partitions=partitions, to=tuple(ends), write_id=new_id())
+            since = drained_since(store, contract)
+            return Drain(contract_version=since, partitions=partitions, to=tuple(ends), write_id=new_id())
         check_open(contract, before)
         new = before.new if before.partitions == partitions else ()
         to = tuple(at if p in new else max(at, ends[p]) for p, at in enumerate(before.to))
@@ -101,7 +119,7 @@ def begin(
 
     outcome = swap(store, FAMILY, clock, decide, encode_drain)
     if isinstance(outcome, Declined):
-        found = _of(contract, outcome.found)
+        found = _of(store, contract, outcome.found)
         assert found is not None  # else one would have been written
         return found
     return outcome.value
@@ -118,7 +136,7 @@ def note_new(
     """Step 2, of partitions where the first record of the topic's number lies ``at``."""
 
     def decide(found: Version | None) -> Drain | None:
-        before = _of(contract, found)
+        before = _of(store, contract, found)
         if before is None or before.closed or before.partitions != drain.partitions or set(at) <= set(before.new):
             return None
         to = tuple(at.get(p, position) for p, position in enumerate(before.to))
@@ -142,7 +160,7 @@ def close(
     """
 
     def decide(found: Version | None) -> Drain | None:
-        before = _of(contract, found)
+        before = _of(store, contract, found)
         if before != looked_at:
             raise ContractMismatch(
                 "ingest was started meanwhile and takes more of the old partitions. Nothing was changed: run the command "
@@ -156,8 +174,8 @@ def close(
 
 
 def check_open(contract: Contract, drain: Drain) -> None:
-    """``PartitionCountChanged`` unless partitions of this version of the contract may still be drained."""
-    if drain.closed or drain.contract_version != contract.version:
+    """``PartitionCountChanged`` unless the contract's partitions may still be drained, by what ``read_drain`` gave for it."""
+    if drain.closed or drain.contract_version > contract.version:
         raise PartitionCountChanged(
             f"topic {contract.topic}: the contract that says {contract.partitions} partitions was altered, or is about to be. "
             f"Start again; if that ends here too, `lancewal table alter --partitions {drain.partitions}` was cut short: run "
@@ -166,13 +184,16 @@ def check_open(contract: Contract, drain: Drain) -> None:
         )
 
 
-def _of(contract: Contract, found: Version | None) -> Drain | None:
+def _of(store: ObjectStore, contract: Contract, found: Version | None) -> Drain | None:
     if found is None:
         return None
     where = paths.drain_version(found.version)
     drain = decode_drain(found.data, where)
-    if drain.contract_version == contract.version:
-        numbers = range(contract.partitions)
-        if len(drain.to) != len(numbers) or any(partition not in numbers for partition in drain.new):
-            raise ObjectCorrupt(f"{where} is corrupt: it is of other partitions than the contract's", object=where)
-    return drain if drain.contract_version >= contract.version else None
+    if drain.contract_version > contract.version:
+        return drain
+    if drain.contract_version < contract.version and drain.contract_version != drained_since(store, contract):
+        return None
+    numbers = range(contract.partitions)
+    if len(drain.to) != len(numbers) or any(partition not in numbers for partition in drain.new):
+        raise ObjectCorrupt(f"{where} is corrupt: it is of other partitions than the contract's", object=where)
+    return drain

@@ -53,7 +53,7 @@ from lancewal_core.table.contract import (
     encode_contract,
     read_contract,
 )
-from lancewal_core.table.drain import Drain, close, read_drain
+from lancewal_core.table.drain import Drain, close, drained_since, read_drain
 from lancewal_flusher.define.topic import brokers_of
 
 if TYPE_CHECKING:
@@ -108,7 +108,8 @@ def add_partitions(
         if left:
             raise _not_yet(old, left, reached)
         to = tuple(at.merged for at in reached)
-        ended = Drain(contract_version=old.version, partitions=partitions, to=to, write_id=new_id())
+        since = drained_since(store, old)
+        ended = Drain(contract_version=since, partitions=partitions, to=to, write_id=new_id())
         if not look_only:
             close(store, opened.clock, new_id, old, drain, ended)
     # Step 4
