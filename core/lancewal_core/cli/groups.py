@@ -2,8 +2,8 @@
 
 Guarantees
  1. The last paragraph of a command's docstring is ``Example: lancewal ...``; ``--help`` ends with it.
- 2. An unknown command or option is an error that names the likely one; a former name of one (``former``) is an error that
-    names the new one.
+ 2. An unknown command or option is an error that names the likely one, of a group below too; a former name of one
+    (``former``) is an error that names the new one.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ class CommandGroup(TyperGroup):
         instead = former.COMMANDS.get(words)
         if instead is not None:
             return f"There is no command {words!r} any more: {instead}."
-        likely = get_close_matches(name, self.names(ctx))
+        groups = {group: self.get_command(ctx, group) for group in self.names(ctx)}
+        inside = [f"{at} {name}" for at, group in groups.items() if name in getattr(group, "commands", ())]
+        likely = inside or get_close_matches(name, list(groups))
         return f"No such command {words!r}." + (f" Did you mean {' or '.join(map(repr, likely))}?" if likely else "")
 
 

@@ -101,7 +101,12 @@ def assert_named_commands_exist(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "likely"),
-    [(("inspct",), "inspect"), (("repair", "segmnt"), "segment"), (("verify", "--sampel", "1"), "--sample")],
+    [
+        (("inspct",), "inspect"),
+        (("create",), "'table create'"),
+        (("repair", "segmnt"), "segment"),
+        (("verify", "--sampel", "1"), "--sample"),
+    ],
 )
 def test_a_mistyped_name_gets_a_suggestion(
     arguments: tuple[str, ...], likely: str, capsys: pytest.CaptureFixture[str]
