@@ -113,7 +113,8 @@ def table_status(
         looked = _look(stored, segments)
         problems += looked.problems
         kafka = look_at_kafka(settings, contract, uri, now_ms, kafka_timeout_s)
-        problems += [*([kafka.failure.text] if kafka.failure is not None else []), *kafka.problems]
+        failed = [] if kafka.failure is None else [f"{kafka.failure.kind}: {kafka.failure.text}"]
+        problems += [*failed, *kafka.problems]
         paused = {s.value: until for s in Service if (until := control.paused(s, now_ms)) is not None}
         facts = _table_facts(settings, stored, kafka, paused, now_ms)
         facts = replace(facts, read_version=reader_version if read is not None else None)

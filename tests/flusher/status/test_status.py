@@ -307,6 +307,7 @@ def test_without_brokers_all_but_the_lag_is_there(settings: Settings, contract: 
     (problem,) = status.problems
     assert problem.startswith("kafka_unavailable: Kafka at 127.0.0.1:1")
     assert (status.diagnosis.step, status.diagnosis.kind) == ("kafka", "kafka_unavailable")
+    assert status.diagnosis.message.startswith("Kafka at 127.0.0.1:1")  # its kind stands before it
     blind = table_status(Settings(), settings.table.uri)
     assert (blind.problems, blind.unknown[0], blind.group_members) == ((), NO_BROKERS, None)
     assert (blind.partitions[0].durable, blind.partitions[0].high) == (4, None)
