@@ -18,8 +18,6 @@ from typer.core import TyperCommand, TyperGroup
 from lancewal_core.cli import former
 
 _EXAMPLE = "\n\nExample: "
-_UsageError: Any = typer.BadParameter.__base__
-"""Of what typer is built on, under no name of its own."""
 
 
 class OneCommand(TyperCommand):
@@ -38,14 +36,7 @@ class OneCommand(TyperCommand):
             instead = former.OPTIONS.get(f"{words} {option}")
             if instead is not None:
                 ctx.fail(f"{option} is no option of lancewal {words} any more: {instead}.")
-        try:
-            return super().parse_args(ctx, args)
-        except _UsageError as error:
-            wrong = getattr(error, "option_name", "")
-            if wrong and not getattr(error, "possibilities", True):
-                known = [name for parameter in self.params for name in parameter.opts]
-                error.possibilities = get_close_matches(wrong, known)
-            raise
+        return super().parse_args(ctx, args)  # which names the likely one of an option that there is not
 
 
 class CommandGroup(TyperGroup):
