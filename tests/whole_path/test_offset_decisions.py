@@ -37,7 +37,19 @@ def test_rejecting_the_misrouted_record_that_stopped_a_partition(
     other = (wrong + 1) % PARTITIONS
     until(lambda: positions(world.check_strong()).get(other) == world.feed.history.ends[other])
     refused(world, "no record at offset", "reject", f"{topic_name}-{other}-{world.feed.history.ends[other]}")
-    said = world.lancewal.succeed("offset", "reject", f"{topic_name}-{wrong}-{offset}")
+    record = f"{topic_name}-{wrong}-{offset}"
+    told = json.loads(world.lancewal.succeed("offset", "reject", record, "--dry-run", "-o", "json"))
+    assert (told.pop("first")["kind"], told.pop("unreadable_to")) == ("misrouted", None)
+    assert told == {
+        "partition": wrong,
+        "offset": offset,
+        "rejected": {"misrouted": 1},
+        "rows": 0,
+        "goes_on": offset + 1,
+        "topic": f"{topic_name}.dead-letters",
+        "dry_run": True,
+    }
+    said = world.lancewal.succeed("offset", "reject", record)
     assert "rejected (misrouted" in said
     assert f"{topic_name}.dead-letters" in said
     ingest.stop()
@@ -151,6 +163,9 @@ def test_accepting_the_loss_of_what_retention_took(
     assert f"offsets {first} to {behind - 1}" in line["error"]
     assert f"`lancewal offset accept-loss {topic_name}-{partition}`" in line["error"]
     refused(world, "nothing is lost", "accept-loss", (partition + 1) % PARTITIONS, "--yes")
+    told = json.loads(world.lancewal.succeed("offset", "accept-loss", str(partition), "--dry-run", "-o", "json"))
+    lost = [{"kind": "offsets", "first": first, "next": behind}]
+    assert told == {"partition": partition, "losses": lost, "goes_on": behind, "dry_run": True}
     said = world.lancewal.succeed("offset", "accept-loss", f"{topic_name}-{partition}", "--yes")
     assert f"offsets {first} to {behind - 1} are recorded as lost" in said
     ingest.stop()

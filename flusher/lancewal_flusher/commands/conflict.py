@@ -28,6 +28,7 @@ from lancewal_core.errors import InvalidInput
 if TYPE_CHECKING:
     from lancewal_core.ids import Region
     from lancewal_core.table.contract import Contract
+    from lancewal_flusher.merge.settle import SettlePlan
 
 app = Group(help="Primary keys that came through two partitions of a topic that others key: look at them, and decide.")
 
@@ -94,11 +95,13 @@ def settle(
     table: TableOption = "",
     config: ConfigOption = None,
     storage_option: StorageOption = None,
+    output: OutputOption = Output.TEXT,
 ) -> None:
     """Let the records of one partition stand: what waits of it is applied to the table, what waits of others is dropped.
 
     Where the table has that partition's row already, it stays as it is.  One commit; the flusher may run beside it.  Mend the
-    producers first: the next record through another partition is a conflict again.
+    producers first: the next record through another partition is a conflict again.  As JSON: `partition`, `seen` as of `list`,
+    the number of `keys`, how many of them are `changed` by what waits, `dropped` by region, and `dry_run`.
 
     Example: lancewal conflict settle orders-2 --all --dry-run
     """
@@ -122,12 +125,27 @@ def settle(
             lambda held: keys_of_region(held, region) if every else keys_named(held, key or ()),
             seen or None,
         )
+    if output is Output.JSON:
+        say_json(settled_json(done, dry_run=dry_run))
+        return
     if not done.keys.num_rows:
         say(f"no key that waits came through partition {region.partition}; nothing was changed")
         return
     for line in done.lines():
         say(one_line(line))
     say(NOTHING_CHANGED if dry_run else "done")
+
+
+def settled_json(done: SettlePlan, *, dry_run: bool) -> dict[str, object]:
+    """What was decided, or would be."""
+    return {
+        "partition": done.region.partition,
+        "seen": None if done.in_force.conflicts is None else done.in_force.conflicts.merge,
+        "keys": done.keys.num_rows,
+        "changed": done.applied,
+        "dropped": {region.name: keys for region, keys in sorted(done.dropped.items())},
+        "dry_run": dry_run,
+    }
 
 
 def _region(contract: Contract, named: str, topic_id: str) -> Region:

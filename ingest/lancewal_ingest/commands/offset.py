@@ -15,13 +15,15 @@ from lancewal_core.cli.options import (
     NOTHING_CHANGED,
     ConfigOption,
     DryRunOption,
+    Output,
+    OutputOption,
     StorageOption,
     TableOption,
     YesOption,
     agree,
     read_settings,
 )
-from lancewal_core.cli.output import say
+from lancewal_core.cli.output import say, say_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from lancewal_ingest.context import IngestContext
     from lancewal_ingest.kafka.source import Offsets
     from lancewal_ingest.operator.accept_loss import Accepted
+    from lancewal_ingest.operator.reject import Passed
     from lancewal_kafka.records import Records
 
 app = Group(
@@ -47,8 +50,11 @@ def accept_loss(
     table: TableOption = "",
     config: ConfigOption = None,
     storage_option: StorageOption = None,
+    output: OutputOption = Output.TEXT,
 ) -> None:
     """Go on behind offsets that Kafka deleted before they became durable, or where it lost its tail; records the loss.
+
+    As JSON: `partition`, `losses` (`kind`, and the offsets from `first` to before `next`), `goes_on`, and `dry_run`.
 
     Example: lancewal offset accept-loss orders-3 --dry-run
     """
@@ -61,9 +67,18 @@ def accept_loss(
         if not dry_run:
             agree(yes, loss_text(place.name, accepted))
             accepted = accept_loss(place.context, new_owner(), place.region, place.offsets)
+    if output is Output.JSON:
+        say_json(loss_json(place.region.partition, accepted, dry_run=dry_run))
+        return
     say(loss_text(place.name, accepted))
     if dry_run:
         say(NOTHING_CHANGED)
+
+
+def loss_json(partition: int, accepted: Accepted, *, dry_run: bool) -> dict[str, object]:
+    """What was recorded, or would be."""
+    losses = [loss.model_dump(mode="json", include={"kind", "first", "next"}) for loss in accepted.losses]
+    return {"partition": partition, "losses": losses, "goes_on": accepted.goes_on, "dry_run": dry_run}
 
 
 def loss_text(name: str, accepted: Accepted) -> str:
@@ -97,8 +112,12 @@ def reject(
     table: TableOption = "",
     config: ConfigOption = None,
     storage_option: StorageOption = None,
+    output: OutputOption = Output.TEXT,
 ) -> None:
     """Send the record that stopped a partition to the dead-letter topic, and go on behind it; or all such up to an offset.
+
+    As JSON: `partition`, `offset`, `first` (`kind` and `message` of the record that had stopped it), how many were `rejected`
+    by kind, `rows`, `goes_on`, `unreadable_to`, `topic` of the dead letters, and `dry_run`.
 
     Example: lancewal offset reject orders-3-1841 --through 1850
     """
@@ -127,6 +146,10 @@ def reject(
         last = Position(offset if through is None else through)
         kafka = Partition(place.offsets, read, letters, look_only=dry_run)
         passed = reject(place.context, new_owner(), place.region, Position(offset), last, kafka)
+    if output is Output.JSON:
+        done = {"partition": place.region.partition, "offset": offset, **passed_json(passed)}
+        say_json({**done, "topic": letters.topic, "dry_run": dry_run})
+        return
     more = (
         ""
         if passed.unreadable_to is None
@@ -144,6 +167,17 @@ def reject(
     )
     if dry_run:
         say(NOTHING_CHANGED)
+
+
+def passed_json(passed: Passed) -> dict[str, object]:
+    """What became of the records."""
+    return {
+        "first": {"kind": passed.first.kind, "message": passed.first.message},
+        "rejected": dict(sorted(passed.rejected.items())),
+        "rows": passed.rows,
+        "goes_on": passed.goes_on,
+        "unreadable_to": passed.unreadable_to,
+    }
 
 
 @dataclass(frozen=True, slots=True)

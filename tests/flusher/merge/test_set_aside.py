@@ -424,6 +424,10 @@ def test_the_commands(world: Conflicted) -> None:
     shown = run(world, "settle", "orders-1", "--key", '["r0",3]', "--dry-run")
     assert "1 keys" in shown
     assert "nothing was changed (--dry-run)" in shown
+    (seen,) = {json.loads(run(world, "list", "-o", "json"))["seen"]}
+    decision = {"partition": 1, "seen": seen, "keys": 1, "changed": 1, "dropped": {}}
+    looked = run(world, "settle", "orders-1", "--key", '["r0",3]', "--dry-run", "-o", "json")
+    assert told(looked) == {**decision, "dry_run": True}
     assert "no key that waits came through partition 2" in run(world, "settle", "orders-2", "--all")
     for wrong in (["--key", '["r0",5]'], ["--key", "r0"], [], ["--all", "--key", '["r0",3]']):
         with pytest.raises(InvalidInput):
@@ -433,9 +437,12 @@ def test_the_commands(world: Conflicted) -> None:
     with pytest.raises(InvalidInput, match="has topic orders"):
         run(world, "settle", "others-1", "--all")
     assert world.table.dataset.version == version
-    run(world, "settle", "orders-1", "--key", '["r0", 3]')
+    settled = run(world, "settle", "orders-1", "--key", '["r0", 3]', "-o", "json")
+    assert told(settled) == {**decision, "dry_run": False}
     world.model.settle(1, [3])
     world.check()
+    shown = run(world, "settle", "orders-0", "--all", "--dry-run", "-o", "json")
+    assert told(shown)["dropped"] == {"orders/topic-id-1/1": 1}
     assert "what waits of 1 keys is dropped" in run(world, "settle", "orders-0", "--all")
     world.model.settle(0, [4])
     world.check()
@@ -603,6 +610,12 @@ def run(world: Conflicted, *arguments: str) -> str:
         raise done.exception
     assert done.exit_code == 0, done.output
     return done.output
+
+
+def told(output: str) -> dict[str, object]:
+    """The object behind what is logged."""
+    found: dict[str, object] = json.loads(output[output.index("{\n") :])
+    return found
 
 
 def run_status(world: Conflicted) -> str:
