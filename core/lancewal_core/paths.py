@@ -17,7 +17,7 @@ from enum import Enum
 
 from lancewal_core.errors import InvalidInput
 from lancewal_core.ids import Generation, LogId, Position, Region, Sequence, TableVersion, TopicId
-from lancewal_core.words import FORM, WORD_MAX, is_word
+from lancewal_core.words import FORM, TOPIC_MAX, WORD_MAX, is_word
 
 ROOT = "_lancewal/"
 """All state of lancewal below the table's root."""
@@ -261,8 +261,8 @@ def parse_region(name: str) -> Region | None:
 
 def check_topic(topic: str) -> str:
     """``topic``, or ``InvalidInput`` when Kafka would not allow the name either."""
-    if len(topic) > 249:
-        raise InvalidInput(f"topic name of {len(topic)} characters is not allowed: Kafka's limit is 249")
+    if len(topic) > TOPIC_MAX:
+        raise InvalidInput(f"topic name of {len(topic)} characters is not allowed: Kafka's limit is {TOPIC_MAX}")
     return _word("topic", topic)
 
 

@@ -14,6 +14,9 @@ import re
 WORD_MAX = 255
 """What a file may be named."""
 FORM = rf"1 to {WORD_MAX} characters of [a-zA-Z0-9._-], neither '.' nor '..'"
+TOPIC_MAX = 249
+"""What Kafka allows."""
+TOPIC_FORM = rf"1 to {TOPIC_MAX} characters of [a-zA-Z0-9._-], neither '.' nor '..'"
 _WORD = re.compile(rf"[a-zA-Z0-9._-]{{1,{WORD_MAX}}}")
 _OTHER = re.compile(r"[^a-zA-Z0-9._-]")
 _SHOWN = 60
@@ -25,6 +28,11 @@ class NoWord(ValueError):
 
 def is_word(text: str) -> bool:
     return _WORD.fullmatch(text) is not None and text not in (".", "..")
+
+
+def is_topic(text: str) -> bool:
+    """Whether Kafka allows a topic of this name."""
+    return len(text) <= TOPIC_MAX and is_word(text)
 
 
 def word(text: str, what: str) -> str:

@@ -22,6 +22,7 @@ from lancewal_core.errors import InvalidSchema, InvalidSettings
 from lancewal_core.rows.policy import Policy
 from lancewal_core.settings.durations import duration_s
 from lancewal_core.store.address import split_address
+from lancewal_core.words import TOPIC_FORM, is_topic
 
 
 def _no_bool(value: object) -> object:
@@ -170,6 +171,13 @@ class TableSettings(Section):
         if self.topic and self.dead_letter_topic == self.topic:
             raise ValueError(f"dead_letter_topic is the topic itself ({self.topic}): dead letters would come back")
         return self
+
+    @field_validator("dead_letter_topic")
+    @classmethod
+    def _can_be_a_topic(cls, name: str) -> str:
+        if name and not is_topic(name):
+            raise ValueError(f"expected the name of a topic: {TOPIC_FORM}")
+        return name
 
     @field_validator("uri")
     @classmethod

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, FailFast, Field
 
 from lancewal_core import paths
-from lancewal_core.errors import ActionNeeded, InvalidSchema, NotALancewalTable, ObjectCorrupt
+from lancewal_core.errors import ActionNeeded, InvalidInput, InvalidSchema, NotALancewalTable, ObjectCorrupt
 from lancewal_core.ids import Position, Region, TableUuid, TopicId
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.policy import Policy
@@ -22,6 +22,7 @@ from lancewal_core.rows.ttl import Ttl, check_ttl
 from lancewal_core.store.json_model import Version1, Word, decode_model
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.versioned import Family, newest_version
+from lancewal_core.words import TOPIC_FORM, is_topic
 
 FORMAT = 1
 POLICIES = frozenset({"on_bad_record", "on_misrouted", "dead_letter_topic"})
@@ -140,6 +141,15 @@ def changed_terms(before: Contract, after: Contract) -> frozenset[str]:
     return frozenset(term for term in terms if getattr(before, term) != getattr(after, term))
 
 
+def check_dead_letters(contract: Contract) -> None:
+    """``InvalidInput`` unless dead letters go to a topic that can be, and is another one."""
+    named = contract.dead_letter_topic
+    if named and not is_topic(named):
+        raise InvalidInput(f"dead_letter_topic {named[:_SHOWN]!a}: expected the name of a topic: {TOPIC_FORM}")
+    if contract.dead_letters == contract.topic:
+        raise InvalidInput(f"dead letters in the topic {contract.topic} itself would come back")
+
+
 def column_texts(schema: pa.Schema) -> dict[str, str]:
     """``{column: type text}`` of an Arrow schema; ``InvalidSchema`` for a type that lancewal does not have."""
     return {field.name: format_type(field.type) for field in schema}
@@ -168,8 +178,7 @@ def decode_contract(data: bytes, where: str) -> Contract:
         check_region_key(contract.rows, contract.key_format)
         check_ttl(contract.ttl, contract.rows, contract.patches)
         paths.region_prefix(contract.regions[0])
-        if contract.dead_letters == contract.topic:
-            raise InvalidSchema(f"its dead letters go to the topic {contract.topic} itself")
+        check_dead_letters(contract)
     except ActionNeeded as error:
         raise ObjectCorrupt(f"{where} is not a contract: {str(error)[:_SHOWN]}", object=where) from error
     version = paths.parse_contract_version(where)

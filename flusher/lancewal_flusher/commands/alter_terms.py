@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lancewal_core.errors import InvalidInput, InvalidSettings
 from lancewal_core.rows.policy import POLICIES
 from lancewal_core.settings.durations import EXPECTED, duration_s
+from lancewal_core.words import TOPIC_FORM, is_topic
 
 if TYPE_CHECKING:
     from lancewal_core.settings.sections import Start
@@ -37,6 +38,8 @@ def altered_terms(
             raise InvalidInput(f"--on {text}: {what} is given twice")
         terms[term] = policy
     if dead_letter_topic:
+        if not is_topic(dead_letter_topic):
+            raise InvalidInput(f"--dead-letter-topic {dead_letter_topic!a}: expected the name of a topic: {TOPIC_FORM}")
         terms["dead_letter_topic"] = dead_letter_topic
     return terms
 

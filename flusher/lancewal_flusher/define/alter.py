@@ -49,6 +49,7 @@ from lancewal_core.table.contract import (
     FAMILY,
     Contract,
     changed_terms,
+    check_dead_letters,
     decode_contract,
     encode_contract,
     read_contract,
@@ -281,8 +282,10 @@ def alter_terms(settings: Settings, changes: Mapping[str, object], *, look_only:
     except ValidationError as error:
         wrong = error.errors()[0]
         raise InvalidInput(f"{wrong['loc'][0]}: {wrong['msg']}. Nothing was changed") from error
-    if new.dead_letters == new.topic:
-        raise InvalidInput(f"dead letters in the topic {new.topic} itself would come back. Nothing was changed")
+    try:
+        check_dead_letters(new)
+    except InvalidInput as error:
+        raise InvalidInput(f"{error}. Nothing was changed") from error
     check_ttl(new.ttl, new.rows, new.patches)
     if not changed_terms(old, new):
         raise InvalidSettings("the contract says so already: nothing was changed")

@@ -156,14 +156,17 @@ def reject(
         else f". Offsets up to {passed.unreadable_to - 1} cannot be read either: `lancewal offset reject "
         f"{place.name}-{passed.goes_on} --through {passed.unreadable_to - 1}`"
     )
+    total = sum(passed.rejected.values())
+    whose = "they" if passed.letters == total else f"{passed.letters} of them"
+    kept = f"in {letters.topic}" if passed.letters else "no dead letter"
+    again = f"once the ingest process that stopped is restarted{more}"
     say(
         f"{place.name}-{offset}: rejected ({passed.first.kind}: {passed.first.message}); it "
-        f"is in {letters.topic}, and the partition goes on behind it once the ingest process that stopped is restarted{more}"
+        f"is {kept}, and the partition goes on behind it {again}"
         if through is None
-        else f"{place.name}, offsets {offset} to {through}: {sum(passed.rejected.values())} records "
-        f"rejected ({', '.join(f'{kind} {n}' for kind, n in sorted(passed.rejected.items()))}); they are in {letters.topic}. "
-        f"{passed.rows} good ones are rows. The partition goes on at {passed.goes_on} once the ingest process that stopped is "
-        f"restarted{more}"
+        else f"{place.name}, offsets {offset} to {through}: {total} records "
+        f"rejected ({', '.join(f'{kind} {n}' for kind, n in sorted(passed.rejected.items()))}); "
+        f"{whose} are in {letters.topic}. {passed.rows} good ones are rows. The partition goes on at {passed.goes_on} {again}"
     )
     if dry_run:
         say(NOTHING_CHANGED)

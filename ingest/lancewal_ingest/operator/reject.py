@@ -1,7 +1,8 @@
 """``lancewal offset reject``: lead a partition past bad or misrouted records that stopped it.
 
 Guarantees
- 1. Each such record is acknowledged as a dead letter before its offset is durable, as under the policies ``dead-letter``.
+ 1. Each such record is acknowledged as a dead letter before its offset is durable, as under the policies ``dead-letter``; but
+    where the contract says ``ignore`` it is passed over without (a member of the version before may have stopped at it).
  2. Only from the region's durable position on, only where the record there cannot be a row of this region, and only up to
     the offset that the operator names.
  3. An entry says what the policy ``dead-letter`` would have said: good records in between are rows, as they are when ingest
@@ -21,7 +22,7 @@ Steps
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lancewal_core.errors import InvalidInput, RecordsUnreadable
@@ -55,6 +56,8 @@ class Passed:
     """The one that had stopped it."""
     rejected: Mapping[str, int]
     """Number by kind."""
+    letters: int
+    """How many of them are dead letters."""
     rows: int
     """Good records among them: they are in the table's log as any other."""
     goes_on: Position
@@ -100,7 +103,7 @@ def reject(
     preparer = Preparer(lenient(context.contract), context.drain)
     first: Rejected | None = None
     weights = preparer.weights
-    kinds, rows, at = Counter[str](), 0, offset
+    kinds, sent, rows, at = Counter[str](), 0, 0, offset
     unreadable_to = offset
     while first is None or at < end:
         # Step 2
@@ -125,7 +128,7 @@ def reject(
             break
         if entry is not None and not readable:
             entry, records, rejected = _unread(entry)
-        first = first or next(iter(rejected), None)
+        first = first or _first(entry, rejected)
         if entry is None or first is None or first.offset != offset:
             raise _wrong(region, f"the record at offset {offset} is a good one, it is not rejected")
         # Step 3
@@ -133,10 +136,21 @@ def reject(
             kafka.dead_letters.send(region, records, rejected)
         if not kafka.look_only:
             _write(context, owner, region, kafka.offsets, entry, offset)
-        kinds.update(letter.kind for letter in rejected)
+        kinds.update(listed.kind for listed in entry.rejected)
+        sent += len(rejected)
         rows += entry.rows.num_rows
         at = entry.next
-    return Passed(first, kinds, rows, at, unreadable_to if unreadable_to > at else None)
+    return Passed(first, kinds, sent, rows, at, unreadable_to if unreadable_to > at else None)
+
+
+def _first(entry: Entry | None, letters: Sequence[Rejected]) -> Rejected | None:
+    """The first record that the entry lists, as its letter where it has one."""
+    if entry is None or not entry.rejected:
+        return None
+    first = entry.rejected[0]
+    if letters and letters[0].offset == first.offset:
+        return letters[0]
+    return Rejected(first.offset, first.kind, "the contract's policy is ignore")
 
 
 def _unread(entry: Entry) -> tuple[Entry, Records, tuple[Rejected, ...]]:

@@ -231,6 +231,7 @@ def test_secret_files_with_unknown_names(tmp_path: Path) -> None:
         ({"LANCEWAL_KAFKA__OPTIONS__GROUP_ID": "g"}, "set kafka.group_id"),
         ({"LANCEWAL_KAFKA__OPTIONS__AUTO_OFFSET_RESET": "latest"}, "auto.offset.reset"),
         ({"LANCEWAL_TABLE__TOPIC": "t", "LANCEWAL_TABLE__DEAD_LETTER_TOPIC": "t"}, "letters would come back"),
+        ({"LANCEWAL_TABLE__DEAD_LETTER_TOPIC": " d"}, "expected the name of a topic"),
         ({"LANCEWAL_HTTP__INGEST_PORT": "70000"}, "http.ingest_port"),
         ({"LANCEWAL_INGEST__RETRY_INTERVAL_S": "nan"}, "ingest.retry_interval_s"),
         ({"LANCEWAL_TABLE__URI": "/a", "lancewal_table__uri": "/b"}, "given twice"),

@@ -106,6 +106,8 @@ def test_a_later_format_is_refused_by_number() -> None:
         (changed(fold_version=2), "fold_version"),
         (changed(key_format="other"), "key_format"),
         (changed(key_format="bytes"), "format.key is bytes"),
+        (changed(dead_letter_topic="dead\nletters"), "dead_letter_topic"),
+        (changed(dead_letter_topic=CONTRACT.topic), "would come back"),
         (changed(region_key=[]), "region_key is empty"),
         (changed(columns=[{"name": "id"}]), "columns"),
         (changed(format="1.5"), "format"),

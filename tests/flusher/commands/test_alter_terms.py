@@ -41,6 +41,10 @@ def test_terms() -> None:
         ),
         ({"on": ["unknown=stop"]}, "--on unknown=stop: expected one of bad-record, misrouted"),
         ({"on": ["misrouted"]}, "--on misrouted: expected"),
+        ({"letters": "dead\nletters"}, r"--dead-letter-topic 'dead\\nletters': expected the name of a topic"),
+        ({"letters": " "}, "expected the name of a topic"),
+        ({"letters": ".."}, "expected the name of a topic"),
+        ({"letters": "t" * 250}, "expected the name of a topic: 1 to 249"),
         ({"on": ["misrouted=stop", "misrouted=ignore"]}, "misrouted is given twice"),
     ],
 )

@@ -462,6 +462,8 @@ def test_policies_are_changed_and_a_flusher_goes_on(table: FlusherTable) -> None
         check_contract(context)
     with pytest.raises(InvalidInput, match=f"dead letters in the topic {topic} itself"):
         alter_terms(settings, {"dead_letter_topic": topic})
+    with pytest.raises(InvalidInput, match=r"dead_letter_topic .* expected the name of a topic.*Nothing was changed"):
+        alter_terms(settings, {"dead_letter_topic": "dead\nletters"})
     with pytest.raises(InvalidInput, match="history_window_s"):
         alter_terms(settings, {"history_window_s": -1})
     alter_terms(settings, {"history_window_s": 5})

@@ -138,6 +138,21 @@ def test_what_is_read_at_once_and_is_more_than_a_segment_takes_goes_into_several
     assert (passed.rows, passed.goes_on, durable(pipeline)) == (4, 12, 12)
 
 
+def test_what_the_newest_version_ignores_is_passed_without_a_letter(pipeline: Pipeline) -> None:
+    """The member that stopped at it works by the version before."""
+    worker = pipeline._worker
+    newest = pipeline.contract.model_copy(update={"version": 2, "on_misrouted": "ignore"})
+    worker._context = replace(worker._context, contract=newest)
+    letters = Letters(pipeline)
+    passed = pass_over(pipeline, letters, 10)
+    assert (passed.first.offset, passed.first.kind, passed.goes_on, durable(pipeline)) == (3, "misrouted", 11, 11)
+    assert (dict(passed.rejected), passed.letters, letters.sent) == (
+        {"misrouted": 4, "not_json": 1},
+        1,
+        [(7, "not_json")],
+    )
+
+
 def test_one_record_alone(pipeline: Pipeline) -> None:
     letters = Letters(pipeline)
     assert pass_over(pipeline, letters, STOPS_AT).goes_on == 4
