@@ -366,7 +366,7 @@ class FlusherSettings(Section):
     """Most bytes of index entries that are written in one go, smallest index first; of one index alone, whatever it takes.  As
     much as a round of compaction reads, for the same reason."""
 
-    visibility_interval_s: Annotated[float, BeforeValidator(_no_bool), Field(ge=0, allow_inf_nan=False)] = 0.0
+    visibility_interval_s: Annotated[float, BeforeValidator(_seconds), Field(ge=0, allow_inf_nan=False)] = 0.0
     """Time between two measurements of how long it takes until a strong read sees what was produced; needs
     ``kafka.bootstrap_servers``.  0: none, because each costs requests to brokers and store; ten seconds where an alarm hangs
     on it."""
