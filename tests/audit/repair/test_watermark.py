@@ -170,7 +170,7 @@ def test_a_restore_that_is_left_below_is_refused(pipeline: Pipeline) -> None:
 def test_refused_where_keys_have_changed_their_region_since(pipeline: Pipeline) -> None:
     with repairing(pipeline) as context:
         altered = context.contract.model_copy(update={"altered_at": (10**6, 0)})
-        with pytest.raises(RepairRefused, match="the regions of keys"):
+        with pytest.raises(RepairRefused, match="the partitions of keys"):
             plan_watermark(replace(context, contract=altered))
 
 
