@@ -67,7 +67,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         template = pipeline.copied(tmp_path_factory.mktemp("template"))
     pipeline.close()
     with pytest.MonkeyPatch.context() as patched:
-        for module in ("table", "plan.strong"):
+        for module in ("reads", "plan.strong"):
             patched.setattr(f"lancewal_reader.{module}.PLANS_MAX", 2)
         yield World(template, failures)
     template.close()

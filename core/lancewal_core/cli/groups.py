@@ -57,9 +57,9 @@ class CommandGroup(TyperGroup):
         instead = former.COMMANDS.get(words)
         if instead is not None:
             return f"There is no command {words!r} any more: {instead}."
-        groups = {group: self.get_command(ctx, group) for group in self.names(ctx)}
+        groups = {group: self.get_command(ctx, group) for group in self.list_commands(ctx)}
         inside = [f"{at} {name}" for at, group in groups.items() if name in getattr(group, "commands", ())]
-        likely = inside or get_close_matches(name, list(groups))
+        likely = inside or get_close_matches(name, self.names(ctx))
         return f"No such command {words!r}." + (f" Did you mean {' or '.join(map(repr, likely))}?" if likely else "")
 
 
