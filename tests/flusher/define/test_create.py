@@ -371,7 +371,7 @@ def test_the_command_and_show(kafka: KafkaBroker, topic: str, tmp_path: Path) ->
     assert "compression.type=producer" in created.stderr
     stored = read_contract(open_store(str(folder)), str(folder))
     assert contracts.decode_contract(created.stdout.encode(), "stdout") == stored
-    for arguments in (["show", "-c", str(file)], ["show", str(folder)]):
+    for arguments in (["show", "-c", str(file)], ["show", "-t", str(folder)]):
         shown = CliRunner().invoke(app, arguments).stdout
         for text in (topic, stored.topic_id, "3 partitions", "region, id", "earliest", stored.table_uuid, "name "):
             assert text in shown

@@ -607,7 +607,8 @@ def test_what_a_person_must_change_is_one_line_and_exit_code_2(
     assert process.returncode == 2, errors.decode()
     *logged, line = errors.decode().splitlines()
     assert {json.loads(text)["level"] for text in logged} <= {"warning"}, "of what the topic lets in"
-    assert line.startswith(f"lancewal: topic_missing: the dead-letter topic '{topic_name}.dead-letters' does not exist")
+    assert line.startswith(f"lancewal: topic_missing: the dead-letter topic '{topic_name}.dead-letters', ")
+    assert "does not exist: create it" in line
 
 
 # -- what is checked first -------------------------------------------------------------------------------------
