@@ -622,7 +622,7 @@ def run_status(world: Conflicted) -> str:
     return status_text(table_status(Settings(), world.table.uri))
 
 
-@pytest.mark.parametrize("choice", ["keep", "replay"])
+@pytest.mark.parametrize("choice", ["drop", "replay"])
 def test_after_a_restore_keys_are_as_the_restored_version_had_them(world: Conflicted, choice: Choice) -> None:
     two_wait(world)
     world.merge_all()

@@ -23,7 +23,6 @@ from lancewal_flusher.service.stored_times import StoredTimes
 from tests.support.flusher_tables import FlusherTable, upserts
 
 NO_ROUND = RoundReport((), (), 0, (), (), None, {})
-HOUR_AGO = time.time() - 3600
 
 
 @pytest.fixture
@@ -33,10 +32,12 @@ def table(tmp_path: Path) -> Iterator[FlusherTable]:
     made.close()
 
 
-def age(table: FlusherTable, kind: str, ending: str) -> None:
-    """Make objects an hour old."""
+def age(table: FlusherTable, kind: str, ending: str) -> float:
+    """Make objects an hour old; the time that they have then."""
+    hour_ago = time.time() - 3600
     for path in Path(table.uri, "_lancewal", kind).rglob(f"*{ending}"):
-        os.utime(path, (HOUR_AGO, HOUR_AGO))
+        os.utime(path, (hour_ago, hour_ago))
+    return hour_ago
 
 
 def looked(table: FlusherTable, times: StoredTimes | None = None) -> Backlog:
@@ -69,9 +70,9 @@ def test_what_the_table_has_is_as_new_as_the_last_segment_that_is_merged(table: 
     table.generation(0, upserts(range(5, 9)))
     table.round()
     assert shown(looked(table), table, "merged_timestamp_seconds") == pytest.approx(time.time(), abs=240)
-    age(table, "wal", ".arrow")
+    hour_ago = age(table, "wal", ".arrow")
     backlog = looked(table)
-    assert shown(backlog, table, "merged_timestamp_seconds") == pytest.approx(HOUR_AGO, abs=1)
+    assert shown(backlog, table, "merged_timestamp_seconds") == pytest.approx(hour_ago, abs=1)
     assert shown(backlog, table, "oldest_unmerged_seconds") == 0
 
 
