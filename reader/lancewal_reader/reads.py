@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from threading import Lock
 from typing import Literal, get_args
 
@@ -142,7 +143,7 @@ class Reads:
             if attempt:
                 planned = replace(planned, plan=self._plan_at(planned.receipt))  # its errors are final
             try:
-                return planned, self._rows(self._contexts, planned.wanted, planned.plan, planned.schema)
+                return planned, _described(self._rows(self._contexts, planned.wanted, planned.plan), planned.schema)
             except _VANISHED as error:
                 reason = error
         raise _exhausted(reason)
@@ -155,10 +156,9 @@ class Reads:
             contexts = self._contexts
             try:
                 plan = earlier or self._plan_newest(contexts, wanted.consistency)
-                schema = result_schema(contexts.contract.rows, wanted.columns)
                 rows: Iterator[pa.RecordBatch] = iter(())
                 if begin:
-                    rows = self._rows(contexts, wanted, plan, schema)
+                    rows = self._rows(contexts, wanted, plan)
                 else:
                     self._pin(contexts, plan)
                 check_waiting(contexts.contract, plan.in_force.conflicts, contexts.delta.folding.on_conflict)
@@ -179,15 +179,17 @@ class Reads:
                 continue
             self._tell(left)
             receipt = Receipt(contexts.contract.uuid, plan.version, plan.cut, self._place, left.unmerged)
+            schema = result_schema(contexts.contract.rows, wanted.columns)
             schema = with_left_out(with_receipt(schema, receipt), left)
-            return Planned(wanted, plan, receipt, schema), (b.replace_schema_metadata(schema.metadata) for b in rows)
+            return Planned(wanted, plan, receipt, schema), _described(rows, schema)
         raise _exhausted(reason)
 
-    def _rows(self, contexts: _Contexts, wanted: Wanted, plan: ReadPlan, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def _rows(self, contexts: _Contexts, wanted: Wanted, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
         """Rows of the plan.  The delta is loaded: what vanished under the plan shows here."""
         pinned = self._pin(contexts, plan)
         batches = scan_plan(contexts.delta, pinned, plan, wanted.columns, wanted.filter)
-        return _chain(next(batches, None), batches, schema)
+        first = next(batches, None)
+        return batches if first is None else chain((first,), batches)
 
     def _plan_newest(self, contexts: _Contexts, consistency: Consistency) -> ReadPlan:
         with self._lock:
@@ -287,8 +289,5 @@ def _exhausted(reason: Exception | None) -> Exception:
     return made
 
 
-def _chain(first: pa.RecordBatch | None, rest: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    if first is not None:
-        yield first.replace_schema_metadata(schema.metadata)
-    for batch in rest:
-        yield batch.replace_schema_metadata(schema.metadata)
+def _described(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    return (batch.replace_schema_metadata(schema.metadata) for batch in batches)

@@ -49,11 +49,6 @@ class Entry:
     def row_count(self) -> int:
         return int(self.rows.num_rows)
 
-    def check(self) -> None:
-        """Raise ``InvalidInput`` unless positions, rejected records and rows fit together."""
-        check_positions(self)
-        check_rows(self.rows, (self,))
-
 
 class Described(Protocol):
     """An entry, or what a segment's table says of one."""
@@ -72,8 +67,16 @@ class Described(Protocol):
     def rejected(self) -> tuple[RejectedOffset, ...]: ...
 
 
-def check_once(entries: Iterable[Described]) -> None:
-    """Each region has one entry in a segment."""
+def check_entries(writer: str, entries: Iterable[Described]) -> None:
+    """Those of one segment, but for their rows (``check_rows``): each region has one."""
+    entries = tuple(entries)
+    check_words(writer, entries)
+    _check_once(entries)
+    for entry in entries:
+        _check_positions(entry)
+
+
+def _check_once(entries: Iterable[Described]) -> None:
     seen: set[Region] = set()
     for entry in entries:
         if entry.region in seen:
@@ -81,7 +84,7 @@ def check_once(entries: Iterable[Described]) -> None:
         seen.add(entry.region)
 
 
-def check_positions(entry: Described) -> None:
+def _check_positions(entry: Described) -> None:
     region = entry.region
     if not 0 <= entry.first < entry.next < 1 << 63:
         raise InvalidInput(f"an entry of region {region.name} covers {entry.first} to {entry.next}", region=region.name)

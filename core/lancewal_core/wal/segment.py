@@ -42,7 +42,7 @@ from lancewal_core.proto import wal_segment_pb2
 from lancewal_core.rows.schema import SYSTEM_FIELDS
 from lancewal_core.store.arrow_message import END_OF_STREAM, LZ4_RATIO_MAX, declared_batch, message_length
 from lancewal_core.store.object_kinds import SEGMENT_ROWS_BYTES_MAX, SEGMENT_TRAILER_BYTES_MAX
-from lancewal_core.wal.entry import Entry, RejectedOffset, check_once, check_positions, check_rows, check_words
+from lancewal_core.wal.entry import Entry, RejectedOffset, check_entries, check_rows, check_words
 from lancewal_core.words import NoWord, word
 
 FORMAT_VERSION = 1
@@ -77,13 +77,6 @@ class Segment:
     """At most one for each region."""
     written_at_ms: int
     """Milliseconds since 1970, by the writer's clock."""
-
-    def check(self) -> None:
-        """Raise ``InvalidInput`` unless every entry is sound, each region has one, and identifiers are words."""
-        check_words(self.writer, self.entries)
-        check_once(self.entries)
-        for entry in self.entries:
-            entry.check()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,15 +150,13 @@ class Trailer:
 def encode_segment(segment: Segment, schema: pa.Schema) -> bytes:
     """The segment as an object's bytes.  ``schema`` is that of every entry's rows (``RowSchema.wal``).
 
-    Raises ``InvalidInput`` when ``segment.check()`` does, ``InvalidSchema`` when rows have another schema or one that
-    cannot be in a WAL.
+    Raises ``InvalidInput`` for what breaks the rules of an entry, ``InvalidSchema`` when rows have another schema or one
+    that cannot be in a WAL.
     """
     paths.wal_segment(segment.log, segment.sequence)  # Raises when they cannot be a key.
     _check_schema(schema)
-    check_words(segment.writer, segment.entries)
-    check_once(segment.entries)
+    check_entries(segment.writer, segment.entries)
     for entry in segment.entries:
-        check_positions(entry)
         if not entry.rows.schema.equals(schema):
             raise InvalidSchema(
                 f"rows of region {entry.region.name} have the schema {entry.rows.schema}, not the contract's {schema}",
@@ -380,13 +371,10 @@ def _decode_table(message: _Table, body_length: int, where: str) -> Trailer:
         batches=batches,
     )
     try:
-        check_words(message.writer, trailer.entries)
-        check_once(trailer.entries)
         rows_bytes = sum(batch.raw_bytes for batch in batches)
         if rows_bytes > SEGMENT_ROWS_BYTES_MAX:
             raise ObjectCorrupt(f"it declares {rows_bytes} bytes of rows, more than any segment holds")
-        for entry in trailer.entries:
-            check_positions(entry)
+        check_entries(message.writer, trailer.entries)
     except LancewalError as error:
         raise _corrupt(where, str(error)) from error
     return trailer
