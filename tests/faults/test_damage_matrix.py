@@ -35,11 +35,14 @@ from lancewal_flusher.status.status import table_status
 from lancewal_reader import open_table, receipt_of
 from tests.support.indexes import newest_index
 from tests.support.pipeline import Failures, Key, Pipeline, Row, by_key
+from tests.support.scripted import ManualClock
 
 
 class World(NamedTuple):
     pipeline: Pipeline
     failures: Failures
+    made_ms: int
+    """When it was made: status is asked as of then, so that nothing in it is due however long other tests take."""
     damaged: Path = Path()
 
 
@@ -69,7 +72,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with pytest.MonkeyPatch.context() as patched:
         for module in ("reads", "plan.strong"):
             patched.setattr(f"lancewal_reader.{module}.PLANS_MAX", 2)
-        yield World(template, failures)
+        yield World(template, failures, int(time.time() * 1000))
     template.close()
 
 
@@ -219,7 +222,7 @@ def test_a_damaged_object_is_named_and_nothing_wrong_is_read(
 ) -> None:
     pipeline = made.pipeline.copied(tmp_path)
     path = OBJECTS[what](pipeline)
-    world = World(pipeline, made.failures, path)
+    world = World(pipeline, made.failures, made.made_ms, path)
     whole = path.read_bytes()
     DAMAGES[damage](path)
     found = []
@@ -249,7 +252,7 @@ def test_a_damaged_object_is_named_and_nothing_wrong_is_read(
 )
 def test_status_names_what_strong_reads_have_lost(made: World, tmp_path: Path, what: str, command: str) -> None:
     pipeline = made.pipeline.copied(tmp_path)
-    world = World(pipeline, made.failures)
+    world = World(pipeline, made.failures, made.made_ms)
     check_status(world, RIGHT)
     merged = pipeline.table.newest().fragments()
     match what:
@@ -277,7 +280,7 @@ def test_status_names_what_strong_reads_have_lost(made: World, tmp_path: Path, w
 
 def problems(world: World) -> list[str]:
     """What `lancewal status` names; it has no broker to ask here."""
-    found = table_status(Settings(), world.pipeline.uri).problems
+    found = table_status(Settings(), world.pipeline.uri, clock=ManualClock(epoch_ms=world.made_ms)).problems
     return [problem for problem in found if not problem.startswith("kafka.bootstrap_servers")]
 
 

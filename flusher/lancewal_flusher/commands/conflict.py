@@ -101,7 +101,7 @@ def settle(
 
     Where the table has that partition's row already, it stays as it is.  One commit; the flusher may run beside it.  Mend the
     producers first: the next record through another partition is a conflict again.  As JSON: `partition`, `seen` as of `list`,
-    the number of `keys`, how many of them are `changed` by what waits, `dropped` by region, and `dry_run`.
+    the number of `keys`, how many of them are `changed` by what waits, `dropped` by partition, and `dry_run`.
 
     Example: lancewal conflict settle orders-2 --all --dry-run
     """
