@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from typer.testing import CliRunner
 
 from lancewal_audit.commands.repair import app
 from lancewal_audit.repair.context import RepairContext
+from lancewal_audit.repair.told import Told
+from lancewal_core.cli.options import NOTHING_CHANGED
 from lancewal_core.errors import LancewalError
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.opened_table import OpenedTable
@@ -47,11 +50,20 @@ def command(pipeline: Pipeline, *arguments: object) -> str:
 
 
 def dry(pipeline: Pipeline, *arguments: object) -> str:
-    """The same with ``--dry-run``, which changes nothing."""
+    """The same with ``--dry-run``, which changes nothing, and as JSON tells the same."""
     before = content(pipeline.uri)
     said = command(pipeline, *arguments, "--dry-run")
+    report = json.loads(command(pipeline, *arguments, "--dry-run", "-o", "json"))
     assert content(pipeline.uri) == before
+    assert [one["message"] for one in report["found"]] == said.splitlines()[:-1]
+    assert said.splitlines()[-1] == NOTHING_CHANGED
+    assert (report["done"], report["dry_run"]) == ([], True)
     return said
+
+
+def messages(told: Iterable[Told]) -> list[str]:
+    """The sentences of a report."""
+    return [one.message for one in told]
 
 
 def content(folder: str | Path) -> dict[str, bytes]:

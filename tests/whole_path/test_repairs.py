@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -111,7 +112,11 @@ def test_a_segment_is_lost_and_kafka_has_dropped_its_records(
     before = content(Path(world.uri) / "_lancewal" / "regions")
     shown = world.lancewal.succeed("repair", "segment", key, "--accept-loss", "--dry-run")
     assert content(Path(world.uri) / "_lancewal" / "regions") == before
-    assert "are given up" in world.lancewal.succeed("repair", "segment", key, "--accept-loss", "--yes")
+    report = json.loads(world.lancewal.succeed("repair", "segment", key, "--accept-loss", "--yes", "-o", "json"))
+    recorded = [one for one in report["done"] if one.get("kind") == "offsets"]
+    assert recorded
+    assert all("are given up" in one["message"] for one in recorded)
+    assert any(one.get("flushed") for one in report["done"])
 
     given_up = 0
     store = open_store(world.uri)

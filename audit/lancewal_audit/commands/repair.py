@@ -1,27 +1,40 @@
-"""``lancewal repair``: mend what services stop at, after a look with ``--dry-run``."""
+"""``lancewal repair``: mend what services stop at, after a look with ``--dry-run``.
+
+Each command finds out what there is to be done, tells it, asks where something is given up, does it, and tells that.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lancewal_core.cli.groups import Group
 from lancewal_core.cli.named import PartitionArgument, partition_named
 from lancewal_core.cli.options import (
+    NOTHING_CHANGED,
     ConfigOption,
     DryRunOption,
+    Output,
+    OutputOption,
     StorageOption,
     TableOption,
     YesOption,
     agree,
     read_settings,
 )
-from lancewal_core.cli.output import one_line, say
+from lancewal_core.cli.output import one_line, say, say_json
 
-app = Group(help="Mend a table's state. Each command shows with --dry-run what it would do, and changes nothing.")
+if TYPE_CHECKING:
+    from lancewal_audit.repair.told import Told
+
+app = Group(
+    help="Mend a table's state. Each command shows with --dry-run what it would do, and changes nothing. "
+    "As JSON: what was `found`, what was `done`, and `dry_run`; each of the two is a list of sentences (`message`) with the "
+    "fields that log events have."
+)
 
 
 class RowsSince(StrEnum):
@@ -44,6 +57,7 @@ def generation(
     table: TableOption = "",
     config: ConfigOption = None,
     storage_option: StorageOption = None,
+    output: OutputOption = Output.TEXT,
 ) -> None:
     """Make the flushes of a partition's unmerged generations anew from their WAL entries.
 
@@ -56,9 +70,7 @@ def generation(
     with opened(read_settings(config, table, storage_option)) as context:
         named = None if number is None else Generation(number)
         plan = plan_snapshots(context, context.contract.regions[partition_named(partition, context.contract)], named)
-        _tell(plan.lines())
-        if not dry_run:
-            _tell(repair_snapshots(context, plan))
+        _mend(output, plan.lines(), None if dry_run else lambda: repair_snapshots(context, plan))
 
 
 @app.command("region")
@@ -75,6 +87,7 @@ def region_(
     table: TableOption = "",
     config: ConfigOption = None,
     storage_option: StorageOption = None,
+    output: OutputOption = Output.TEXT,
 ) -> None:
     """Rebuild the state of a partition, whose newest versions are lost or damaged, from the logs.
 
@@ -96,8 +109,7 @@ def region_(
             settings.need("kafka.bootstrap_servers")
             return KafkaTopicRecords(settings.kafka, context.contract).low(region.partition)
 
-        _tell(plan_index(context, region, low, before_gap=before_gap, above=version_seen).lines())
-        if not dry_run:
+        def mend() -> list[Told]:
             settings.need("kafka.bootstrap_servers")
             inspector = TopicInspector(settings.kafka.client())
             group = settings.kafka.group(context.contract.table_uuid)
@@ -105,7 +117,10 @@ def region_(
             def members() -> int:
                 return len(inspector.members(region.topic, group))
 
-            _tell(repair_index(context, region, members, low, before_gap=before_gap, above=version_seen))
+            return repair_index(context, region, members, low, before_gap=before_gap, above=version_seen)
+
+        plan = plan_index(context, region, low, before_gap=before_gap, above=version_seen)
+        _mend(output, plan.lines(), None if dry_run else mend)
 
 
 @app.command()
@@ -120,6 +135,7 @@ def segment(
     table: TableOption = "",
     config: ConfigOption = None,
     storage_option: StorageOption = None,
+    output: OutputOption = Output.TEXT,
 ) -> None:
     """Read from Kafka again what a lost or damaged WAL segment held, and flush the generations that need it.
 
@@ -134,11 +150,13 @@ def segment(
     with opened(settings) as context:
         records = KafkaTopicRecords(settings.kafka, context.contract)
         plan = plan_segment(context, records, key, accept_loss=accept_loss)
-        _tell(plan.lines())
-        if not dry_run:
-            if any(generation.given_up for generation in plan.needed):
-                agree(yes, "these records are given up")
-            _tell(repair_segment(context, records, plan))
+        given_up = any(generation.given_up for generation in plan.needed)
+        _mend(
+            output,
+            plan.lines(),
+            None if dry_run else lambda: repair_segment(context, records, plan),
+            "these records are given up" if given_up and not yes else None,
+        )
 
 
 @app.command()
@@ -152,6 +170,7 @@ def restored(
     table: TableOption = "",
     config: ConfigOption = None,
     storage_option: StorageOption = None,
+    output: OutputOption = Output.TEXT,
 ) -> None:
     """Decide what becomes of the rows that were merged since, after a user restored the Lance table.
 
@@ -162,11 +181,12 @@ def restored(
 
     with opened(read_settings(config, table, storage_option)) as context:
         plan = plan_restored(context, rows_since.value)
-        _tell(plan.lines())
-        if not dry_run:
-            if plan.records:
-                agree(yes, f"the restore is decided: {rows_since}")
-            _tell(repair_restored(context, plan))
+        _mend(
+            output,
+            plan.lines(),
+            None if dry_run else lambda: repair_restored(context, plan),
+            f"the restore is decided: {rows_since}" if plan.records and not yes else None,
+        )
 
 
 @app.command("merged-position")
@@ -176,23 +196,27 @@ def merged_position(
     table: TableOption = "",
     config: ConfigOption = None,
     storage_option: StorageOption = None,
+    output: OutputOption = Output.TEXT,
 ) -> None:
     """Conclude what is merged, where the table versions that said it are gone, and record it.
 
     Example: lancewal repair merged-position --dry-run
     """
     from lancewal_audit.repair.context import opened
+    from lancewal_audit.repair.told import told
     from lancewal_audit.repair.watermark import accept_watermark, plan_watermark
 
     with opened(read_settings(config, table, storage_option)) as context:
         plan = plan_watermark(context)
         if plan is None:
-            _tell(["what is merged is known: nothing to do"])
+            _mend(output, [told("what is merged is known: nothing to do")], None if dry_run else list)
             return
-        _tell(plan.lines())
-        if not dry_run:
-            agree(yes, "this is taken for what is merged")
-            _tell(accept_watermark(context, plan))
+        _mend(
+            output,
+            plan.lines(),
+            None if dry_run else lambda: accept_watermark(context, plan),
+            None if yes else "this is taken for what is merged",
+        )
 
 
 @app.command()
@@ -202,6 +226,7 @@ def index(
     table: TableOption = "",
     config: ConfigOption = None,
     storage_option: StorageOption = None,
+    output: OutputOption = Output.TEXT,
 ) -> None:
     """Build a secondary index of the Lance table anew, with its own parameters.  No row changes.
 
@@ -212,11 +237,35 @@ def index(
 
     with opened(read_settings(config, table, storage_option)) as context:
         plan = plan_lance_index(context, name)
-        _tell(plan.lines())
-        if not dry_run:
-            _tell(repair_lance_index(plan))
+        _mend(output, plan.lines(), None if dry_run else lambda: repair_lance_index(plan))
 
 
-def _tell(lines: Sequence[str]) -> None:
-    for line in lines:
-        say(one_line(line))
+def _mend(
+    output: Output, found: Sequence[Told], do: Callable[[], Sequence[Told]] | None, ask: str | None = None
+) -> None:
+    """Tell what was found, and do it: ``do`` is None where nothing is to be changed; ``ask``: what a person must agree to."""
+    as_text = output is Output.TEXT
+    if as_text:
+        _tell(found)
+    if do is not None and ask is not None:
+        if not as_text:
+            _tell(found, err=True)  # whoever is asked must know of what
+        agree(False, ask)
+    done = () if do is None else do()
+    if as_text:
+        _tell(done)
+        if do is None:
+            say(NOTHING_CHANGED)
+    else:
+        say_json(
+            {
+                "found": [one.as_json() for one in found],
+                "done": [one.as_json() for one in done],
+                "dry_run": do is None,
+            }
+        )
+
+
+def _tell(said: Sequence[Told], *, err: bool = False) -> None:
+    for one in said:
+        say(one_line(one.message), err=err)

@@ -20,6 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lancewal_audit.repair.context import RepairContext
+from lancewal_audit.repair.told import Told, told
 from lancewal_core.errors import InvalidInput, RepairRefused
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.table.checks import check_table
@@ -38,13 +39,24 @@ class LanceIndexPlan:
     build: IndexBuild
     rows: int
 
-    def lines(self) -> list[str]:
-        """For people."""
-        build = self.build
-        not_reported = [f"Lance does not tell {build.not_reported}"] if build.not_reported else []
+    def lines(self) -> list[Told]:
+        """What there is, and what is to be built."""
+        build, column, version = self.build, ".".join(self.build.path), self.pinned.version
+        not_reported = [told(f"Lance does not tell {build.not_reported}")] if build.not_reported else []
         return [
-            f"index {build.name}: {build.kind} over {'.'.join(build.path)}, {build.segments} segments",
-            f"build it again from {self.rows} rows of version {self.pinned.version}: {build.call}",
+            told(
+                f"index {build.name}: {build.kind} over {column}, {build.segments} segments",
+                index=build.name,
+                kind=build.kind,
+                column=column,
+                segments=build.segments,
+            ),
+            told(
+                f"build it again from {self.rows} rows of version {version}: {build.call}",
+                rows=self.rows,
+                version=version,
+                call=build.call,
+            ),
             *not_reported,
         ]
 
@@ -67,7 +79,7 @@ def plan_lance_index(context: RepairContext, name: str) -> LanceIndexPlan:
     return LanceIndexPlan(pinned, build, rows)
 
 
-def repair_lance_index(plan: LanceIndexPlan) -> list[str]:
+def repair_lance_index(plan: LanceIndexPlan) -> list[Told]:
     """Step 2; what was done."""
     name = plan.build.name
     try:
@@ -79,4 +91,6 @@ def repair_lance_index(plan: LanceIndexPlan) -> list[str]:
                 "run the command again"
             ) from error
         raise read_error(error, f"building index {name} of version {plan.pinned.version}") from error
-    return [f"version {plan.pinned.dataset.version}: index {name} is built anew over {plan.rows} rows"]
+    version = plan.pinned.dataset.version
+    message = f"version {version}: index {name} is built anew over {plan.rows} rows"
+    return [told(message, index=name, version=version, rows=plan.rows)]

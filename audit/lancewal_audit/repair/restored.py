@@ -30,6 +30,7 @@ from typing import Literal
 
 from lancewal_audit.repair.context import RepairContext
 from lancewal_audit.repair.snapshot_state import snapshot_state
+from lancewal_audit.repair.told import Told, of_region, told
 from lancewal_core import paths
 from lancewal_core.errors import (
     MergedPositionUnknown,
@@ -80,29 +81,39 @@ class RestoredPlan:
     def in_force(self) -> InForce:
         return self.records[-1]
 
-    def lines(self) -> list[str]:
-        """For people."""
+    def lines(self) -> list[Told]:
+        """Which restores are undecided, and what the choice comes to."""
         if self.decided is not None:
             version, choice = self.decided
-            return [
-                f"the restore at table version {version} is decided: {choice} stands. No other is undecided, nothing to do"
-            ]
+            said = f"the restore at table version {version} is decided: {choice} stands. No other is undecided, nothing to do"
+            return [told(said, version=version, rows_since=choice)]
         if not self.records:
-            return ["no restore is undecided: what is merged is known, nothing to do"]
-        found = [f"table version {r.version} is a restore of version {r.restored}" for r in self.restores]
+            return [told("no restore is undecided: what is merged is known, nothing to do")]
+        found = [
+            told(
+                f"table version {r.version} is a restore of version {r.restored}",
+                version=r.version,
+                restored=r.restored,
+            )
+            for r in self.restores
+        ]
         for region, mark in sorted(self.in_force.regions.items()):
-            found.append(f"{region.name}: merged up to generation {mark.generation}, position {mark.next}")
+            at = {"generation": mark.generation, "position": mark.next}
+            said = f"{region.name}: merged up to generation {mark.generation}, position {mark.next}"
+            found.append(told(said, **of_region(region), **at))
         for region, records in sorted(self.again.items()):
-            span = f"{records[0].generation} to {records[-1].generation}"
-            found.append(f"{region.name}: generations {span}, positions from {records[0].first}, are merged again")
+            first, last = records[0].generation, records[-1].generation
+            said = f"{region.name}: generations {first} to {last}, positions from {records[0].first}, are merged again"
+            found.append(told(said, **of_region(region), merged_again=len(records), first=records[0].first))
         if not self.again:
-            found.append("nothing is merged again")
+            found.append(told("nothing is merged again"))
         conflicts = self.in_force.conflicts
         if conflicts is not None and conflicts.keys:
-            found.append(
+            said = (
                 f"{conflicts.keys} keys in conflict wait for a decision as the restored version has them: what was decided or "
                 "came in of them since counts no more" + ("" if self.choice == "drop" else ", until it is merged again")
             )
+            found.append(told(said, keys_in_conflict=conflicts.keys))
         return found
 
 
@@ -136,7 +147,7 @@ def plan_restored(context: RepairContext, choice: Choice) -> RestoredPlan:
     return RestoredPlan(choice, restores, records, again)
 
 
-def repair_restored(context: RepairContext, plan: RestoredPlan) -> list[str]:
+def repair_restored(context: RepairContext, plan: RestoredPlan) -> list[Told]:
     """Steps 3 and 4; what was done."""
     # Step 3
     if plan.again:
@@ -152,9 +163,9 @@ def repair_restored(context: RepairContext, plan: RestoredPlan) -> list[str]:
             )
     if not plan.records:
         return []
-    return [
-        f"table version {plan.in_force.version}: {plan.choice} is recorded; start the flusher, and open readers again"
-    ]
+    version = plan.in_force.version
+    said = f"table version {version}: {plan.choice} is recorded; start the flusher, and open readers again"
+    return [told(said, version=version, rows_since=plan.choice)]
 
 
 def _undecided(context: RepairContext) -> tuple[Restore, ...]:

@@ -35,6 +35,7 @@ from lancewal_audit.repair.generation_parts import Gap, Part, behind_losses, par
 from lancewal_audit.repair.log_survey import LogSurvey, survey_logs
 from lancewal_audit.repair.segment_loss import GivenUp, given_up, is_compacted, record_losses, refuse
 from lancewal_audit.repair.snapshot_state import snapshot_state
+from lancewal_audit.repair.told import Told, of_generation, told
 from lancewal_audit.repair.topic_records import TopicRecords
 from lancewal_core import paths
 from lancewal_core.errors import InvalidInput, ObjectCorrupt, RepairRefused, TopicUnsuitable
@@ -96,20 +97,26 @@ class SegmentPlan:
     compacted: bool = False
     """Whether what Kafka has is read though its topic is compacted."""
 
-    def lines(self) -> list[str]:
-        """For people."""
+    def lines(self) -> list[Told]:
+        """What is wrong with it, and what is to be done."""
         if self.problem is None:
-            return [f"{self.key} is sound: nothing to do"]
-        lost = [one.text for g in self.needed for one in g.given_up]
-        found = [self.problem, *lost, *([_PERHAPS_IN_MEMORY] if lost else [])]
+            return [told(f"{self.key} is sound: nothing to do", object=self.key)]
+        lost = [one.told() for g in self.needed for one in g.given_up]
+        found = [
+            told(self.problem, object=self.key, problem=self.problem),
+            *lost,
+            *([told(_PERHAPS_IN_MEMORY)] if lost else []),
+        ]
         for g in self.needed:
             gaps = [f"{first} to {end - 1}" for first, end in g.reads]
             left = "what is left of it can be read" if g.gaps else "its entries can be read"
             read = f"offsets {', '.join(gaps)} are read from Kafka" if gaps else left
-            found.append(
-                f"{g.region.name}: generation {g.record.generation} ({g.record.state.name}) is flushed; {read}"
-            )
-        return found if self.needed else [*found, "no generation that is not in the table needs it: nothing to do"]
+            said = f"{g.region.name}: generation {g.record.generation} ({g.record.state.name}) is flushed; {read}"
+            spans = [{"first": first, "next": end} for first, end in g.reads]
+            found.append(told(said, **of_generation(g.region, g.record), read_from_kafka=spans))
+        return (
+            found if self.needed else [*found, told("no generation that is not in the table needs it: nothing to do")]
+        )
 
 
 def plan_segment(context: RepairContext, topic: TopicRecords, key: str, *, accept_loss: bool = False) -> SegmentPlan:
@@ -144,7 +151,7 @@ def plan_segment(context: RepairContext, topic: TopicRecords, key: str, *, accep
     return SegmentPlan(key, log, problem, tuple(needed), fence_at, accept_loss, compacted)
 
 
-def repair_segment(context: RepairContext, topic: TopicRecords, plan: SegmentPlan) -> list[str]:
+def repair_segment(context: RepairContext, topic: TopicRecords, plan: SegmentPlan) -> list[Told]:
     """Steps 3 and 4; what was done."""
     # Step 3
     if plan.fence_at is not None:
@@ -153,20 +160,22 @@ def repair_segment(context: RepairContext, topic: TopicRecords, plan: SegmentPla
         plan = plan_segment(context, topic, plan.key, accept_loss=plan.accept_loss)
     # Step 4
     person = new_owner()
-    done: list[str] = []
+    done: list[Told] = []
     for generation in plan.needed:
         name = f"{generation.region.name}: generation {generation.record.generation}"
         record = _sealed(context, generation)
+        about = of_generation(generation.region, record or generation.record)
         if record is None:
-            done.append(f"{name}: somebody else was faster")
+            done.append(told(f"{name}: somebody else was faster", **about, flushed=False))
             continue
         record_losses(context, generation.given_up, plan.key, person)
-        done += [f"recorded: {one.text}" for one in generation.given_up]
+        done += [one.told("recorded: ") for one in generation.given_up]
         folded = _folded(context, topic, generation)
         if generation.gaps and is_compacted(topic) != plan.compacted:  # still the same one, after its records were read
             raise TopicUnsuitable(f"topic {generation.region.topic} has become compacted: run the command again")
         ours = _flush(context, generation, record, folded)
-        done.append(f"{name} is flushed" if ours else f"{name}: somebody else was faster")
+        said = f"{name} is flushed" if ours else f"{name}: somebody else was faster"
+        done.append(told(said, **about, flushed=ours))
     return done
 
 

@@ -18,6 +18,7 @@ from typing import Literal
 
 from lancewal_audit.repair.context import RepairContext
 from lancewal_audit.repair.generation_parts import Gap, behind_losses
+from lancewal_audit.repair.told import Told, of_region, told
 from lancewal_audit.repair.topic_records import TopicRecords
 from lancewal_core.errors import RetentionLost, TopicUnsuitable
 from lancewal_core.ids import OwnerId, Position, Region
@@ -43,12 +44,15 @@ class GivenUp:
             return f"{what} are in no segment, and Kafka begins at {self.kafka_first}"
         return f"{what} are in no segment, and the topic is compacted: deletes among them may be gone"
 
-    @property
-    def text(self) -> str:
-        """What giving them up means."""
-        if self.kind == "offsets":
-            return f"{self.cause}; they are given up: their keys keep the state that earlier records gave them"
-        return f"{self.cause}; rows that these took away may stay"
+    def told(self, before: str = "") -> Told:
+        """What giving them up means; ``before``: what the sentence begins with."""
+        means = (
+            "they are given up: their keys keep the state that earlier records gave them"
+            if self.kind == "offsets"
+            else "rows that these took away may stay"
+        )
+        loss = {"kind": self.kind, "first": self.first, "next": self.next}
+        return told(f"{before}{self.cause}; {means}", **of_region(self.region), **loss)
 
 
 def given_up(

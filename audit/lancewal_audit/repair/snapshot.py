@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from lancewal_audit.repair.context import RepairContext
 from lancewal_audit.repair.snapshot_state import SnapshotState, snapshot_state
+from lancewal_audit.repair.told import Told, of_generation, told
 from lancewal_core.errors import LOG_LOST, MergedPositionUnknown, RepairRefused, TableRestored
 from lancewal_core.ids import Generation, Region
 from lancewal_core.region.flush import rebuild_snapshot
@@ -33,16 +34,21 @@ class SnapshotPlan:
     seen: tuple[SnapshotState, ...]
     rebuild: tuple[SnapshotState, ...]
 
-    def lines(self) -> list[str]:
-        """For people."""
+    def lines(self) -> list[Told]:
+        """What was looked at, and what is to be done."""
         found = []
         for state in self.seen:
             what = "sound" if state.problem is None else state.problem
             then = ": rebuild it from its log" if state in self.rebuild else ""
             found.append(
-                f"generation {state.record.generation} ({state.record.first} to {state.record.next}): {what}{then}"
+                told(
+                    f"generation {state.record.generation} ({state.record.first} to {state.record.next}): {what}{then}",
+                    **of_generation(self.region, state.record),
+                    problem=state.problem,
+                    rebuild=state in self.rebuild,
+                )
             )
-        return found or ["no flushed generation waits: nothing to look at"]
+        return found or [told("no flushed generation waits: nothing to look at")]
 
 
 def plan_snapshots(context: RepairContext, region: Region, generation: Generation | None) -> SnapshotPlan:
@@ -70,14 +76,15 @@ def plan_snapshots(context: RepairContext, region: Region, generation: Generatio
     return SnapshotPlan(region, seen, rebuild)
 
 
-def repair_snapshots(context: RepairContext, plan: SnapshotPlan) -> list[str]:
+def repair_snapshots(context: RepairContext, plan: SnapshotPlan) -> list[Told]:
     """Step 3; what was done, one line for each generation."""
     done = []
     for state in plan.rebuild:
         record = state.record
         snapshot = rebuild_snapshot(context, plan.region, record, context.new_id)
         said = "somebody else was faster" if snapshot is None else f"rebuilt as {snapshot.key}"
-        done.append(f"generation {record.generation}: {said}")
+        key = None if snapshot is None else snapshot.key
+        done.append(told(f"generation {record.generation}: {said}", **of_generation(plan.region, record), object=key))
     return done
 
 

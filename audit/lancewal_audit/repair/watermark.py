@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 
 from lancewal_audit.repair.context import RepairContext
 from lancewal_audit.repair.restored import before_alteration
+from lancewal_audit.repair.told import Told, of_region, told
 from lancewal_core import paths
 from lancewal_core.errors import ATTACH_A_COPY, MergedPositionUnknown, RepairRefused
 from lancewal_core.ids import Generation, Region, TableVersion
@@ -61,13 +62,14 @@ class WatermarkPlan:
                 regions[region] = replace(mark, perhaps=records[-1].generation)
         return InForce(self.version, None, regions, self.left.conflicts)
 
-    def lines(self) -> list[str]:
-        """For people."""
+    def lines(self) -> list[Told]:
+        """What is left, and what it would conclude."""
+        left = self.left.version
         found = [
-            f"table version {self.gone} is gone, and nothing newer says what is merged",
-            f"the newest merged positions that are left were set by version {self.left.version}"
-            if self.left.version
-            else "no merged positions are left at all",
+            told(f"table version {self.gone} is gone, and nothing newer says what is merged", version=self.gone),
+            told(f"the newest merged positions that are left were set by version {left}", version=left)
+            if left
+            else told("no merged positions are left at all"),
         ]
         for region, mark in sorted(self.conclusion.regions.items()):
             marked = self.marked.get(region)
@@ -78,12 +80,18 @@ class WatermarkPlan:
             )
             waits = self.waiting.get(region, ())
             found.append(
-                f"{region.name}: merged up to generation {mark.generation}, position {mark.next}, by {source}; "
-                f"{len(waits)} generations behind it are merged, perhaps for the second time; "
-                "what was changed by hand in their rows since is undone"
+                told(
+                    f"{region.name}: merged up to generation {mark.generation}, position {mark.next}, by {source}; "
+                    f"{len(waits)} generations behind it are merged, perhaps for the second time; "
+                    "what was changed by hand in their rows since is undone",
+                    **of_region(region),
+                    generation=mark.generation,
+                    position=mark.next,
+                    merged_again=len(waits),
+                )
             )
         found.append(
-            "if a user has restored the table among the versions that are gone, this is wrong: do not accept it"
+            told("if a user has restored the table among the versions that are gone, this is wrong: do not accept it")
         )
         return found
 
@@ -140,7 +148,7 @@ def _check_again(region: Region, index: RegionIndex, left: InForce) -> None:
         )
 
 
-def accept_watermark(context: RepairContext, plan: WatermarkPlan) -> list[str]:
+def accept_watermark(context: RepairContext, plan: WatermarkPlan) -> list[Told]:
     """Step 4; what was done."""
     found = context.watermarks.decide(plan.conclusion, "accepted")
     if (found.regions, found.conflicts) != (plan.conclusion.regions, plan.conclusion.conflicts):
@@ -148,7 +156,7 @@ def accept_watermark(context: RepairContext, plan: WatermarkPlan) -> list[str]:
             f"somebody has recorded something else for table version {plan.version} meanwhile: run the command again",
             version=plan.version,
         )
-    return [f"recorded for table version {plan.version}; start the flusher again"]
+    return [told(f"recorded for table version {plan.version}; start the flusher again", version=plan.version)]
 
 
 def _left(context: RepairContext, gone: int) -> InForce:

@@ -31,7 +31,7 @@ from lancewal_kafka.records import Records
 from lancewal_reader import open_table
 from tests.support.indexes import newest_index
 from tests.support.pipeline import Pipeline
-from tests.support.repairs import Crash, CrashingStore, check_merged, check_strong, content, flip, repairing
+from tests.support.repairs import Crash, CrashingStore, check_merged, check_strong, content, flip, messages, repairing
 
 
 @dataclass(slots=True)
@@ -120,7 +120,7 @@ def repair(pipeline: Pipeline, path: Path, topic: MemoryRecords | None = None, *
     with repairing(pipeline) as context:
         plan = plan_segment(context, topic, path.relative_to(pipeline.uri).as_posix())
         assert plan.lines()
-        return plan.lines() if dry else repair_segment(context, topic, plan)
+        return messages(plan.lines() if dry else repair_segment(context, topic, plan))
 
 
 def goes_on(pipeline: Pipeline, *, another: bool) -> None:
@@ -271,7 +271,7 @@ def test_a_claimer_in_between_changes_nothing(pipeline: Pipeline) -> None:
         with pytest.raises(ObjectMissing, match=key):
             pipeline.crash()
         assert content(pipeline.uri) == before
-        assert all("is flushed" in line for line in repair_segment(context, topic, plan))
+        assert all("is flushed" in line for line in messages(repair_segment(context, topic, plan)))
     check_strong(pipeline)
     goes_on(pipeline, another=True)
 

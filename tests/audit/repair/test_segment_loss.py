@@ -28,7 +28,7 @@ from lancewal_reader import open_table, receipt_of
 from tests.audit.repair.test_segment import MemoryRecords, damage, feed, index_of, pieces
 from tests.audit.verify.records.test_wal import verify
 from tests.support.pipeline import Key, Pipeline, Row, by_key
-from tests.support.repairs import Crash, CrashingStore, content, repairing
+from tests.support.repairs import Crash, CrashingStore, content, messages, repairing
 
 Lost = Mapping[int, tuple[int, int]]
 """By partition the offsets [first, next) that are gone."""
@@ -101,7 +101,7 @@ def dropped(pipeline: Pipeline) -> MemoryRecords:
 def give_up(pipeline: Pipeline, path: Path, topic: MemoryRecords) -> list[str]:
     with repairing(pipeline) as context:
         plan = plan_segment(context, topic, path.relative_to(pipeline.uri).as_posix(), accept_loss=True)
-        return [*plan.lines(), *repair_segment(context, topic, plan)]
+        return messages([*plan.lines(), *repair_segment(context, topic, plan)])
 
 
 def recorded(pipeline: Pipeline, kind: str = "offsets") -> Lost:
@@ -148,7 +148,7 @@ def test_of_open_generations(pipeline: Pipeline, how: str, another: bool) -> Non
     with repairing(pipeline) as context:
         with pytest.raises(RetentionLost, match="--accept-loss") as refused:
             plan_segment(context, topic, key)
-        shown = plan_segment(context, topic, key, accept_loss=True).lines()
+        shown = messages(plan_segment(context, topic, key, accept_loss=True).lines())
     assert content(pipeline.uri) == before
     assert len(lost) == 2, "small entries share a record batch, so none can be read without it"
     for partition, (first, end) in lost.items():

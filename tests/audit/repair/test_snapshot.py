@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from lancewal_core.table.protocol import fragment_files
 from lancewal_reader import open_table
 from tests.support.indexes import newest_index
 from tests.support.pipeline import Pipeline
-from tests.support.repairs import check_merged, check_strong, command, dry, flip, repairing
+from tests.support.repairs import check_merged, check_strong, command, dry, flip, messages, repairing
 
 
 @pytest.fixture
@@ -110,8 +111,14 @@ def test_rows_are_compared_beyond_the_years_that_python_knows() -> None:
 
 def test_a_generation_that_is_named_is_rebuilt_whatever_it_looks_like(pipeline: Pipeline) -> None:
     record = waiting(pipeline, 0)[0]
-    assert "sound: rebuild it" in command(pipeline, "generation", "orders-0", record.generation)
+    report = json.loads(command(pipeline, "generation", "orders-0", record.generation, "-o", "json"))
     assert waiting(pipeline, 0)[0].snapshot != record.snapshot
+    (found,), (done,) = report["found"], report["done"]
+    assert (found["partition"], found["generation"], found["problem"]) == (0, record.generation, None)
+    assert found["message"].endswith("sound: rebuild it from its log")
+    assert found["rebuild"]
+    assert done["object"] == waiting(pipeline, 0)[0].snapshot
+    assert report["dry_run"] is False
     pipeline.merge()
     check_merged(pipeline)
 
@@ -139,5 +146,7 @@ def test_a_flusher_that_merges_meanwhile_is_let_be(pipeline: Pipeline) -> None:
     with repairing(pipeline) as context:
         plan = plan_snapshots(context, pipeline.contract.regions[1], None)
         pipeline.merge()  # rebuilds and merges it
-        assert [line.partition(": ")[2] for line in repair_snapshots(context, plan)] == ["somebody else was faster"]
+        assert [line.partition(": ")[2] for line in messages(repair_snapshots(context, plan))] == [
+            "somebody else was faster"
+        ]
     check_merged(pipeline)

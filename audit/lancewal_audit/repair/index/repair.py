@@ -43,6 +43,7 @@ from lancewal_audit.repair.index.generations import (
     trimmed_boundary,
 )
 from lancewal_audit.repair.log_survey import survey_logs
+from lancewal_audit.repair.told import Told, of_generation, of_region, told
 from lancewal_core import paths
 from lancewal_core.errors import RepairRefused, RetentionLost
 from lancewal_core.ids import Generation, OwnerId, Position, Region
@@ -70,23 +71,29 @@ class IndexPlan:
     unreadable: tuple[str, ...]
     """Segments that may hold more."""
 
-    def lines(self) -> list[str]:
-        """For people."""
+    def lines(self) -> list[Told]:
+        """What there is, and what is to be written."""
         sound = self.versions.sound
         found = [
-            f"versions up to {self.versions.newest} are listed, "
-            + ("none of them can be read" if sound is None else f"{sound[0]} is the newest that can be read"),
-            *self.versions.damaged,
+            told(
+                f"versions up to {self.versions.newest} are listed, "
+                + ("none of them can be read" if sound is None else f"{sound[0]} is the newest that can be read"),
+                **of_region(self.region),
+                state_version=self.versions.newest,
+                readable=None if sound is None else sound[0],
+            ),
+            *map(told, self.versions.damaged),
         ]
         if self.index is None:
-            return [*found, "it says all that the logs say"]
+            return [*found, told("it says all that the logs say")]
         for r in self.index.generations:
-            found.append(f"generation {r.generation}: {r.state.name}, positions {r.first} to {r.next}, log {r.log}")
+            said = f"generation {r.generation}: {r.state.name}, positions {r.first} to {r.next}, log {r.log}"
+            found.append(told(said, **of_generation(self.region, r)))
         if self.missing is not None:
-            found.append(
-                f"offsets {self.missing[0]} to {self.missing[1] - 1} are in no log; what comes behind is left out"
-            )
-        return [*found, *(f"it may hold more: {key}" for key in self.unreadable)]
+            first, end = self.missing
+            said = f"offsets {first} to {end - 1} are in no log; what comes behind is left out"
+            found.append(told(said, **of_region(self.region), first=first, next=end))
+        return [*found, *(told(f"it may hold more: {key}") for key in self.unreadable)]
 
 
 def plan_index(
@@ -188,7 +195,7 @@ def repair_index(
     *,
     before_gap: bool = False,
     above: int = 0,
-) -> list[str]:
+) -> list[Told]:
     """Steps 4 and 5; what was done.  ``above``: a version that a process is known to remember."""
     # Step 4
     check_quiet(context, members)
@@ -209,10 +216,11 @@ def repair_index(
     outcome = put_new(context.store, paths.index_version(region, top), data, "run the command again")
     if isinstance(outcome, Lost):
         raise RepairRefused(f"region {region.name}: its index has changed meanwhile; run the command again")
-    return [f"version {top} of the index is written", *_fill(context, again, top, data)]
+    written = told(f"version {top} of its state is written", **of_region(region), state_version=top)
+    return [written, *_fill(context, again, top, data)]
 
 
-def _fill(context: RepairContext, plan: IndexPlan, top: int, data: bytes | None) -> list[str]:
+def _fill(context: RepairContext, plan: IndexPlan, top: int, data: bytes | None) -> list[Told]:
     """Versions below ``top`` that are absent, downward to one that can be read: guarantee 4."""
     key = paths.index_version(plan.region, top)
     data = data or context.store.get(key)
@@ -228,4 +236,5 @@ def _fill(context: RepairContext, plan: IndexPlan, top: int, data: bytes | None)
         elif plan.index is None and found != data and is_readable(found, paths.index_version(plan.region, at)):
             break  # below it, nothing is a hole of ours
         at -= 1
-    return [f"{filled} versions below it are filled up"] if filled else []
+    said = f"{filled} versions below it are filled up"
+    return [told(said, **of_region(plan.region), filled=filled)] if filled else []

@@ -27,7 +27,17 @@ from lancewal_reader import open_table
 from tests.audit.repair.test_segment import MemoryRecords
 from tests.support.indexes import newest_index
 from tests.support.pipeline import Pipeline
-from tests.support.repairs import Crash, CrashingStore, check_merged, check_strong, content, dry, flip, repairing
+from tests.support.repairs import (
+    Crash,
+    CrashingStore,
+    check_merged,
+    check_strong,
+    content,
+    dry,
+    flip,
+    messages,
+    repairing,
+)
 
 ADOPT = MergeLimits(adopt_rows=1)
 PARTITION = 1
@@ -78,7 +88,8 @@ def repair(
 ) -> list[str]:
     with repairing(pipeline) as context:
         region = pipeline.contract.regions[partition]
-        return repair_index(context, region, lambda: members, kafka(low), before_gap=before_gap, above=above)
+        done = repair_index(context, region, lambda: members, kafka(low), before_gap=before_gap, above=above)
+    return messages(done)
 
 
 def goes_on(pipeline: Pipeline, *, another: bool = True) -> None:
@@ -180,7 +191,7 @@ def test_a_gap_stops_it_and_a_person_may_end_the_region_there(pipeline: Pipeline
         repair(pipeline)
     region = pipeline.contract.regions[PARTITION]
     with repairing(pipeline) as context:
-        lines = plan_index(context, region, kafka(), before_gap=True).lines()
+        lines = messages(plan_index(context, region, kafka(), before_gap=True).lines())
     assert any(f"offsets {first} to {next_ - 1}" in line for line in lines)
     if how == "damaged":
         assert any(line.startswith("it may hold more: ") and path.name in line for line in lines)

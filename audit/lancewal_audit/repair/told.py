@@ -1,0 +1,39 @@
+"""What a repair tells: sentences for people, each with what it is about, for programs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from lancewal_core.ids import Region
+from lancewal_core.region.index import GenerationRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A sentence; ``about`` has the fields of a log event: ``partition``, ``generation``, ``version``, ``object``."""
+
+    message: str
+    about: dict[str, object] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.message
+
+    def as_json(self) -> dict[str, object]:
+        """As commands report it."""
+        return {"message": self.message, **self.about}
+
+
+def told(message: str, /, **about: object) -> Told:
+    """A sentence and what it is about."""
+    return Told(message, about)
+
+
+def of_region(region: Region) -> dict[str, object]:
+    """The fields that say which partition of which topic."""
+    return {"topic": region.topic, "partition": region.partition}
+
+
+def of_generation(region: Region, record: GenerationRecord) -> dict[str, object]:
+    """Those of a generation: its positions are ``first`` to before ``next``, which is null while it is open."""
+    span = {"first": record.first, "next": record.next}
+    return {**of_region(region), "generation": record.generation, **span, "state": record.state.name}
