@@ -1,6 +1,7 @@
 """The program under test as real processes: an installation, its settings, its services, and what they logged.
 
-1. Commands come from the entry points that pyproject.toml names, whether or not the project is installed here.
+1. Commands come from the entry points that pyproject.toml names, whether or not the project is installed here; their
+   processes are forked off one that has imported them (``forks``).
 2. Every service has an event log of its own (``LANCEWAL_EVENT_LOG``) and a log file; a kill is what the operating system
    says it was (exit status -9), never what the test meant to do.
 """
@@ -12,25 +13,21 @@ import os
 import random
 import re
 import signal
-import subprocess
-import sys
+import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import yaml
 
-from lancewal_demo.stack import Process
 from lancewal_demo.stack.processes import log_tail
+from tests.support.forks import PACKAGES, ROOT, Forked, Nursery
 
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("core", "kafka", "ingest", "flusher", "reader", "audit", "demo")
 DEADLINE_S = 240.0
 _POLL_S = 0.02
-_COMMAND = "from lancewal_core.cli.program import main; main()"
 _FAILPOINT = re.compile(r"(?P<point>[a-z.]+):(?P<when>before|after)(:(?P<n>\d+))?=(?P<act>\w+)")
 
 Event = Mapping[str, Any]
@@ -81,16 +78,11 @@ class Lancewal:
 
     def run(self, *command: str, environment: Mapping[str, str] | None = None) -> Answer:
         """Run ``lancewal COMMAND`` with the settings file to its end."""
-        done = subprocess.run(
-            [sys.executable, "-c", _COMMAND, *command, "--config", str(self.config)],
-            env=self._environment(environment or {}),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-            check=False,
-        )
-        return Answer(done.returncode, done.stdout, done.stderr)
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            code = self._fork(command, environment or {}, out, err).wait(DEADLINE_S)
+            out.seek(0)
+            err.seek(0)
+            return Answer(code, out.read().decode(), err.read().decode())
 
     def succeed(self, *command: str) -> str:
         """Run a command that must succeed; its standard output."""
@@ -107,12 +99,9 @@ class Lancewal:
         variables = {**(environment or {}), "LANCEWAL_EVENT_LOG": str(events)}
         if failpoint is not None:
             variables |= {"LANCEWAL_TESTING": "1", "LANCEWAL_FAILPOINT": failpoint}
-        process = Process(
-            [sys.executable, "-c", _COMMAND, *command, "--config", str(self.config)],
-            log,
-            environment=self._environment(variables),
-        )
-        self._started.append(Service(name, process, events, failpoint))
+        with open(log, "ab") as output:
+            process = self._fork(command, variables, output, output)
+        self._started.append(Service(name, process, log, events, failpoint))
         return self._started[-1]
 
     @property
@@ -123,6 +112,11 @@ class Lancewal:
             f"{s.name}: {'running' if s.running else f'ended with {s.exit_code}'}\n{s.tail}" for s in shown
         )
 
+    def _fork(self, command: Sequence[str], more: Mapping[str, str], out: IO[bytes], err: IO[bytes]) -> Forked:
+        with open(os.devnull, "rb") as nothing:
+            arguments = [*command, "--config", str(self.config)]
+            return Nursery.only().fork(arguments, self._environment(more), [nothing, out, err])
+
     def _environment(self, more: Mapping[str, str]) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("LANCEWAL_")}
         path = os.pathsep.join([str(self.folder / "site"), *(str(ROOT / package) for package in PACKAGES)])
@@ -132,11 +126,12 @@ class Lancewal:
 class Service:
     """A running ``lancewal`` process and its event log."""
 
-    def __init__(self, name: str, process: Process, events: Path, failpoint: str | None) -> None:
+    def __init__(self, name: str, process: Forked, log: Path, events: Path, failpoint: str | None) -> None:
         self.name = name
         self.failpoint = failpoint
         self.started_at = time.monotonic()
         self._process = process
+        self._log = log
         self._place = events
         self._read = 0
         self._events: list[Event] = []
@@ -174,7 +169,7 @@ class Service:
 
     @property
     def log(self) -> str:
-        return self._process.log.read_text(errors="replace")
+        return self._log.read_text(errors="replace")
 
     @property
     def lines(self) -> list[dict[str, Any]]:
@@ -231,7 +226,7 @@ class Service:
 
     @property
     def tail(self) -> str:
-        return log_tail(self._process.log)
+        return log_tail(self._log)
 
 
 def _at(failpoint: str) -> str:
