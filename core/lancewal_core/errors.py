@@ -156,7 +156,7 @@ class ActionNeeded(LancewalError):
 
 
 class InvalidInput(ActionNeeded, ValueError):
-    """An argument, an option or a file is not what it must be, or a right is missing."""
+    """An argument, an option or a file is not what it must be."""
 
 
 class InvalidSettings(ActionNeeded):
@@ -193,6 +193,10 @@ class NotALancewalTable(ActionNeeded):
 
 class TopicMissing(ActionNeeded):
     """The topic does not exist."""
+
+
+class KafkaForbidden(ActionNeeded):
+    """The brokers do not let this user do it; a service waits until the right is given."""
 
 
 class TopicReplaced(ActionNeeded):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from confluent_kafka import KafkaError, KafkaException
 
 from lancewal_core.errors import (
-    InvalidInput,
     InvalidSettings,
+    KafkaForbidden,
     KafkaUnavailable,
     LancewalError,
     RecordsUnreadable,
@@ -56,7 +56,7 @@ def leaderless(error: BaseException | None) -> bool:
 
 
 def explained(error: BaseException, act: str, topic: str, servers: str = "", heard: str = "") -> LancewalError:
-    """What to raise instead of a Kafka exception: ``TopicMissing``, ``InvalidInput`` or ``KafkaUnavailable``.
+    """What to raise instead of a Kafka exception: ``TopicMissing``, ``KafkaForbidden`` or ``KafkaUnavailable``.
 
     ``servers``: who was asked; ``heard``: what the client has said meanwhile, which tells why nobody answers.
     """
@@ -69,13 +69,20 @@ def explained(error: BaseException, act: str, topic: str, servers: str = "", hea
             topic=topic,
         )
     if code in _NOT_ALLOWED:
-        return InvalidInput(
-            f"{act}: the broker does not allow it: {_text(error)}. Grant the rights on {topic!r}", topic=topic
-        )
+        return forbidden(act, topic, f": {_text(error)}", f"the rights on topic {topic!r} and its consumer group")
     silent = f"Kafka at {servers} does not answer: " if servers else ""
     more = f" ({heard})" if heard else ""
     return KafkaUnavailable(
         f"{silent}{act}: {_text(error)}{more}; check kafka.bootstrap_servers, kafka.options and the network",
+        topic=topic,
+    )
+
+
+def forbidden(act: str, topic: str, said: str, rights: str) -> KafkaForbidden:
+    """``said`` comes right behind the sentence, and names who says it."""
+    return KafkaForbidden(
+        f"{act}: the brokers do not allow it{said}. Grant this user {rights} (docs/reference/trust.md lists them), or set "
+        "another one in kafka.options",
         topic=topic,
     )
 

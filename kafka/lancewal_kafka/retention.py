@@ -42,7 +42,7 @@ class KafkaRetention:
         return self._inspector.configuration(self._topic)
 
     def stored_batches(self) -> StoredBatches:
-        """How the topic stores batches; ``InvalidInput`` where this user may not know."""
+        """How the topic stores batches; ``KafkaForbidden`` where this user may not know."""
         return self.config().stored
 
     def lows(self, partitions: Sequence[int]) -> dict[int, Position]:

@@ -2,7 +2,7 @@
 
 Guarantees
  1. Every question is asked here alone, may be asked from any thread, and raises as ``errors`` says: ``KafkaUnavailable`` when
-    nobody answers in time, ``TopicMissing`` for a topic that is not there, ``InvalidInput`` where this user may not ask.
+    nobody answers in time, ``TopicMissing`` for a topic that is not there, ``KafkaForbidden`` where this user may not ask.
  2. A partition without a leader, as right behind its topic's creation or while a broker goes, is asked again until
     ``election_s`` (by default ``timeout_s``) have passed: Kafka's client does not by itself.  0 is for a loop that asks
     again anyway, and must not stand still for one partition.
@@ -21,6 +21,7 @@ from typing import Any, Literal, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # imported there, not listed
+    AclOperation,
     AdminClient,
     ConfigResource,
     OffsetSpec,
@@ -33,7 +34,7 @@ from lancewal_core.paths import check_topic
 from lancewal_core.process.clock import ms_since_1970
 from lancewal_core.table.contract import Contract
 from lancewal_kafka.clients import REQUEST_TIMEOUT_S
-from lancewal_kafka.errors import code_of, explained, leaderless, not_accepted
+from lancewal_kafka.errors import code_of, explained, forbidden, leaderless, not_accepted
 from lancewal_kafka.unpacking import StoredBatches
 
 T = TypeVar("T")
@@ -116,6 +117,28 @@ class TopicInspector:
             self._learn_controller()
             raise
         return TopicFacts(topic_id(str(found.topic_id)), len(found.partitions))  # Uuid's == compares identity
+
+    def check_right(self, topic: str, operation: AclOperation) -> None:
+        """``KafkaForbidden`` if this user may describe the topic and not do this with it."""
+        asked = self._admin.describe_topics(
+            TopicCollection([topic]), request_timeout=self._timeout_s, include_authorized_operations=True
+        )[topic]
+        act = f"asking what is allowed on topic {topic}"
+        _check_right(self._answer(asked, act, topic), operation, f"topic {topic}", topic)
+
+    def check_right_on_group(self, topic: str, group: str, operation: AclOperation) -> None:
+        """The same of the topic's consumer group.  Of one that does not exist yet, brokers say only whether one may ask."""
+        asked = self._admin.describe_consumer_groups(
+            [group], request_timeout=self._timeout_s, include_authorized_operations=True
+        )[group]
+        what = f"consumer group {group}"
+        try:
+            described = self._answer(asked, f"asking what is allowed on {what} of topic {topic}", topic)
+        except LancewalError as error:
+            if code_of(error.__cause__) == KafkaError.GROUP_ID_NOT_FOUND:
+                return
+            raise
+        _check_right(described, operation, what, topic)
 
     def configuration(self, topic: str) -> TopicConfig:
         """What is configured for it, or by default."""
@@ -221,6 +244,13 @@ class TopicInspector:
 
     def _hear(self, error: Any) -> None:
         self._heard = error.str()
+
+
+def _check_right(described: Any, operation: AclOperation, what: str, topic: str) -> None:
+    allowed = described.authorized_operations  # None: the brokers did not say
+    if allowed is not None and operation not in allowed:
+        name = operation.name.capitalize()
+        raise forbidden(f"{name} on {what}", topic, "", f"the right {name} on {what}")
 
 
 def same_topic(inspector: TopicInspector, contract: Contract, advice: str) -> TopicState:

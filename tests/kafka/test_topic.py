@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from lancewal_core.errors import InvalidInput, InvalidSettings, KafkaUnavailable, LancewalError, TopicMissing
+from lancewal_core.errors import InvalidSettings, KafkaForbidden, KafkaUnavailable, LancewalError, TopicMissing
 from lancewal_kafka import topic as topic_module
 from lancewal_kafka.topic import TopicInspector
 
@@ -133,7 +133,10 @@ def test_who_knows_no_controller_asks_the_cluster_again() -> None:
         (KafkaError.UNKNOWN_TOPIC_OR_PART, TopicMissing, ["'t' does not exist", "127.0.0.1:1", "create it"]),
         (KafkaError._UNKNOWN_TOPIC, TopicMissing, ["'t' does not exist"]),
         (KafkaError._UNKNOWN_PARTITION, TopicMissing, ["'t' does not exist"]),
-        *((code, InvalidInput, ["does not allow it", "Grant the rights on 't'"]) for code in NOT_ALLOWED),
+        *(
+            (code, KafkaForbidden, ["do not allow it", "Grant this user the rights on topic 't'", "trust.md"])
+            for code in NOT_ALLOWED
+        ),
         (KafkaError._TIMED_OUT, KafkaUnavailable, ["127.0.0.1:1", "Timed out", "check kafka.bootstrap_servers"]),
         (KafkaError.NOT_CONTROLLER, KafkaUnavailable, ["check kafka.bootstrap_servers"]),
     ],

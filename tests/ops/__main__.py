@@ -37,6 +37,8 @@ def main() -> int:
     given = parser.parse_args()
     folder, kept = Path(tempfile.mkdtemp(prefix="lancewal-ops-")), Kept()
     say(f"logs are in {folder}")
+    if not given.only:
+        kept.forget()  # the page is of one run
     problems = run_cases(folder)
     say(f"{len(problems)} of the alerts on made-up series are wrong")
     if not given.no_cluster:

@@ -39,6 +39,20 @@ def _nothing(stage: Stage) -> None:
     pass
 
 
+_LEAVES_ALL = {"LANCEWAL_FLUSHER__COMPACTION_TARGET_ROWS": "1", "LANCEWAL_FLUSHER__COMPACTION_DELETED_RATIO": "1"}
+"""Compaction looks, and finds nothing worth its while."""
+
+
+def _worn(stage: Stage) -> None:
+    """What merges hide stays."""
+    stage.restart("flusher", **_LEAVES_ALL)
+    stage.traffic.on()
+
+
+def _mended(stage: Stage) -> None:
+    stage.restart("flusher")
+
+
 def _churn(stage: Stage) -> None:
     """Rows, and then each of them anew: what was there before is hidden."""
     stage.traffic.on()
@@ -82,7 +96,13 @@ def _store_slow(stage: Stage) -> None:
 
 
 def _store_well(stage: Stage) -> None:
-    stage.proxy.faults = Faults()
+    stage.harm_nothing()
+
+
+def _flushes_refused(stage: Stage) -> None:
+    """Rows are durable and stay in memory."""
+    stage.traffic.on()
+    stage.refuse_flushes()
 
 
 def _burst(stage: Stage) -> None:
@@ -96,6 +116,15 @@ def _bad_records(stage: Stage) -> None:
     for number in range(20):
         stage.world.feed.send_raw(b"{", f"customer-{number}".encode())
     stage.traffic.on()
+
+
+def _letters_refused(stage: Stage) -> None:
+    stage.forbid_letters()
+    _bad_records(stage)
+
+
+def _letters_taken(stage: Stage) -> None:
+    stage.allow_letters()
 
 
 def _misrouted(stage: Stage) -> None:
@@ -123,6 +152,11 @@ def _foreign(stage: Stage) -> None:
 
 
 def _indexed(stage: Stage) -> None:
+    never = {
+        "LANCEWAL_FLUSHER__INDEX_UNINDEXED_RATIO_MAX": "1",
+        "LANCEWAL_FLUSHER__INDEX_UNINDEXED_ROWS_MAX": "1000000",
+    }
+    stage.restart("flusher", **_LEAVES_ALL, **never)
     table = lance.dataset(stage.world.uri, storage_options=dict(stage.world.options))
     table.create_scalar_index("count", "BTREE")
     stage.traffic.on()
@@ -152,27 +186,51 @@ def _frozen(stage: Stage) -> None:
 
 
 def _takeover(stage: Stage) -> None:
+    """It leaves sealed generations that nobody has flushed, and a flusher that may not do it either."""
     stage.traffic.on()
+    stage.run("pause", "flusher")
+    stage.refuse_flushes()
+    stage.wait_for_value("ingest-1", "lancewal_ingest_unflushed_generations", 1)
     stage.kill("ingest-1")
+    stage.harm_nothing()
+
+
+def _taken_over(stage: Stage) -> None:
+    stage.run("resume", "flusher")
+    stage.start("ingest-1")
 
 
 def _damage(stage: Stage) -> None:
-    """Files of flushes are away when the flusher comes to merge them."""
+    """Files of flushes are damaged when the flusher comes to merge them."""
     stage.traffic.on()
     stage.run("pause", "flusher")
-    stage.wait_for_value("flusher", "lancewal_flusher_unmerged_rows", 1)
-    stage.put_aside()
+    stage.wait_for_value("flusher", "lancewal_flusher_paused", 1)
+    stage.wait_for_flush()
+    stage.spoil_flushes()
     stage.run("resume", "flusher")
 
 
 def _repair(stage: Stage) -> None:
-    stage.put_back()
+    stage.mend_flushes()
     stage.traffic.on()
 
 
 FAULTS: tuple[Fault, ...] = (
-    Fault("load", "rows are produced after a silence", _load, _nothing),
-    Fault("churn", "two thousand rows are written three times", _churn, _nothing, ("LancewalCompactionBehind",)),
+    Fault(
+        "load",
+        "rows are produced after a silence; ended by another one",
+        _load,
+        lambda stage: stage.traffic.off(),
+        ("LancewalCleanUpBehind",),
+    ),
+    Fault(
+        "worn",
+        "rows are written over and over, and compaction is told to leave every fragment alone; ended by a restart",
+        _worn,
+        _mended,
+        ("LancewalCompactionBehind",),
+    ),
+    Fault("churn", "four thousand rows are written three times", _churn, _nothing),
     Fault(
         "ingest_paused",
         "`lancewal pause ingest` while rows are produced",
@@ -215,7 +273,21 @@ FAULTS: tuple[Fault, ...] = (
         ("LancewalStoreSlow", "LancewalVisibilityBurnsFast", "LancewalVisibilityBurnsSlowly"),
     ),
     Fault("burst", "60 MB of rows at once, and a slow store", _burst, _store_well),
+    Fault(
+        "flushes_refused",
+        "the store refuses every manifest of a flush, so that rows stay in memory until it is full",
+        _flushes_refused,
+        _store_well,
+        ("LancewalIngestThrottled",),
+    ),
     Fault("bad_records", "records that are no JSON", _bad_records, _nothing, ("LancewalDeadLettersArrive",)),
+    Fault(
+        "letters_refused",
+        "ingest has no right (ACL) to write to the topic of dead letters, and there are bad records; ended by giving it back",
+        _letters_refused,
+        _letters_taken,
+        ("LancewalDeadLettersFail",),
+    ),
     Fault(
         "misrouted",
         "a record in another partition than its key's; ended by `lancewal offset reject` and a restart",
@@ -223,7 +295,12 @@ FAULTS: tuple[Fault, ...] = (
         _reject,
         ("LancewalPartitionStopped",),
     ),
-    Fault("takeover", "an ingest process is killed", _takeover, lambda stage: stage.start("ingest-1")),
+    Fault(
+        "takeover",
+        "an ingest process is killed that has sealed generations which nobody could flush",
+        _takeover,
+        _taken_over,
+    ),
     Fault(
         "frozen",
         "an ingest process is stopped (SIGSTOP) for longer than its session",
@@ -232,10 +309,15 @@ FAULTS: tuple[Fault, ...] = (
         ("LancewalOwnersFight",),
     ),
     Fault("foreign", "a user appends to the table", _foreign, _nothing),
-    Fault("indexed", "a secondary index is built, and rows come behind it", _indexed, _nothing),
+    Fault(
+        "indexed",
+        "a secondary index is built and not extended while rows come; ended by a restart that does",
+        _indexed,
+        _mended,
+    ),
     Fault(
         "damage",
-        "the manifests of flushes are away when they are to be merged; ended by putting them back",
+        "the manifests of flushes are damaged when they are to be merged; ended by putting back what they were",
         _damage,
         _repair,
         ("LancewalDamaged",),
@@ -276,7 +358,10 @@ SHORTENED: Mapping[str, Mapping[str, Value]] = {
     "LancewalDeadLettersArrive": {"window": "15s"},
     "LancewalMergesDoNotLand": {"window": "5s", "threshold": 10},
     "LancewalRoundsFail": {"threshold": 12},
-    "LancewalCompactionBehind": {"ratio": 0.05},
+    "LancewalCompactionBehind": {"ratio": 0.3},
+    "LancewalCleanUpBehind": {"window": "3s", "threshold": 10},
+    "LancewalIngestThrottled": {"window": "5s"},
+    "LancewalDeadLettersFail": {"window": "15s"},
     "LancewalStoreErrors": {"window": "10s"},
     "LancewalStoreSlow": {"window": "15s"},
 }
@@ -284,19 +369,13 @@ SHORTENED: Mapping[str, Mapping[str, Value]] = {
 
 BY_SERIES: Mapping[str, str] = {
     "LancewalInvariantViolated": "an invariant that is violated would be a bug, and there is none to make it with",
-    "LancewalIngestThrottled": "ingest waits for the segment in flight long before its memory is full; no load here fills it",
-    "LancewalDeadLettersFail": "a broker that takes rows and refuses dead letters for half a minute is not made here",
     "LancewalKeysInConflict": "needs a table keyed by bytes; the tests of conflicts make the state itself",
     "LancewalIndexesBehind": "an index that refuses is made by the tests of upkeep; here its figures are",
-    "LancewalCleanUpBehind": "a hundred thousand objects take longer to make than the proof runs",
 }
 """Alerts whose fault is not made: Prometheus' own unit test runs them on made-up series (``series``)."""
 
 UNMOVED: Mapping[str, str] = {
     "never": "nothing may move it",
-    "never_full": "ingest waits for the segment in flight long before its memory is full",
-    "replay": "no takeover here left rows that had to be read back",
-    "index_behind": "rows behind the index were taken in before Prometheus could see them",
     "keys_in_conflict": "needs a table keyed by bytes",
 }
 """Why no fault moves the panels that say so; they must show a value all the same."""

@@ -20,6 +20,10 @@ class Kept:
         self._file = file or cache.cache_directory() / "check-ops.json"
         self._found: dict[str, Any] = json.loads(self._file.read_text()) if self._file.exists() else {}
 
+    def forget(self) -> None:
+        """What runs before this one have left."""
+        self._found = {}
+
     def keep(self, name: str, results: Results, took_s: float) -> None:
         """Of one fault, in place of what was there."""
         shown, fired = [asdict(s) for s in results.shown], [asdict(f) for f in results.fired]

@@ -33,16 +33,9 @@ CASES: Mapping[str, Case] = {
         "9m",
         "12m",
     ),
-    "LancewalIngestThrottled": Case(f'lancewal_ingest_throttled{{table="t",{_JOB}}}', "0x10 1x30", "9m", "25m"),
-    "LancewalDeadLettersFail": Case(
-        f'lancewal_ingest_dead_letter_failures_total{{table="t",{_JOB}}}', "0x20 0+1x40", "19m", "40m"
-    ),
     "LancewalKeysInConflict": Case(f'lancewal_flusher_keys_in_conflict{{table="t",{_JOB}}}', "0x10 3x20", "12m", "20m"),
     "LancewalIndexesBehind": Case(
         f'lancewal_flusher_index_refusals_total{{table="t",index="i",{_JOB}}}', "0x70 0+1x60", "60m", "100m"
-    ),
-    "LancewalCleanUpBehind": Case(
-        f'lancewal_flusher_gc_waiting_objects{{table="t",{_JOB}}}', "10x60 200000x180", "100m", "200m"
     ),
 }
 

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import re
-import shutil
 import threading
 import time
 import urllib.request
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (  # type: ignore[attr-defined] # imported there, not listed
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from lancewal_core.paths import SnapshotFile
 from lancewal_demo.stack import KafkaBroker, S3Server
@@ -25,6 +33,13 @@ from tests.whole_path.world import World, make_world
 
 SCRAPE_S = 1
 TOPIC = "watched"
+LETTERS = f"{TOPIC}.dead-letters"
+FLUSHES = "memtables/"
+"""In the path of what is stored of a flush."""
+_ACLS = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
 RETENTION_S = 180
 _BATCH, _PAUSE_S = 40, 0.2
 
@@ -87,25 +102,26 @@ class Stage:
     ports: dict[str, int]
     traffic: Traffic
     services: dict[str, Service] = field(default_factory=dict)
-    moved: list[tuple[Path, Path]] = field(default_factory=list)
+    spoilt: dict[Path, bytes] = field(default_factory=dict)
     astray: tuple[int, int] = (0, 0)
     """Partition and offset of a record that lies in the wrong partition."""
 
-    def start(self, *names: str) -> None:
-        """``ingest-1``, ``ingest-2`` or ``flusher``."""
+    def start(self, *names: str, **more: str) -> None:
+        """``ingest-1``, ``ingest-2`` or ``flusher``; ``more`` are variables of its settings."""
         for name in names:
             kind = name.partition("-")[0]
             command = ("flusher", "run") if kind == "flusher" else ("ingest", "run")
             variable = f"LANCEWAL_HTTP__{kind.upper()}_PORT"
-            self.services[name] = self.world.lancewal.start(*command, environment={variable: str(self.ports[name])})
+            environment = {variable: str(self.ports[name]), **more}
+            self.services[name] = self.world.lancewal.start(*command, environment=environment)
 
     def kill(self, *names: str) -> None:
         for name in names:
             self.services.pop(name).kill()
 
-    def restart(self, *names: str) -> None:
+    def restart(self, *names: str, **more: str) -> None:
         self.kill(*names)
-        self.start(*names)
+        self.start(*names, **more)
 
     def restart_when_ready(self, name: str) -> None:
         """Kill it and start it anew, as soon as Prometheus can have seen the former life."""
@@ -147,23 +163,53 @@ class Stage:
         for future in admin.delete_records(asked).values():
             future.result(30)
 
-    def put_aside(self) -> None:
-        """Take the manifests of flushes away, and remember where they belong."""
-        aside = self.folder / "aside"
-        aside.mkdir(exist_ok=True)
-        stored = sorted(self.store.directory.rglob(SnapshotFile.MANIFEST.value))
-        files = [file for file in stored if file.is_file()]
-        assert files, "there is no file of a flush"
-        for number, file in enumerate(files):
-            place = aside / f"{number}-{file.name}"
-            shutil.move(file, place)
-            self.moved.append((place, file))
+    def refuse_flushes(self) -> None:
+        """The store takes no manifest of a flush; segments and all else it does take."""
+        self.proxy.part, self.proxy.faults = FLUSHES, Faults(unavailable=1.0)
 
-    def put_back(self) -> None:
-        for place, file in self.moved:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            shutil.move(place, file)
-        self.moved.clear()
+    def harm_nothing(self) -> None:
+        self.proxy.part, self.proxy.faults = "", Faults()
+
+    def forbid_letters(self) -> None:
+        """Whoever asks may describe the topic of dead letters, and no more."""
+        operations = (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
+        rights = [_right(operation, AclPermissionType.ALLOW) for operation in operations]
+        admin = self.admin()
+        for made in admin.create_acls(rights).values():
+            made.result(30)
+
+    def allow_letters(self) -> None:
+        admin = self.admin()
+        every = _right(AclOperation.ANY, AclPermissionType.ANY, AclBindingFilter)
+        for gone in admin.delete_acls([every]).values():
+            gone.result(30)
+
+    def wait_for_flush(self) -> None:
+        """One more than there were."""
+        before = self._manifests
+        until(lambda: bool(self._manifests - before), lambda: self.world.lancewal.tails)
+
+    def spoil_flushes(self) -> None:
+        """Turn the bits of the manifests of flushes.  One that is away is no damage: it is made anew from the log."""
+        self.spoilt = {file: file.read_bytes() for file in self._manifests}
+        for file, content in self.spoilt.items():
+            file.write_bytes(bytes(255 - byte for byte in content))
+
+    @property
+    def _manifests(self) -> set[Path]:
+        return {file for file in self.store.directory.rglob(SnapshotFile.MANIFEST.value) if file.is_file()}
+
+    def mend_flushes(self) -> None:
+        for file, content in self.spoilt.items():
+            if file.exists():
+                file.write_bytes(content)
+        self.spoilt.clear()
+
+
+def _right(operation: AclOperation, permission: AclPermissionType, kind: Any = AclBinding) -> Any:
+    who = None if kind is AclBindingFilter else "User:ANONYMOUS"
+    host = None if kind is AclBindingFilter else "*"
+    return kind(ResourceType.TOPIC, LETTERS, ResourcePatternType.LITERAL, who, host, operation, permission)
 
 
 @contextlib.contextmanager
@@ -172,7 +218,7 @@ def staged(folder: Path) -> Iterator[Stage]:
     names = ("ingest-1", "ingest-2", "flusher")
     ports = dict(zip(names, free_ports(len(names)), strict=True))
     with (
-        KafkaBroker(folder / "kafka") as broker,
+        KafkaBroker(folder / "kafka", _ACLS) as broker,
         S3Server(folder / "s3") as store,
         HttpFaultProxy(store.endpoint, "", 1) as proxy,
     ):
@@ -204,5 +250,5 @@ def staged(folder: Path) -> Iterator[Stage]:
             yield stage
         finally:
             traffic.end()
-            proxy.faults = Faults()
+            stage.harm_nothing()
             stage.kill(*stage.services)

@@ -13,7 +13,8 @@ from tests.ops.stage import Stage
 from watch.dashboards.panel import Board, Panel
 from watch.dashboards.table import BOARDS
 
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
+"""For a panel to move, an alert to fire or to clear: what is waited for is that, and this is when it is given up."""
 _BASELINE = 6
 """Looks at a panel before the fault: what it does by itself is between them."""
 _MARGIN = 0.05

@@ -43,6 +43,10 @@ def guarded_broker(folder: Path, certificates: Certificates) -> Iterator[Guarded
     protocols = ",".join(f"{name}:{protocol}" for name, protocol in _PROTOCOLS.items())
     config = {
         "listener.security.protocol.map": f"CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,{protocols}",
+        # Where nobody has set rights, all may do everything; who comes by the plain listener sets them.
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+        "super.users": "User:ANONYMOUS",
         "listener.name.guarded.sasl.enabled.mechanisms": "PLAIN",
         "listener.name.guarded.plain.sasl.jaas.config": (
             f'{_MODULES}.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'

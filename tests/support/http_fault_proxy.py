@@ -86,7 +86,7 @@ class HttpFaultProxy:
         self.faults = Faults()
         self.damaged: list[Damaged] = []
         self.unconditional = unconditional
-        self._part = part
+        self.part = part
         self._rng = random.Random(f"proxy {seed}")
         self._lock = threading.Lock()
         self._sticky: dict[str, tuple[Kind, int]] = {}
@@ -139,7 +139,7 @@ class HttpFaultProxy:
 
     def decide(self, method: str, path: str) -> Kind:
         """What is to happen to a request; returns when it is to happen."""
-        if method != "PUT" or self._part not in path:
+        if method != "PUT" or self.part not in path:
             return "forward"
         with self._lock:
             wanted = self._hold is not None and self._hold in path
@@ -172,7 +172,7 @@ class HttpFaultProxy:
         """The body of a listing, with fewer lines if it is to be damaged."""
         with self._lock:
             lines = _LISTED.findall(listing)
-            if self._part not in f"/{prefix}" or not lines or self._rng.random() >= self.faults.partial:
+            if self.part not in f"/{prefix}" or not lines or self._rng.random() >= self.faults.partial:
                 return listing
             at = self._rng.randrange(len(lines))
             kept = self._rng.choice((lines[:at], lines[at + 1 :], self._rng.sample(lines, at), []))

@@ -67,4 +67,4 @@ def _figures(name: str, partition: int) -> Figures:
         if partition == 3
         else None,
     )
-    return Figures(facts, 7, {"open": 1, "flushed": 1}, 5310, 1 << 20)
+    return Figures(facts, 7, {"open": 1, "flushed": 1}, 5310, 1 << 20, freshness_s=partition + 0.25)

@@ -254,7 +254,7 @@ UPKEEP = Section(
             "Rows that each secondary index does not cover, when upkeep last looked.",
             "Queries by the index scan these; growing: it cannot be extended.",
             [q("max by (table, index) (lancewal_flusher_unindexed_rows{@})", "{{table}} {{index}}")],
-            "index_behind",
+            "indexed",
             ("LancewalIndexesBehind",),
         ),
     ),

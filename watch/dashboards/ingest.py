@@ -113,7 +113,7 @@ MEMORY = Section(
             "1 while a process consumes nothing since its memory is full.",
             "Most of the time: the store first, then more processes or a larger ingest.memory_bytes_max.",
             [q("max by (instance) (lancewal_ingest_throttled{@})", "{{instance}}")],
-            "never_full",
+            "flushes_refused",
             ("LancewalIngestThrottled",),
         ),
         Panel(
@@ -153,7 +153,7 @@ MEMORY = Section(
             "Rows read from the log per second, to flush generations that a former owner had in memory.",
             "After every takeover for a while; all the time: owners change all the time.",
             [rate("lancewal_ingest_replayed_rows_total", "table")],
-            "replay",
+            "takeover",
             ("LancewalOwnersFight",),
             unit="rowsps",
         ),

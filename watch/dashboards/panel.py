@@ -38,7 +38,7 @@ class Query:
 class Panel:
     """``shows`` and ``advice`` are its description; ``runbooks`` are names of alerts.
 
-    ``moved_by`` is the load or fault after which it must show something else: an act of ``watch.proof.acts``.
+    ``moved_by`` is the load or fault after which it must show something else: one of ``tests/ops/faults.py``.
     """
 
     title: str

@@ -1,10 +1,11 @@
 """The start of a service, tried until it succeeds: what may pass, or is mended outside, is waited for in the process.
 
 Guarantees
- 1. A store or a broker that does not answer, or lets nobody in, is asked again after ``PAUSE_S``, twice as long each time, at
-    most ``PAUSE_MAX_S``; ``problem`` says meanwhile why the service is not ready, and ``failed`` is told of each.  A process
-    that ends instead is started again by its supervisor with pauses of minutes, and has no ``/readyz`` that says why.
- 2. Any other error ends the start: settings, the table, the topic.
+ 1. A store or a broker that does not answer, lets nobody in or has no such topic is asked again after ``PAUSE_S``, twice as
+    long each time, at most ``PAUSE_MAX_S``; ``problem`` says meanwhile why the service is not ready, and ``failed`` is told
+    of each.  A process that ends instead is started again by its supervisor with pauses of minutes, and has no ``/readyz``
+    that says why.
+ 2. Any other error ends the start: settings, the table, a topic that is not the contract's.
  3. What a start that failed had opened is closed.
  4. Told to stop, it ends within a moment, but for what a library waits for.
 """
@@ -15,7 +16,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TypeVar
 
-from lancewal_core.errors import LancewalError, Refresh, Retry, StoreNotWritable
+from lancewal_core.errors import KafkaForbidden, LancewalError, Refresh, Retry, StoreNotWritable, TopicMissing
 from lancewal_core.process.clock import Clock, sleep_unless
 from lancewal_core.process.health import Problem
 
@@ -23,6 +24,8 @@ T = TypeVar("T")
 
 PAUSE_S = 1.0
 PAUSE_MAX_S = 30.0
+
+_MENDED_OUTSIDE = (Retry, Refresh, StoreNotWritable, KafkaForbidden, TopicMissing)
 
 Failed = Callable[[LancewalError, float], None]
 """Is told what went wrong, and after how many seconds it is tried again."""
@@ -45,7 +48,7 @@ class Start:
                 with ExitStack() as opened:
                     begun = begin(opened)
                     stack.push(opened.pop_all())
-            except (Retry, Refresh, StoreNotWritable) as error:
+            except _MENDED_OUTSIDE as error:
                 self.problem = Problem.of(error, "not started yet")
                 self._failed(error, pause_s)
                 sleep_unless(self._stopping, self._clock, pause_s)

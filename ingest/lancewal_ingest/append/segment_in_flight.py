@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from lancewal_core.errors import LancewalError, Retry
+from lancewal_core.errors import KafkaForbidden, LancewalError, Retry
 from lancewal_core.ids import Position
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Task, Tasks
@@ -96,7 +96,7 @@ class SegmentInFlight:
         self._task = None
         try:
             result = task.result()
-        except Retry as error:
+        except (Retry, KafkaForbidden) as error:  # a right that is missing may be given: dead letters wait
             self._again(error)
             return None
         except LancewalError:

@@ -31,6 +31,7 @@ from typing import Any
 
 import numpy as np
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined] # imported there, not listed
 
 from lancewal_core.errors import Fenced, KafkaUnavailable, TopicTruncated
 from lancewal_core.ids import Position, position_after
@@ -87,6 +88,7 @@ class ConfluentSource:
         self._renew_at: float | None = None
         """When to make a new client, because the instance id is still taken."""
         self._topic = topic
+        self._group = group
         self._report = report
         self._request_timeout_s = request_timeout_s
         self._fatal: KafkaError | None = None
@@ -199,6 +201,12 @@ class ConfluentSource:
 
     def facts(self) -> TopicFacts:
         return self._inspector.identify(self._topic)
+
+    def check_rights(self) -> None:
+        """``KafkaForbidden`` if this user may not read the topic or not be a member of the group: the client itself says so
+        only behind a subscription, and by errors that pass for any other."""
+        self._inspector.check_right(self._topic, AclOperation.READ)
+        self._inspector.check_right_on_group(self._topic, self._group, AclOperation.READ)
 
     def offsets(self, partition: int) -> Offsets:
         low = self._inspector.begins(self._topic, [partition])[partition]

@@ -39,6 +39,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined] # imported there, not listed
 
 from lancewal_core.errors import DeadLetterRefused, KafkaUnavailable, LancewalError, TopicMissing
 from lancewal_core.ids import Region
@@ -97,9 +98,10 @@ class KafkaDeadLetters:
         self._producer = self._new_producer()
 
     def check(self) -> None:
-        """The topic must exist: ``TopicMissing`` says what to do.  ``KafkaUnavailable`` if the broker is silent."""
+        """The topic must exist, and take letters from this user: ``TopicMissing`` and ``KafkaForbidden`` say what to do.
+        ``KafkaUnavailable`` if the broker is silent."""
         try:
-            TopicInspector(self._client).identify(self.topic)
+            TopicInspector(self._client).check_right(self.topic, AclOperation.WRITE)
         except TopicMissing as error:
             raise self._missing() from error
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from lancewal_core.errors import ActionNeeded, KafkaUnavailable
+from lancewal_core.errors import ActionNeeded, KafkaForbidden, KafkaUnavailable
 from lancewal_core.ids import Position
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Task, Tasks
@@ -85,7 +85,7 @@ class TopicWatch:
         clock: Clock,
         report: Callable[[str, object], None],
     ) -> None:
-        self.silent: KafkaUnavailable | None = None
+        self.silent: KafkaUnavailable | KafkaForbidden | None = None
         self._check = check
         self._source = source
         self._retention = retention
@@ -111,7 +111,7 @@ class TopicWatch:
         try:
             self._answers = asked.result()
             self.silent = None
-        except KafkaUnavailable as error:
+        except (KafkaUnavailable, KafkaForbidden) as error:
             self.silent = error
 
     def highs(self) -> dict[int, Position]:

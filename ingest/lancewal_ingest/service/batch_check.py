@@ -44,7 +44,7 @@ class BatchCheck:
         self._again_at = float("-inf")
 
     def look(self) -> None:
-        """``TopicUnsuitable``, ``KafkaUnavailable``; with ``refuse`` also ``InvalidInput`` where a right is missing."""
+        """``TopicUnsuitable``, ``KafkaUnavailable``; with ``refuse`` also ``KafkaForbidden`` where a right is missing."""
         if self._clock.monotonic() < self._again_at:
             return
         problem = self._problem()

@@ -54,6 +54,8 @@ class IngestMetrics(ServiceMetrics):
         self._short: set[int] = set()
         self.records = RecentRecords()
         self.append_failed: Failure | None = None
+        self.freshness_s: Mapping[int, float] = {}
+        """As last told."""
         """What the newest append met that could not be stored at once."""
 
     def observed(self, store: ObjectStore) -> ObjectStore:
@@ -177,6 +179,7 @@ class IngestMetrics(ServiceMetrics):
 
     def freshness(self, seconds: Mapping[int, float], ends: Mapping[int, Position]) -> None:
         """Of each partition that is ours, open or not, and where those that are open end in Kafka."""
+        self.freshness_s = dict(seconds)
         self._shown.assigned_partitions.set(len(seconds))
         show_only(self._shown.freshness_seconds, {(str(p),): s for p, s in seconds.items()})
         for partition, end in ends.items():

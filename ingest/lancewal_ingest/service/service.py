@@ -208,6 +208,7 @@ def _begin(settings: Settings, clock: Clock, metrics: IngestMetrics, memory: Mem
     stack.callback(leaving.leave)
     context = replace(context, drain=drain_of(context, source))
     check_topic(contract, source, context.drain)
+    source.check_rights()
     retention = KafkaRetention(client, contract.topic, group)
     batches = BatchCheck(
         contract.topic,

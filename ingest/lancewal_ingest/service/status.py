@@ -113,6 +113,7 @@ class IngestStatus:
                 generations={"open": 1} if partition in memtables else {},
                 unmerged_rows=memtables[partition].rows if partition in memtables else 0,
                 unmerged_bytes=memtables[partition].nbytes if partition in memtables else 0,
+                freshness_s=self._metrics.freshness_s.get(partition),
             )
             for partition in known
         ]

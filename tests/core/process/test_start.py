@@ -8,11 +8,13 @@ import pytest
 
 from lancewal_core.errors import (
     InvalidSettings,
+    KafkaForbidden,
     KafkaUnavailable,
     LancewalError,
     StoreNotWritable,
     StoreUnavailable,
     TopicMissing,
+    TopicReplaced,
 )
 from lancewal_core.process.health import Problem
 from lancewal_core.process.start import PAUSE_MAX_S, Start
@@ -38,7 +40,8 @@ class Begin:
 
 def test_it_is_tried_until_it_succeeds_and_what_had_failed_is_closed() -> None:
     clock, seen = ManualClock(), list[tuple[str, float]]()
-    errors = [StoreNotWritable("403"), KafkaUnavailable("away"), *(StoreUnavailable("404") for _ in range(5))]
+    of_kafka = KafkaUnavailable("away"), KafkaForbidden("acl"), TopicMissing("404")
+    errors = [StoreNotWritable("403"), *of_kafka, *(StoreUnavailable("404") for _ in range(3))]
     begin = Begin(*errors)
 
     def failed(error: LancewalError, again_s: float) -> None:
@@ -58,7 +61,7 @@ def test_it_is_tried_until_it_succeeds_and_what_had_failed_is_closed() -> None:
     assert clock.monotonic() - began == pytest.approx(31 + 2 * PAUSE_MAX_S)
 
 
-@pytest.mark.parametrize("error", [InvalidSettings("no"), TopicMissing("no")])
+@pytest.mark.parametrize("error", [InvalidSettings("no"), TopicReplaced("no")])
 def test_what_must_be_changed_ends_it(error: LancewalError) -> None:
     begin = Begin(StoreUnavailable("away"), error)
     with ExitStack() as stack, pytest.raises(type(error)):

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from lancewal_core.errors import InvalidInput, KafkaUnavailable, TopicMissing
+from lancewal_core.errors import KafkaForbidden, KafkaUnavailable, TopicMissing
 from lancewal_core.ids import Position
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.rows.region_key import encode_region_key
@@ -252,7 +252,7 @@ def test_of_a_compacted_topic_it_counts_since_when_nothing_became_durable() -> N
 
 def test_without_the_right_to_ask_the_rest_goes_on() -> None:
     watching = Watching()
-    watching.answers.error = InvalidInput("DescribeConfigs is not allowed")
+    watching.answers.error = KafkaForbidden("DescribeConfigs is not allowed")
     watching.topic.positions = at(20, 30)
     assert all(math.isnan(left_s) for left_s in watching.look().values())
     assert watching.watch.highs() == {0: 20, 1: 30}

@@ -602,13 +602,14 @@ def test_what_a_person_must_change_is_one_line_and_exit_code_2(
     make_topic(kafka, topic_name, 1)
     tree = settings_tree(kafka, topic_name, tmp_path)
     create_table(Settings(**tree))
+    recreate_topic(kafka, topic_name)
     process = program(tmp_path, tree)
     _, errors = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 2, errors.decode()
     *logged, line = errors.decode().splitlines()
     assert {json.loads(text)["level"] for text in logged} <= {"warning"}, "of what the topic lets in"
-    assert line.startswith(f"lancewal: topic_missing: the dead-letter topic '{topic_name}.dead-letters', ")
-    assert "does not exist: create it" in line
+    assert line.startswith(f"lancewal: topic_replaced: topic {topic_name} has id ")
+    assert "`lancewal table alter --topic-id" in line
 
 
 # -- what is checked first -------------------------------------------------------------------------------------

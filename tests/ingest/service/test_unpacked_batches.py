@@ -16,7 +16,7 @@ import yaml
 from confluent_kafka import Consumer, Producer
 from typer.testing import CliRunner
 
-from lancewal_core.errors import InvalidInput, InvalidSettings, TopicUnsuitable
+from lancewal_core.errors import InvalidSettings, KafkaForbidden, TopicUnsuitable
 from lancewal_core.ids import Position, Region, TopicId
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.settings.load import load_settings
@@ -181,11 +181,11 @@ class Time:
 
 
 def check(
-    policy: UnboundedBatches, answers: list[StoredBatches | InvalidInput], said: list[str], time: Time
+    policy: UnboundedBatches, answers: list[StoredBatches | KafkaForbidden], said: list[str], time: Time
 ) -> BatchCheck:
     def ask() -> StoredBatches:
         answer = answers.pop(0)
-        if isinstance(answer, InvalidInput):
+        if isinstance(answer, KafkaForbidden):
             raise answer
         return answer
 
@@ -197,7 +197,7 @@ LOOSE, TIGHT = StoredBatches("producer", 1_048_588), StoredBatches("uncompressed
 
 def test_it_is_said_once_for_each_state_of_the_topic() -> None:
     said, time = list[str](), Time()
-    answers: list[StoredBatches | InvalidInput] = [LOOSE, LOOSE, TIGHT, LOOSE, InvalidInput("no right")]
+    answers: list[StoredBatches | KafkaForbidden] = [LOOSE, LOOSE, TIGHT, LOOSE, KafkaForbidden("no right")]
     made = check("warn", answers, said, time)
     for expected in (1, 1, 1, 2, 3):
         made.look()
@@ -236,5 +236,5 @@ def test_what_is_refused(stored: StoredBatches, refused: bool) -> None:
 
 
 def test_who_may_not_know_the_topic_s_settings_refuses_it_too() -> None:
-    with pytest.raises(InvalidInput, match="no right"):
-        check("refuse", [InvalidInput("no right")], [], Time()).look()
+    with pytest.raises(KafkaForbidden, match="no right"):
+        check("refuse", [KafkaForbidden("no right")], [], Time()).look()

@@ -22,6 +22,7 @@ from lancewal_core.process.status.style import STYLE
 REFRESH_S = 10
 _SHOWN_APART = 8
 """Problems of partitions that get a card of their own; the others are in the table."""
+_LONG_S = 10.0
 _URGENT = list(State)
 _COMMAND = re.compile("`([^`]+)`")
 
@@ -116,6 +117,10 @@ def _rejected(found: PartitionStatus) -> str | None:
     return f"{few.records} of {few.records + few.rows}" if few.records else None
 
 
+def _age(seconds: float | None) -> str | None:
+    return None if seconds is None else f"{seconds:.1f} s" if seconds < _LONG_S else f"{seconds:.0f} s"
+
+
 _FIGURES: dict[str, Callable[[PartitionStatus], object]] = {
     "kafka": lambda found: found.high,
     "consumed": lambda found: found.consumed,
@@ -125,6 +130,8 @@ _FIGURES: dict[str, Callable[[PartitionStatus], object]] = {
     "merged": lambda found: found.merged,
     "read": lambda found: found.read,
     "lag": lambda found: found.lag,
+    "oldest not durable": lambda found: _age(found.freshness_s),
+    "oldest not merged": lambda found: _age(found.unmerged_s),
     "unmerged rows": lambda found: found.unmerged_rows,
     "rejected": _rejected,
 }

@@ -42,6 +42,11 @@ class PartitionStatus:
     """Position up to which the version that a reader opens holds it: the newest, or that of ``--reader-version``."""
     lag: int | None
     """``high`` minus ``durable``: an upper bound of the records that are not durable."""
+    freshness_s: float | None
+    """Age in seconds of its oldest record in Kafka that is not durable, 0 while none waits; only ingest's page knows."""
+    unmerged_s: float | None
+    """For how many seconds its oldest generation that has ended waits for its merge, 0 while none does; ingest's page does not
+    know."""
     merged_generation: int | None
     """Its newest merged generation; 0 if none is."""
     generations: Mapping[str, int]
@@ -136,6 +141,7 @@ class Figures:
     generations: Mapping[str, int] = field(default_factory=dict)
     unmerged_rows: int = 0
     unmerged_bytes: int = 0
+    freshness_s: float | None = None
 
 
 def partitions_of(table: TableFacts, figures: Iterable[Figures]) -> tuple[PartitionStatus, ...]:
@@ -173,6 +179,8 @@ def _partition(table: TableFacts, figures: Figures) -> PartitionStatus:
         merged=it.merged,
         read=it.read,
         lag=None if kafka is None or it.durable is None else max(0, kafka.high - it.durable),
+        freshness_s=figures.freshness_s,
+        unmerged_s=_unmerged_s(table.now_ms, it),
         merged_generation=figures.merged_generation,
         generations=figures.generations,
         unmerged_rows=figures.unmerged_rows,
@@ -180,3 +188,13 @@ def _partition(table: TableFacts, figures: Figures) -> PartitionStatus:
         rejections=it.rejections,
         diagnosis=diagnose(table, it),
     )
+
+
+def _unmerged_s(now_ms: int, it: PartitionFacts) -> float | None:
+    if it.merged is None and it.flushed is None and it.unmerged is None and it.sealed is None:
+        return None
+    since_ms = [found.since_ms for found in (it.unmerged, it.sealed) if found is not None]
+    known_ms = [found for found in since_ms if found is not None]
+    if since_ms and not known_ms:
+        return None
+    return max((max(0, now_ms - found) / 1000 for found in known_ms), default=0.0)

@@ -19,10 +19,11 @@ from prometheus_client import CollectorRegistry
 from lancewal_core.process.health import Health, HealthServer
 from lancewal_core.process.status.board import IDLE_S, LOOKED_AT_S, StatusBoard
 from lancewal_core.process.status.causes import Step
+from lancewal_core.process.status.facts import PartitionFacts, TableFacts, Waiting
 from lancewal_core.process.status.page import REFRESH_S, nothing_yet, status_page
-from lancewal_core.process.status.report import TableStatus
+from lancewal_core.process.status.report import Figures, TableStatus, partitions_of
 from tests.support.scripted import ManualClock
-from tests.support.shown_status import HOSTILE, shown_status
+from tests.support.shown_status import HOSTILE, NOW, shown_status
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}
 ALLOWED = {
@@ -130,6 +131,32 @@ def test_a_column_of_which_nothing_is_known_takes_no_room() -> None:
     assert "merged" not in heads
     known = replace(status, partitions=tuple(replace(found, merged=7) for found in status.partitions))
     assert "merged" in Page(status_page(known)).said("th")
+
+
+def test_how_old_is_what_waits_stands_beside_it() -> None:
+    said = Page(status_page(shown_status(12))).said("td")
+    assert "3.2 s" in said
+    assert "11 s" in said
+    status = shown_status(1)
+    (found,) = status.partitions
+    page = Page(status_page(replace(status, partitions=(replace(found, freshness_s=None, unmerged_s=125.0),))))
+    assert "oldest not durable" not in page.said("th")
+    assert "125 s" in page.said("td")
+
+
+@pytest.mark.parametrize(
+    ("facts", "seconds"),
+    [
+        (PartitionFacts("t", 0, merged=5), 0.0),
+        (PartitionFacts("t", 0, merged=5, unmerged=Waiting(2, NOW - 9_000), sealed=Waiting(3, NOW - 4_000)), 9.0),
+        (PartitionFacts("t", 0, flushed=5, sealed=Waiting(3, NOW - 4_000)), 4.0),
+        (PartitionFacts("t", 0, merged=5, unmerged=Waiting(2)), None),  # since when is not known
+        (PartitionFacts("t", 0, durable=5), None),  # of merges nothing is known
+    ],
+)
+def test_what_waits_for_its_merge_is_as_old_as_the_oldest_of_it(facts: PartitionFacts, seconds: float | None) -> None:
+    (found,) = partitions_of(TableFacts(NOW, "t"), [Figures(facts)])
+    assert found.unmerged_s == seconds
 
 
 def get(port: int, path: str, accept: str = "*/*") -> tuple[int, dict[str, str], bytes]:
