@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks import (
+    distance,
     freshness,
     ingest,
     memory,
@@ -28,6 +29,7 @@ from benchmarks.report import write_page
 
 BENCHMARKS: dict[str, Callable[[], dict[str, float]]] = {
     "strong-read": strong_read.run,
+    "distance": distance.run,
     "freshness": freshness.run,
     "ingest": ingest.run,
     "memory": memory.run,

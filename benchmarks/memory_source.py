@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks.workload import Message
@@ -38,7 +39,7 @@ class MemorySource:
             listener.assigned(range(len(self._records)))
         found: dict[int, Records] = {}
         for partition, at in self._next.items():
-            messages = self._records[partition][at : at + records_max // len(self._records)]
+            messages = self._records[partition][at : at + max(1, records_max // len(self._records))]
             if messages:
                 found[partition] = Records(
                     list(range(at, at + len(messages))),
@@ -48,6 +49,8 @@ class MemorySource:
                     [None if m.op == "upsert" else [("lancewal.op", m.op.encode())] for m in messages],
                 )
                 self._next[partition] = at + len(messages)
+        if not found:
+            time.sleep(timeout_s)
         return Polled(found, {p: Position(n) for p, n in self._next.items()})
 
     def start(self, partition: int, position: Position) -> None:

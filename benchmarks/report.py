@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,41 @@ def _strategy_rows(kind: str, percent: int) -> list[_Row]:
     ]  # fmt: skip
 
 
+_AIMS = {
+    "warm": ("strong read on an open table between two merges", {4: ("0.25", "14"), 64: ("0.25", "14")}),
+    "again": ("the same where nothing has come", {}),
+    "open_unmerged": ("open and strong read, 200 segments unmerged", {4: ("0.5", ""), 64: ("0.6", "")}),
+    "open_merged": ("open and strong read, all merged", {4: ("0.25", "16"), 64: ("0.25", "16")}),
+    "merge": ("merge round of 10 k rows, to its end", {4: ("0.85", ""), 64: ("1.1", "")}),
+    "garbage": ("garbage round, nothing to delete", {4: ("0.5", "15"), 64: ("0.6", "15")}),
+}
+"""What ``distance`` measures, and what it is to take by number of partitions: seconds, requests."""
+
+
+def _distance_rows() -> Iterator[_Row]:
+    for partitions in (4, 64):
+        for name, (text, aims) in _AIMS.items():
+            seconds, requests = aims.get(partitions, ("", ""))
+            said = f"{partitions} partitions: {text}"
+            if name == "merge":
+                committed = {4: "0.5", 64: "0.7"}[partitions]
+                yield (
+                    f"{said[: -len('to its end')]}until it is committed, s",
+                    f"merge_{partitions}_committed_s",
+                    committed,
+                    ".2f",
+                )
+            yield f"{said}, s", f"{name}_{partitions}_s", seconds or "-", ".2f"
+            yield f"{said}, requests", f"{name}_{partitions}_requests", requests or "-", ",.0f"
+            yield f"{said}, rounds", f"{name}_{partitions}_rounds", "-", ",.0f"
+        yield (
+            f"{partitions} partitions: idle ingest and flusher, requests a second",
+            f"idle_{partitions}_requests_per_s",
+            "1",
+            ".1f",
+        )
+
+
 ROWS: dict[str, list[_Row]] = {
     "ingest": [
         ("upserts only: rows/s of ingest over rows/s of the floor", "upserts_ratio", "at least 0.6", ".2f"),
@@ -86,6 +122,7 @@ ROWS: dict[str, list[_Row]] = {
         ("scans", "scans", "-", ",.0f"),
         ("table versions made meanwhile", "table_version", "-", ",.0f"),
     ],
+    "distance": [*_distance_rows()],
     "strong-read": [
         ("all columns: strong read over plain Lance scan", "all_ratio", "at most 2", ".2f"),
         ("three columns: strong read over plain Lance scan", "three_ratio", "at most 6", ".2f"),

@@ -15,6 +15,7 @@ import numpy as np
 from benchmarks.memory_source import MemorySource
 from benchmarks.tables import MemoryIngest, create
 from benchmarks.workload import SCHEMA, table_rows, upserts
+from lancewal_core.open import Address
 from lancewal_reader import open_table
 
 BASE_ROWS = 1_000_000
@@ -31,15 +32,15 @@ def run() -> dict[str, float]:
 
 
 def _measure(path: Path) -> dict[str, float]:
-    contract = create(path, "benchmark", "benchmark-id", 4)
+    contract = create(Address(str(path)), "benchmark", "benchmark-id", 4)
     lance.write_dataset(table_rows(np.arange(BASE_ROWS), 0), str(path), mode="append", schema=SCHEMA,
                         max_rows_per_file=250_000)  # fmt: skip
     # 90 k rows in four snapshots, then 10 k in 100 segments.
     source = MemorySource(contract.topic_id, contract.partitions)
-    ingest = MemoryIngest(path, contract, source, seal_rows=22_000, segment_rows=10_000)
+    ingest = MemoryIngest(Address(str(path)), contract, source, seal_rows=22_000, segment_rows=10_000)
     ingest.feed(list(upserts(90_000, BASE_ROWS, 1)))
     ingest.worker.drain(60)
-    ingest = MemoryIngest(path, contract, source, seal_rows=1_000_000, segment_rows=100)
+    ingest = MemoryIngest(Address(str(path)), contract, source, seal_rows=1_000_000, segment_rows=100)
     ingest.feed(list(upserts(10_000, BASE_ROWS, 2)))
     result: dict[str, float] = {}
     for name, columns in (("all", None), ("three", THREE)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from pathlib import Path
+from typing import Any
 
 import lance
 
@@ -27,13 +27,14 @@ from lancewal_ingest.service.worker import IngestWorker, WorkerLimits
 from tests.support.silent_observer import SilentObserver
 
 
-def create(path: Path, topic: str, topic_id: str, partitions: int) -> Contract:
+def create(address: Address, topic: str, topic_id: str, partitions: int) -> Contract:
     """An empty table with a contract."""
     table_uuid = uuid.uuid4().hex
-    dataset = lance.write_dataset(SCHEMA.empty_table(), str(path), mode="create", schema=SCHEMA)
+    options: Any = {"storage_options": dict(address.options or {})}
+    dataset = lance.write_dataset(SCHEMA.empty_table(), address.uri, mode="create", schema=SCHEMA, **options)
     dataset.update_config({TABLE_UUID: table_uuid})
-    dataset = lance.dataset(str(path))
-    store, table = Address(str(path)).store(), Address(str(path)).table()
+    dataset = lance.dataset(address.uri, **options)
+    store, table = address.store(), address.table()
     Watermarks(store, table).record(NOTHING_MERGED, table.newest().version, "checkpoint")
     columns = tuple(
         Column(name=f.name(), type=format_type(SCHEMA.field(f.name()).type), field_ids=(f.id(),))
@@ -50,8 +51,9 @@ def create(path: Path, topic: str, topic_id: str, partitions: int) -> Contract:
 class MemoryIngest:
     """The ingest worker over a ``MemorySource``."""
 
-    def __init__(self, path: Path, contract: Contract, source: MemorySource, seal_rows: int, segment_rows: int) -> None:
-        address = Address(str(path))
+    def __init__(
+        self, address: Address, contract: Contract, source: MemorySource, seal_rows: int, segment_rows: int
+    ) -> None:
         opened = OpenedTable.over(address.store(), address.table(), contract, ThreadTasks(), SystemClock())
         context = IngestContext(*opened.parts, lambda: uuid.uuid4().hex)
         self.source = source
@@ -66,7 +68,7 @@ class MemoryIngest:
         for message in messages:
             self.source.append(message)
         while self.worker.durable != self.source.ends or not self.worker.idle:
-            self.worker.step(0.0)
+            self.worker.step(0.002)
 
 
 class _NoDeadLetters:

@@ -11,6 +11,7 @@ from lancewal_core.errors import InvalidInput
 from lancewal_core.open import Address, open_at
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.store.json_object import is_whole
 from lancewal_core.store.place import place_of
 from lancewal_core.table.contract import Contract
@@ -60,6 +61,13 @@ def open_table(
     if not is_whole(cache_bytes_max):
         raise InvalidInput(f"cache_bytes_max {cache_bytes_max!r}: expected a number of bytes from 0 on")
     opened = open_at(Address(table, storage_options, base_paths), ThreadTasks(io_threads=_IO_THREADS), SystemClock())
+    return table_of(opened, table, cache_bytes_max, conflicts)
+
+
+def table_of(
+    opened: OpenedTable, table: str, cache_bytes_max: int = CACHE_BYTES_MAX, conflicts: OnConflict = "leave-out"
+) -> Table:
+    """The same of one that is open, with caches of its own."""
     segments = SegmentCache(cache_bytes_max // 2)
     folding = folding_of(opened.contract, conflicts)
     delta = DeltaContext(*opened.parts, segments, SnapshotCache(cache_bytes_max // 2), LoadedCache(), folding)

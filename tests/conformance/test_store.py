@@ -1,8 +1,9 @@
-"""One suite for every object store: the in-memory twin, alone and observed, a local folder and a real S3 server."""
+"""One suite for every object store: the in-memory twin, alone and observed, a local folder, the small S3 of benchmarks and a
+real S3 server."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,24 +19,28 @@ from lancewal_core.store.observed import ObservedStore
 from lancewal_core.store.obstore import open_store
 from lancewal_core.store.request_metrics import StoreMetricTable
 from lancewal_core.testing.memory_store import MemoryStore
+from tests.support.small_s3.server import SmallS3
 
 MakeStore = Callable[[], ObjectStore]
 
 
-@pytest.fixture(params=["memory", "observed", "folder", pytest.param("s3", marks=pytest.mark.s3)])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+@pytest.fixture(params=["memory", "observed", "folder", "small-s3", pytest.param("s3", marks=pytest.mark.s3)])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStore]:
     match request.param:
         case "memory":
-            return MemoryStore(SystemClock())
+            yield MemoryStore(SystemClock())
         case "observed":
-            return ObservedStore(MemoryStore(SystemClock()), StoreMetricTable("orders"))
+            yield ObservedStore(MemoryStore(SystemClock()), StoreMetricTable("orders"))
         case "folder":
-            return open_store(str(tmp_path / "table"), create=True)
+            yield open_store(str(tmp_path / "table"), create=True)
+        case "small-s3":
+            with SmallS3() as small:
+                yield open_store("s3://conformance/table", small.options)
         case _:
             server = request.getfixturevalue("s3")
             bucket = server.bucket("conformance")
             options = {key.lower(): value for key, value in server.environment.items()}
-            return open_store(f"s3://{bucket}/{tmp_path.name}/table", options)
+            yield open_store(f"s3://{bucket}/{tmp_path.name}/table", options)
 
 
 def test_an_object_is_read_as_it_was_put(store: ObjectStore) -> None:

@@ -1,0 +1,200 @@
+"""What a store costs that is 30 ms away: time, requests and rounds of each act, for tables of 4 and of 64 partitions.
+
+The store is the small S3 of ``tests.support`` in a process of its own.  The distance is there while an act is measured, not
+while it is prepared.  Requests for rows of the table (``data/``, ``_deletions/``, ``_indices/``) are not counted; a *round* is
+as many as are under way at once (``tests.support.small_s3.requests``).  No Kafka: records come from a list.
+
+``BENCHMARK_PARTITIONS``, as ``4,64,512``, measures other numbers of partitions.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+
+from benchmarks.memory_source import MemorySource
+from benchmarks.tables import MemoryIngest, create
+from benchmarks.workload import SCHEMA, table_rows, upserts
+from lancewal_core.open import Address
+from lancewal_core.region.index import State
+from lancewal_core.settings.load import Settings
+from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
+from lancewal_flusher.merge.plan import MergeLimits
+from lancewal_flusher.open import open_context
+from lancewal_flusher.service.round import RoundState, run_round
+from lancewal_flusher.service.service import serve
+from lancewal_reader import open_table
+from tests.support.small_s3.child import SmallS3Process
+from tests.support.small_s3.requests import StoreRequest, of_the_protocol, rounds_of
+
+DELAY_S = 0.03
+PARTITIONS = (4, 64)
+BASE_ROWS = 50_000
+MERGED_ROWS = 10_000
+SEGMENTS = 200
+RUNS = 5
+IDLE_S = 15.0
+COLUMNS = ["id"]
+FOLDER = "table"
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """One run of it."""
+
+    seconds: float
+    requests: int
+    rounds: int
+    committed_s: float | None
+    """Until the first version of the table that it made was stored."""
+
+
+def run() -> dict[str, float]:
+    counts = os.environ.get("BENCHMARK_PARTITIONS")
+    figures: dict[str, float] = {}
+    for partitions in map(int, counts.split(",")) if counts else PARTITIONS:
+        with tempfile.TemporaryDirectory(prefix="lancewal-benchmark-") as folder, ExitStack() as stack:
+            store = stack.enter_context(SmallS3Process(0.0, Path(folder) / "s3.log"))
+            for name, what, value in _Distance(store, partitions, stack).measure():
+                print(f"{name}, {partitions} partitions, {what}: {value:.2f}", flush=True)
+                figures[f"{name}_{partitions}_{what}"] = value
+    return figures
+
+
+class _Distance:
+    """A table at the store, with an ingest of one process and a flusher."""
+
+    def __init__(self, store: SmallS3Process, partitions: int, stack: ExitStack) -> None:
+        self._store = store
+        self._partitions = partitions
+        self._address = Address(f"s3://bucket/{FOLDER}", store.options)
+        self._settings = Settings.model_validate(
+            {
+                "table": {"uri": self._address.uri},
+                "storage": {"options": store.options},
+                "http": {"flusher_port": 0},
+            }
+        )
+        contract = create(self._address, "benchmark", "benchmark-id", partitions)
+        options: Any = {"storage_options": store.options}
+        rows = table_rows(np.arange(BASE_ROWS), 0)
+        lance.write_dataset(rows, self._address.uri, mode="append", schema=SCHEMA, **options)
+        self._source = MemorySource(contract.topic_id, partitions)
+        seal_rows = MERGED_ROWS // partitions // 2
+        self._ingest = MemoryIngest(self._address, contract, self._source, seal_rows, 100_000)
+        self._context = open_context(self._settings, stack)
+        self._rounds, self._garbage = RoundState(), GarbageState()
+        self._seed = 0
+
+    def measure(self) -> Iterator[tuple[str, str, float]]:
+        self._feed(MERGED_ROWS)
+        merges = [self._merge()]  # the first one makes the key index
+        opened = open_table(self._address.uri, storage_options=self._store.options)
+        opened.to_arrow(COLUMNS)
+        warm: list[Act] = []
+        for _ in range(RUNS):
+            self._feed(MERGED_ROWS)
+            merges.append(self._merge())
+            self._feed(2 * self._partitions)
+            warm.append(self._act(lambda: opened.to_arrow(COLUMNS)))
+        yield from _figures("warm", warm)
+        yield from _figures("merge", merges[1:])
+        for _ in range(SEGMENTS - RUNS):
+            self._feed(2)
+        yield from _figures("open_unmerged", [self._act(self._open_and_read) for _ in range(RUNS)])
+        self._ingest.worker.drain(120)
+        self._merge()
+        yield from _figures("open_merged", [self._act(self._open_and_read) for _ in range(RUNS)])
+        opened.to_arrow(COLUMNS)
+        yield from _figures("again", [self._act(lambda: opened.to_arrow(COLUMNS)) for _ in range(RUNS)])
+        collect = [self._act(lambda: collect_garbage(self._context, self._garbage)) for _ in range(3)]
+        yield from _figures("garbage", collect)
+        yield "idle", "requests_per_s", self._idle()
+
+    def _feed(self, rows: int) -> None:
+        """Durable, and what is sealed of it flushed."""
+        self._seed += 1
+        self._ingest.feed(list(upserts(rows, BASE_ROWS, self._seed)))
+        while any(record.state is State.SEALED for record in self._records()):
+            self._ingest.worker.step(0.01)
+
+    def _records(self) -> list[Any]:
+        return [record for index in self._context.read_indexes().values() for record in index.generations]
+
+    def _merge(self) -> Act:
+        def merge() -> None:
+            report = run_round(self._context, MergeLimits(), self._rounds, sealed_grace_s=60.0)
+            if not report.merges or report.refused or report.left is None:
+                raise AssertionError(f"not a merge: {report}")
+
+        return self._act(merge)
+
+    def _open_and_read(self) -> None:
+        open_table(self._address.uri, storage_options=self._store.options).to_arrow(COLUMNS)
+
+    def _idle(self) -> float:
+        """Requests a second of a flusher and an ingest that have nothing to do."""
+        stop, serving = threading.Event(), threading.Event()
+        flusher = threading.Thread(target=serve, args=(self._settings, stop.is_set, lambda port: serving.set()))
+        with self._far():
+            flusher.start()
+            serving.wait(60.0)
+            self._steps(5.0)  # its first round
+            self._store.take()
+            self._steps(IDLE_S)
+            taken = self._taken()
+        stop.set()
+        flusher.join()
+        return len(taken) / IDLE_S
+
+    def _steps(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            self._ingest.worker.step(0.1)
+
+    def _act(self, act: Callable[[], object]) -> Act:
+        with self._far():
+            self._store.take()
+            began = time.monotonic()
+            act()
+            seconds = time.monotonic() - began
+            taken = self._taken()
+        made = [
+            request.end
+            for request in taken
+            if request.method == "PUT" and request.below(FOLDER).startswith("_versions/")
+        ]
+        # The clock of the other process is another one.
+        committed_s = min(made) - min(request.begin for request in taken) if made else None
+        return Act(seconds, len(taken), rounds_of(taken), committed_s)
+
+    def _taken(self) -> list[StoreRequest]:
+        return of_the_protocol(self._store.take(), FOLDER)
+
+    @contextmanager
+    def _far(self) -> Iterator[None]:
+        self._store.delay(DELAY_S)
+        try:
+            yield
+        finally:
+            self._store.delay(0.0)
+
+
+def _figures(name: str, acts: list[Act]) -> Iterator[tuple[str, str, float]]:
+    yield name, "s", statistics.median(act.seconds for act in acts)
+    yield name, "requests", statistics.median(act.requests for act in acts)
+    yield name, "rounds", statistics.median(act.rounds for act in acts)
+    committed = [act.committed_s for act in acts if act.committed_s is not None]
+    if committed:
+        yield name, "committed_s", statistics.median(committed)
