@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -35,6 +35,17 @@ class Tasks(Protocol):
 
     def map(self, call: Callable[[A], T], items: Sequence[A]) -> list[T]:
         """``call`` of each item, concurrently; results in the items' order; the first error is raised."""
+
+
+def together(tasks: Tasks, first: Callable[[], T], second: Callable[[], A]) -> tuple[T, A]:
+    """What both return; where both raise, the error of ``first``.  Neither may need what the other does."""
+    results: dict[int, Any] = {}
+
+    def call(at: int) -> None:
+        results[at] = (first, second)[at]()
+
+    tasks.map(call, (0, 1))
+    return results[0], results[1]
 
 
 class _FutureTask(Generic[T]):

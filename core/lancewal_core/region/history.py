@@ -65,9 +65,10 @@ def read_histories(opened: OpenedTable, regions: Collection[Region], in_force: I
 
     ``StoreInconsistent`` where an index ends below ``in_force``, read before, or generations are missing.
     """
-    indexes = opened.indexes.read(regions)
-    found = {region: _history(opened, region, indexes.get(region), in_force) for region in regions}
-    return {region: history for region, history in found.items() if history is not None}
+    asked = list(regions)
+    indexes = opened.indexes.read(asked)
+    found = opened.tasks.map(lambda region: _history(opened, region, indexes.get(region), in_force), asked)
+    return {region: history for region, history in zip(asked, found, strict=True) if history is not None}
 
 
 def _history(opened: OpenedTable, region: Region, index: RegionIndex | None, in_force: InForce) -> History | None:

@@ -19,8 +19,9 @@ Guarantees
 Steps of ``collect_garbage``
  1. List the candidates: WAL segments, snapshot files, parts of key runs, keys in conflict.  Before the indexes: a generation
     opened later begins behind every segment listed here.
- 2. Read W of the newest table version, then the index and the history pages of every region; regions come from the
-    contract, never from a listing.  After a restore, or where W is unknown, that is an error: nothing is trimmed.
+ 2. Read W of the newest table version and whether the contract is the newest, then the index and the history pages of every
+    region; regions come from the contract, never from a listing.  After a restore, or where W is unknown, that is an error:
+    nothing is trimmed.
  3. Per region: long indexes leave their oldest MERGED generations to a history page; generations whose history window is
     over, and that W holds, go behind the trimmed boundary.  Each by compare-and-swap.
  4. What of the candidates is free now?  Segments below the lowest first segment that a kept generation of their log has
@@ -47,7 +48,7 @@ from lancewal_core.region.transitions import paged, trim
 from lancewal_core.store.object_kinds import Collected, kind_of
 from lancewal_core.store.object_store import Done, put_new
 from lancewal_core.table.watermarks import InForce
-from lancewal_flusher.context import FlusherContext, check_contract
+from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.find import boundary, claimed_histories, find_garbage, list_candidates, page_due
 
 
@@ -81,7 +82,6 @@ def collect_garbage(context: FlusherContext, state: GarbageState) -> GarbageRepo
     # Step 1
     candidates = list_candidates(context)
     # Step 2
-    check_contract(context)
     in_force, histories = claimed_histories(context)
     # Step 3
     changed = _shorten(context, histories, in_force, now)

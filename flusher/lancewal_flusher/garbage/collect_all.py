@@ -24,7 +24,7 @@ from lancewal_core.process.clock import sleep_unless
 from lancewal_core.region.history import History
 from lancewal_core.store.object_store import ObjectInfo
 from lancewal_core.table.control import ControlReader, Service, until_text
-from lancewal_flusher.context import FlusherContext, check_contract
+from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from lancewal_flusher.garbage.find import claimed_histories, find_garbage, list_candidates, shortened
 from lancewal_flusher.garbage.kinds import Group, Orphan, grouped, orphans
@@ -65,7 +65,6 @@ def look(context: FlusherContext) -> GarbageSummary:
     now = context.clock.now_ms()
     listed = context.store.list(paths.ROOT)
     candidates = list_candidates(context)
-    check_contract(context)
     in_force, before = claimed_histories(context)
     window_ms = context.contract.history_window_s * 1000
     after = {r: shortened(h, in_force.generation(r), now, window_ms) for r, h in before.items()}

@@ -2,24 +2,22 @@
 
 Guarantee: nothing here changes anything; ``collect`` acts on what is found, ``lancewal gc --dry-run`` shows it.
 
-Steps, as numbered in ``collect``
- 1. ``list_candidates``.
- 2. ``claimed_histories``.
- 3. ``page_due`` and ``boundary`` say what a region's index has to leave behind; ``shortened`` is that history without a
-    compare-and-swap.
- 4, 5. ``find_garbage``.
+Rounds of requests, whatever the number of regions: one of listings for step 1; for step 2 the newest version and its W beside
+the contract, the indexes, the history pages; one for steps 4 and 5, and one more for what looks into what it has listed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
+from functools import partial
 
 from lancewal_core import paths
 from lancewal_core.errors import ObjectCorrupt
 from lancewal_core.ids import Generation, LogId, Region, Sequence
 from lancewal_core.keys.catalog import FAMILY
+from lancewal_core.process.tasks import together
 from lancewal_core.region.history import History, read_histories
 from lancewal_core.region.index import GenerationRecord, State
 from lancewal_core.region.indexes import index_family
@@ -28,7 +26,7 @@ from lancewal_core.store.object_store import ObjectInfo
 from lancewal_core.store.versioned import FIRST_VERSION, Family
 from lancewal_core.table.watermarks import InForce
 from lancewal_core.wal.segment import Fence, decode_segment
-from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.context import FlusherContext, check_contract
 from lancewal_flusher.garbage.conflicts import free_conflicts
 
 FENCE_KEPT_MS = 7 * 24 * 3600 * 1000
@@ -67,17 +65,16 @@ class Garbage:
 
 def list_candidates(context: FlusherContext) -> Candidates:
     """Step 1."""
-    return Candidates(
-        list(context.store.list(paths.wal_prefix())),
-        list(context.store.list(paths.key_parts_prefix())),
-        list(context.store.list(paths.conflicts_prefix())),
-        [i for region in context.contract.regions for i in context.store.list(paths.snapshots_prefix(region))],
+    snapshots = [paths.snapshots_prefix(region) for region in context.contract.regions]
+    segments, key_parts, conflicts, *of_regions = context.tasks.map(
+        context.store.list, [paths.wal_prefix(), paths.key_parts_prefix(), paths.conflicts_prefix(), *snapshots]
     )
+    return Candidates(segments, key_parts, conflicts, [info for listed in of_regions for info in listed])
 
 
 def claimed_histories(context: FlusherContext) -> tuple[InForce, dict[Region, History]]:
-    """Step 2 but for the check of the contract: W of the newest version, then every region that was claimed."""
-    in_force = context.watermarks.newest()[1]
+    """Step 2."""
+    _, (_, in_force) = together(context.tasks, lambda: check_contract(context), context.watermarks.newest)
     return in_force, read_histories(context, context.contract.regions, in_force)
 
 
@@ -91,26 +88,22 @@ def find_garbage(
     """Steps 4 and 5.  ``swaps``: versions of a region's index that step 3 would still have made."""
     swaps = swaps or {}
     # Step 4
-    free = _free_segments(context, candidates.segments, histories, now)
-    free |= _free_snapshots(candidates.snapshots, histories)
-    free |= _free_key_parts(context, candidates.key_parts)
-    free |= free_conflicts(context, candidates.conflicts)
+    looks: list[Callable[[], Collection[str]]] = [
+        lambda: _free_segments(context, candidates.segments, histories, now),
+        lambda: _free_snapshots(candidates.snapshots, histories),
+        lambda: _free_key_parts(context, candidates.key_parts),
+        lambda: free_conflicts(context, candidates.conflicts),
+    ]
+    kinds = len(looks)
     # Step 5
-    old = [
-        key
-        for region in histories
-        for key in _old_versions(
-            context, index_family(region), now, INDEX_KEPT_MS, VERSIONS_KEPT - swaps.get(region, 0)
-        )
-    ]
-    old += _old_versions(context, FAMILY, now, CATALOGS_KEPT_MS, VERSIONS_KEPT)
-    old += [key for history in histories.values() for key in _old_pages(history)]
-    old += [
-        info.key
-        for info in context.store.list(paths.parcels_prefix())
-        if now - info.modified_ms >= PARCEL_KEPT_MS and paths.parse_parcel_part(info.key) is not None
-    ]
-    return Garbage(frozenset(free), tuple(old))
+    for region in histories:
+        kept = VERSIONS_KEPT - swaps.get(region, 0)
+        looks.append(partial(_old_versions, context, index_family(region), now, INDEX_KEPT_MS, kept))
+    looks.append(lambda: _old_versions(context, FAMILY, now, CATALOGS_KEPT_MS, VERSIONS_KEPT))
+    looks.append(lambda: [key for history in histories.values() for key in _old_pages(history)])
+    looks.append(lambda: _old_parcels(context, now))
+    found = context.tasks.map(lambda look: look(), looks)
+    return Garbage(frozenset().union(*found[:kinds]), tuple(key for keys in found[kinds:] for key in keys))
 
 
 def page_due(history: History, watermark: Generation) -> tuple[GenerationRecord, ...]:
@@ -156,14 +149,17 @@ def _free_segments(
         for record in history.generations:
             needed[record.log] = min(needed.get(record.log, record.first_sequence), record.first_sequence)
     free: set[str] = set()
+    doubtful: list[str] = []
     for info in segments:
         parsed = paths.parse_wal_segment(info.key)
         if parsed is None or (parsed[0] in needed and parsed[1] >= needed[parsed[0]]):
             continue
-        if now - info.modified_ms < FENCE_KEPT_MS and info.size <= FENCE_SIZE_MAX and _is_fence(context, info.key):
-            continue
-        free.add(info.key)
-    return free
+        if now - info.modified_ms < FENCE_KEPT_MS and info.size <= FENCE_SIZE_MAX:
+            doubtful.append(info.key)
+        else:
+            free.add(info.key)
+    fences = context.tasks.map(lambda key: _is_fence(context, key), doubtful) if doubtful else []
+    return free | {key for key, fence in zip(doubtful, fences, strict=True) if not fence}
 
 
 def _is_fence(context: FlusherContext, key: str) -> bool:
@@ -218,6 +214,14 @@ def _old_versions(context: FlusherContext, family: Family, now: int, kept_ms: in
     if old and old[0] - 1 != FIRST_VERSION and context.store.get(family.key(old[0] - 1)) is not None:
         return []
     return [family.key(version) for version in old]
+
+
+def _old_parcels(context: FlusherContext, now: int) -> list[str]:
+    return [
+        info.key
+        for info in context.store.list(paths.parcels_prefix())
+        if now - info.modified_ms >= PARCEL_KEPT_MS and paths.parse_parcel_part(info.key) is not None
+    ]
 
 
 def _old_pages(history: History) -> list[str]:
