@@ -86,7 +86,18 @@ class Rows:
 
 def reader_of(schema: pa.Schema, batches: Iterator[pa.RecordBatch], limit: int | None) -> pa.RecordBatchReader:
     """``limit``: at most so many rows."""
-    return pa.RecordBatchReader.from_batches(schema, batches if limit is None else _limited(batches, limit))
+    wanted = batches if limit is None else _limited(batches, limit)
+    return pa.RecordBatchReader.from_batches(schema, map(_without_parts_of_vectors, wanted))
+
+
+def _without_parts_of_vectors(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Copies a column of vectors that is part of a longer one: Polars (2.1) refuses such a part where one is null."""
+    for at, column in enumerate(batch.columns):
+        vectors = pa.types.is_fixed_size_list(column.type) and column.null_count > 0
+        if vectors and len(column.values) != len(column) * column.type.list_size:
+            whole = column.take(pa.array(range(len(column)), pa.int64()))
+            batch = batch.set_column(at, batch.schema.field(at), whole)
+    return batch
 
 
 def check_limit(limit: object) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import lance
+import polars
 import pyarrow as pa
 import pytest
 
@@ -22,7 +24,7 @@ from lancewal_reader import reads as reads_module
 from lancewal_reader import scan as scan_module
 from lancewal_reader.reads import Planned, Reads
 from lancewal_reader.scan import scan_plan
-from tests.support.pipeline import EVERY_TYPE, Key, Pipeline, Row, by_key
+from tests.support.pipeline import EVERY_TYPE, KEY, Key, Pipeline, Row, by_key
 
 CLEANED_UP = 6
 """The step in which versions are cleaned up."""
@@ -204,6 +206,42 @@ def test_other_libraries_take_rows_and_tables(pipeline: Pipeline) -> None:
     assert rows.to_pandas().shape == (len(expected), len(table.schema))
     assert f"version {rows.receipt.version}" in repr(rows)
     assert repr(table) == f"<lancewal.Table at {pipeline.uri}>"
+
+
+def test_polars_gets_the_values_of_every_type(tmp_path: Path) -> None:
+    """In types of its own: it has no timestamps in seconds, and texts of another layout."""
+    with closing(Pipeline(tmp_path, columns=EVERY_TYPE, seed=5)) as pipeline:
+        pipeline.produce(40)
+        pipeline.merge_all()
+        pipeline.produce(40)
+        pipeline.ingest()
+        table = open_table(pipeline.uri)
+        rows = table.scan()
+        expected = rows.to_arrow()
+        for frame in (rows.to_polars(), table.to_polars(), polars.DataFrame(rows), polars.DataFrame(table)):
+            assert frame.columns == expected.column_names
+            assert by_key(frame.to_arrow().cast(pa.schema(expected.schema, metadata=None))) == pipeline.oracle
+        small = sorted(row["id"] for row in pipeline.oracle.values() if row["id"] < 3)
+        assert sorted(table.to_polars(["id"], filter="id < 3")["id"]) == small
+        assert len(small) > 1
+        assert table.to_polars(["id"], limit=1).shape == (1, 1)
+
+
+def test_polars_gets_vectors_of_batches_that_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It refuses a part of a column of vectors where one of the part is null."""
+    monkeypatch.setattr(scan_module, "batch_rows", lambda schema: 7)
+    columns = pa.schema([*KEY, ("vec", pa.list_(pa.float32(), 3))])
+    with closing(Pipeline(tmp_path, columns, seed=8)) as pipeline:
+        pipeline.produce(120)
+        pipeline.ingest()
+        table = open_table(pipeline.uri)
+        rows = table.scan()
+        batches = list(rows.to_batches())
+        assert len(batches) > 3
+        assert all(0 < batch["vec"].null_count < len(batch) for batch in batches[:2])
+        for frame in (rows.to_polars(), polars.DataFrame(rows), polars.DataFrame(table)):
+            assert by_key(frame.to_arrow().cast(table.schema)) == pipeline.oracle
+        assert table.to_polars(limit=5).height == 5
 
 
 def test_duckdb_reads_the_same_rows_at_each_query(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
