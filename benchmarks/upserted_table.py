@@ -44,7 +44,7 @@ from lancewal_core.wal.writer import Durable, LogWriter
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.define.attach import existing_rows
-from lancewal_flusher.define.register import register
+from lancewal_flusher.define.register import columns_of, first_contract, register
 from lancewal_flusher.merge.explain import MergeExplanation, explain
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.service.round import RoundState, run_round
@@ -223,7 +223,9 @@ def _attach(store: ObjectStore, table: LanceTable) -> Contract:
     settings = Settings.model_validate({"table": {"uri": table.uri, "primary_key": [KEY], "region_key": [KEY]}})
     pinned = table.newest()
     topic = TopicState("benchmark", "benchmark-id", 1, compacted=False)
-    return register(Folder(store, table), pinned, existing_rows(pinned, settings), settings.table, topic, (EARLIEST,))
+    rows = existing_rows(pinned, settings)
+    contract = first_contract(table, columns_of(pinned, rows), rows, settings.table, topic, (EARLIEST,))
+    return register(Folder(store, table), pinned, contract)
 
 
 class _TimedTable(LanceTable):

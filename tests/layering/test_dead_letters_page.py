@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from lancewal_ingest.append.prepare import MISROUTED
+from lancewal_core.table.contract import MISROUTED
 from lancewal_ingest.decode.outcomes import KINDS
 from lancewal_ingest.operator.reject import UNREADABLE
 

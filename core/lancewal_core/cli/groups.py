@@ -3,13 +3,14 @@
 Guarantees
  1. The last paragraph of a command's docstring is ``Example: lancewal ...``; ``--help`` ends with it.
  2. An unknown command or option is an error that names the likely one, of a group below too; a former name of one
-    (``former``) is an error that names the new one.
+    (``former``) is an error that names the new one; ``--json`` one that names ``-o json``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
+from enum import StrEnum
 from typing import Any
 
 import typer
@@ -31,11 +32,16 @@ class OneCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         words = _words(ctx)
+        spellings = {spelling for parameter in self.params for spelling in parameter.opts}
+        form = next((parameter.default for parameter in self.params if parameter.name == "output"), None)
+        forms = {f"--{other}" for other in type(form)} if isinstance(form, StrEnum) else ()
         for text in args[: args.index("--")] if "--" in args else args:
             option = text.partition("=")[0]
             instead = former.OPTIONS.get(f"{words} {option}")
             if instead is not None:
                 ctx.fail(f"{option} is no option of lancewal {words} any more: {instead}.")
+            if option in forms and option not in spellings:
+                ctx.fail(f"No such option: {option}. The form of the output is -o {option.removeprefix('--')}.")
         return super().parse_args(ctx, args)  # which names the likely one of an option that there is not
 
 

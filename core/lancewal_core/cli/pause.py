@@ -17,6 +17,7 @@ from lancewal_core.cli.options import (
     read_settings,
 )
 from lancewal_core.cli.output import say, say_json
+from lancewal_core.errors import InvalidInput
 from lancewal_core.settings.durations import EXPECTED, duration_s
 from lancewal_core.table.control import Service, until_text
 
@@ -34,7 +35,7 @@ def pause_s(text: str) -> float:
     """Seconds of ``90s``, ``10m``, ``2h`` or ``1d``."""
     seconds = duration_s(text)
     if seconds is None or not 0 < seconds <= _LONGEST_S:
-        raise typer.BadParameter(f"{text!r} is no duration above 0: {EXPECTED}")
+        raise InvalidInput(f"--for {text}: no duration above 0; {EXPECTED}")
     return seconds
 
 

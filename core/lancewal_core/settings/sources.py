@@ -82,6 +82,18 @@ FORMER_OPTIONS = {"store": "storage", "store.options": "storage.options", "kafka
 """The same of settings that hold options, each with a name of its own: those are called as before."""
 
 
+ELSEWHERE = {
+    "kafka.brokers": "kafka.bootstrap_servers",
+    "kafka.servers": "kafka.bootstrap_servers",
+    "kafka.consumer_group": "kafka.group_id",
+    "table.path": "table.uri",
+    "table.location": "table.uri",
+    "table.schema": "table.columns",
+    "storage_options": "storage.options",
+}
+"""What other programs call the same."""
+
+
 def now(key: str) -> str:
     """``; it is ... now`` for a former setting, else nothing."""
     for former in (key, *(parent for parent in sorted(FORMER_OPTIONS, reverse=True) if key.startswith(f"{parent}."))):
@@ -102,7 +114,7 @@ def key_paths(model: type[BaseModel], at: tuple[str, ...] = ()) -> Iterator[tupl
 
 def closest(name: str, known: Collection[str]) -> str:
     """``; did you mean ...?``, or nothing if no known name is like it."""
-    found = difflib.get_close_matches(name, known, 1, 0.6)
+    found = [ELSEWHERE[name]] if name in ELSEWHERE else difflib.get_close_matches(name, known, 1, 0.6)
     return f"; did you mean {found[0]}?" if found else ""
 
 

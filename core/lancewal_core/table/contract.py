@@ -27,6 +27,8 @@ from lancewal_core.words import TOPIC_FORM, is_topic
 FORMAT = 1
 POLICIES = frozenset({"on_bad_record", "on_misrouted", "dead_letter_topic"})
 """Terms of records that are no rows: who works by another version than the newest does no harm."""
+MISROUTED = "misrouted"
+"""Kind of a record that lies in another partition than it belongs in; all other kinds are bad records."""
 BESIDE_ROWS = POLICIES | {"ttl_column", "ttl_s", "history_window_s", "grace_s", "freshness_target_s"}
 """Terms that decide neither which rows an entry has nor where it lies."""
 PARTITIONS_MAX = 200_000
@@ -110,6 +112,10 @@ class Contract(BaseModel):
     def dead_letters(self) -> str:
         """The topic of dead letters."""
         return self.dead_letter_topic or f"{self.topic}.dead-letters"
+
+    def policy_of(self, kind: str) -> Policy:
+        """What becomes of a record that is no row for this reason."""
+        return self.on_misrouted if kind == MISROUTED else self.on_bad_record
 
     @property
     def keyed_by_bytes(self) -> bool:

@@ -41,18 +41,24 @@ class LoadRecord(BaseModel):
         return Generation(self.merged.get(region.name, 0))
 
 
-def begin_load(store: ObjectStore, name: str, contract: Contract, record: LoadRecord) -> LoadRecord:
-    """Where the load ``name`` began: here, or where an earlier try did.
+def begin_load(
+    store: ObjectStore, name: str, contract: Contract, record: LoadRecord, *, look_only: bool = False
+) -> LoadRecord:
+    """Where the load ``name`` began: here, or where an earlier try did; ``look_only``: where it would begin.
 
     ``InvalidInput`` for a name that cannot be one, and for a load of another topic; ``StoreUnavailable`` without a verdict.
     """
     if len(name) > NAME_MAX:
         raise InvalidInput(f"a load's name has at most {NAME_MAX} characters, this one {len(name)}")
     key = paths.load_record(name)
-    outcome = put_new(store, key, encode_load(record), "run the command again")
-    if isinstance(outcome, Done):
+    if look_only:
+        found = store.get(key)
+    else:
+        outcome = put_new(store, key, encode_load(record), "run the command again")
+        found = None if isinstance(outcome, Done) else outcome.found
+    if found is None:
         return record
-    began = decode_load(outcome.found, key)
+    began = decode_load(found, key)
     if began.topic_id != contract.topic_id:
         raise InvalidInput(
             f"the load {name} began while the table's topic had id {began.topic_id}; now it has {contract.topic_id}, and "

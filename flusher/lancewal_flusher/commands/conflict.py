@@ -114,11 +114,11 @@ def settle(
 
     if bool(key) == every:
         raise InvalidInput("name the keys by --key, or take --all")
-    if not dry_run:
-        agree(yes, "what waits of other partitions is dropped")
     with ExitStack() as stack:
         context = open_context(read_settings(config, table, storage_option), stack, on_threads=True)
         region = _region(context.contract, partition, topic_id)
+        if not dry_run:
+            agree(yes, "what waits of other partitions is dropped")
         done = (plan_settle if dry_run else decide)(
             context,
             region,

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from lancewal_core.table.contract import Contract
 
 
-def contract_text(contract: Contract) -> str:
-    """One line for each term, then the columns."""
-    said = _said(contract)
+def contract_text(contract: Contract, *, made: bool = True) -> str:
+    """One line for each term, then the columns; not ``made``: what the table gets only then is left out."""
+    said = {**_said(contract), **({} if made else {"contract": f"version {contract.version}"})}
     columns = {one_line(column.name): one_line(column.type) for column in contract.columns}
     lines = aligned([*said.items(), *columns.items()])
     return "\n".join([*lines[: len(said)], "", *lines[len(said) :]])

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lancewal_core.cli.options import ConfigOption, Output, OutputOption, StorageOption, TableOption, read_settings
+from lancewal_core.cli.options import (
+    NOTHING_CHANGED,
+    ConfigOption,
+    DryRunOption,
+    Output,
+    OutputOption,
+    StorageOption,
+    TableOption,
+    read_settings,
+)
 from lancewal_core.cli.output import say, say_json
 from lancewal_core.errors import MAY_PASS, InvalidInput
 from lancewal_flusher.load.duplicates import Duplicates
@@ -32,6 +41,7 @@ def command(
     begin: Annotated[
         bool, typer.Option("--begin", help="Only begin the load --name: what Kafka deletes from now on stays deleted.")
     ] = False,
+    dry_run: DryRunOption = False,
     table: TableOption = "",
     config: ConfigOption = None,
     storage_option: StorageOption = None,
@@ -40,7 +50,8 @@ def command(
     """Load files into a table that may be streamed to: rows whose key has no row yet; what came through Kafka is newer.
 
     Safe beside running services, and to be repeated: it then adds what is missing.  Rows that Kafka had deleted before the
-    load began come back: begin it with --begin before the files are written.
+    load began come back: begin it with --begin before the files are written.  --dry-run reads the files and counts what would
+    be inserted now.
 
     Example: lancewal table load exports/ --name orders-2026 --duplicates last
     """
@@ -59,11 +70,13 @@ def command(
     settings = read_settings(config, table, storage_option)
     settings.need("table.uri")
     if begin:
-        began = begin_load(settings, str(name))
+        began = begin_load(settings, str(name), look_only=dry_run)
         if output is Output.JSON:
-            say_json(began.model_dump(mode="json"))
+            say_json({**began.model_dump(mode="json"), "dry_run": dry_run})
         else:
             say(began_text(str(name), began))
+            if dry_run:
+                say(NOTHING_CHANGED)
         return
     events = FlusherEvents(table=Address.of(settings).name)
     with ExitStack() as stack:
@@ -72,13 +85,14 @@ def command(
             files or [],
             name=name,
             duplicates=duplicates,
+            look_only=dry_run,
             landed=lambda part: part.log(events),
             stopping=stack.enter_context(stop_signals()),
         )
     if output is Output.JSON:
-        say_json(asdict(summary))
+        say_json({**asdict(summary), "dry_run": dry_run})
     else:
-        say(summary_text(summary))
+        say(summary_text(summary, dry_run=dry_run))
     if not summary.finished:
         raise typer.Exit(MAY_PASS)
 
@@ -91,8 +105,9 @@ def began_text(name: str, began: LoadRecord) -> str:
     return f"load {name} began at {at}: what Kafka has deleted since stays deleted"
 
 
-def summary_text(summary: LoadSummary) -> str:
+def summary_text(summary: LoadSummary, *, dry_run: bool = False) -> str:
     """The summary for people."""
+    are = "would be inserted" if dry_run else "inserted"
     left_out = [
         (summary.present, "whose key had a row"),
         (summary.deleted, "whose key Kafka has deleted since the load began"),
@@ -100,10 +115,12 @@ def summary_text(summary: LoadSummary) -> str:
         (summary.appended, "whose key somebody appended at the same time"),
     ]
     lines = [
-        f"load {summary.name}: {summary.inserted} of {summary.rows} rows of {summary.files} files inserted, in "
+        f"load {summary.name}: {summary.inserted} of {summary.rows} rows of {summary.files} files {are}, in "
         f"{summary.commits} commits",
         *(f"left out: {count} {why}" for count, why in left_out if count),
     ]
     if not summary.finished:
         lines.append("stopped before the end; the same command goes on")
+    if dry_run:
+        lines.append(NOTHING_CHANGED)
     return "\n".join(lines)

@@ -32,6 +32,7 @@ app = Group(help="Make lancewal tables, and show what a table is.")
 
 @app.command()
 def create(
+    dry_run: DryRunOption = False,
     table: TableOption = "",
     config: ConfigOption = None,
     storage_option: StorageOption = None,
@@ -39,15 +40,19 @@ def create(
 ) -> None:
     """Create an empty table from `table` and `kafka` of the settings.
 
+    --dry-run refuses what would be refused now, and shows the contract that would be put.
+
     Example: lancewal table create -c lancewal.yaml
     """
     from lancewal_flusher.define.create import create_table
 
-    _show(create_table(read_settings(config, table, storage_option, defining=True), warn=_warn), output)
+    settings = read_settings(config, table, storage_option, defining=True)
+    _show(create_table(settings, warn=_warn, look_only=dry_run), output, dry_run=dry_run)
 
 
 @app.command()
 def attach(
+    dry_run: DryRunOption = False,
     table: TableOption = "",
     config: ConfigOption = None,
     storage_option: StorageOption = None,
@@ -55,11 +60,14 @@ def attach(
 ) -> None:
     """Make an existing Lance table a lancewal table; its rows stay, its primary key is checked.
 
+    --dry-run refuses what would be refused now, and shows the contract that would be put.
+
     Example: lancewal table attach -c lancewal.yaml
     """
     from lancewal_flusher.define.attach import attach_table
 
-    _show(attach_table(read_settings(config, table, storage_option, defining=True), warn=_warn), output)
+    settings = read_settings(config, table, storage_option, defining=True)
+    _show(attach_table(settings, warn=_warn, look_only=dry_run), output, dry_run=dry_run)
 
 
 @app.command()
@@ -210,9 +218,16 @@ def _warn(text: str) -> None:
     say(f"warning: {one_line(text)}", err=True)
 
 
-def _show(contract: Contract, output: Output) -> None:
+def _show(contract: Contract, output: Output, *, dry_run: bool = False) -> None:
+    """``dry_run``: the contract of a table that is not made, which has no identity yet."""
     match output:
         case Output.JSON:
-            say_json(contract.model_dump(mode="json"))
+            said = contract.model_dump(mode="json")
+            if dry_run:
+                del said["table_uuid"]
+                said["columns"] = [{"name": column.name, "type": column.type} for column in contract.columns]
+            say_json(said)
         case Output.TEXT:
-            say(contract_text(contract))
+            say(contract_text(contract, made=not dry_run))
+            if dry_run:
+                say(NOTHING_CHANGED)

@@ -29,6 +29,8 @@ from lancewal_core.table.contract import Contract, column_texts
 from lancewal_core.table.lance.table import LancePinnedTable
 from lancewal_flusher.define.register import (
     begun_contract,
+    columns_of,
+    first_contract,
     go_on,
     needed_region_key,
     register,
@@ -42,9 +44,14 @@ if TYPE_CHECKING:
 
 
 def attach_table(
-    settings: Settings, inspector: TopicInspector | None = None, warn: Callable[[str], object] = no_warning
+    settings: Settings,
+    inspector: TopicInspector | None = None,
+    warn: Callable[[str], object] = no_warning,
+    *,
+    look_only: bool = False,
 ) -> Contract:
-    """Make the existing Lance table at ``table.uri`` a lancewal table and return its contract.
+    """Make the existing Lance table at ``table.uri`` a lancewal table and return its contract; ``look_only``: the one that
+    would be put.
 
     Errors: those of ``create_table``, ``TableMissing``, ``DuplicateKeys``; ``ContractMismatch`` if the settings declare
     columns that are not the table's.
@@ -62,7 +69,7 @@ def attach_table(
     begun = begun_contract(folder)
     if begun is not None:
         check_unique_keys(pinned, begun.rows)
-        return go_on(folder, pinned, begun, settings)
+        return go_on(folder, pinned, begun, settings, look_only=look_only)
     rows = existing_rows(pinned, settings)
     check_ttl(declared_ttl(settings.table), rows, settings.table.patches)
     inspector = inspector or brokers_of(settings)
@@ -70,9 +77,15 @@ def attach_table(
     check_carries(topic, rows, settings.table)
     start = inspector.starts(topic, settings.table.start)
     check_unique_keys(pinned, rows)
+    if unseen := unpacks_unseen(topic):
+        warn(unseen)
+    nullable = [name for name in rows.primary_key if pinned.schema.field(name).nullable]
+    if look_only:
+        if nullable:
+            warn(f"{nullable} of the Lance table would be declared not nullable, in a commit of its own")
+        return first_contract(folder.table, columns_of(pinned, rows), rows, settings.table, topic, start)
     checked, changes = pinned.version, 0
     # Step 1
-    nullable = [name for name in rows.primary_key if pinned.schema.field(name).nullable]
     if nullable:
         try:
             pinned.dataset.alter_columns(*({"path": name, "nullable": False} for name in nullable))
@@ -83,10 +96,8 @@ def attach_table(
     pinned = folder.table.newest()
     if pinned.version != checked + changes:
         check_unique_keys(pinned, existing_rows(pinned, settings))
-    contract = register(folder, pinned, rows, settings.table, topic, start)
-    if unseen := unpacks_unseen(topic):
-        warn(unseen)
-    return contract
+    contract = first_contract(folder.table, columns_of(pinned, rows), rows, settings.table, topic, start)
+    return register(folder, pinned, contract)
 
 
 def existing_rows(pinned: LancePinnedTable, settings: Settings) -> RowSchema:

@@ -1,7 +1,7 @@
 """``lancewal table create``: an empty Lance table with a contract.
 
 Everything that a person can get wrong is checked first (settings, columns, keys, the topic, what lies at the address);
-such an error changes nothing.  Then
+such an error changes nothing, and with ``look_only`` that is all.  Then
 
  1. Lance creates the empty table, keys not nullable: one commit, version 1.
     Crash after it: an empty table of this schema without contract; the same command takes it up.
@@ -19,14 +19,17 @@ import lance
 
 from lancewal_core.errors import TableExists, TableMissing
 from lancewal_core.open import Address, Folder
+from lancewal_core.rows.column_types import format_type
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.rows.ttl import check_ttl
 from lancewal_core.settings.declared import declared_columns, declared_keys, declared_ttl
 from lancewal_core.settings.load import Settings
-from lancewal_core.table.contract import Contract
+from lancewal_core.table.contract import Column, Contract
 from lancewal_core.table.lance.table import LancePinnedTable, LanceTable
 from lancewal_flusher.define.register import (
     begun_contract,
+    columns_of,
+    first_contract,
     go_on,
     needed_region_key,
     register,
@@ -39,9 +42,13 @@ if TYPE_CHECKING:
 
 
 def create_table(
-    settings: Settings, inspector: TopicInspector | None = None, warn: Callable[[str], object] = no_warning
+    settings: Settings,
+    inspector: TopicInspector | None = None,
+    warn: Callable[[str], object] = no_warning,
+    *,
+    look_only: bool = False,
 ) -> Contract:
-    """Create the table that the settings describe and return its contract.
+    """Create the table that the settings describe and return its contract; ``look_only``: the one that would be put.
 
     Errors: ``InvalidSettings``, ``InvalidSchema``, ``TopicMissing``, ``TopicUnsuitable``, ``TableExists``,
     ``StoreNotWritable``; ``KafkaUnavailable`` and ``StoreUnavailable`` to be tried again.
@@ -60,11 +67,16 @@ def create_table(
     uri, table = address.uri, address.table()
     there, begun = _what_is_there(table, rows, settings)
     if there is not None and begun is not None:
-        return go_on(Folder(address.store(), table), there, begun, settings)
+        return go_on(Folder(address.store(), table), there, begun, settings, look_only=look_only)
     inspector = inspector or brokers_of(settings)
     topic = inspector.describe(settings.table.topic)
     check_carries(topic, rows, settings.table)
     start = inspector.starts(topic, settings.table.start)
+    if unseen := unpacks_unseen(topic):
+        warn(unseen)
+    if look_only:
+        columns = columns_of(there, rows) if there is not None else _columns_without_table(rows)
+        return first_contract(table, columns, rows, settings.table, topic, start)
     # Step 1
     if there is None:
         # Without a retry: of two at once, the one that comes second would overwrite the other's table with its own.
@@ -75,15 +87,19 @@ def create_table(
             if _what_is_there(table, rows, settings)[0] is None:
                 raise store_error(error, f"creating a Lance table at {uri}") from error
     # Steps 2 to 4
-    contract = register(Folder(address.store(), table), table.newest(), rows, settings.table, topic, start)
-    if unseen := unpacks_unseen(topic):
-        warn(unseen)
-    return contract
+    pinned = table.newest()
+    contract = first_contract(table, columns_of(pinned, rows), rows, settings.table, topic, start)
+    return register(Folder(address.store(), table), pinned, contract)
 
 
 def declared_rows(settings: Settings) -> RowSchema:
     """Columns and keys as the settings declare them; ``InvalidSchema`` if they cannot be a table."""
     return declared_keys(declared_columns(settings.table), settings.table)
+
+
+def _columns_without_table(rows: RowSchema) -> tuple[Column, ...]:
+    """Without ids: Lance gives them."""
+    return tuple(Column(name=f.name, type=format_type(f.type), field_ids=()) for f in rows.columns)
 
 
 def _what_is_there(

@@ -98,27 +98,30 @@ def _names(table: LanceTable, contract: Contract) -> bool:
         return True
 
 
-def go_on(folder: Folder, pinned: LancePinnedTable, contract: Contract, settings: Settings) -> Contract:
+def go_on(
+    folder: Folder, pinned: LancePinnedTable, contract: Contract, settings: Settings, *, look_only: bool = False
+) -> Contract:
     """Steps 2 to 4 under the contract of an interrupted run; the settings must be those that it was made from."""
     check_settings(settings, contract)
     check_columns(pinned, contract)
-    _checkpoint(folder, pinned)
-    _take_effect(folder, contract)
+    if not look_only:
+        _checkpoint(folder, pinned)
+        _take_effect(folder, contract)
     return contract
 
 
-def register(
-    folder: Folder,
-    pinned: LancePinnedTable,
+def first_contract(
+    table: LanceTable,
+    columns: Sequence[Column],
     rows: RowSchema,
     settings: TableSettings,
     topic: TopicState,
     start: Sequence[int],
 ) -> Contract:
-    """Steps 1 to 4, for a table whose newest version is ``pinned``."""
-    contract = Contract(
+    """What step 1 puts; nothing is written."""
+    return Contract(
         table_uuid=str(uuid4()),
-        place=place_of(folder.table.uri),
+        place=place_of(table.uri),
         topic=topic.topic,
         topic_id=topic.topic_id,
         partitions=topic.partitions,
@@ -127,7 +130,7 @@ def register(
         value_format=settings.format.value,
         key_format=settings.format.key,
         start=tuple(start),
-        columns=_columns(pinned, rows),
+        columns=tuple(columns),
         patches=settings.patches,
         on_bad_record=settings.on_bad_record,
         on_misrouted=settings.on_misrouted,
@@ -139,6 +142,10 @@ def register(
         ttl_column=settings.ttl_column or None,
         ttl_s=settings.ttl_s,
     )
+
+
+def register(folder: Folder, pinned: LancePinnedTable, contract: Contract) -> Contract:
+    """Steps 1 to 4 with its first contract, for a table whose newest version is ``pinned``."""
     # Step 1
     key = paths.contract_version(contract.version)
     outcome = put_once(folder.store, key, encode_contract(contract))
@@ -203,6 +210,7 @@ def store_error(error: BaseException, act: str) -> LancewalError:
     return StoreUnavailable(f"{act} failed: {text}. {way_on(str(error), 'Try again')}")
 
 
-def _columns(pinned: PinnedTable, rows: RowSchema) -> tuple[Column, ...]:
+def columns_of(pinned: PinnedTable, rows: RowSchema) -> tuple[Column, ...]:
+    """The table's columns, with the ids that Lance has given them."""
     ids = pinned.field_ids
     return tuple(Column(name=f.name, type=format_type(f.type), field_ids=ids[f.name]) for f in rows.columns)

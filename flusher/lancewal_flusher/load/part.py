@@ -69,7 +69,7 @@ class PartLoaded:
     """What became of a part's rows."""
 
     version: TableVersion | None
-    """None where no row was left to insert."""
+    """None where no row was left to insert, and where nothing was to be written."""
     inserted: int
     present: int
     """Keys that had a row."""
@@ -100,6 +100,11 @@ class _Plan:
     def left(self) -> _Mask:
         return ~(self.present | self.deleted)
 
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Keys that have a row, and of the others those that Kafka has deleted."""
+        return int(self.present.sum()), int((self.deleted & ~self.present).sum())
+
 
 def load_part(context: FlusherContext, rows: pa.Table, deletes: DeletesSince) -> PartLoaded:
     """Steps 1 to 8 for ``rows`` of the contract's columns with distinct keys, none null.
@@ -116,8 +121,9 @@ def load_part(context: FlusherContext, rows: pa.Table, deletes: DeletesSince) ->
             context.clock.sleep(PAUSE_S)
         try:
             # Steps 1 to 3
+            finish_newest(context)
             plan = _plan(context, keys, key_set, deletes)
-            present, deleted = int(plan.present.sum()), int((plan.deleted & ~plan.present).sum())
+            present, deleted = plan.counts
             if not plan.left.any():
                 return PartLoaded(None, 0, present, deleted, refusals=refusals)
             # Step 4
@@ -150,9 +156,14 @@ def load_part(context: FlusherContext, rows: pa.Table, deletes: DeletesSince) ->
     )
 
 
+def look_at_part(context: FlusherContext, rows: pa.Table, deletes: DeletesSince) -> PartLoaded:
+    """What ``load_part`` would do by the version of now; writes nothing.  ``VersionGone`` where that is cleaned up."""
+    keys = rows.select(list(context.contract.primary_key)).combine_chunks()
+    plan = _plan(context, keys, KeySet(keys), deletes)
+    return PartLoaded(None, int(plan.left.sum()), plan.counts[0], plan.counts[1])
+
+
 def _plan(context: FlusherContext, keys: pa.Table, key_set: KeySet, deletes: DeletesSince) -> _Plan:
-    # Step 1
-    finish_newest(context)
     with point("plan.pin"):
         pinned, in_force = context.watermarks.newest()
         check_table(pinned, context.contract)

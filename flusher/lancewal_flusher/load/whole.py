@@ -8,6 +8,9 @@ Steps
     the last row to the first: of a key that is there twice the last comes first, and is there when the other comes.
  5. Keep the key index up, so that the next part need not scan this one.
 
+With ``look_only`` nothing is written: what would be loaded is counted by the version of now, part by part.  A key that two
+parts have then counts twice as inserted.
+
 Stopped between two parts, or killed anywhere: what has landed stays, and the same load again goes on.
 """
 
@@ -30,7 +33,7 @@ from lancewal_flusher.define.unique_keys import KEYS_AT_ONCE, check_unique_rows
 from lancewal_flusher.load.deletes import DeletesSince
 from lancewal_flusher.load.duplicates import Duplicates
 from lancewal_flusher.load.files import LoadFile, find_files
-from lancewal_flusher.load.part import PartLoaded, load_part
+from lancewal_flusher.load.part import PartLoaded, load_part, look_at_part
 from lancewal_flusher.open import open_context
 from lancewal_flusher.upkeep.key_runs import UpkeepState, keep_up
 
@@ -77,6 +80,8 @@ class LoadAsked:
     name: str
     duplicates: Duplicates = Duplicates.ERROR
     bounds: LoadBounds = field(default_factory=LoadBounds)
+    look_only: bool = False
+    """Count what would be loaded, and write nothing."""
 
 
 def load_files(
@@ -86,26 +91,28 @@ def load_files(
     name: str | None = None,
     duplicates: Duplicates = Duplicates.ERROR,
     bounds: LoadBounds | None = None,
+    look_only: bool = False,
     landed: Callable[[PartLoaded], None] = lambda _: None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> LoadSummary:
     """Load Parquet and Arrow IPC files, or folders of them, into the table at ``table.uri``.
 
     ``name``: of the load; by default it follows from the names and sizes of the files, so that repeating it goes on.
+    ``look_only``: say what would be loaded, and write nothing.
     Errors: ``InvalidSchema`` and ``DuplicateKeys`` before anything is loaded, ``OutsideHistoryWindow`` for a load that began
     too long ago, ``PlanRetriesExhausted`` where merges come too fast, and what the store and the table give.
     """
     with ExitStack() as stack:
         context = open_context(settings, stack, on_threads=True)
         files = find_files(addresses, settings.storage.options)
-        asked = LoadAsked(name or name_of(files), duplicates, bounds or LoadBounds())
+        asked = LoadAsked(name or name_of(files), duplicates, bounds or LoadBounds(), look_only)
         return load(context, files, asked, landed, stopping)
 
 
-def begin(settings: Settings, name: str) -> LoadRecord:
+def begin(settings: Settings, name: str, *, look_only: bool = False) -> LoadRecord:
     """Only step 2: what is deleted from now on will not come back by a load of this name."""
     with ExitStack() as stack:
-        return _begin(open_context(settings, stack, on_threads=True), name)
+        return _begin(open_context(settings, stack, on_threads=True), name, look_only=look_only)
 
 
 def load(
@@ -122,7 +129,7 @@ def load(
     for file in files:
         file.check(rows)
     # Step 2
-    deletes = DeletesSince(context, name, _begin(context, name))
+    deletes = DeletesSince(context, name, _begin(context, name, look_only=asked.look_only))
     # Step 3
     if duplicates is Duplicates.ERROR:
         _check_keys(files, rows, bounds)
@@ -140,6 +147,9 @@ def load(
             raise DuplicateKeys("the files have changed while they were loaded: a key is there twice now")
         read += part.num_rows
         doubled += part.num_rows - distinct.num_rows
+        if asked.look_only:
+            done.append(look_at_part(context, distinct, deletes))
+            continue
         done.append(load_part(context, distinct, deletes))
         landed(done[-1])
         # Step 5
@@ -154,7 +164,7 @@ def load(
         sum(part.deleted for part in done),
         doubled,
         sum(part.appended for part in done),
-        sum(part.version is not None for part in done),
+        sum(part.inserted + part.appended > 0 for part in done),
         finished,
     )
 
@@ -165,12 +175,12 @@ def name_of(files: Sequence[LoadFile]) -> str:
     return f"files-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
-def _begin(context: FlusherContext, name: str) -> LoadRecord:
+def _begin(context: FlusherContext, name: str, *, look_only: bool = False) -> LoadRecord:
     """Step 2."""
     _, in_force = context.watermarks.newest()
     merged = {region.name: int(mark.generation) for region, mark in sorted(in_force.regions.items())}
     here = LoadRecord(began_at_ms=context.clock.now_ms(), topic_id=context.contract.topic_id, merged=merged)
-    return begin_load(context.store, name, context.contract, here)
+    return begin_load(context.store, name, context.contract, here, look_only=look_only)
 
 
 def _check_keys(files: Sequence[LoadFile], rows: RowSchema, bounds: LoadBounds) -> None:

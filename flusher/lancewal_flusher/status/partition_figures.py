@@ -67,7 +67,7 @@ def stored_facts(seen: Seen, counts: UnmergedCounts) -> Figures:
         read=None if seen.read is None else seen.read.position(region),
         changed_ms=_changed_ms(seen, counts, span),
         owner_wrote_ms=counts.owner_wrote_at_ms or None,
-        rejections=counts.rejections.result(),
+        rejections=counts.rejections.result(seen.opened.contract),
         open=_open(seen, counts, newest),
         sealed=_sealed(seen, counts),
         unmerged=_unmerged(seen, counts),

@@ -3,6 +3,8 @@
 What is unmerged is counted where it is counted anyway.  Of a partition that has nothing there, the newest ended generation is
 looked at as long as the WAL has it (``table.history_window_s``): its last ``SEGMENTS_MAX`` segments, of at most
 ``REGIONS_MAX`` partitions.  So nothing seen is no proof that nothing was rejected.
+
+What the contract ignores by now is not rejected: the policy was changed because of these records, or made for them.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from lancewal_core.ids import Region, Sequence
 from lancewal_core.process.status.facts import Rejections
 from lancewal_core.region.index import RegionIndex, State
 from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.table.contract import Contract
 from lancewal_core.wal.segment import EntryHeader
 from lancewal_core.wal.walk import walk_trailers
 
@@ -39,11 +42,12 @@ class RejectionCounts:
     def seen(self) -> bool:
         return self.rows > 0 or bool(self.kinds)
 
-    def result(self) -> Rejections:
-        if not self.kinds:
+    def result(self, contract: Contract) -> Rejections:
+        kinds = Counter({kind: n for kind, n in self.kinds.items() if contract.policy_of(kind) != "ignore"})
+        if not kinds:
             return Rejections(rows=self.rows)
-        kind, _ = self.kinds.most_common(1)[0]
-        return Rejections(self.kinds.total(), self.rows, kind, self.examples[kind])
+        kind, _ = kinds.most_common(1)[0]
+        return Rejections(kinds.total(), self.rows, kind, self.examples[kind])
 
 
 def add_newest(opened: OpenedTable, region: Region, index: RegionIndex | None, counts: RejectionCounts) -> None:

@@ -20,10 +20,9 @@ import pyarrow as pa
 
 from lancewal_core.errors import BadRecord, LancewalError, Misrouted
 from lancewal_core.ids import Position, Region
-from lancewal_core.rows.policy import Policy
 from lancewal_core.rows.region_key import RegionKeyCodec
 from lancewal_core.rows.schema import OFFSET
-from lancewal_core.table.contract import Contract
+from lancewal_core.table.contract import MISROUTED, Contract
 from lancewal_core.table.drain import Drain
 from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_ingest.append.draining import DrainLimit
@@ -33,8 +32,6 @@ from lancewal_ingest.decode.outcomes import Rejected
 from lancewal_ingest.formats import value_decoder
 from lancewal_kafka.records import Records
 
-MISROUTED = "misrouted"
-"""Kind of rejection beside those of ``decode.outcomes``: the record lies in another partition than it belongs in."""
 R = TypeVar("R", Rejected, RejectedOffset)
 
 
@@ -117,14 +114,11 @@ class Preparer:
             rows,
             tuple(RejectedOffset(r.offset, r.kind) for r in rejected),
         )
-        return entry, tuple(r for r in rejected if self._policy(r.kind) == "dead-letter"), stop
+        return entry, tuple(r for r in rejected if self._contract.policy_of(r.kind) == "dead-letter"), stop
 
     def ignored(self, entry: Entry) -> list[RejectedOffset]:
         """Of what it lists, what is passed over and is no dead letter."""
-        return [r for r in entry.rejected if self._policy(r.kind) == "ignore"]
-
-    def _policy(self, kind: str) -> Policy:
-        return self._contract.on_misrouted if kind == MISROUTED else self._contract.on_bad_record
+        return [r for r in entry.rejected if self._contract.policy_of(r.kind) == "ignore"]
 
     def _misrouted_letters(self, offsets: pa.Array, belongs: npt.NDArray[np.int32]) -> list[Rejected]:
         subject = self._routing.subject
@@ -137,7 +131,7 @@ class Preparer:
         self, region: Region, rows: pa.RecordBatch, belongs: npt.NDArray[np.int32], rejected: Sequence[Rejected]
     ) -> tuple[Position, LancewalError | None]:
         """Where the partition must stop, as the position of the record that stops it, and why."""
-        bad = next((r for r in rejected if self._policy(r.kind) == "stop"), None)
+        bad = next((r for r in rejected if self._contract.policy_of(r.kind) == "stop"), None)
         wrong = np.flatnonzero(belongs != region.partition)
         if len(wrong):
             offset = rows.column(OFFSET)[int(wrong[0])].as_py()

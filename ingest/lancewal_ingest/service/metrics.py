@@ -74,7 +74,7 @@ class IngestMetrics(ServiceMetrics):
         )
 
     def appended(self, entry: Entry, ignored: Sequence[RejectedOffset]) -> None:
-        self.records.add(entry, self._clock.monotonic())
+        self.records.add(entry, frozenset(ignored), self._clock.monotonic())
         partition = str(entry.region.partition)
         self._shown.rows.labels(partition).inc(entry.rows.num_rows)
         for passed in ignored:

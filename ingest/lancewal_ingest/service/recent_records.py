@@ -1,12 +1,16 @@
-"""How many of each partition's newest records became rows: of about two minutes, the last in which some came."""
+"""How many of each partition's newest records became rows: of about two minutes, the last in which some came.
+
+Records that the contract ignores count as neither: they are passed over as somebody has decided.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from lancewal_core.process.status.facts import Rejections
-from lancewal_core.wal.entry import Entry
+from lancewal_core.wal.entry import Entry, RejectedOffset
 
 BUCKET_S = 60.0
 
@@ -25,15 +29,16 @@ class RecentRecords:
     def __init__(self) -> None:
         self._buckets: dict[int, tuple[_Bucket | None, _Bucket]] = {}
 
-    def add(self, entry: Entry, now: float) -> None:
-        if not entry.rows.num_rows and not entry.rejected:
+    def add(self, entry: Entry, ignored: Collection[RejectedOffset], now: float) -> None:
+        rejections = [rejected for rejected in entry.rejected if rejected not in ignored]
+        if not entry.rows.num_rows and not rejections:
             return
         before, bucket = self._buckets.get(entry.region.partition, (None, _Bucket(now)))
         if now - bucket.began >= BUCKET_S:
             before, bucket = bucket if now - bucket.began < 2 * BUCKET_S else None, _Bucket(now)
         self._buckets[entry.region.partition] = (before, bucket)
         bucket.rows += entry.rows.num_rows
-        for rejected in entry.rejected:
+        for rejected in rejections:
             bucket.kinds[rejected.kind] += 1
             bucket.examples[rejected.kind] = rejected.offset
 

@@ -106,6 +106,8 @@ def assert_named_commands_exist(text: str) -> None:
         (("create",), "'table create'"),
         (("repair", "segmnt"), "segment"),
         (("verify", "--sampel", "1"), "--sample"),
+        (("verify", "--json"), "-o json"),
+        (("pause", "flusher", "--json"), "-o json"),
     ],
 )
 def test_a_mistyped_name_gets_a_suggestion(
@@ -126,3 +128,8 @@ def test_a_shell_completes_the_whole_program(
     monkeypatch.setenv("COMP_CWORD", str(len(typed.split())))
     assert run([]) == 0
     assert capsys.readouterr().out.split() == [completed]
+
+
+@pytest.mark.parametrize("wrong", ["30x", "0s", "10"])
+def test_a_duration_that_is_none_is_named_with_its_option(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert f"--for {wrong}: no duration above 0; expected" in refused(capsys, "pause", "flusher", "--for", wrong)

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from lancewal_core.errors import InvalidSettings
 from lancewal_core.settings.load import Settings, load_settings, setting_keys, variable
 from lancewal_core.settings.sections import FormatSettings
-from lancewal_core.settings.sources import FORMER, FORMER_OPTIONS
+from lancewal_core.settings.sources import ELSEWHERE, FORMER, FORMER_OPTIONS
 
 SECRET = "hunter2-do-not-show"
 REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "settings.md"
@@ -166,6 +166,15 @@ def test_unknown_variables_are_errors(name: str, hint: str) -> None:
 def test_a_former_setting_in_a_variable_names_the_new_one() -> None:
     (problem,) = problems(None, {"LANCEWAL_METRICS__PORT": "9464"})
     assert problem.startswith("variable LANCEWAL_METRICS__PORT: metrics.port: is not a setting; it is http.ingest_port")
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_what_other_programs_call_a_setting_names_ours(file: Path, name: str) -> None:
+    assert ELSEWHERE[name] in setting_keys()
+    section, _, key = name.partition(".")
+    file.write_text(f"{section}: {{{key}: x}}\n" if key else f"{section}: x\n")
+    (problem,) = problems(file, {})
+    assert problem == f"{file}:1: {name}: is not a setting; did you mean {ELSEWHERE[name]}?"
 
 
 @pytest.mark.parametrize("former", [*FORMER, *FORMER_OPTIONS])

@@ -13,11 +13,13 @@ import pytest
 import yaml
 
 from lancewal_core.cli import program as cli
+from lancewal_core.cli.options import NOTHING_CHANGED
 from lancewal_core.store.obstore import open_store
 from lancewal_flusher.commands.table import app as table_app
 from lancewal_flusher.load.files import find_files
 from tests.flusher.service.test_service import tree
 from tests.support.flusher_tables import COLUMNS, FlusherTable, delete, upserts
+from tests.support.repairs import content
 
 if TYPE_CHECKING:
     from lancewal_demo.stack import S3Server
@@ -56,12 +58,23 @@ def write(folder: Path, ids: list[int]) -> str:
 
 
 def test_begin_load_and_again(table: FlusherTable, run: Any, tmp_path: Path) -> None:
+    before = content(table.uri)
+    code, out, _ = run("--begin", "--name", "export", "--dry-run")
+    assert (code, out.splitlines()[-1], content(table.uri)) == (0, NOTHING_CHANGED, before)
     code, out, _ = run("--begin", "--name", "export")
     assert code == 0
     assert out.startswith("load export began at ")
     table.generation(0, [delete(1), delete(7)])
     table.round()
     file = write(tmp_path, [0, 1, 5, 6, 7])
+    before = content(table.uri)
+    looked = json.loads(run(file, "--name", "export", "--dry-run", "-o", "json")[1])
+    counts = {"rows": 5, "inserted": 2, "present": 1, "deleted": 2, "commits": 1, "finished": True, "dry_run": True}
+    assert {name: looked[name] for name in counts} == counts
+    code, out, _ = run(file, "--dry-run")  # by another name it begins now, behind the deletes
+    assert (code, out.splitlines()[1:]) == (0, ["left out: 1 whose key had a row", NOTHING_CHANGED])
+    assert "4 of 5 rows of 1 files would be inserted, in 1 commits" in out
+    assert content(table.uri) == before
     code, out, _ = run(file, "--name", "export")
     assert (code, out.splitlines()) == (
         0,

@@ -67,7 +67,12 @@ def test_the_rows_stay_and_the_table_becomes_one(settings_: Settings, folder: Pa
     dataset.add_columns({"extra": "id * 2"})
     dataset.drop_columns(["name"])  # field ids are no longer 0, 1, 2, ...
     before = lance.dataset(str(folder)).to_table()
+    stored, warned = content(folder), list[str]()
+    looked = attach_table(settings_, warn=warned.append, look_only=True)
+    assert content(folder) == stored
+    assert any("['region', 'id'] of the Lance table would be declared not nullable" in text for text in warned)
     contract = attach_table(settings_)
+    assert looked.model_copy(update={"table_uuid": contract.table_uuid}) == contract
     after = lance.dataset(str(folder))
     store = open_store(str(folder))
     assert after.to_table().to_pylist() == before.to_pylist()

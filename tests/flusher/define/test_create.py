@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner
 
 from lancewal_core import paths
+from lancewal_core.cli.options import NOTHING_CHANGED
 from lancewal_core.errors import (
     ContractMismatch,
     InvalidSchema,
@@ -67,7 +69,10 @@ def settings(kafka: KafkaBroker, topic: str, folder: Path) -> Settings:
 
 
 def test_what_is_made(settings: Settings, kafka: KafkaBroker, topic: str, folder: Path) -> None:
+    looked = create_table(settings, look_only=True)
+    assert content(folder) is None
     contract = create_table(settings)
+    assert looked.model_copy(update={"table_uuid": contract.table_uuid, "columns": contract.columns}) == contract
     store = open_store(str(folder))
     assert read_contract(store, str(folder)) == contract
     dataset = lance.dataset(str(folder))
@@ -365,12 +370,22 @@ def test_the_command_and_show(kafka: KafkaBroker, topic: str, tmp_path: Path) ->
         f"table: {{uri: {folder}, topic: {topic}, columns: {{region: string, id: int64, name: string}}, "
         f"primary_key: [region, id], region_key: [region]}}\nkafka: {{bootstrap_servers: '{kafka.bootstrap_servers}'}}\n"
     )
+    looked = [CliRunner().invoke(app, ["create", "-c", str(file), "--dry-run", *form]) for form in ([], ["-o", "json"])]
+    assert content(folder) is None
+    assert "compression.type=producer" in looked[0].stderr
+    assert looked[0].stdout.splitlines()[-1] == NOTHING_CHANGED
     created = CliRunner().invoke(app, ["create", "--config", str(file), "--output", "json"])
     assert created.exit_code == 0, created.output
     assert "warning: " in created.stderr
     assert "compression.type=producer" in created.stderr
     stored = read_contract(open_store(str(folder)), str(folder))
     assert contracts.decode_contract(created.stdout.encode(), "stdout") == stored
+    would_be, made = json.loads(looked[1].stdout), json.loads(created.stdout)
+    assert made.pop("table_uuid") == stored.table_uuid
+    assert all(column.pop("field_ids") for column in made["columns"])
+    assert would_be == made
+    again = CliRunner().invoke(app, ["create", "-c", str(file), "--dry-run"])
+    assert isinstance(again.exception, TableExists)
     for arguments in (["show", "-c", str(file)], ["show", "-t", str(folder)]):
         shown = CliRunner().invoke(app, arguments).stdout
         for text in (topic, stored.topic_id, "3 partitions", "region, id", "earliest", stored.table_uuid, "name "):

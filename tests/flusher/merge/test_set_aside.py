@@ -428,27 +428,30 @@ def test_the_commands(world: Conflicted) -> None:
     decision = {"partition": 1, "seen": seen, "keys": 1, "changed": 1, "dropped": {}}
     looked = run(world, "settle", "orders-1", "--key", '["r0",3]', "--dry-run", "-o", "json")
     assert told(looked) == {**decision, "dry_run": True}
-    assert "no key that waits came through partition 2" in run(world, "settle", "orders-2", "--all")
+    assert "no key that waits came through partition 2" in run(world, "settle", "orders-2", "--all", "--yes")
     for wrong in (["--key", '["r0",5]'], ["--key", "r0"], [], ["--all", "--key", '["r0",3]']):
         with pytest.raises(InvalidInput):
-            run(world, "settle", "orders-1", *wrong)
+            run(world, "settle", "orders-1", *wrong, "--yes")
     with pytest.raises(InvalidInput, match="nothing came through"):
-        run(world, "settle", "orders-2", "--key", '["r0",3]')
-    with pytest.raises(InvalidInput, match="has topic orders"):
-        run(world, "settle", "others-1", "--all")
+        run(world, "settle", "orders-2", "--key", '["r0",3]', "--yes")
+    for yes in ([], ["--yes"]):  # it is said before anybody is asked
+        with pytest.raises(InvalidInput, match="has topic orders"):
+            run(world, "settle", "others-1", "--all", *yes)
+    with pytest.raises(InvalidInput, match="what waits of other partitions is dropped, for good"):
+        run(world, "settle", "orders-1", "--all")
     assert world.table.dataset.version == version
-    settled = run(world, "settle", "orders-1", "--key", '["r0", 3]', "-o", "json")
+    settled = run(world, "settle", "orders-1", "--key", '["r0", 3]', "--yes", "-o", "json")
     assert told(settled) == {**decision, "dry_run": False}
     world.model.settle(1, [3])
     world.check()
     shown = run(world, "settle", "orders-0", "--all", "--dry-run", "-o", "json")
     assert told(shown)["dropped"] == {"orders/topic-id-1/1": 1}
-    assert "what waits of 1 keys is dropped" in run(world, "settle", "orders-0", "--all")
+    assert "what waits of 1 keys is dropped" in run(world, "settle", "orders-0", "--all", "--yes")
     world.model.settle(0, [4])
     world.check()
     assert "0 keys" in run(world, "list")
     with pytest.raises(InvalidInput, match="--seen"):
-        run(world, "settle", "orders-0", "--all", "--seen", "../x")
+        run(world, "settle", "orders-0", "--all", "--seen", "../x", "--yes")
     world.send(0, patch(3, a=9))
     world.merge_all()
     assert world.model.waits(), "later records through another partition are conflicts again"
@@ -603,9 +606,7 @@ def test_more_decisions_than_a_few_are_refused(world: Conflicted, monkeypatch: p
 def run(world: Conflicted, *arguments: str) -> str:
     config = Path(world.table.uri).parent / "lancewal.yaml"
     config.write_text(yaml.safe_dump({"table": {"uri": world.table.uri}}))
-    done = CliRunner().invoke(
-        app, [*arguments, *(["--yes"] if arguments[0] == "settle" else []), "--config", str(config)]
-    )
+    done = CliRunner().invoke(app, [*arguments, "--config", str(config)])
     if isinstance(done.exception, LancewalError):
         raise done.exception
     assert done.exit_code == 0, done.output

@@ -41,6 +41,7 @@ from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_core.wal.walk import end_log
 from lancewal_core.wal.writer import Durable, LogWriter
 from lancewal_flusher.commands.status import status_text
+from lancewal_flusher.define import alter
 from lancewal_flusher.define.create import create_table
 from lancewal_flusher.status.of_kafka import NO_BROKERS
 from lancewal_flusher.status.status import table_status
@@ -538,6 +539,10 @@ def test_rejected_records_are_counted_and_the_commonest_reason_is_named(
     ingest.flush(contract.regions[0], 1)
     assert stops(status_of(settings, settings.table.uri))[0] == "decoded: all_rejected"
     assert status_of(settings, settings.table.uri).partitions[0].rejections.rows == 0
+    # What became of records counts by the policy of now.
+    ignoring = contract.model_copy(update={"on_bad_record": "ignore", "version": contract.version + 1})
+    alter.put_next(open_store(settings.table.uri), contract, ignoring)
+    assert stops(status_of(settings, settings.table.uri))[0] != "decoded: all_rejected"
     ingest.append(p0=1)
     assert status_of(settings, settings.table.uri).partitions[0].rejections.records == 0  # the newest ones are good
 
