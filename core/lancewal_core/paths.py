@@ -335,9 +335,13 @@ def snapshot_file(region: Region, generation: Generation, attempt: str, file: Sn
     return f"{snapshot_prefix(region, generation, attempt)}{file.value}"
 
 
+_SNAPSHOT_FILE = re.compile(
+    rf"{_REGION}memtables/({_DIGITS_20})-([0-9a-f]{{8}})/({'|'.join(re.escape(file.value) for file in SnapshotFile)})"
+)
+
+
 def parse_snapshot_file(key: str) -> tuple[Region, Generation, str, SnapshotFile] | None:
-    names = "|".join(re.escape(file.value) for file in SnapshotFile)
-    match = re.fullmatch(rf"{_REGION}memtables/({_DIGITS_20})-([0-9a-f]{{8}})/({names})", key)
+    match = _SNAPSHOT_FILE.fullmatch(key)
     found = _numbered(match)
     if match is None or found is None:
         return None

@@ -30,10 +30,12 @@ def come_to_rest(world: World, switches_max: int) -> None:
     if world.settings.flushers and world.restored is None:
         ends = {p: log.end for p, log in enumerate(world.topic.partitions)}
         names = {p: world.contract.regions[p].name for p in ends}
-        world.scheduler.run(
-            lambda: all(world.merged_up_to().get(names[p], 0) >= n for p, n in ends.items()) and _finished(world),
-            switches_max,
-        )
+
+        def merged() -> bool:
+            up_to = world.merged_up_to()
+            return all(up_to.get(names[p], 0) >= n for p, n in ends.items()) and _finished(world)
+
+        world.scheduler.run(merged, switches_max)
 
 
 def _finished(world: World) -> bool:

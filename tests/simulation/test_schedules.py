@@ -17,13 +17,13 @@ from tests.simulation.settings import Settings
 from tests.simulation.swarm import PLACES
 from tests.support.budget import QUICK_SCHEDULES
 
-SCHEDULES = 2_000
+SCHEDULES = 1_100
 SWITCHES = 300
 """At least so many in each."""
 SEEDS = {
-    "small": 480, "merges": 320, "ingest": 320, "readers": 320, "compaction": 50, "lossy": 270, "whole": 10,
-    "swarm": 150, "slow members": 40, "slow flushers": 40, "slow readers": 40, "long lives": 20, "restores": 20,
-    "lost listings": 20, "deaf members": 10, "quiet regions": 2, "lost segments": 24,
+    "small": 260, "merges": 180, "ingest": 180, "readers": 180, "compaction": 40, "lossy": 150, "whole": 10,
+    "swarm": 100, "slow members": 24, "slow flushers": 24, "slow readers": 24, "long lives": 20, "restores": 20,
+    "lost listings": 14, "deaf members": 10, "quiet regions": 2, "lost segments": 16,
 }  # fmt: skip
 
 EVENTS = [

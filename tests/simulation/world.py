@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from random import Random
 
 import pyarrow as pa
@@ -210,8 +211,13 @@ class World:
         for version in (*there, *reversed(self.dataset.landed)):
             text = version.transaction.properties.get("lancewal.watermarks")
             if text is not None:
-                return {name: mark["next"] for name, mark in json.loads(text).items()}
+                return _positions(text)
         return {}
+
+
+@lru_cache(maxsize=64)
+def _positions(text: str) -> dict[str, int]:
+    return {name: mark["next"] for name, mark in json.loads(text).items()}
 
 
 PASSING = (Retry, Refresh)

@@ -3,7 +3,7 @@
 | run | aim |
 |---|---|
 | ``dev.py test --quick`` | 4 minutes, with lint and types: no servers, few cases of long tests, a small simulation |
-| ``dev.py test`` | 32 minutes; with what is still to come 45 |
+| ``dev.py test`` | 45 minutes |
 
 1. No test starts after the wall budget is used up; the run then counts as failed.  So does one whose last test ends after
    it.  The budget is far above the aims, so that a slow or busy machine fails nobody; the end of a run says what it took.
@@ -22,10 +22,10 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 QUICK_MINUTES = 4
-WHOLE_MINUTES = 32
+WHOLE_MINUTES = 45
 DEFAULT_MINUTES = 70.0
-CASES_EACH = 10
-QUICK_SCHEDULES = 40
+CASES_EACH = 20
+QUICK_SCHEDULES = 80
 """Of the simulation's seeds of each kind one in so many."""
 
 LONG: Mapping[str, Sequence[str]] = {

@@ -12,7 +12,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from lancewal_core import paths
@@ -154,8 +154,11 @@ KINDS: tuple[ObjectKind, ...] = (
 """In the order in which ``lancewal gc`` counts them.  No key is of two kinds."""
 
 
+@lru_cache(maxsize=4096)
 def kind_of(key: str) -> ObjectKind | None:
-    """The kind of the object with this key; None where no object of lancewal has such a key."""
+    """The kind of the object with this key; None where no object of lancewal has such a key.
+
+    Every request asks, mostly for a key that was asked for a moment ago: an answer is kept."""
     if not key.startswith(paths.ROOT):
         return None
     return next((kind for kind in KINDS if kind.parse(key) is not None), None)
