@@ -45,9 +45,9 @@ def test_a_run_whose_last_test_ends_too_late_fails() -> None:
 def test_the_quick_run_takes_few_cases_of_long_tests_and_all_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "LONG", {"a/test_x.py": ["test_many", "test_one", "C::test_of_class"]})
     short = ["tests/a/test_x.py::test_many_more", *(f"tests/b/test_x.py::test_many[{n}]" for n in range(3))]
-    many = [f"tests/a/test_x.py::test_many[{n}-[a]]" for n in range(12)]
+    many = [f"tests/a/test_x.py::test_many[{n}-[a]]" for n in range(budget.CASES_EACH + 2)]
     names = [*many, "tests/a/test_x.py::test_one", *short, "tests/a/test_x.py::C::test_of_class"]
-    assert left_in(names) == {many[0], many[10], *short}
+    assert left_in(names) == {many[0], many[budget.CASES_EACH], *short}
 
 
 def test_what_is_said_to_be_long_exists() -> None:
