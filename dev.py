@@ -10,7 +10,8 @@ python3 dev.py bench-peers    the same beside Delta, Iceberg, Hudi, lance-spark 
 python3 dev.py soak  [ARGS]   everything for real, dying at random, for --minutes 30
 python3 dev.py soak hostile    the services among producers, objects and clients that mean no good, for --minutes 10
 python3 dev.py check-ops       dashboards and alerts tried on real services, a real Prometheus and a real API server, which
-                              it fetches and builds (the first time a quarter of an hour more)
+                              it fetches and builds (the first time a quarter of an hour more), and status pages in the
+                              Chromium that is installed
 python3 dev.py lint           ruff, ruff format and mypy only
 python3 dev.py venv           make or renew .venv only
 python3 dev.py lock  [ARGS]   write the lock files anew; ARGS go to uv (--upgrade, --upgrade-package NAME)

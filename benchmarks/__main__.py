@@ -22,6 +22,7 @@ from benchmarks import (
     merge_large,
     merge_on_spark,
     merge_strategies,
+    restart,
     strong_read,
     write_amplification,
 )
@@ -31,6 +32,7 @@ BENCHMARKS: dict[str, Callable[[], dict[str, float]]] = {
     "strong-read": strong_read.run,
     "distance": distance.run,
     "freshness": freshness.run,
+    "restart": restart.run,
     "ingest": ingest.run,
     "memory": memory.run,
     "merge": merge.run,

@@ -68,7 +68,7 @@ http: {{ingest_port: 0, flusher_port: 0}}
             stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         time.sleep(10)  # imports and the first consumer group join are not what is measured
-        _produce(servers, topic, rows)
+        produce(servers, topic, rows)
         output, _ = reader.communicate(timeout=seconds + 120)
     finally:
         codes = [service.exit_code for service in services]
@@ -82,7 +82,7 @@ http: {{ingest_port: 0, flusher_port: 0}}
     return found
 
 
-def _produce(servers: str, topic: str, rows: int) -> None:
+def produce(servers: str, topic: str, rows: int) -> None:
     producer = Producer({"bootstrap.servers": servers, "partitioner": "murmur2_random", "linger.ms": 5})
     ids = np.random.default_rng(3).permutation(BASE_ROWS)[:rows].tolist()
     start = time.time()

@@ -90,6 +90,19 @@ def _distance_rows() -> Iterator[_Row]:
         )
 
 
+def _restart_rows(name: str, text: str, aims: tuple[str, str, str]) -> list[_Row]:
+    """What ``restart`` measures while two members are restarted under load; aims: joining, p99, oldest."""
+    joining, p99, oldest = aims
+    return [
+        (f"{text}from a member's start of work to its first open partition, s", f"{name}joining_s", joining, ".1f"),
+        (f"{text}SIGTERM to the end under load, s", f"{name}sigterm_s", "-", ".1f"),
+        (f"{text}age of rows in strong reads, p50, ms", f"{name}p50_ms", "-", ",.0f"),
+        (f"{text}p99, ms", f"{name}p99_ms", p99, ",.0f"),
+        (f"{text}oldest, ms", f"{name}max_ms", oldest, ",.0f"),
+        (f"{text}rows never seen", f"{name}rows_unseen", "0", ",.0f"),
+    ]
+
+
 ROWS: dict[str, list[_Row]] = {
     "ingest": [
         ("upserts only: rows/s of ingest over rows/s of the floor", "upserts_ratio", "at least 0.6", ".2f"),
@@ -123,6 +136,13 @@ ROWS: dict[str, list[_Row]] = {
         ("table versions made meanwhile", "table_version", "-", ",.0f"),
     ],
     "distance": [*_distance_rows()],
+    "restart": [
+        *_restart_rows("", "", ("at most 2", "at most 2,000", "at most 3,000")),
+        *_restart_rows("former_", "heartbeat of 3 s, as before: ", ("-", "-", "-")),
+        ("SIGTERM while the broker hangs: end of ingest, s", "hung_broker_ingest_s", "at most 30; before: 85", ".1f"),
+        ("SIGTERM while the store hangs: end of ingest, s", "hung_store_ingest_s", "at most 30", ".1f"),
+        ("SIGTERM while the store hangs: end of the flusher, s", "hung_store_flusher_s", "at most 60", ".1f"),
+    ],
     "strong-read": [
         ("all columns: strong read over plain Lance scan", "all_ratio", "at most 2", ".2f"),
         ("three columns: strong read over plain Lance scan", "three_ratio", "at most 6", ".2f"),

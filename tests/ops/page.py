@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.ops.faults import BY_SERIES, FAULTS
-from tests.ops.watching import Results
+from tests.ops.kept import Kept
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "watch-proof.md"
 _HEAD = """\
@@ -20,17 +20,26 @@ thresholds are lowered to what a small stage reaches; expressions are those of t
 """
 
 
-def page(results: Results, objects: int, minutes: float, missing: Sequence[str] = ()) -> str:
-    lines = [_HEAD.rstrip("\n"), ""]
+def page(kept: Kept) -> str:
+    results, lines = kept.results(), [_HEAD.rstrip("\n"), ""]
     lines += [
-        f"A real Kubernetes API server with the definitions of the Prometheus Operator took all {objects} objects of the",
+        f"A real Kubernetes API server with the definitions of the Prometheus Operator took all {kept.objects} objects of the",
         "chart with everything on, unknown fields refused.",
         "",
-        f"All faults together took {minutes:.0f} minutes; of each stands here what its last run came to.",
+    ]
+    if kept.browser:
+        lines += [
+            f"The status page of each service was opened in {kept.browser}: it asks nobody but its service, runs no script,",
+            "its style is in force, it is readable light and dark and on a telephone, hostile names are text, and it shows of",
+            "itself what has changed, such as a pause.",
+            "",
+        ]
+    lines += [
+        f"All faults together took {kept.minutes:.0f} minutes; of each stands here what its last run came to.",
         "",
     ]
-    if missing:
-        lines += [f"No run has made these yet: {', '.join(f'`{name}`' for name in missing)}.", ""]
+    if kept.missing:
+        lines += [f"No run has made these yet: {', '.join(f'`{name}`' for name in kept.missing)}.", ""]
     lines += ["## Faults", "", *table(("fault", "what is done"), [(f"`{f.name}`", f.says) for f in FAULTS])]
     fired = [(f.alert, f"`{f.fault}`", seconds(f.fired_s), seconds(f.cleared_s)) for f in results.fired]
     lines += ["", "## Alerts", "", *table(("alert", "fault", "fires after", "clears after"), fired)]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.ops.faults import BY_SERIES, FAULTS, SHORTENED, UNMOVED
+from tests.ops.kept import Kept
 from tests.ops.page import page
 from tests.ops.series import CASES
 from tests.ops.watching import Fired, Results, Shown, moved
@@ -49,12 +52,19 @@ def test_moved_is_what_has_left_its_range(
     assert moved(known, now) == expected
 
 
-def test_whatever_did_not_happen_is_a_problem() -> None:
+def test_whatever_did_not_happen_is_a_problem(tmp_path: Path) -> None:
     results = Results(
         [Shown("b", "p", "f", problem="has no data"), Shown("b", "q", "f", 1, 2, 3)],
         [Fired("A", "f"), Fired("B", "f", 1.0), Fired("C", "f", 1.0, 2.0)],
     )
     assert results.problems == ["b, p: has no data", "A did not fire in f", "B did not clear"]
-    made = page(results, 15, 3.0)
+    kept = Kept(tmp_path / "kept.json")
+    kept.keep("load", results, 60.0)
+    kept.keep_objects(15)
+    made = page(kept)
     assert "| A | `f` | not | not |" in made
     assert "all 15 objects" in made
+    assert "`churn`" in made.partition("No run has made these yet: ")[2].partition("\n")[0]
+    assert "was opened in" not in made
+    kept.keep_browser("Chromium/1")
+    assert "was opened in Chromium/1" in page(Kept(tmp_path / "kept.json"))
