@@ -20,6 +20,8 @@ from tests.whole_path.world import user_row
 from watch.alerts.alert import Value
 
 Act = Callable[[Stage], None]
+_LOOKS = 32
+"""Measurements of one partition; more than are made within the window of a panel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,8 @@ class Fault:
     begin: Act
     end: Act
     alerts: Sequence[str] = ()
+    before: Act = lambda _: None
+    """Awaits what must be so before, where the panels could show by themselves what the fault makes."""
 
 
 def _load(stage: Stage) -> None:
@@ -88,6 +92,12 @@ def _store_down(stage: Stage) -> None:
 def _store_up(stage: Stage) -> None:
     stage.store.start()
     stage.start("ingest-2")
+
+
+def _all_in_time(stage: Stage) -> None:
+    """A machine with much else to do may be as slow as the fault."""
+    stage.traffic.on()
+    stage.wait_until_visible_in_time(_LOOKS)
 
 
 def _store_slow(stage: Stage) -> None:
@@ -271,6 +281,7 @@ FAULTS: tuple[Fault, ...] = (
         _store_slow,
         _store_well,
         ("LancewalStoreSlow", "LancewalVisibilityBurnsFast", "LancewalVisibilityBurnsSlowly"),
+        _all_in_time,
     ),
     Fault("burst", "60 MB of rows at once, and a slow store", _burst, _store_well),
     Fault(

@@ -140,12 +140,33 @@ class Stage:
         except OSError:
             return ""
 
+    def value(self, name: str, series: str, having: str = "") -> float | None:
+        """The sum of a metric's series in whose labels stands this; None where there is none."""
+        found = re.findall(rf"^{series}(?:{{[^}}]*{having}[^}}]*}})? (\S+)$", self.metrics(name), re.MULTILINE)
+        return sum(map(float, found)) if found else None
+
+    def wait_until_visible_in_time(self, times: int) -> None:
+        """Until so many measurements one after the other saw within 2 s what was produced."""
+        begun: tuple[float, float] | None = None
+
+        def well() -> bool:
+            nonlocal begun
+            within = self.value("flusher", "lancewal_flusher_visible_seconds_bucket", 'le="2.0"')
+            total = self.value("flusher", "lancewal_flusher_visible_seconds_count")
+            if within is None or total is None:
+                return False
+            if begun is None or total - begun[0] != within - begun[1]:
+                begun = total, within
+            return total - begun[0] >= times
+
+        until(well, lambda: f"rows are not visible within 2 s: {begun}\n{self.services['flusher'].tail}", poll_s=0.5)
+
     def wait_for_value(self, name: str, series: str, least: float) -> None:
         """Until the sum of a metric's series is at least so much."""
 
         def there() -> bool:
-            found = re.findall(rf"^{series}(?:{{[^}}]*}})? (\S+)$", self.metrics(name), re.MULTILINE)
-            return bool(found) and sum(map(float, found)) >= least
+            found = self.value(name, series)
+            return found is not None and found >= least
 
         until(there, lambda: f"{series} of {name} does not reach {least:g}\n{self.services[name].tail}")
 

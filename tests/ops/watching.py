@@ -80,6 +80,7 @@ def try_fault(fault: Fault, stage: Stage, prometheus: Prometheus, results: Resul
     alerts = [Fired(name, fault.name) for name in fault.alerts]
     results.shown += [shown for _, shown in watched]
     results.fired += alerts
+    fault.before(stage)
     ranges = [_baseline(prometheus, panel) for panel, _ in watched]
     started = time.monotonic()
     fault.begin(stage)

@@ -51,6 +51,11 @@ def stop_of(status: dict[str, Any], partition: int) -> str:
     return "" if found is None else f"{found['step']}: {found['kind']}"
 
 
+def fresh(status: dict[str, Any], partition: int) -> float:
+    (found,) = (one["freshness_s"] for one in status["partitions"] if one["partition"] == partition)
+    return float(found)
+
+
 def text_of(status: dict[str, Any], partition: int) -> str:
     (found,) = (one["diagnosis"] for one in status["partitions"] if one["partition"] == partition)
     return f"{found['message']} {found['do']}"
@@ -121,6 +126,9 @@ def test_what_holds_records_up_is_named(kafka: KafkaBroker, topic_name: str, tmp
     found = seen(lambda: page(ingest_port), wrong, "decoded: misrouted")
     assert f"{topic_name}-{wrong}-{offset}" in text_of(found, wrong)
     assert stop_of(found, bad) != "decoded: misrouted"
+    # What waits there grows old; the others are fresh.
+    until(lambda: fresh(page(ingest_port), wrong) > 0, lambda: page(ingest_port))
+    assert fresh(page(ingest_port), bad) == 0
 
     # Nobody is left.
     ingest.stop()
