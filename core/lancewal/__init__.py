@@ -11,6 +11,7 @@ from lancewal._lazy import names_of
 
 if TYPE_CHECKING:
     from lancewal import errors, sandbox, spark
+    from lancewal_core.rows.murmur2 import partition_of
     from lancewal_core.rows.region_key import encode_region_key
     from lancewal_core.settings.load import load_settings
     from lancewal_flusher.load.whole import load_files
@@ -32,6 +33,7 @@ __all__ = [
     "load_files",
     "load_settings",
     "open_table",
+    "partition_of",
     "receipt_of",
     "sandbox",
     "spark",
@@ -51,6 +53,7 @@ _load = names_of(
         "load_files": "lancewal_flusher.load.whole:load_files",
         "load_settings": "lancewal_core.settings.load:load_settings",
         "open_table": "lancewal_reader.table:open_table",
+        "partition_of": "lancewal_core.rows.murmur2:partition_of",
         "receipt_of": "lancewal_reader.point.receipt:receipt_of",
         "sandbox": "lancewal.sandbox",
         "spark": "lancewal.spark",

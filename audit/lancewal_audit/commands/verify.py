@@ -38,7 +38,11 @@ def command(
         From, typer.Option("--from", help="Compare with the topic's records, the WAL's, or both, also with each other.")
     ] = From.BOTH,
     at: Annotated[
-        str, typer.Option(help="A receipt as a read printed it (JSON); by default a strong read is made now.")
+        str,
+        typer.Option(
+            help="A point: a receipt (lw1...), as a read prints it, or version:412; by default a strong read is made now.",
+            metavar="POINT",
+        ),
     ] = "",
     sample: Annotated[
         float | None, typer.Option(help="Fraction of the keys, from above 0 to 1: the same keys each time.")

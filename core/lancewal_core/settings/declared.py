@@ -12,7 +12,7 @@ from lancewal_core.settings.sections import TableSettings
 
 
 def declared_ttl(table: TableSettings) -> Ttl | None:
-    return None if table.ttl_s is None else Ttl(table.ttl_column, table.ttl_s)
+    return Ttl(table.ttl_column, table.ttl_s) if table.ttl_s else None
 
 
 def declared_columns(table: TableSettings) -> pa.Schema:

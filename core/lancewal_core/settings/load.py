@@ -17,6 +17,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, cast
 
 from pydantic import PrivateAttr, ValidationError
@@ -44,6 +45,7 @@ from lancewal_core.settings.sources import (
     read_yaml,
 )
 
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 _NO_FILE = (
     "No settings file was named (--config FILE, or LANCEWAL_CONFIG): settings were looked for in variables LANCEWAL_* and in "
     "the folder of LANCEWAL_SECRETS_DIR alone"
@@ -101,13 +103,14 @@ class Settings(BaseSettings):
         return cast("dict[str, Any]", masked(self.model_dump(mode="json"), ()))
 
 
-def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:
+def load_settings(path: Path | str | None, environ: Mapping[str, str] = _NOTHING) -> Settings:
     """Read the settings (module docstring).  ``path`` wins over ``LANCEWAL_CONFIG``; without both there is no file.
 
+    ``environ`` are the variables that count: by default none, commands give those of the process (``os.environ``).
     ``LANCEWAL_SECRETS_DIR`` names a folder of files called like the variables, each holding one value.
     """
     sources: list[Source] = []
-    file = path if path is not None else _path(environ.get("LANCEWAL_CONFIG"))
+    file = Path(path) if path is not None else _path(environ.get("LANCEWAL_CONFIG"))
     if file is not None:
         sources.append(read_yaml(file))
     folder = _path(environ.get("LANCEWAL_SECRETS_DIR"))

@@ -157,12 +157,12 @@ class TableSettings(Section):
     the table's folder."""
     ttl_column: str = ""
     """A timestamp or date by which rows expire.  Not set: no row is deleted unless a record says so."""
-    ttl_s: Annotated[int, BeforeValidator(_seconds), Field(ge=1, le=100 * 366 * 24 * 3600)] | None = None
-    """How far back the time in ``ttl_column`` may lie until the flusher deletes the row.  No default: only you know it."""
+    ttl_s: Annotated[int, BeforeValidator(_seconds), Field(ge=0, le=100 * 366 * 24 * 3600)] = 0
+    """How far back the time in ``ttl_column`` may lie until the flusher deletes the row.  0: rows never expire."""
 
     @model_validator(mode="after")
     def _whole_ttl(self) -> TableSettings:
-        if bool(self.ttl_column) != (self.ttl_s is not None):
+        if bool(self.ttl_column) != bool(self.ttl_s):
             raise ValueError("ttl_column and ttl_s belong together: set both, or neither")
         return self
 

@@ -28,9 +28,7 @@ def check_settings(settings: Settings, contract: Contract) -> None:
     """``ContractMismatch`` for settings that were given and say other than the contract; all of them at once."""
     given = settings.table.model_fields_set
     pairs: list[tuple[str, Any, Any]] = [
-        (f"table.{name}", getattr(settings.table, name), getattr(contract, name))
-        for name in _TABLE_TERMS
-        if name in given
+        _pair(name, getattr(settings.table, name), getattr(contract, name)) for name in _TABLE_TERMS if name in given
     ]
     if settings.table.region_key:
         pairs.append(("table.region_key", settings.table.region_key, contract.region_key))
@@ -121,6 +119,11 @@ def check_columns(pinned: PinnedTable, contract: Contract) -> None:
         f"{'; '.join(sorted(problems))}. Change them back, or restore the version before that change",
         version=pinned.version,
     )
+
+
+def _pair(name: str, setting: Any, term: Any) -> tuple[str, Any, Any]:
+    """Where the contract does not have a term, settings say so by what is empty."""
+    return f"table.{name}", setting, type(setting)() if term is None else term
 
 
 def _canonical(columns: dict[str, str]) -> list[tuple[str, str]]:

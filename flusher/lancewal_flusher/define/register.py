@@ -140,7 +140,7 @@ def first_contract(
         grace_s=settings.grace_s,
         freshness_target_s=settings.freshness_target_s,
         ttl_column=settings.ttl_column or None,
-        ttl_s=settings.ttl_s,
+        ttl_s=settings.ttl_s or None,
     )
 
 

@@ -22,7 +22,7 @@ from lancewal_flusher.event_table import FlusherEvents
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_EXTRA = "install lancewal[flusher-spark] where the flusher runs and in the Python of every executor"
+_EXTRA = "install lancewal[flusher,spark] where the flusher runs and in the Python of every executor"
 
 
 @contextmanager

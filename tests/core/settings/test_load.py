@@ -168,6 +168,14 @@ def test_a_former_setting_in_a_variable_names_the_new_one() -> None:
     assert problem.startswith("variable LANCEWAL_METRICS__PORT: metrics.port: is not a setting; it is http.ingest_port")
 
 
+def test_a_program_gives_a_path_and_only_the_variables_it_means(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.write_text("table: {topic: orders}\n")
+    monkeypatch.setenv("LANCEWAL_TABLE__TOPIC", "others")
+    assert load_settings(str(file)) == load_settings(file)
+    assert load_settings(str(file)).table.topic == "orders"
+    assert load_settings(None).table.topic == ""
+
+
 @pytest.mark.parametrize("name", ELSEWHERE)
 def test_what_other_programs_call_a_setting_names_ours(file: Path, name: str) -> None:
     assert ELSEWHERE[name] in setting_keys()

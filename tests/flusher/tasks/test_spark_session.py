@@ -28,7 +28,7 @@ org.apache.spark.SparkException: Job aborted due to stage failure
 
 def test_without_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
-    with pytest.raises(InvalidSettings, match=r"pyspark cannot be loaded.*install lancewal\[flusher-spark\]"):
+    with pytest.raises(InvalidSettings, match=r"pyspark cannot be loaded.*install lancewal\[flusher,spark\]"):
         the_session()
 
 
