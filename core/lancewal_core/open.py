@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lancewal_core.process.clock import Clock
-from lancewal_core.process.tasks import Tasks
+from lancewal_core.process.tasks import Tasks, together
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.object_store import ObjectStore
@@ -69,8 +69,8 @@ def open_at(address: Address, tasks: Tasks, clock: Clock) -> OpenedTable:
     ``TableMissing``, or else ``NotALancewalTable``.
     """
     store, table = address.store(), address.table()
-    table.newest()
-    return OpenedTable.over(store, table, read_contract(store, address.uri), tasks, clock)
+    _, contract = together(tasks, table.newest, lambda: read_contract(store, address.uri))
+    return OpenedTable.over(store, table, contract, tasks, clock)
 
 
 def open_by(settings: Settings, tasks: Tasks, clock: Clock, store: ObjectStore | None = None) -> OpenedTable:

@@ -228,7 +228,7 @@ class Reads:
                 )
 
     def _pin(self, contexts: _Contexts, plan: ReadPlan) -> PinnedTable:
-        pinned = contexts.plan.table.at(plan.version)
+        pinned = contexts.plan.versions.get(plan.version) or contexts.plan.table.at(plan.version)
         check_identity(pinned, contexts.contract, self.uri)
         return pinned
 

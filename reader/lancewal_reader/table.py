@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     import polars
 
 CACHE_BYTES_MAX = 256 << 20
-_IO_THREADS = 16
 
 
 def open_table(
@@ -60,7 +59,7 @@ def open_table(
         raise InvalidInput(f"base_paths {base_paths!r} is unknown: use 'refuse' or 'allow'")
     if not is_whole(cache_bytes_max):
         raise InvalidInput(f"cache_bytes_max {cache_bytes_max!r}: expected a number of bytes from 0 on")
-    opened = open_at(Address(table, storage_options, base_paths), ThreadTasks(io_threads=_IO_THREADS), SystemClock())
+    opened = open_at(Address(table, storage_options, base_paths), ThreadTasks(), SystemClock())
     return table_of(opened, table, cache_bytes_max, conflicts)
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Sequence as Seq
+from dataclasses import replace
+from typing import TypeVar
 
 from lancewal_core import paths
 from lancewal_core.errors import (
@@ -13,6 +16,7 @@ from lancewal_core.errors import (
     StoreUnavailable,
 )
 from lancewal_core.ids import Generation, LogId, Sequence
+from lancewal_core.process.tasks import Task
 from lancewal_core.region.history import generations_behind
 from lancewal_core.region.index import State, decode_history, encode_history
 from lancewal_core.table.contract import encode_contract
@@ -22,6 +26,9 @@ from lancewal_reader.plan.strong import plan_strong
 from tests.simulation.checker import require
 from tests.simulation.script import Script, stops
 from tests.simulation.stage import ALWAYS, Member, Stage
+
+T = TypeVar("T")
+A = TypeVar("A")
 
 
 def contract_is_newer() -> None:
@@ -158,6 +165,41 @@ def region_is_trimmed_under_a_plan() -> None:
     stage.check()
 
 
+class _Backwards:
+    """Of calls that go out together the last one comes first."""
+
+    def start(self, call: Callable[[], T]) -> Task[T]:
+        raise AssertionError("nothing is started")
+
+    def map(self, call: Callable[[A], T], items: Seq[A]) -> list[T]:
+        return [call(item) for item in reversed(items)][::-1]
+
+
+def region_is_merged_between_its_index_and_the_version() -> None:
+    """A reader has read the indexes and the log; before it pins a version, what they show is merged, and more behind it, and
+    trimmed: the version is newer than they are."""
+    stage = Stage()
+    a, f, reader = stage.member("a", 0, 1), stage.flusher("f"), stage.reader("r")
+    stage.append(a, 0)
+    context = replace(reader.table._reads.context, tasks=_Backwards())
+    versions: list[int] = []
+
+    def merge_and_trim() -> None:
+        for _ in range(2):
+            stage.append_and_seal(a, 0, 1)
+            stage.round(f)
+        stage.append(a, 0)
+        stage.collect(f)
+        versions.append(f.table.newest().version)
+
+    stage.scripts["r"].before("list", f"wal/{a.log}", merge_and_trim)
+    plan = plan_strong(context)
+    require(versions != [], "the log was not listed before the version was pinned")
+    require(plan.version == versions[0], "the plan reads version", plan.version, "of", versions)
+    require(plan.cut[stage.region(0)] == stage.acknowledged[0], "the plan ends at", plan.cut)
+    stage.check()
+
+
 def log_is_trimmed_while_its_end_is_proven() -> None:
     """Between the index that a reader reads again behind its walk, and its listing of the log, the log goes on and is trimmed
     up to behind where the walk has ended: nothing is lost."""
@@ -223,6 +265,7 @@ ACCIDENTS: list[Callable[[], None]] = [
     old_receipt_is_read_from_a_page,
     two_collectors,
     region_is_trimmed_under_a_plan,
+    region_is_merged_between_its_index_and_the_version,
     log_is_trimmed_while_its_end_is_proven,
     log_s_end_is_asked_of_a_bad_listing,
     sealed_segment_is_lost,

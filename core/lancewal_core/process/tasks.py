@@ -11,6 +11,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, Generic, Protocol, TypeVar
 
+IO_THREADS = 64
+"""Requests that wait for a store side by side: more than cores, for they compute nothing; threads begin as they are needed."""
+
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 A = TypeVar("A")
@@ -73,7 +76,7 @@ class ThreadTasks:
     a main thread in one of them hears no signal.
     """
 
-    def __init__(self, workers: int = 2, io_threads: int = 16, *, caller_helps: bool = False) -> None:
+    def __init__(self, workers: int = 2, io_threads: int = IO_THREADS, *, caller_helps: bool = False) -> None:
         self._workers = ThreadPoolExecutor(workers, thread_name_prefix="lancewal-task")
         self._io_threads = io_threads
         self._caller_helps = caller_helps

@@ -17,7 +17,7 @@ Steps of ``confirm_end``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from functools import partial
@@ -29,12 +29,25 @@ from lancewal_core.errors import ObjectMissing
 from lancewal_core.ids import LogId, OwnerId, Region, Sequence
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.failpoints import point
-from lancewal_core.process.tasks import Tasks
+from lancewal_core.process.tasks import Tasks, together
 from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, no_verdict, put_once
 from lancewal_core.wal.segment import Fence, Segment, Trailer, decode_segment, decode_trailer, encode_fence
 
 _WINDOW = 32
-"""Most segments that one step of a walk asks for at the same time."""
+"""Most segments that one step of a walk asks for at the same time, where it does not know that they are there."""
+
+
+_WINDOW_LISTED = 64
+"""The same where a listing shows them, so long as they have no more bytes than this:"""
+_BYTES_LISTED = 64 << 20
+
+
+_LOGS_KNOWN = 1_000
+"""Logs of which a cache knows how they grow."""
+
+
+_FIRST = 2
+"""How many a walk asks for at least: a number, and one behind it."""
 
 
 _FENCE_TRIES = 8
@@ -66,6 +79,14 @@ class Walk(Generic[S_co]):
     """A number behind ``end`` that is there, though ``end`` is absent.  None: none of those that the walk has asked for."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Begin:
+    """``window``: how many numbers a walk asks for first, beside ``listing``: bytes of numbers that are there, a hint."""
+
+    window: int = _FIRST
+    listing: Callable[[], Mapping[int, int]] | None = None
+
+
 class WalkOn(Protocol[S_co]):
     """A walk of one log, but for where it begins and ends."""
 
@@ -79,7 +100,19 @@ class SegmentCache:
         self._bytes_max = bytes_max
         self._bytes = 0
         self._segments: dict[str, Segment] = {}
+        self._grown: dict[LogId, int] = {}
         self._lock = Lock()
+
+    def grown(self, log: LogId) -> int:
+        """How many segments the last walk of this log found behind those that are here."""
+        return self._grown.get(log, 0)
+
+    def has_grown(self, log: LogId, segments: int) -> None:
+        with self._lock:
+            self._grown.pop(log, None)
+            self._grown[log] = segments
+            if len(self._grown) > _LOGS_KNOWN:
+                del self._grown[next(iter(self._grown))]
 
     def get(self, key: str) -> Segment | None:
         return self._segments.get(key)
@@ -130,7 +163,11 @@ def walk_cached(
     *,
     before: Sequence | None = None,
 ) -> Walk[Segment]:
-    """``walk`` that asks the store only for segments that ``cache`` does not have."""
+    """``walk`` that asks the store only for segments that ``cache`` does not have.
+
+    It begins with as many as the log had grown by at the walk before, and two, which shows the end of one that grows evenly
+    at once.  Of a log that the cache does not know it asks for a listing at the same time.
+    """
 
     def read(sequence: Sequence) -> Segment | Fence | None:
         return read_segment(store, paths.wal_segment(log, sequence), cache)
@@ -143,21 +180,27 @@ def walk_cached(
             break
         known.append(segment)  # without the threads that a walk of the store uses
         at = Sequence(at + 1)
-    walked = _walk(tasks, log, at, before, read)
+    cold = not known and before is None
+    ahead = min(_FIRST + cache.grown(log), _WINDOW)
+    begin = _Begin(ahead, partial(_sizes, store, log, at) if cold else None)
+    walked = _walk(tasks, log, at, before, read, begin)
+    if before is None:
+        cache.has_grown(log, 0 if cold else len(walked.segments))
     return Walk(log, (*known, *walked.segments), walked.end, walked.fence, walked.later)
 
 
 def walk_trailers(
     store: ObjectStore, tasks: Tasks, log: LogId, start: Sequence, *, before: Sequence | None = None
 ) -> Walk[Trailer]:
-    """``walk`` that decodes no rows."""
+    """``walk`` that decodes no rows; it begins with a listing too."""
 
     def read(sequence: Sequence) -> Trailer | Fence | None:
         key = paths.wal_segment(log, sequence)
         data = store.get(key)
         return None if data is None else decode_trailer(data, key, len(data))
 
-    return _walk(tasks, log, start, before, read)
+    begin = _Begin(listing=partial(_sizes, store, log, start)) if before is None else _Begin()
+    return _walk(tasks, log, start, before, read, begin)
 
 
 def read_segment(store: ObjectStore, key: str, cache: SegmentCache) -> Segment | Fence | None:
@@ -180,14 +223,21 @@ def _walk(
     start: Sequence,
     before: Sequence | None,
     read: Callable[[Sequence], S | Fence | None],
+    begin: _Begin = _Begin(),
 ) -> Walk[S]:
     segments: list[S] = []
     at = start
-    window = 2
+    sizes: Mapping[int, int] = {}
+    window, listing = begin.window, begin.listing
     with point("log.walk", log=log, start=start):
         while before is None or at < before:
             stop = at + window if before is None else min(at + window, before)
-            answers = tasks.map(read, [Sequence(n) for n in range(at, stop)])
+            numbers = [Sequence(n) for n in range(at, stop)]
+            if listing is None:
+                answers = tasks.map(read, numbers)
+            else:
+                answers, sizes = together(tasks, partial(tasks.map, read, numbers), listing)
+                listing = None
             for behind, found in enumerate(answers, 1):
                 later = None
                 if found is None:
@@ -196,8 +246,25 @@ def _walk(
                     return Walk(log, tuple(segments), at, found, later)
                 segments.append(found)
                 at = Sequence(at + 1)
-            window = min(window * 2, _WINDOW)
+            window = max(min(window * 2, _WINDOW), _FIRST) if at not in sizes else _listed(at, sizes)
     return Walk(log, tuple(segments), at, None)
+
+
+def _sizes(store: ObjectStore, log: LogId, start: Sequence) -> dict[int, int]:
+    """Bytes of the segments behind ``start`` that a listing shows."""
+    listed = store.list(paths.log_prefix(log), after=paths.wal_segment(log, start))
+    return {found[1]: info.size for info in listed if (found := paths.parse_wal_segment(info.key)) is not None}
+
+
+def _listed(at: Sequence, sizes: Mapping[int, int]) -> int:
+    """How many numbers from ``at`` on to ask for, which a listing shows; two more behind the last of them."""
+    count = nbytes = 0
+    while at + count in sizes:
+        nbytes += sizes[at + count]
+        if count == _WINDOW_LISTED or (count and nbytes > _BYTES_LISTED):
+            return count
+        count += 1
+    return count + _FIRST
 
 
 def _absent(

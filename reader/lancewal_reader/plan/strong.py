@@ -8,8 +8,9 @@ Guarantees
 
 Steps
  1. Pin V, read W(V).  The contract must still be the newest: ``ContractChanged``.
- 2. Read each region's newest index.  Delta = generations above W(V): FLUSHED and MERGED ones by their snapshot; SEALED
-    and OPEN ones by their WAL entries, each log walked once for all its regions, to its tail.
+ 2. At the same time read each region's newest index.  Delta = generations above W(V): FLUSHED and MERGED ones by their
+    snapshot; SEALED and OPEN ones by their WAL entries, each log walked once for all its regions, to its tail.  An index that
+    ends below W(V) was read before the merge, or is not the newest: step 5.
  3. The end of a walk counts only if the index of one region of that log, read again after the walk, still keeps a
     generation of this log whose first segment is not above that number: then nothing from there on was trimmed, and a
     segment that is absent before another, or before the end of a generation that is not OPEN, is lost: ``ObjectMissing``.
@@ -21,13 +22,16 @@ Steps
 An *eventual* plan stops after step 1: the table alone.  It goes on where a user has restored the table and nobody has decided
 what becomes of the rows merged since, or where a person has accepted a lower bound of what is merged: then it claims no
 position.
+
+Rounds of requests on a table that was read before, whatever the number of regions and logs: step 1 takes three beside step 2,
+which takes two where each index has moved by at most one version, and step 3 one; one where nothing has come.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from lancewal_core import paths
@@ -39,13 +43,16 @@ from lancewal_core.errors import (
 )
 from lancewal_core.ids import Generation, LogId, Position, Region, Sequence, TableVersion
 from lancewal_core.process.failpoints import point
+from lancewal_core.process.tasks import together
 from lancewal_core.region.history import check_reaches
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.u64_segment import U64Segment
+from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.table.watermarks import NOTHING_MERGED, InForce
 from lancewal_core.wal.segment import Segment, Trailer
 from lancewal_core.wal.walk import SegmentCache, Walk, confirm_end, segment_lost, walk_cached, walk_trailers
+from lancewal_reader.plan.open_versions import OpenVersions
 
 PLANS_MAX = 20
 PAUSE_S = 0.02
@@ -134,6 +141,8 @@ class PlanContext(OpenedTable):
 
     cache: SegmentCache | None
     """Given: segments are decoded into it.  None: only their trailers are read."""
+    versions: OpenVersions = field(default_factory=OpenVersions)
+    """Those that plans have pinned last."""
 
 
 def plan_eventual(context: PlanContext) -> ReadPlan:
@@ -159,23 +168,31 @@ def plan_strong(context: PlanContext) -> ReadPlan:
 
 
 def _plan_once(context: PlanContext) -> ReadPlan:
-    # Step 1
-    with point("plan.pin"):
-        pinned, in_force = context.watermarks.newest()
-    check_contract(context)
-    # Step 2
-    indexes = context.read_indexes()
+    (pinned, in_force), (indexes, walks) = together(context.tasks, lambda: _pin(context), lambda: _unmerged(context))
     for region in context.contract.regions:
         check_reaches(region, indexes.get(region), in_force)
     above = {r: _above(index, in_force) for r, index in indexes.items()}
-    walks = _walk_logs(context, above)
-    # Step 3
-    walks = _prove_ends(context, above, walks)
     logs = {log: LogEntries(walked) for log, walked in walks.items()}
     deltas = [
         _region_delta(region, records, in_force, logs, indexes[region]) for region, records in sorted(above.items())
     ]
     return ReadPlan(pinned.version, in_force, tuple(deltas))
+
+
+def _pin(context: PlanContext) -> tuple[PinnedTable, InForce]:
+    """Step 1."""
+    with point("plan.pin"):
+        (pinned, in_force), _ = together(context.tasks, context.watermarks.newest, lambda: check_contract(context))
+    context.versions.keep(pinned)
+    return pinned, in_force
+
+
+def _unmerged(context: PlanContext) -> tuple[dict[Region, RegionIndex], Mapping[LogId, Walk[Segment | Trailer]]]:
+    """Steps 2 and 3, of all that the indexes hold: what is merged of it is not known yet."""
+    indexes = context.read_indexes()
+    held = {region: index.generations for region, index in indexes.items()}
+    walks = _walk_logs(context, held)
+    return indexes, _prove_ends(context, held, walks)
 
 
 def _above(index: RegionIndex, in_force: InForce) -> tuple[GenerationRecord, ...]:
@@ -200,14 +217,16 @@ def check_contract(context: PlanContext) -> None:
 
 
 def _walk_logs(
-    context: PlanContext, above: Mapping[Region, Seq[GenerationRecord]]
+    context: PlanContext, held: Mapping[Region, Seq[GenerationRecord]]
 ) -> dict[LogId, Walk[Segment | Trailer]]:
     starts: dict[LogId, Sequence] = {}
-    for records in above.values():
+    for records in held.values():
         for record in records:
             if record.state in (State.OPEN, State.SEALED):
                 starts[record.log] = min(starts.get(record.log, record.first_sequence), record.first_sequence)
-    return {log: walk_from(context, log, start) for log, start in sorted(starts.items())}
+    logs = sorted(starts)
+    walks = context.tasks.map(lambda log: walk_from(context, log, starts[log]), logs) if logs else []
+    return dict(zip(logs, walks, strict=True))
 
 
 def walk_from(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from collections.abc import Sequence as Seq
 from functools import partial
+from typing import TypeVar
 
 import pyarrow as pa
 import pytest
@@ -20,8 +22,8 @@ from lancewal_core.testing.memory_store import MemoryBucket, MemoryStore
 from lancewal_core.testing.scheduler import Scheduler
 from lancewal_core.testing.sim_clock import SimClock
 from lancewal_core.wal.entry import Entry
-from lancewal_core.wal.segment import Fence, Segment, decode_segment, encode_fence
-from lancewal_core.wal.walk import SegmentCache, WalkOn, confirm_end, end_log, walk, walk_cached, walk_trailers
+from lancewal_core.wal.segment import Fence, Segment, Trailer, decode_segment, encode_fence
+from lancewal_core.wal.walk import SegmentCache, Walk, WalkOn, confirm_end, end_log, walk, walk_cached, walk_trailers
 from lancewal_core.wal.writer import Durable, FencedOut, LogWriter, Occupied, Unsettled
 from tests.support.scripted import InlineTasks, ManualClock, ScriptedStore
 
@@ -30,6 +32,8 @@ SCHEMA = RowSchema(pa.schema([("k", pa.int64()), ("v", pa.string())]), ("k",), (
 NORTH = Region("orders", TopicId("topic-id-1"), 0)
 SOUTH = Region("orders", TopicId("topic-id-1"), 1)
 TASKS = InlineTasks()
+T = TypeVar("T")
+A = TypeVar("A")
 
 
 def key(sequence: int) -> str:
@@ -194,6 +198,66 @@ def test_a_walk_asks_for_few_more_than_there_are(store: ScriptedStore, writer: L
     store.calls.clear()
     walk(store, TASKS, LOG, Sequence(1))
     assert len(store.calls) <= 2  # the tail alone, as most strong reads see it
+
+
+class Rounds(InlineTasks):
+    """How many calls went out together, each time."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    def map(self, call: Callable[[A], T], items: Seq[A]) -> list[T]:
+        self.sizes.append(len(items))
+        return super().map(call, items)
+
+
+@pytest.mark.parametrize("grown", [0, 1, 3, 20])
+def test_a_walk_of_a_log_that_grows_evenly_asks_once(store: ScriptedStore, writer: LogWriter, grown: int) -> None:
+    """Behind what is remembered: as many as it had grown by before, and two, of which the first is the end."""
+    cache, tasks = SegmentCache(1 << 30), Rounds()
+    fill(writer, 5)
+    walk_cached(store, tasks, LOG, Sequence(0), cache)
+    for expected in (None, [grown + 2], [grown + 2]):
+        fill(writer, grown)
+        tasks.sizes.clear()
+        walked = walk_cached(store, tasks, LOG, Sequence(0), cache)
+        assert (walked.end, len(walked.segments)) == (writer.next_unsent, writer.next_unsent)
+        assert expected is None or tasks.sizes == expected
+
+
+@pytest.mark.parametrize("listing", ListFault)
+@pytest.mark.parametrize("trailers", [False, True])
+def test_a_long_log_is_read_by_a_listing_whatever_it_leaves_out(
+    store: ScriptedStore, writer: LogWriter, listing: ListFault, trailers: bool
+) -> None:
+    fill(writer, 150)
+    tasks = Rounds()
+    store.faults.listings.append(listing)
+    if trailers:
+        found: Walk[Segment | Trailer] = walk_trailers(store, tasks, LOG, Sequence(10))
+    else:
+        found = walk_cached(store, tasks, LOG, Sequence(10), SegmentCache(1 << 30))
+    assert [s.sequence for s in found.segments] == list(range(10, 150))
+    assert (found.end, found.fence, found.later) == (150, None, None)
+    assert not store.faults.listings
+    if listing in (ListFault.NONE, ListFault.SHUFFLED):
+        # The first two beside the listing; then what it shows, and two behind that.
+        assert tasks.sizes == [2, 2, 64, 64, 12]
+
+
+def test_what_a_listing_shows_is_not_read_at_once_where_it_is_large(
+    store: ScriptedStore, writer: LogWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(writer, 30)
+    size = len(store.bucket.get(key(5)) or b"")
+    monkeypatch.setattr("lancewal_core.wal.walk._BYTES_LISTED", 10 * size)
+    tasks = Rounds()
+    assert walk_cached(store, tasks, LOG, Sequence(0), SegmentCache(1 << 30)).end == 30
+    assert max(tasks.sizes) <= 12
+    monkeypatch.setattr("lancewal_core.wal.walk._BYTES_LISTED", size // 2)
+    assert (
+        walk_cached(store, tasks, LOG, Sequence(0), SegmentCache(1 << 30)).end == 30
+    )  # one of them is read all the same
 
 
 @pytest.mark.parametrize("before", [0, 2, 7, 8, 50])
