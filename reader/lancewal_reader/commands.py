@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import IO, Annotated, assert_never, cast
+from typing import IO, Annotated, assert_never
 
 import pyarrow as pa
 import typer
@@ -17,7 +17,7 @@ import typer
 from lancewal_core.cli.options import ConfigOption, StorageOption, TableOption, read_settings
 from lancewal_core.cli.output import aligned, json_text, one_line, say
 from lancewal_core.errors import InvalidInput
-from lancewal_reader.left_out import OnConflict, left_out_of
+from lancewal_reader.left_out import left_out_of
 from lancewal_reader.plain_rows import plain_rows
 
 _FORMULA = ("=", "+", "-", "@", "\\t", "\\r")
@@ -38,9 +38,16 @@ class Consistency(StrEnum):
     EVENTUAL = "eventual"
 
 
+class Conflicts(StrEnum):
+    LEAVE_OUT = "leave-out"
+    FAIL = "fail"
+
+
 def command(
-    columns: Annotated[str, typer.Option(help="Comma-separated names; all by default.")] = "",
-    filter: Annotated[str, typer.Option(help="A Lance SQL condition, e.g. \"status = 'open' AND amount > 10\".")] = "",
+    columns: Annotated[str, typer.Option(help="Comma-separated names; all by default.", metavar="NAMES")] = "",
+    filter: Annotated[
+        str, typer.Option(help="A Lance SQL condition, e.g. \"status = 'open' AND amount > 10\".", metavar="SQL")
+    ] = "",
     consistency: Annotated[
         Consistency, typer.Option(help="strong: every row durable before the call; eventual: the merged table alone.")
     ] = Consistency.STRONG,
@@ -54,8 +61,8 @@ def command(
     limit: Annotated[int | None, typer.Option(min=0, help="At most so many rows, whichever; all by default.")] = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="Form of the rows.")] = Output.TEXT,
     conflicts: Annotated[
-        str, typer.Option(help="leave-out or fail: what becomes of keys that came through two partitions.")
-    ] = "leave-out",
+        Conflicts, typer.Option(help="What becomes of keys that came through two partitions.")
+    ] = Conflicts.LEAVE_OUT,
     to: Annotated[Path | None, typer.Option(help="Write into this file instead of stdout.")] = None,
     guard_formulas: Annotated[
         bool, typer.Option("--guard-formulas", help="In CSV, put an apostrophe before texts that begin like a formula.")
@@ -82,7 +89,7 @@ def command(
         settings.table.uri,
         storage_options=settings.storage.options,
         base_paths=settings.table.base_paths,
-        conflicts=cast("OnConflict", conflicts),
+        conflicts=conflicts.value,
     )
     rows = opened.to_batches(names, filter or None, limit, consistency=consistency.value, at=at or None)
     left = left_out_of(rows.schema)
