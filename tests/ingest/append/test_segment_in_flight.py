@@ -1,0 +1,63 @@
+"""What a segment's try came to: tried again as the same job, or an error that ends the process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import cast
+
+import pytest
+
+from lancewal_core.errors import KafkaForbidden, LancewalError, StoreUnavailable, TopicMissing
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_ingest.append.job import AppendJob
+from lancewal_ingest.append.segment_in_flight import Cargo, SegmentInFlight
+from tests.support.scripted import ManualClock
+
+
+class Job:
+    """Fails with these errors one after the other, then leaves no entry to write."""
+
+    def __init__(self, *errors: LancewalError) -> None:
+        self.errors = list(errors)
+
+    def run(self) -> None:
+        if self.errors:
+            raise self.errors.pop(0)
+
+
+@pytest.fixture
+def tasks() -> Iterator[ThreadTasks]:
+    made = ThreadTasks(1)
+    yield made
+    made.close()
+
+
+def test_what_may_pass_and_a_right_that_may_be_given_are_tried_again(tasks: ThreadTasks) -> None:
+    clock, heard = ManualClock(), list[object]()
+    flight = SegmentInFlight(tasks, clock, 0.5, heard.append)
+    errors = [StoreUnavailable("away"), KafkaForbidden("Write on topic x.dead-letters")]
+    job = cast(AppendJob, Job(*errors))
+    flight.start(job, Cargo(7))
+    for _ in errors:
+        assert flight.wait(60)
+        assert flight.settle(lambda: True) is None
+        assert flight.late
+        assert flight.cargo == Cargo(7)  # nothing of it is let go
+        clock.sleep(0.5)
+        assert flight.settle(lambda: True) is None  # begins the next try
+    assert flight.wait(60)
+    outcome = flight.settle(lambda: True)
+    assert outcome is not None
+    assert outcome.job is job
+    assert not flight.busy
+    assert heard == errors
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_any_other_error_ends_the_process(tasks: ThreadTasks, clean: bool) -> None:
+    flight = SegmentInFlight(tasks, ManualClock(), 0.5, lambda _: None)
+    flight.start(cast(AppendJob, Job(TopicMissing("gone"))), Cargo())
+    assert flight.wait(60)
+    with pytest.raises(TopicMissing):
+        flight.settle(lambda: clean)
+    assert flight.busy is not clean
