@@ -37,12 +37,26 @@ class Backlog:
 
 def backlog_after(context: FlusherContext, report: RoundReport, times: StoredTimes, merged: MergedPositions) -> Backlog:
     """The backlog behind a round; reads the newest state only where the round has not seen that nothing is left."""
-    if report.left is not None:
-        version, in_force, indexes = report.left.version, report.left.in_force, dict(report.left.indexes)
-    else:
-        pinned, in_force = context.watermarks.newest()
-        version = pinned.version
-        indexes = context.read_indexes()
+    if report.left is None:
+        return backlog_now(context, times, merged)
+    left = report.left
+    return _backlog(context, left.version, left.in_force, dict(left.indexes), times, merged)
+
+
+def backlog_now(context: FlusherContext, times: StoredTimes, merged: MergedPositions) -> Backlog:
+    """The backlog by the newest state."""
+    pinned, in_force = context.watermarks.newest()
+    return _backlog(context, pinned.version, in_force, context.read_indexes(), times, merged)
+
+
+def _backlog(
+    context: FlusherContext,
+    version: TableVersion,
+    in_force: InForce,
+    indexes: Mapping[Region, RegionIndex],
+    times: StoredTimes,
+    merged: MergedPositions,
+) -> Backlog:
     waiting = {region: _ended(indexes.get(region), in_force) for region in context.contract.regions}
     rows = {region: sum(_rows(context, record) for record in records) for region, records in waiting.items()}
     newest = {region: _newest_merged(indexes.get(region), in_force) for region in context.contract.regions}

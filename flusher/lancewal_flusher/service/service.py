@@ -16,7 +16,9 @@ Steps
 A silent store is named some seconds later, whatever the loop waits for; liveness does not fail for that (``process.health``).
 
 While an operator pauses the flusher, it takes no turn; it asks before each pass, and every ``control.POLL_S`` while it is
-paused.  ``once`` is refused then.
+paused.  ``once`` is refused then.  What waits to be merged, and since when, is shown all the same: it is looked at before the
+first round, during a pause, and behind a round that failed, so that neither a pause nor a flusher that cannot merge looks
+like one that has nothing to do.
 
 A fault that may pass (``Retry``, ``Refresh``) and damage (``Corrupt``) are logged, and the turn tried again: a round after a
 pause that doubles up to ``PAUSE_MAX_S``: a store may show again what it did not show, a person may repair it, and until then
@@ -66,7 +68,7 @@ from lancewal_flusher.garbage.collect import GarbageReport, GarbageState, collec
 from lancewal_flusher.merge.merge import Merged
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.open import open_context
-from lancewal_flusher.service.backlog import backlog_after
+from lancewal_flusher.service.backlog import backlog_after, backlog_now
 from lancewal_flusher.service.limits import compaction_limits, index_limits, merge_limits
 from lancewal_flusher.service.merged_positions import MergedPositions
 from lancewal_flusher.service.metrics import FlusherMetrics
@@ -144,10 +146,24 @@ class _Loop:
             self.status.round(report, backlog)
         return report
 
+    def look(self) -> None:
+        """Show what waits, where no round tells it."""
+        try:
+            backlog = backlog_now(self.context, self.times, self.merged)
+        except (Retry, Refresh, Corrupt):
+            return  # what is wrong with it, a round says
+        self.metrics.backlog(backlog)
+        if self.status is not None:
+            self.status.looked(backlog)
+
     def failed(self, turn: str, error: Retry | Refresh | Corrupt, again_s: float) -> None:
         self.metrics.failed(turn, error, again_s)
-        if turn == MERGE and self.status is not None:
+        if turn != MERGE:
+            return
+        if self.status is not None:
             self.status.round_failed(error)
+        if not isinstance(error, StoreUnavailable):
+            self.look()
 
     def collect(self) -> GarbageReport:
         report = collect_garbage(self.context, self.garbage)
@@ -209,8 +225,13 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[int
             stack.enter_context(measuring)
         began(server.port)
         # Step 2
+        loop.look()
         while not stopping():
-            wait_s = POLL_S if loop.paused() else turns.take_due(stopping)
+            if loop.paused():
+                loop.look()
+                wait_s = POLL_S
+            else:
+                wait_s = turns.take_due(stopping)
             _wait(loop, board, health, wait_s)
         # Step 3
         loop.metrics.stopping()

@@ -51,15 +51,21 @@ class FlusherStatus:
 
     def round(self, report: RoundReport, backlog: Backlog) -> None:
         """A round ended without an error, but for the regions that it left."""
-        self._backlog, self._failed = backlog, None
+        self._failed = None
         self._damaged = {region: _failure(error) for region, error in report.damaged.items()}
+        self.looked(backlog)
         now_ms = self._clock.now_ms()
-        waiting = {(region, r.generation, r.state) for region, records in backlog.waiting.items() for r in records}
-        self._first_seen = {key: self._first_seen.get(key, now_ms) for key in waiting}
         for merge in report.merges:
             generations = sum(len(found) for found in merge.generations.values())
             rows = merge.rows_adopted + merge.rows_written
             self._merges.appendleft(MergeDone(now_ms, merge.version, len(merge.generations), generations, rows))
+
+    def looked(self, backlog: Backlog) -> None:
+        """What waits, with or without a round."""
+        now_ms = self._clock.now_ms()
+        waiting = {(region, r.generation, r.state) for region, records in backlog.waiting.items() for r in records}
+        self._first_seen = {key: self._first_seen.get(key, now_ms) for key in waiting}
+        self._backlog = backlog
 
     def round_failed(self, error: LancewalError) -> None:
         self._failed = _failure(error)

@@ -490,6 +490,7 @@ def test_a_paused_flusher_begins_no_round(table: FlusherTable, monkeypatch: pyte
         wait_for(lambda: samples(port)["paused"] == 1)
         assert get(port, "/readyz") == (200, "ok\n")
         assert samples(port)["round_seconds_count"] == 0
+        assert samples(port)["unmerged_generations{0}"] == 1  # known before any round
         resume(table.store, clock, lambda: "2", Service.FLUSHER)
         wait_for(lambda: table.states(0) == ["MERGED"])
         wait_for(lambda: samples(port)["paused"] == 0)
@@ -498,6 +499,9 @@ def test_a_paused_flusher_begins_no_round(table: FlusherTable, monkeypatch: pyte
         rounds = samples(port)["round_seconds_count"]
         table.generation(0, upserts(range(5), a=1))
         assert table.states(0) == ["MERGED", "FLUSHED"]
+        wait_for(lambda: samples(port)["unmerged_generations{0}"] == 1)  # a pause hides nothing
+        assert samples(port)["unmerged_rows{0}"] == 5
+        assert samples(port)["round_seconds_count"] == rounds
         pause(table.store, clock, lambda: "4", Service.FLUSHER, 0.5)
         wait_for(lambda: table.states(0) == ["MERGED", "MERGED"])  # the pause ends by itself
         wait_for(lambda: samples(port)["round_seconds_count"] > rounds)  # counted when the round ends
