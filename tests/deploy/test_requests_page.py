@@ -11,22 +11,26 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from benchmarks.memory_source import MemorySource
 from benchmarks.tables import MemoryIngest, create
-from benchmarks.workload import upserts
+from benchmarks.workload import Message, upserts
 from lancewal_core.keys.catalog import KeyCatalogs
 from lancewal_core.keys.index import KeyIndex
 from lancewal_core.keys.parts import MappedParts
 from lancewal_core.open import Address, open_at
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.region.index import State
+from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.table.contract import Contract
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
+from lancewal_flusher.merge.first_seen import FirstSeen
+from lancewal_flusher.merge.inputs import read_inputs
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.service.round import RoundState, run_round
 from lancewal_flusher.tasks.runner import ThreadRunner
@@ -56,38 +60,42 @@ class Acts:
         self._source = MemorySource(contract.topic_id, partitions)
         self._ingest = MemoryIngest(self._address, contract, self._source, seal_rows=1, segment_rows=100_000)
         self._partitions = partitions
-        self._context = self._flusher(contract)
+        self.context = self._flusher(contract)
         self._rounds, self._garbage = RoundState(), GarbageState()
         self._seed = 0
 
     def run(self) -> Iterator[tuple[str, Counted]]:
         """Each act once; first what makes a table that has been in use."""
         for _ in range(2):
-            self._feed()
+            self.feed()
             self._merge()
         reader = self._open()
         reader.to_arrow(["id"])
-        self._feed()
+        self.feed()
         yield "merge round", self._counted(self._merge)
         yield "strong read of an open table behind a merge", self._counted(lambda: reader.to_arrow(["id"]))
         yield "strong read of an open table, nothing new", self._counted(lambda: reader.to_arrow(["id"]))
         yield "open and strong read", self._counted(lambda: self._open().to_arrow(["id"]))
         yield "merge round, nothing to merge", self._counted(self._merge)
-        yield "garbage round, nothing to delete", self._counted(lambda: collect_garbage(self._context, self._garbage))
+        yield "garbage round, nothing to delete", self._counted(lambda: collect_garbage(self.context, self._garbage))
 
     def _counted(self, act: object) -> Counted:
         assert callable(act)
         return counted(self._store, act)
 
-    def _feed(self) -> None:
-        """A row or two a partition, durable and flushed."""
+    def feed(self) -> None:
+        """A row of each partition, durable and flushed: one poll brings them, so they make one generation each."""
         self._seed += 1
-        self._ingest.feed(list(upserts(8 * self._partitions, 1_000, self._seed)))
-        while any(r.state is State.SEALED for i in self._context.read_indexes().values() for r in i.generations):
+        found: dict[int, Message] = {}
+        for message in upserts(50 * self._partitions, 1_000, self._seed):
+            found.setdefault(partition_of(message.key, self._partitions), message)
+        assert len(found) == self._partitions
+        self._ingest.feed(list(found.values()))
+        while any(r.state is State.SEALED for i in self.context.read_indexes().values() for r in i.generations):
             self._ingest.worker.step(0.002)
 
     def _merge(self) -> None:
-        report = run_round(self._context, MergeLimits(), self._rounds, sealed_grace_s=60.0)
+        report = run_round(self.context, MergeLimits(), self._rounds, sealed_grace_s=60.0)
         assert report.left is not None
         assert not report.refused
 
@@ -121,12 +129,26 @@ def line(act: str, partitions: int, found: Counted) -> str:
 
 def shown(partitions: int) -> list[str]:
     """What the page says."""
-    return [said for said in PAGE.read_text().splitlines() if said.startswith("| ") and f" | {partitions} | " in said]
+    table = [said for said in PAGE.read_text().splitlines() if said.startswith("| ")]
+    return [said for said in table if said.split(" | ")[1] == str(partitions)]
 
 
 @pytest.mark.parametrize("partitions", PARTITIONS)
 def test_the_page_has_what_each_act_asks(partitions: int) -> None:
     assert lines(partitions) == shown(partitions)
+
+
+def test_what_a_merge_takes_is_read_side_by_side() -> None:
+    """Rows included: of two partitions in as many rounds as of five."""
+    rounds = set()
+    for partitions in (2, 5):
+        with tempfile.TemporaryDirectory() as folder, CountedS3("of no table: all is counted") as store:
+            table = Acts(store, partitions, Path(folder))
+            table.feed()
+            context = table.context
+            pinned = context.table.newest()
+            rounds.add(counted(store, partial(read_inputs, context, pinned, MergeLimits(), FirstSeen())).rounds)
+    assert len(rounds) == 1
 
 
 def write() -> None:

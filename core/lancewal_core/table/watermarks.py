@@ -284,6 +284,7 @@ class Watermarks:
         match outcome:
             case Done():
                 self._written = version
+                self._found.keep([version], in_force)  # it would be read back from there
             case Unknown():
                 return  # written again by the next round
             case Lost(found=found):

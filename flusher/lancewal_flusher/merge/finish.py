@@ -141,7 +141,9 @@ def _follow_up(context: FlusherContext, in_force: InForce, facts: MergeFacts) ->
             raise lost from error
         return None
     # Step 4
-    missing = set(context.table.files_missing(sorted({name for f in ours for name in f.files})))
+    names = sorted({name for f in ours for name in f.files})
+    looks = context.tasks.map(lambda name: context.table.files_missing([name]), names) if names else []
+    missing = {name for found in looks for name in found}
     if not hidden and not missing:
         return Finished(in_force.version, 0, 0)
     # Step 5

@@ -9,8 +9,9 @@ of it is; by name, and every other region's is taken.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 
@@ -111,16 +112,16 @@ def read_inputs(
         chosen = within_memory(merges, lambda m: ages[m.region, m.snapshots[0].generation], limits)
         full = len(chosen) < len(merges)
         together = combined_regions(chosen, limits)
-        for merge in chosen:
-            try:
-                taken = _prepare(context, merge, adopt=len(merge.snapshots) == 1 and merge.region not in together)
-            except ObjectMissing as error:
-                # The next look says what that means.
-                return Refused(f"gone since the merge looked at it: {error}", Why.CLEANED_UP)
-            except Corrupt as error:
-                damaged[merge.region] = error
-                continue
-            region_inputs.append(taken)
+        prepared = context.tasks.map(partial(_prepared, context, together), chosen)
+        for merge, taken in zip(chosen, prepared, strict=True):
+            match taken:
+                case RegionInput():
+                    region_inputs.append(taken)
+                case ObjectMissing():
+                    # The next look says what that means.
+                    return Refused(f"gone since the merge looked at it: {taken}", Why.CLEANED_UP)
+                case _:
+                    damaged[merge.region] = taken
         # If all of these are damaged, it is the others' turn.
         tried = {merge.region for merge in chosen}
         merges = [merge for merge in merges if merge.region not in tried]
@@ -180,6 +181,14 @@ def _intact(context: FlusherContext, record: GenerationRecord) -> Snapshot | Cor
     if any(context.store.get_range(key, 0, 1) is None for key in sides):
         return None
     return None if context.table.files_missing(sorted(files_of(snapshot.fragments))) else snapshot
+
+
+def _prepared(context: FlusherContext, together: Collection[Region], merge: RegionMerge) -> RegionInput | Corrupt:
+    """``together``: regions that are combined with others.  The error where something is missing or damaged."""
+    try:
+        return _prepare(context, merge, adopt=len(merge.snapshots) == 1 and merge.region not in together)
+    except Corrupt as error:
+        return error
 
 
 def _prepare(context: FlusherContext, merge: RegionMerge, *, adopt: bool) -> RegionInput:
